@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 STEPS = 20
 MODEL = "claude-haiku-5-5"
-"""Model of the specialists. The supervisor's roles have another lane."""
+"""Model of the specialists. The supervisor's roles have another bucket."""
 ANSWER = {
     "status": "ok",
     "output": "So it is.",

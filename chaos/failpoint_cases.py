@@ -43,7 +43,7 @@ class Trigger(StrEnum):
     UNPAUSE = "handoff unpause"
     UNREAD = "a message of a version that no process here can read"
     REQUEUE = "handoff dead requeue"
-    STUMBLE = "an internal error where a job is carried on"
+    EVALUATION_FAILURE = "an internal error where a job is carried on"
 
     @property
     def is_met_by_jobs(self) -> bool:
@@ -55,7 +55,7 @@ class Trigger(StrEnum):
         """Return whether processes reach the point often, so that a case may also kill Redis
         there.
         """
-        return self.is_met_by_jobs or self in (Trigger.UNREAD, Trigger.STUMBLE)
+        return self.is_met_by_jobs or self in (Trigger.UNREAD, Trigger.EVALUATION_FAILURE)
 
     @property
     def is_a_command(self) -> bool:
@@ -96,7 +96,7 @@ SCRIPTS: dict[str, dict[str, Trigger]] = {
     "set_caps": {SUPERVISOR: Trigger.END},
     "keep_unread": {WORKER: Trigger.UNREAD, SUPERVISOR: Trigger.UNREAD},
     "requeue_letter": {CLIENT: Trigger.REQUEUE},
-    "record_failure": {SUPERVISOR: Trigger.STUMBLE},
+    "record_failure": {SUPERVISOR: Trigger.EVALUATION_FAILURE},
 }
 """Scripts of the store by kind of process, with the needed action."""
 UNTRIED = {

@@ -46,7 +46,7 @@ NUDGE_EVERY_S = 1.5
 """Seconds between two processes of a kind that are told to end."""
 LAST_CALLS = 40
 """Number of the newest calls among which a call in flight is looked for."""
-STUMBLES_AT = f"script.set_due.{BEFORE}"
+FAILS_AT = f"script.set_due.{BEFORE}"
 """Point at which a supervisor that continues a job raises an internal error."""
 
 
@@ -229,7 +229,7 @@ class Trial:
                 make_unreadable(
                     self._here, to="" if armed.case.kind == WORKER else SUPERVISOR_QUEUE
                 )
-        self._stumble(is_needed=self._needs(Trigger.STUMBLE))
+        self._fail_evaluation(is_needed=self._needs(Trigger.EVALUATION_FAILURE))
 
     def _end_one(self, kind: str) -> None:
         """Tell a process of this kind to end. Take a process with a call in flight, because
@@ -245,18 +245,18 @@ class Trial:
         if self.bed.fleet.signal(name, signal.SIGTERM):
             self.strikes.append(Strike(Fault.END, name, time.time()))
 
-    def _stumble(self, *, is_needed: bool) -> None:
+    def _fail_evaluation(self, *, is_needed: bool) -> None:
         """Make a supervisor raise an internal error as long as an armed case needs it. Do
         nothing while a case of the same point is armed.
         """
         for armed in self._armed:
-            if (armed.case.kind, armed.case.point) == (SUPERVISOR, STUMBLES_AT):
+            if (armed.case.kind, armed.case.point) == (SUPERVISOR, FAILS_AT):
                 return
         points = self.bed.fleet.points(SUPERVISOR)
         if is_needed:
-            arm(points, STUMBLES_AT, "defect")
+            arm(points, FAILS_AT, "defect")
         else:
-            (points / STUMBLES_AT).unlink(missing_ok=True)
+            (points / FAILS_AT).unlink(missing_ok=True)
 
 
 def _exclude_each_other(case: Case, other: Case) -> bool:

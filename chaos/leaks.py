@@ -15,14 +15,14 @@ KEPT_FOR_EVER = (
     # one entry for each unclaimed handoff, and for each wake-up in a queue
     r"handoff:waiting:.+",
     r"handoff:paused",  # one field a paused role
-    r"handoff:held:.+",  # one entry a handoff of a paused role; gone when the role is unpaused
+    r"handoff:on_hold:.+",  # one entry a handoff of a paused role; gone when the role is unpaused
     # one entry for each message that is being published, or was taken without a claim or evaluation
     r"handoff:out:.+",
     r"handoff:fair:.+",  # order of the messages in a queue
     r"handoff:tokens",  # one field a token of the HTTP API
     r"handoff:audit",  # at most about 100,000 entries
     r"handoff:caps",  # five fields
-    r"handoff:silence",  # four fields
+    r"handoff:outage",  # four fields
 )
 OURS = ("handoff:", "celery-")
 """Beginnings of the names of our keys and Celery's keys. Other keys are kombu's: a binding

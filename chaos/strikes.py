@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
 
-from handoff_queue.shared.store.redis.connection import INSIST_EVERY_S
+from handoff_queue.shared.store.redis.connection import RETRY_EVERY_S
 
 ARRIVES_WITHIN_S = 0.5
 """Seconds between the death of a caller and the record of its last call: the server may read
@@ -96,9 +96,9 @@ def _outage_s(strike: Strike, answer_times: Sequence[float]) -> float:
             next_answer = bisect_right(answer_times, strike.at + DIES_WITHIN_S)
             if next_answer == len(answer_times):
                 return inf
-            return answer_times[next_answer] - strike.at + INSIST_EVERY_S
+            return answer_times[next_answer] - strike.at + RETRY_EVERY_S
         case Fault.CUT:
-            return INSIST_EVERY_S
+            return RETRY_EVERY_S
         case _:
             return 0.0
 

@@ -145,7 +145,7 @@ def _result(request: str, candidates: list[Candidate], model: Model) -> HandoffR
         ),
         limits=HandoffLimits(max_turns=spec.max_turns, max_output_tokens=spec.max_output_tokens),
     )
-    equipment = RunDependencies(
+    dependencies = RunDependencies(
         model=model,
         model_name=OFFLINE_MODEL,
         answer_format=RouteFormat(specialists_of_route_schema(handoff.expected_output_format)),
@@ -153,7 +153,7 @@ def _result(request: str, candidates: list[Candidate], model: Model) -> HandoffR
         tool_context=a_tool_context(),
     )
     agent = Agent(
-        handoff, spec, opening_of(handoff, spec, LoadedPayloads(), answer_rules=""), equipment
+        handoff, spec, opening_of(handoff, spec, LoadedPayloads(), answer_rules=""), dependencies
     )
     return agent.run(MemoryCheckpoints(), handoff.limits.deadline)
 

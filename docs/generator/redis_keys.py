@@ -23,7 +23,7 @@ PARAMETERS = {
     "handoff_id": "HANDOFF",
     "digest": "DIGEST",
     "worker_id": "PROCESS",
-    "lane": "LANE",
+    "bucket_name": "BUCKET",
     "number": "DAY",
     "tenant": "TENANT",
     "role": "ROLE",
@@ -31,7 +31,7 @@ PARAMETERS = {
     "window": "MINUTE",
 }
 """Parameter of a function of `keys` -> how the page writes it."""
-SUFFIXES = {"WAITING": "QUEUE", "OUT": "QUEUE", "FAIR": "QUEUE", "HELD": "ROLE"}
+SUFFIXES = {"WAITING": "QUEUE", "OUT": "QUEUE", "FAIR": "QUEUE", "ON_HOLD": "ROLE"}
 """Constant that is the beginning of a key -> how the page writes the end of the key."""
 KINDS = ("zset", "hash", "string", "list", "stream")
 

@@ -61,7 +61,7 @@ ASK_AGAIN_S = 2.0
 """Seconds after which a waiting call asks for the rate limits again. Other calls may have
 given up, or used less than they reserved.
 """
-LONGEST_PARK_S = 120.0
+LONGEST_DEFERRAL_S = 120.0
 """Seconds after which a deferred handoff asks for the rate limits again."""
 DRAFT_EVERY_S = 0.4
 """Least seconds between two drafts of one reply. Each draft parses the whole unfinished JSON."""
@@ -193,8 +193,8 @@ class ModelTurns:
         rate_wait_s = self.dependencies.rate_wait_s
         while (wait := self.dependencies.checkpoints.reserve(worst, expected)) is not None:
             if wait.seconds > rate_wait_s:
-                parked_s = min(wait.seconds - rate_wait_s / 2, LONGEST_PARK_S)
-                raise Deferred(max(0.0, min(parked_s, self.dependencies.left_s)), wait.why)
+                deferred_s = min(wait.seconds - rate_wait_s / 2, LONGEST_DEFERRAL_S)
+                raise Deferred(max(0.0, min(deferred_s, self.dependencies.left_s)), wait.why)
             self._wait(min(wait.seconds, ASK_AGAIN_S), wait.why, shown_s=wait.seconds)
 
     def _expected(self, conversation: Conversation, call: ModelCall) -> Expected | None:

@@ -358,10 +358,10 @@ def _resolved(resolver: Any, reference: str) -> Any:
     try:
         target = resolver.lookup(reference)
     except (referencing.exceptions.Unresolvable, ValueError) as error:
-        mend = "and nothing is fetched; copy that part into $defs"
+        advice = "and nothing is fetched; copy that part into $defs"
         if reference.startswith("#"):
-            mend = "which it does not have"
-        raise BrokenSchema(f"refers to {reference[:200]}, {mend}") from error
+            advice = "which it does not have"
+        raise BrokenSchema(f"refers to {reference[:200]}, {advice}") from error
     _check_form(target.contents)
     return target
 

@@ -26,7 +26,7 @@ class AttemptEnd(StrEnum):
     """
     HELD = "held"
     """The role is paused; the handoff is published again when the role is unpaused."""
-    PARKED = "throttled"
+    DEFERRED = "throttled"
     """The handoff waits for the rate limits of its provider. It is published again later."""
     HANDED_BACK = "handed_back"
     """This process cannot run the handoff now: the message goes back to its queue."""
@@ -34,7 +34,7 @@ class AttemptEnd(StrEnum):
 
 OUTCOME_OF_REFUSAL = {
     ClaimVerdict.BUSY: AttemptEnd.ELSEWHERE,
-    ClaimVerdict.PARKED: AttemptEnd.ELSEWHERE,
+    ClaimVerdict.DEFERRED: AttemptEnd.ELSEWHERE,
     ClaimVerdict.PAUSED: AttemptEnd.HELD,
 }
 """Outcome of a refused claim. Any other refusal means that no job needs the result."""
@@ -57,14 +57,14 @@ class AttemptOutcome:
 
 def outcome_of_interrupt(claim: Claim, reason: Interrupted) -> AttemptOutcome:
     """Return the outcome of a claim that ends without a result. A drained claim is released
-    here, and a deferred claim is parked.
+    here, and a deferred claim is deferred.
     """
     match reason:
         case Draining():
             claim.release()
             return AttemptOutcome(AttemptEnd.HANDED_BACK, "its worker shuts down")
-        case Deferred() if claim.park(reason.seconds, reason.why):
-            return AttemptOutcome(AttemptEnd.PARKED, str(reason))
+        case Deferred() if claim.defer(reason.seconds, reason.why):
+            return AttemptOutcome(AttemptEnd.DEFERRED, str(reason))
         case Paused():
             return AttemptOutcome(AttemptEnd.HELD, str(reason))
         case Cancelled():

@@ -26,7 +26,7 @@ from celery.utils.nodenames import anon_nodename
 
 from handoff_queue.shared.broker.transport import PersistentChannel
 from handoff_queue.shared.store.fair_queue import FIRST, FOR
-from handoff_queue.shared.text.gil_yielding import gently
+from handoff_queue.shared.text.gil_yielding import with_pauses
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_word
 from handoff_queue.shared.types.names import ADVANCE, SUPERVISOR_QUEUE
 
@@ -132,7 +132,7 @@ def _send(
     put: Callable[[PersistentChannel, str, list[dict[str, Any]]], None],
 ) -> None:
     whose, queues = _whose(app), dict[str, list[dict[str, Any]]]()
-    for message in gently(messages):
+    for message in with_pauses(messages):
         app.amqp.queues[message.queue]  # a message for an undeclared queue would vanish
         queues.setdefault(message.queue, []).append(_frame(message, whose))
 

@@ -348,7 +348,7 @@ class Attempts:
         if fitting.runner is not None:
             return fitting.runner
         model_name = self.models.name_of(handoff.model, spec)
-        equipment = RunDependencies(
+        dependencies = RunDependencies(
             model=self.models.of(model_name),
             model_name=model_name,
             bucket=self.models.bucket_of(model_name),
@@ -366,7 +366,7 @@ class Attempts:
             handoff,
             spec,
             opening_of(handoff, spec, loaded, answer_rules=fitting.answer_rules),
-            equipment,
+            dependencies,
         )
 
     def _load(self, handoff: AgentHandoff) -> tuple[SpecialistSpec, LoadedPayloads]:

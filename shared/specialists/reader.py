@@ -265,8 +265,8 @@ def _files_of(folder: Path) -> Iterator[Path]:
 def _wrong_keys(parts: FrontMatter) -> Iterator[_Fault]:
     for key in parts.fields:
         if key not in FIELDS:
-            mend = suggestion(str(key), FIELDS, otherwise="remove it")
-            yield _fault(parts, key, f"is not a known field; {mend}")
+            advice = suggestion(str(key), FIELDS, otherwise="remove it")
+            yield _fault(parts, key, f"is not a known field; {advice}")
     for key in ("name", "description"):
         if parts.fields.get(key) is None:
             yield _Fault(1, key, f"{key}: is missing; add a line `{key}: ...` to the front matter")
@@ -307,10 +307,10 @@ def _wrong_tools(
         yield _fault(parts, "tools", "a tool is named twice; name it once")
     for name in dict.fromkeys(named):
         if tools is not None and name not in tools:
-            mend = suggestion(
+            advice = suggestion(
                 name, sorted(tools), otherwise="add the folder of its file (--tools DIR)"
             )
-            yield _fault(parts, "tools", f"there is no tool {name}; {mend}")
+            yield _fault(parts, "tools", f"there is no tool {name}; {advice}")
 
 
 def _resolve_duration(parts: FrontMatter, values: dict[str, Any]) -> Iterator[_Fault]:

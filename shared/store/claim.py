@@ -110,7 +110,7 @@ class ClaimVerdict(StrEnum):
     GRANTED = "granted"
     EXHAUSTED = "exhausted"
     """The claim is granted only to end the handoff as failed, because it was claimed too often."""
-    PARKED = "parked"
+    DEFERRED = "deferred"
     """The handoff waits for its provider, and its message came too early."""
     PAUSED = "paused"
     """The role is paused: the handoff waits until an operator resumes the role."""
@@ -140,7 +140,7 @@ class Claim:
     lease_s: float
     keep_s: int
     verdict: ClaimVerdict
-    pacing: RateLimiter
+    limiter: RateLimiter
     evaluation_id: str = ""
     """Id of the evaluation that continues when the handoff has ended: see `ClaimRequest`."""
     checkpoints: tuple[Checkpoint, ...] = ()
@@ -202,19 +202,19 @@ class Claim:
             raise LimitReached(
                 limit, f"{WHOSE[level]} does not allow another model call", level=level
             )
-        if answer[0] == b"pace":
+        if answer[0] == b"rate_limit":
             return Wait(int(answer[1]) / 1000, answer[2].decode())
-        self.pacing.record_admission(expected, answer[1:])
+        self.limiter.record_admission(expected, answer[1:])
         self._check_lease()
         return None
 
     def report_limits(self, limits: RateLimits) -> None:
-        self.pacing.report_limits(limits)
+        self.limiter.report_limits(limits)
 
     def report_refusal(
         self, why: str, retry_after_s: float | None, limits: RateLimits = NO_RATE_LIMITS
     ) -> None:
-        self.pacing.report_refusal(why, retry_after_s, limits)
+        self.limiter.report_refusal(why, retry_after_s, limits)
 
     def checkpoint(self, *checkpoints: Checkpoint, deferrable: bool = False) -> None:
         """Store the checkpoints. If they may wait and no earlier claim was lost, the next
@@ -302,7 +302,7 @@ class Claim:
             int(self.keeps_turns),
             self.evaluation_id,
             result.status.value,
-            self.pacing.usage_of_bucket(result.usage),
+            self.limiter.usage_of_bucket(result.usage),
             len(kept),
             *json_of_events(events),
             *kept,
@@ -339,12 +339,12 @@ class Claim:
             "release", self._keys, [self.handoff_id, self.fence, self._open_charge]
         )
 
-    def park(self, seconds: float, why: str) -> bool:
+    def defer(self, seconds: float, why: str) -> bool:
         """Defer the handoff for some seconds. The claim ends and does not count.
 
         Returns False if this process no longer had the claim.
         """
-        order = [self.handoff_id, self.fence, int(seconds * 1000), why, self.pacing.bucket]
+        order = [self.handoff_id, self.fence, int(seconds * 1000), why, self.limiter.bucket]
         return bool(self.connection.script("defer", self._keys, order))
 
     @property
@@ -356,7 +356,7 @@ class Claim:
         """
         if self.reserved:
             return json_argument(
-                {"turns": 0, "input": 0, "output": 0, "usd": 0} | self.pacing.returned_share(None)
+                {"turns": 0, "input": 0, "output": 0, "usd": 0} | self.limiter.returned_share(None)
             )
         return ""
 
@@ -388,14 +388,14 @@ class Claim:
             self._check_claim()
             checkpoints, stored_forms = _unzipped([*self._unwritten, *map(_packed, new)])
             used = self._used(checkpoints)
-            pace = self.pacing.admission_arguments(expected)
+            call = self.limiter.admission_arguments(expected)
             order = [
                 self.handoff_id,
                 self.fence,
                 int(self.lease_s * 1000),
                 *retention_arguments(self.keep_s, self.deadline),
                 used,
-                worst_case_argument(worst, pace),
+                worst_case_argument(worst, call),
                 self._doing,
                 self._stored,
                 sum(isinstance(checkpoint, ToolObserved) for checkpoint in checkpoints),
@@ -425,7 +425,7 @@ class Claim:
         else:
             cut = {}
         used = {"turns": 1, "input": usage.input_tokens, "output": usage.output_tokens, "usd": usd}
-        return json_argument(used | cut | self.pacing.returned_share(usage))
+        return json_argument(used | cut | self.limiter.returned_share(usage))
 
     def _run_until_answered(self, script: str, order: Sequence[Any]) -> Any:
         """Run the script until Redis answers. Paid work is worth the wait. If another process

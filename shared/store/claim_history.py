@@ -12,11 +12,11 @@ class ClaimEnd(StrEnum):
 
     LOST = "lost"
     """The process died."""
-    BACK = "back"
+    RELEASED = "released"
     """The claim was handed back, because its process shuts down."""
     THROTTLED = "throttled"
     """The handoff was deferred until the rate limits of its provider allow a call."""
-    HELD = "held"
+    PAUSED = "paused"
     """The role was paused."""
 
 

@@ -184,7 +184,7 @@ class Claims:
 
     def _order(self, wanted: ClaimRequest) -> list[Any]:
         """Return the arguments of `claim` in `parts/claims.lua`."""
-        pace = self._pacing(wanted).admission_arguments(wanted.expected)
+        call = self._limiter(wanted).admission_arguments(wanted.expected)
         return [
             wanted.handoff_id,
             wanted.digest,
@@ -192,11 +192,11 @@ class Claims:
             int(self._settings.lease_s * 1000),
             MAX_CLAIMS,
             *retention_arguments(self._settings.retention_s, wanted.deadline),
-            worst_case_argument(wanted.first, pace),
+            worst_case_argument(wanted.first, call),
             wanted.fence,
         ]
 
-    def _pacing(self, wanted: ClaimRequest) -> RateLimiter:
+    def _limiter(self, wanted: ClaimRequest) -> RateLimiter:
         bucket = ""
         if wanted.expected:
             bucket = wanted.expected.bucket
@@ -215,9 +215,9 @@ class Claims:
         """
         verdict, reserved, stored_checkpoints, *more = answer
         taken, began_ms, earlier = more or ((), 0, 0)
-        pacing = self._pacing(wanted)
+        limiter = self._limiter(wanted)
         if reserved:
-            pacing.record_admission(wanted.expected, taken)
+            limiter.record_admission(wanted.expected, taken)
         is_claimed = verdict in (b"granted", b"exhausted")
         if is_claimed:
             checkpoints, unreadable = _read(stored_checkpoints)
@@ -232,7 +232,7 @@ class Claims:
             lease_s=self._settings.lease_s,
             keep_s=self._settings.retention_s,
             verdict=ClaimVerdict(verdict.decode()),
-            pacing=pacing,
+            limiter=limiter,
             checkpoints=checkpoints,
             unreadable=unreadable,
             reserved=bool(reserved),

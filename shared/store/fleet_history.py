@@ -19,7 +19,7 @@ Count = Annotated[int, Field(strict=True, ge=-MOST_EXACT_INTEGER, le=MOST_EXACT_
 Factor = Annotated[float, Field(ge=0, le=MOST_EXACT_INTEGER, allow_inf_nan=False)]
 
 
-class _Lane(BaseModel):
+class _BucketSample(BaseModel):
     """Tokens of a handoff that count for the limits of its rate-limit bucket."""
 
     name: str
@@ -33,7 +33,7 @@ class _Sample(BaseModel):
     ms: Count
     waited_ms: Count
     turns: Count
-    lane: _Lane | None
+    bucket: _BucketSample | None
 
 
 class _Score(BaseModel):
@@ -56,9 +56,9 @@ class History:
     ) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
         """Return the samples by specialist or role, and the scores, the newest first.
 
-        A sample is `{at, usd, ms, waited_ms, turns, lane}`. `at` is the end of the handoff in
+        A sample is `{at, usd, ms, waited_ms, turns, bucket}`. `at` is the end of the handoff in
         Unix milliseconds. `usd` is in micro-dollars, or None if unknown. `ms` is the time
-        since its first claim, and `waited_ms` the part that it waited for its provider. `lane`
+        since its first claim, and `waited_ms` the part that it waited for its provider. `bucket`
         is its share of one bucket's rate limits: `{name, input, output}` in tokens, or None
         without limits.
 

@@ -103,9 +103,9 @@ class JobSummary:
     """Handoffs with the status `failed` or `needs_input`: the newest 20, the newest last."""
     dropped: tuple[HandoffId, ...]
     running: tuple[HandoffId, ...]
-    parked: tuple[HandoffId, ...]
+    deferred: tuple[HandoffId, ...]
     is_cut: bool
-    """True if there may be more running or parked handoffs."""
+    """True if there may be more running or deferred handoffs."""
     first: Recorded
     """The submission."""
     tail: tuple[Recorded, ...]
@@ -148,7 +148,7 @@ class JobSummaries:
         )
         if not answer or not answer[3]:
             raise UnknownJob.named(job_id)
-        at_ms, submitted_ms, values, first, tail, running, parked, more, question = answer
+        at_ms, submitted_ms, values, first, tail, running, deferred, more, question = answer
         fields: dict[bytes, bytes] = {}
         for name, value in zip((*_ACCOUNT_FIELDS, *_SHORT), values, strict=True):
             if value is not None:
@@ -164,7 +164,7 @@ class JobSummaries:
             failed=tuple(map(handoff_id_in, fields.get(b"failed_last", b"").split())),
             dropped=tuple(map(handoff_id_in, fields.get(b"dropped_last", b"").split())),
             running=tuple(map(handoff_id_in, running)),
-            parked=tuple(map(handoff_id_in, parked)),
+            deferred=tuple(map(handoff_id_in, deferred)),
             is_cut=bool(more),
             first=_events(first)[0],
             tail=_events(tail),

@@ -69,7 +69,7 @@ class HandoffStanding:
     """True if its message or its claim was lost, and the sweeper must publish it again."""
     held: bool = False
     """True while its role is paused, its message is a dead letter, or it is deferred."""
-    parked_until: float | None = None
+    deferred_until: float | None = None
     """Time until which it waits for its provider, with the reason in `doing`; None if it does
     not.
     """
@@ -99,7 +99,7 @@ class HandoffStanding:
     issued_at: float | None = None
     started_at: float | None = None
     finished_at: float | None = None
-    beat_at: float | None = None
+    heartbeat_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,7 +433,7 @@ def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:
         lease_until=seconds(b"lease"),
         lost=b"lost" in fields,
         held=b"held" in fields,
-        parked_until=seconds(b"parked"),
+        deferred_until=seconds(b"deferred"),
         queue=fields.get(b"queue", b"").decode(),
         worker=fields.get(b"worker", b"").decode(),
         claims=number(b"claims"),
@@ -452,5 +452,5 @@ def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:
         issued_at=seconds(b"issued_at"),
         started_at=seconds(b"started_at"),
         finished_at=seconds(b"finished_at"),
-        beat_at=seconds(b"beat"),
+        heartbeat_at=seconds(b"heartbeat"),
     )

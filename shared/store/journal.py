@@ -152,7 +152,7 @@ class Journal:
             "fields": dict(commit.fields),
             "due": -1 if commit.due_at is None else int(commit.due_at * 1000),
             "keep_ms": self._keep_ms + sum(map(_takes_ms, commit.events)),
-            "look": commit.evaluation_id,
+            "evaluation": commit.evaluation_id,
         }
         order |= _issues_of(commit)
         order |= _optional_fields(commit)

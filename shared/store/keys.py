@@ -35,13 +35,13 @@ fair order; TAG is the delivery tag. With `:messages`, hash: the same -> the mes
 `:next`, zset: tenant -> the place of its next message. `lua/enqueue.lua` and
 `lua/parts/fair_queue.lua` write them.
 """
-SILENCE = f"{PREFIX}silence"
+OUTAGE = f"{PREFIX}outage"
 """hash: time of the last call of a script that checks leases, and the last period in which no
 process could reach Redis (Unix ms). `parts/outage_grace.lua` writes it.
 """
 PAUSED = f"{PREFIX}paused"
 """hash: paused role -> its `Pause` as JSON."""
-HELD = f"{PREFIX}held:"
+ON_HOLD = f"{PREFIX}on_hold:"
 """+ role, zset: `job/handoff` that waits for the role to be unpaused -> Unix ms at which it
 was held.
 """
@@ -116,14 +116,14 @@ def document(digest: str) -> str:
     return f"{PREFIX}doc:{digest}"
 
 
-def pace(lane: str) -> str:
+def bucket(bucket_name: str) -> str:
     """hash: limits and state of a rate-limit bucket. With `:line` and `:alive`, zsets: waiting
     calls. `parts/rate_limiter.lua` writes them.
     """
-    return f"{PREFIX}pace:{lane}"
+    return f"{PREFIX}bucket:{bucket_name}"
 
 
-LANES = f"{PREFIX}lanes"
+BUCKETS = f"{PREFIX}buckets"
 """zset: rate-limit bucket -> Unix ms at which its hash expires. `parts/rate_limiter.lua`
 writes it.
 """

@@ -259,7 +259,7 @@ class PresenceStore:
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
                 pipe.llen(queue_of(name))
-                pipe.zcard(keys.HELD + name)
+                pipe.zcard(keys.ON_HOLD + name)
                 pipe.hget(keys.PAUSED, name)
             if names:
                 answers = pipe.execute()

@@ -37,7 +37,7 @@ class RunningHandoff:
     """Turns that have ended."""
     since: float
     """Time of the first claim, in Unix seconds by Redis's clock, like all times here."""
-    parked_until: float | None
+    deferred_until: float | None
     """End of the deferral; None if the handoff has a slot."""
 
 
@@ -89,7 +89,7 @@ class FleetLoad:
     """Backlog by queue, also of unserved queues. Queues are specialists, and `roles` for the
     roles of the supervisor.
     """
-    lanes: tuple[RateLimitBucket, ...] = ()
+    buckets: tuple[RateLimitBucket, ...] = ()
     dead_letters: int = 0
     used_memory_bytes: int = 0
     max_memory_bytes: int = 0
@@ -103,14 +103,14 @@ class FleetLoad:
         """Return the number of slots that run handoffs of this queue."""
         total = 0
         for handoff in self.at_work:
-            total += queue_of(handoff.role) == queue and handoff.parked_until is None
+            total += queue_of(handoff.role) == queue and handoff.deferred_until is None
         return total
 
     def throttled(self, queue: str) -> int:
         """Return the number of deferred handoffs of this queue."""
         total = 0
         for handoff in self.at_work:
-            total += queue_of(handoff.role) == queue and handoff.parked_until is not None
+            total += queue_of(handoff.role) == queue and handoff.deferred_until is not None
         return total
 
 
@@ -139,10 +139,10 @@ class FleetLoadReader:
             pipe.zrangebyscore(keys.SERVING, at_ms, "+inf")
             pipe.hkeys(keys.QUEUES)
             pipe.hkeys(keys.PAUSED)
-            pipe.zrangebyscore(keys.LANES, at_ms, "+inf")
+            pipe.zrangebyscore(keys.BUCKETS, at_ms, "+inf")
             pipe.llen(keys.DEAD)
             pipe.info("memory")
-            serving, queues, paused, lanes, dead, memory = pipe.execute()
+            serving, queues, paused, buckets, dead, memory = pipe.execute()
         served: list[str] = []
         for member in serving:
             served.append(name_in(member).partition("/")[0])
@@ -155,7 +155,7 @@ class FleetLoadReader:
             at_work=tuple(starmap(_at_work, entries)),
             waiting=self._waiting(sorted(roles)),
             paused=frozenset(map(name_in, paused)),
-            lanes=self._buckets(list(map(name_in, lanes)), at),
+            buckets=self._buckets(list(map(name_in, buckets)), at),
             dead_letters=int(dead),
             used_memory_bytes=int(memory.get("used_memory", 0)),
             max_memory_bytes=int(memory.get("maxmemory", 0)),
@@ -166,7 +166,7 @@ class FleetLoadReader:
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for role in roles:
-                for waiting in (keys.WAITING + role, keys.HELD + role):
+                for waiting in (keys.WAITING + role, keys.ON_HOLD + role):
                     pipe.zcard(waiting)
                     pipe.zrange(waiting, 0, 0, withscores=True)
             answers = iter(pipe.execute() if roles else [])
@@ -186,8 +186,8 @@ class FleetLoadReader:
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
-                pipe.hgetall(keys.pace(name))
-                pipe.zcard(f"{keys.pace(name)}:line")
+                pipe.hgetall(keys.bucket(name))
+                pipe.zcard(f"{keys.bucket(name)}:line")
             if names:
                 answers = pipe.execute()
             else:
@@ -240,7 +240,7 @@ def _at_work(
     job: bytes,
     handoff: bytes,
     role: bytes,
-    parked: bytes,
+    deferred: bytes,
     worker: bytes,
     doing: bytes,
     turns: bytes,
@@ -255,5 +255,5 @@ def _at_work(
         doing=doing.decode(),
         turns=int(turns),
         since=float(since) / 1000,
-        parked_until=float(parked) / 1000 if parked else None,
+        deferred_until=float(deferred) / 1000 if deferred else None,
     )

@@ -61,13 +61,13 @@ class RateLimiter:
         if expected is None:
             return {}
         self.bucket = expected.bucket
-        pace = {
-            "lane": expected.bucket,
+        call = {
+            "bucket": expected.bucket,
             "window": self._window_ms,
             "input": expected.input_tokens,
             "output": expected.output_tokens,
         }
-        return {"pace": pace}
+        return {"call": call}
 
     def record_admission(self, expected: Expected | None, answer: Sequence[int]) -> None:
         """Record that the call may be made.
@@ -95,7 +95,7 @@ class RateLimiter:
         self.taken = None
         if taken is None or not (taken.is_limited or taken.goes_ahead):
             return {}
-        share: dict[str, Any] = {"lane": taken.bucket, "window": self._window_ms}
+        share: dict[str, Any] = {"bucket": taken.bucket, "window": self._window_ms}
         if usage is None:
             share |= {"requests": 1, "input": taken.input_tokens, "output": taken.output_tokens}
         elif not usage.cut_calls:
@@ -104,7 +104,7 @@ class RateLimiter:
             share["output"] = taken.output_tokens - usage.output_tokens
             if usage.output_tokens:
                 share["mean"] = usage.output_tokens
-        return {"pace": share}
+        return {"share": share}
 
     def usage_of_bucket(self, usage: Usage) -> str:
         """Return the tokens of a handoff that count for the limits of its bucket, as JSON for
@@ -165,11 +165,11 @@ class RateLimiter:
         """Run `report_limits.lua`. Without Redis this has no effect: the call is paid for, and
         the next reply reports the limits again.
         """
-        about = {"lane": taken.bucket, "window": self._window_ms, "asked_at": taken.at_ms}
+        about = {"bucket": taken.bucket, "window": self._window_ms, "asked_at": taken.at_ms}
         with suppress(StoreUnavailable):
             self.connection.script(
                 "report_limits",
-                [keys.pace(taken.bucket)],
+                [keys.bucket(taken.bucket)],
                 [self.member, json.dumps(about | report)],
             )
 

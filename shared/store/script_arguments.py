@@ -40,11 +40,11 @@ def retention_arguments(keep_s: int, deadline: float | None) -> tuple[int, int]:
     return keep_s * 1000, int((deadline or 0) * 1000)
 
 
-def worst_case_argument(worst: WorstCase | None, pace: Mapping[str, Any]) -> str:
+def worst_case_argument(worst: WorstCase | None, call: Mapping[str, Any]) -> str:
     """Return the worst case of the next call as JSON, or '' if there is no call.
 
     Args:
-        pace: the arguments for the rate limits, from `RateLimiter.admission_arguments`.
+        call: the arguments for the rate limits, from `RateLimiter.admission_arguments`.
     """
     if worst is None:
         return ""
@@ -53,5 +53,5 @@ def worst_case_argument(worst: WorstCase | None, pace: Mapping[str, Any]) -> str
     else:
         usd = worst.microusd
     return json_argument(
-        {"input": worst.input_tokens, "output": worst.output_tokens, "usd": usd, **pace}
+        {"input": worst.input_tokens, "output": worst.output_tokens, "usd": usd, **call}
     )

@@ -17,7 +17,7 @@ calls.
 """
 
 
-def gently(items: Iterable[Item]) -> Iterator[Item]:
+def with_pauses(items: Iterable[Item]) -> Iterator[Item]:
     """Yield the items, and release the interpreter lock after every `AT_A_TIME` items."""
     for count, item in enumerate(items, start=1):
         yield item

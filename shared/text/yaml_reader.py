@@ -15,11 +15,11 @@ import yaml
 
 class YamlFault(ValueError):
     """Text that is not plain YAML: `problem`, its `line` (counted from 1), and the correction
-    (`mend`).
+    (`advice`).
     """
 
-    def __init__(self, problem: str, line: int, mend: str) -> None:
-        super().__init__(f"{problem}; {mend}")
+    def __init__(self, problem: str, line: int, advice: str) -> None:
+        super().__init__(f"{problem}; {advice}")
         self.line = line
 
 
@@ -37,8 +37,8 @@ def compose(text: str) -> yaml.Node | None:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        mend = "put values that hold `: ` or `#` into quotes, or below a `|`"
-        raise YamlFault(f"is not YAML ({error.problem})", line, mend) from error
+        advice = "put values that hold `: ` or `#` into quotes, or below a `|`"
+        raise YamlFault(f"is not YAML ({error.problem})", line, advice) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         problem = str(error).partition("\n")[0]

@@ -68,7 +68,7 @@ class StatsColumns:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         idle: list[str] = []
         rows: list[tuple[Sequence[str], str]] = []
-        for role in (*self.found.roles, self.found.thinking):
+        for role in (*self.found.roles, self.found.supervisor_roles):
             if self.folds_idle and _is_idle(role):
                 idle.append(plain(role.role))
             else:
@@ -150,8 +150,8 @@ def _style(role: RoleStats) -> str:
 
 
 def _lines(found: FleetStats) -> Iterator[str]:
-    accounts_of = Counter(bucket.model for bucket in found.lanes)
-    for bucket in found.lanes:
+    accounts_of = Counter(bucket.model for bucket in found.buckets)
+    for bucket in found.buckets:
         yield _bucket_text(bucket, found.at, is_alone=accounts_of[bucket.model] == 1)
     if found.dead_letters:
         yield f"{count_text(found.dead_letters, 'dead letter')}: handoff dead list"

@@ -255,7 +255,7 @@ def _at_work(rows: tuple[RunningHandoff, ...], at: float, width: int) -> Rendera
     """Return the table of the running handoffs."""
     table_rows: list[tuple[tuple[str, ...], str]] = []
     for n, handoff in enumerate(rows):
-        if handoff.parked_until is not None:
+        if handoff.deferred_until is not None:
             doing = f"waits: {handoff.doing}"
         else:
             doing = handoff.doing or "starting"

@@ -350,8 +350,8 @@ def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]
     known = _OF_A_PLAN | _OF_A_REPORT
     for name in value:
         if name not in known:
-            mend = suggestion(name, sorted(known))
-            problems.append((f"a plan has no field {name}: {mend}", (name,)))
+            advice = suggestion(name, sorted(known))
+            problems.append((f"a plan has no field {name}: {advice}", (name,)))
     given = tuple(earlier.step for earlier in state.submitted.given)
     entries = _with_counted_joins(entries, given)
     problems += _problems_of_steps(entries, given, state, served)

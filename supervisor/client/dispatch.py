@@ -24,7 +24,7 @@ from handoff_queue.shared.broker.publisher import (
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.trace_ids import JobSpan
-from handoff_queue.shared.text.gil_yielding import gently
+from handoff_queue.shared.text.gil_yielding import with_pauses
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -197,7 +197,7 @@ class Dispatcher:
                 fan_ins[item.group] = signature_of(fan_in)
         declare_queues(self._app, queues)
         messages: list[TaskMessage] = []
-        for item in gently(outgoing):
+        for item in with_pauses(outgoing):
             part = ChordPart(f"{job_id}:{item.group}", item.index, fan_ins[item.group])
             messages.append(_message(item.handoff, item.text, part, is_first=again))
         publish_each(self._app, messages)

@@ -139,11 +139,11 @@ class FleetStats:
     """Open jobs that wait for a person."""
     supervisors: int
     roles: tuple[RoleStats, ...]
-    thinking: RoleStats
+    supervisor_roles: RoleStats
     """The supervisor's roles together, under the name of their queue. Supervisors run them in
     addition to their other work.
     """
-    lanes: tuple[RateLimitBucket, ...]
+    buckets: tuple[RateLimitBucket, ...]
     spent_today: DaySpending
     dead_letters: int
     used_memory_bytes: int
@@ -176,7 +176,7 @@ def stats_of(
     """Compute the statistics. `window_s`: the window of the provider's rate limits in seconds."""
     samples = _by_queue(samples)
     names = _queue_names(load, served)
-    refused = {lane.name for lane in load.lanes if lane.refused_until is not None}
+    refused = {bucket.name for bucket in load.buckets if bucket.refused_until is not None}
     demand: dict[str, int] = {}
     wants: dict[str, dict[Limit, float]] = {}
     for name in names:
@@ -185,7 +185,7 @@ def stats_of(
         wants[name] = {}
         for limit, amount in _usage_per_slot(newest).items():
             wants[name][limit] = demand[name] * amount
-    parts = fair_parts(wants, _allowed(load.lanes, window_s))
+    parts = fair_parts(wants, _allowed(load.buckets, window_s))
     stats: dict[str, RoleStats] = {}
     for name in names:
         wanted = math.ceil(round(demand[name] * parts[name], 6))
@@ -196,8 +196,8 @@ def stats_of(
         waiting_jobs=load.waiting_jobs,
         supervisors=load.supervisors,
         roles=tuple(stats[name] for name in names if name != ROLES_QUEUE),
-        thinking=stats[ROLES_QUEUE],
-        lanes=load.lanes,
+        supervisor_roles=stats[ROLES_QUEUE],
+        buckets=load.buckets,
         spent_today=spent,
         dead_letters=load.dead_letters,
         used_memory_bytes=load.used_memory_bytes,
@@ -262,23 +262,23 @@ def _refused_part(
     """
     turns = refused_turns = 0
     for sample in samples:
-        if sample["lane"] and sample["turns"] > 0:
+        if sample["bucket"] and sample["turns"] > 0:
             turns += sample["turns"]
-            if sample["lane"]["name"] in refused:
+            if sample["bucket"]["name"] in refused:
                 refused_turns += sample["turns"]
     if turns:
         return refused_turns / turns
-    if refused and (load.throttled(role) > 0 or len(refused) == len(load.lanes)):
+    if refused and (load.throttled(role) > 0 or len(refused) == len(load.buckets)):
         return 1.0
     return 0.0
 
 
-def _allowed(lanes: Sequence[RateLimitBucket], window_s: float) -> dict[Limit, float]:
+def _allowed(buckets: Sequence[RateLimitBucket], window_s: float) -> dict[Limit, float]:
     """Return the providers' allowance in a second, as far as they have reported it."""
     allowed: dict[Limit, float] = {}
-    for lane in lanes:
-        for limit_name, allowance in lane.limits.items():
-            allowed[(lane.name, limit_name)] = allowance.limit / window_s
+    for bucket in buckets:
+        for limit_name, allowance in bucket.limits.items():
+            allowed[(bucket.name, limit_name)] = allowance.limit / window_s
     return allowed
 
 
@@ -296,14 +296,14 @@ def _usage_per_slot(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
         return {}
     usage: dict[Limit, float] = {}
     for sample in known:
-        if lane := sample["lane"]:
+        if bucket := sample["bucket"]:
             amounts = {
                 "requests": sample["turns"],
-                "input": lane["input"],
-                "output": lane["output"],
+                "input": bucket["input"],
+                "output": bucket["output"],
             }
             for limit_name, amount in amounts.items():
-                limit = (lane["name"], limit_name)
+                limit = (bucket["name"], limit_name)
                 usage[limit] = usage.get(limit, 0.0) + amount / works_s
     return usage
 

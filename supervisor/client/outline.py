@@ -128,7 +128,7 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
         counts={**asdict(summary.tally), "open": summary.tally.open},
         at_work={
             "running": len(summary.running),
-            "throttled": len(summary.parked),
+            "throttled": len(summary.deferred),
             "at_least": summary.is_cut,
         },
         failed=shown(reversed(summary.failed)),

@@ -194,10 +194,10 @@ class JobResult(Message):
     final, why, problem}. One entry for each change that the replanner proposed.
     """
     gates: dict[str, Any] | None = None
-    """{from, checks, facts, looks: [{vetoes, sent_back}], fact_checks: [{wrong, why, problem,
+    """{from, checks, facts, answers: [{vetoes, sent_back}], fact_checks: [{wrong, why, problem,
     sent_back}]}. Null: the job has no gates. `from` is the origin of the gates: the job, its
     workflow or the settings. `checks` lists the gates, and `facts` counts the user's facts.
-    `looks` has one entry for each checked answer. A job without a fact-checker has no
+    `answers` has one entry for each checked answer. A job without a fact-checker has no
     `fact_checks`.
     """
     conflicts: tuple[dict[str, Any], ...] = ()
@@ -513,8 +513,8 @@ def handoff_as_json(
         "lost_claims": standing.lost_claims,
         "past_claims": [asdict(past_claim) for past_claim in standing.past_claims],
     }
-    if standing.parked_until:
-        handoff["throttled_until"] = standing.parked_until
+    if standing.deferred_until:
+        handoff["throttled_until"] = standing.deferred_until
     return handoff | {
         "usage": usage_of(standing),
         "issued_at": standing.issued_at,

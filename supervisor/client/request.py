@@ -285,19 +285,19 @@ def checks_of(events: Sequence[Event], texts: ResultTexts) -> dict[str, Any] | N
     assert isinstance(submitted, JobSubmitted)
     if submitted.gates is None:
         return None
-    looks: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
     fact_checks: list[dict[str, Any]] = []
     for event in events:
         if isinstance(event, GatesChecked):
             vetoes = list(texts.vetoes(event))
-            looks.append({"vetoes": vetoes, "sent_back": event.is_sent_back})
+            answers.append({"vetoes": vetoes, "sent_back": event.is_sent_back})
         elif isinstance(event, FactsChecked):
             fact_checks.append(_fact_check(event, texts))
     checks = {
         "from": submitted.gates_from.value if submitted.gates_from else None,
         "checks": submitted.gates.model_dump(mode="json", exclude_defaults=True),
         "facts": len(texts.facts(submitted.facts).facts) if submitted.facts else 0,
-        "looks": looks,
+        "answers": answers,
     }
     if submitted.fact_checker:
         checks["fact_checks"] = fact_checks

@@ -259,8 +259,8 @@ class ChildJobs:
         acts = acting(served)
         if not acts:
             return allowed
-        harmless = tuple(name for name in allowed or sorted(served) if name not in acts)
-        return harmless or (GENERALIST,)
+        without_effects = tuple(name for name in allowed or sorted(served) if name not in acts)
+        return without_effects or (GENERALIST,)
 
     def _before(
         self, state: JobState, handoff: AgentHandoff, taken: Collection[StepId]

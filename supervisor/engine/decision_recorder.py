@@ -14,7 +14,7 @@ from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 from handoff_queue.shared.store.payloads import PayloadStore
 from handoff_queue.shared.store.presence import PresenceStore, acting
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.text.gil_yielding import gently
+from handoff_queue.shared.text.gil_yielding import with_pauses
 from handoff_queue.shared.types.events import (
     Abandoned,
     ApprovalAsked,
@@ -347,7 +347,7 @@ class DecisionRecorder:
         texts = self._loader.texts(state, refs, writes)
         group: list[OutgoingHandoff] = []
         dependents, instead = state.dependents, dict(command.instead)
-        for index, step_id in enumerate(gently(command.steps)):
+        for index, step_id in enumerate(with_pauses(command.steps)):
             step = plan.by_id[step_id].model_copy(
                 update={"specialist": instead.get(step_id, state.steps[step_id].specialist)}
             )
@@ -430,7 +430,7 @@ class DecisionRecorder:
             wanted = list(dict.fromkeys(conditions_want(state, plan, command.steps)))
             texts = self._loader.texts(state, wanted, writes)
             event, results = make_conditions_event(state, plan, command.steps, texts)
-        for result in gently(results):
+        for result in with_pauses(results):
             writes.ref(result.to_json())
         writes.events.append(event)
 

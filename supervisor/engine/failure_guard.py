@@ -24,7 +24,7 @@ from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
 
-MOST_STUMBLES = 8
+MAX_FAILURES = 8
 """Failed evaluations in a row after which the job ends. With the delays of
 `record_failure.lua` they take about four minutes.
 """
@@ -46,7 +46,7 @@ class FailureGuard:
     def record_failure(self, evaluation: EvaluationLease, error: Exception) -> None:
         """Record a failed evaluation. The job is evaluated again, with a growing delay.
 
-        After `MOST_STUMBLES` failures in a row, an internal error ends the job. A job whose
+        After `MAX_FAILURES` failures in a row, an internal error ends the job. A job whose
         journal or payloads this version cannot read ends only after its deadline, because
         another version may be able to read them.
 
@@ -69,7 +69,7 @@ class FailureGuard:
             self._store.dead_letters.add(
                 SUPERVISOR_QUEUE, f"{job_id} cannot continue: {why}", job_id
             )
-        if times < MOST_STUMBLES:
+        if times < MAX_FAILURES:
             return
         try:
             self._end(

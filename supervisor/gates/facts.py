@@ -82,8 +82,8 @@ def read_facts(
     parts = (*_NEEDED, *_OTHERS)
     for part in named:
         if part not in parts:
-            mend = suggestion(part, parts, otherwise="correct the columns")
-            raise UserError(f"a fact has no {part!r:.80}: {mend}")
+            advice = suggestion(part, parts, otherwise="correct the columns")
+            raise UserError(f"a fact has no {part!r:.80}: {advice}")
     is_database = _is_sqlite(file)
     if is_database and table is None:
         raise UserError(f"{file} is a SQLite file: name its table with `table: ...`")
@@ -201,8 +201,8 @@ def _rows_of_text(
 
 
 def _no_column(file: Path, column: str, part: str, there: Iterable[str]) -> UserError:
-    mend = suggestion(column, there, otherwise=f"name the column of the {part} under `columns`")
-    return UserError(f"{file} has no column {column!r:.80}: {mend}")
+    advice = suggestion(column, there, otherwise=f"name the column of the {part} under `columns`")
+    return UserError(f"{file} has no column {column!r:.80}: {advice}")
 
 
 def _rows_of_database(

@@ -123,7 +123,7 @@ def step_index_of(state: JobState) -> StepIndex:
     )
 
 
-def overview_after(before: JobState, later: JobState) -> StepIndex:
+def step_index_after(before: JobState, later: JobState) -> StepIndex:
     """Return the step index of a later state.
 
     Args:
@@ -284,7 +284,7 @@ def fold_on(state: JobState, events: Iterable[Recorded]) -> JobState:
         later = _after_event(later, recorded)
     if later is state:
         return state
-    return later.model_copy(update={"step_index": overview_after(state, later)})
+    return later.model_copy(update={"step_index": step_index_after(state, later)})
 
 
 def begin(job_id: JobId, recorded: Recorded) -> JobState:

@@ -18,12 +18,12 @@ from handoff_queue.shared.types.characters import has_half_a_character
 from handoff_queue.shared.types.errors import UserError
 
 
-def read_bounded(path: Path, most: int, mend: str) -> bytes:
+def read_bounded(path: Path, most: int, advice: str) -> bytes:
     """Return the content of a file.
 
     Args:
         most: most bytes of the file.
-        mend: advice for a larger file.
+        advice: advice for a larger file.
 
     Raises:
         UserError: the file is missing, unreadable, too large, or not a regular file. A pipe would
@@ -43,7 +43,7 @@ def read_bounded(path: Path, most: int, mend: str) -> bytes:
             f"{str(path)!r:.200} cannot be read ({reason}); check the path and its permissions"
         ) from error
     if len(data) > most:
-        raise UserError(f"{path} is larger than {most:,} bytes; {mend}")
+        raise UserError(f"{path} is larger than {most:,} bytes; {advice}")
     return data
 
 
@@ -51,12 +51,12 @@ _NULL = "tag:yaml.org,2002:null"
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
-def tree_in(path: Path, most: int, mend: str, such_as: str) -> yaml.Node:
+def tree_in(path: Path, most: int, advice: str, such_as: str) -> yaml.Node:
     """Return the tree of a file with one document.
 
     Args:
         most: most bytes of the file.
-        mend: advice for a larger file.
+        advice: advice for a larger file.
         such_as: sample content, for the message about an empty file.
 
     Raises:
@@ -64,7 +64,7 @@ def tree_in(path: Path, most: int, mend: str, such_as: str) -> yaml.Node:
             message names the line of a fault in YAML.
     """
     try:
-        text = read_bounded(path, most, mend).decode("utf-8-sig")
+        text = read_bounded(path, most, advice).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8"

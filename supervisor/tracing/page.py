@@ -109,8 +109,8 @@ def _conflict(conflict: Mapping[str, Any]) -> str:
 
 def _gates(gates: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for each check by code, then one for each check by the fact-checker."""
-    for number, look in enumerate(gates.get("looks", ()), start=1):
-        vetoes = "; ".join(look["vetoes"])
+    for number, answer in enumerate(gates.get("answers", ()), start=1):
+        vetoes = "; ".join(answer["vetoes"])
         if vetoes:
             yield f"Check {number}: {vetoes}"
         else:

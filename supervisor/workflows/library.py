@@ -32,8 +32,8 @@ def read_workflow(name_or_path: str, dirs: Sequence[Path] = ()) -> Workflow:
         known.update(_files_of(folder))
     if name_or_path not in known:
         otherwise = "name one of these, or a .yaml file by its path"
-        mend = suggestion(name_or_path, sorted(known), otherwise=otherwise)
-        raise UserError(f"there is no workflow {name_or_path!r:.80}: {mend}")
+        advice = suggestion(name_or_path, sorted(known), otherwise=otherwise)
+        raise UserError(f"there is no workflow {name_or_path!r:.80}: {advice}")
     return workflow_from(known[name_or_path])
 
 

@@ -324,8 +324,8 @@ def _check_step_in_condition(
         UserError: it is no dependency, or has a result for each item of other items.
     """
     if name not in by_id:
-        mend = suggestion(name, step.depends_on, otherwise="name one of `depends_on`")
-        raise UserError(f"{step.where}: when: there is no step {name!r:.60}; {mend}")
+        advice = suggestion(name, step.depends_on, otherwise="name one of `depends_on`")
+        raise UserError(f"{step.where}: when: there is no step {name!r:.60}; {advice}")
     if name not in step.depends_on:
         raise UserError(
             f"{step.where}: when: it names step {name}, which the step does not depend on;"
@@ -400,12 +400,12 @@ def _check_placeholders(step: WorkflowStep) -> None:
         allowed, known = frozenset({REQUEST}), f"{{{REQUEST}}}"
     for name in step.names:
         if name not in allowed:
-            mend = "or write {{ for a brace; columns need `for_each: rows`"
+            advice = "or write {{ for a brace; columns need `for_each: rows`"
             if name == ITEM:
-                mend = "add `for_each` to the step"
+                advice = "add `for_each` to the step"
             raise UserError(
                 f"{step.where}: there is no placeholder {{{name:.80}}}; there is {known}: correct"
-                f" it, {mend}"
+                f" it, {advice}"
             )
 
 
@@ -502,9 +502,9 @@ def _check_keys(
     """
     for key, node in fields.items():
         if key not in known:
-            mend = suggestion(key, known, otherwise="remove it")
+            advice = suggestion(key, known, otherwise="remove it")
             raise UserError(
-                f"{where}: {key!r:.80} in line {line_of(node)} is not a known field; {mend}"
+                f"{where}: {key!r:.80} in line {line_of(node)} is not a known field; {advice}"
             )
     for key in needed:
         if key not in fields:

@@ -129,8 +129,8 @@ def join_from(where: str, node: yaml.Node) -> JoinSyntax:
     fields = fields_of(where, node)
     for name in fields:
         if name not in FIELDS:
-            mend = suggestion(name, FIELDS)
-            raise UserError(f"{where}: there is no field {name!r:.80}; {mend}")
+            advice = suggestion(name, FIELDS)
+            raise UserError(f"{where}: there is no field {name!r:.80}; {advice}")
     if not fields:
         raise UserError(
             f"{where}: is empty; write `enough: 3`, `within_s: 60` or the like, or leave it out"
@@ -404,8 +404,8 @@ class Workflow:
             except KeyError as error:
                 column = error.args[0]
                 otherwise = "correct the placeholder, or write {{ for a brace"
-                mend = suggestion(column, _columns_in(known), otherwise=otherwise)
-                raise UserError(f"{where}: there is no column {column!r:.80}; {mend}") from error
+                advice = suggestion(column, _columns_in(known), otherwise=otherwise)
+                raise UserError(f"{where}: there is no column {column!r:.80}; {advice}") from error
             except ValidationError as error:
                 raise UserError(
                     f"{where}: {problems_of(error)}; fix the step, the request or the item"
@@ -432,8 +432,8 @@ class Workflow:
             UserError: there is no such column, or a value is empty or there twice.
         """
         if column not in rows[0]:
-            mend = suggestion(column, rows[0])
-            raise UserError(f"{self.path}: key: there is no column {column!r:.80}; {mend}")
+            advice = suggestion(column, rows[0])
+            raise UserError(f"{self.path}: key: there is no column {column!r:.80}; {advice}")
         places: dict[str, int] = {}
         for n, row in enumerate(rows, start=1):
             key = row[column].strip()
@@ -548,8 +548,8 @@ def _when(
     columns = _columns_in(known)
     for column in condition.columns:
         if column not in columns:
-            mend = suggestion(column, columns)
-            raise UserError(f"{step.where}: when: there is no column {column!r:.80}; {mend}")
+            advice = suggestion(column, columns)
+            raise UserError(f"{step.where}: when: there is no column {column!r:.80}; {advice}")
     ids: dict[str, StepId] = {}
     for name in condition.steps:
         ids[name] = dependencies[StepId(name)][0]

@@ -116,7 +116,7 @@ def test_lost_processes_their_gaps_and_their_successors_are_shown_separately(
 ) -> None:
     builder = JobRecordBuilder()
     builder.step("a", (0, 0, 30))
-    builder.past_claims("a", (0, 6, ClaimEnd.LOST), (9, 12, ClaimEnd.BACK), last_claim_at=21)
+    builder.past_claims("a", (0, 6, ClaimEnd.LOST), (9, 12, ClaimEnd.RELEASED), last_claim_at=21)
     window.resize(*DESKTOP)
     window.open(write_page(builder, tmp_path / "lost.html"))
 

@@ -17,7 +17,7 @@ from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep
 from handoff_queue.chaos.shapes import Shape
 from handoff_queue.chaos.strikes import ARRIVES_WITHIN_S, EVERYBODY, Fault, Strike, with_outages
 from handoff_queue.chaos.unwanted_calls import STORED_WITHIN_S
-from handoff_queue.shared.store.redis.connection import INSIST_EVERY_S
+from handoff_queue.shared.store.redis.connection import RETRY_EVERY_S
 
 KEY = CallKey("1-0", "a.1", 1)
 FIRST_CALL = Call(KEY, "worker1", 100.0, out_at=101.0)
@@ -120,7 +120,7 @@ def test_a_call_that_is_answered_during_an_outage_of_redis_is_in_flight_until_th
 ):
     kill_of_redis = Strike(Fault.KILL_REDIS, EVERYBODY, 100.5)
     (outage,) = with_outages([kill_of_redis], [100.4, 100.52, 103.0, 103.1])
-    recovered_at = 103.0 + INSIST_EVERY_S
+    recovered_at = 103.0 + RETRY_EVERY_S
 
     assert outage.outage_s == pytest.approx(recovered_at - 100.5)
     assert records(outage, kill(recovered_at + STORED_WITHIN_S / 2)).repeated_by == {
@@ -133,7 +133,7 @@ def test_a_call_that_is_answered_during_an_outage_of_redis_is_in_flight_until_th
 
 def test_a_call_from_before_redis_answered_again_was_in_flight_and_later_calls_were_not() -> None:
     outages = with_outages([Strike(Fault.KILL_REDIS, EVERYBODY, 95.0)], [94.0, 98.0])
-    end = 98.0 + INSIST_EVERY_S + ARRIVES_WITHIN_S
+    end = 98.0 + RETRY_EVERY_S + ARRIVES_WITHIN_S
 
     assert is_excused(*outages, calls=(replace(FIRST_CALL, at=end - 0.1), SECOND_CALL))
     assert not is_excused(*outages, calls=(replace(FIRST_CALL, at=end + 0.1), SECOND_CALL))
@@ -144,7 +144,7 @@ def test_cut_connections_delay_a_process_only_until_the_next_try() -> None:
         [Strike(Fault.CUT, EVERYBODY, 1.0), Strike(Fault.STOP, "worker1", 2.0, lasts_s=4.0)], []
     )
 
-    assert (cut.outage_s, stop.outage_s) == (INSIST_EVERY_S, 0.0)
+    assert (cut.outage_s, stop.outage_s) == (RETRY_EVERY_S, 0.0)
 
 
 def test_a_stored_reply_is_not_paid_for_again_after_any_strike() -> None:

@@ -133,12 +133,12 @@ PLACEHOLDERS = {
     "handoff_id": "HANDOFF",
     "digest": "DIGEST",
     "worker_id": "PROCESS",
-    "lane": "LANE",
+    "bucket_name": "BUCKET",
     "number": "DAY",
     "tenant": "TENANT",
     "role": "ROLE",
     "WAITING": "QUEUE",
-    "HELD": "ROLE",
+    "ON_HOLD": "ROLE",
     "OUT": "QUEUE",
     "FAIR": "QUEUE",
 }
@@ -186,7 +186,7 @@ def test_every_key_of_the_store_is_listed_with_its_end() -> None:
         ":log",
         ":line",
         "handoff:day:DAY:TENANT",
-        "handoff:held:ROLE",
+        "handoff:on_hold:ROLE",
         "handoff:caps",
     } <= every_key()
 

@@ -1,4 +1,4 @@
-"""A rate limiter in memory for the model calls of one lane.
+"""A rate limiter in memory for the model calls of one bucket.
 
 `MemoryRateLimiter` counts requests, delays callers, and admits one caller alone after a refusal.
 It has no token buckets and no queue: those are in `shared/store/lua/parts/rate_limiter.lua`. With

@@ -82,7 +82,7 @@ def age_everything(store: Store, seconds: float) -> None:
 def simulate_silence(store: Store, seconds: float) -> None:
     """Make the store believe that Redis has been silent for some seconds."""
     store.connection.redis.hset(
-        keys.SILENCE, "heard", int((store.connection.now() - seconds) * 1000)
+        keys.OUTAGE, "heard", int((store.connection.now() - seconds) * 1000)
     )
 
 
@@ -93,12 +93,12 @@ def add_unfinished_evaluations(store: Store, job_id: JobId, *seconds: float) -> 
         f"{number:x}:{int((now - age_s) * 1000)}"
         for number, age_s in enumerate(seconds, start=0xA0)
     )
-    store.connection.redis.hset(keys.job(job_id), "looks", evaluations)
+    store.connection.redis.hset(keys.job(job_id), "evaluations", evaluations)
 
 
 def count_unfinished_evaluations(store: Store, job_id: JobId) -> int:
     """Return the number of evaluations without an end."""
-    return len((store.connection.redis.hget(keys.job(job_id), "looks") or b"").split())
+    return len((store.connection.redis.hget(keys.job(job_id), "evaluations") or b"").split())
 
 
 def running_and_queued(store: Store) -> tuple[JobId, JobId]:

@@ -64,7 +64,7 @@ def test_a_claim_that_contradicts_the_facts_goes_back_with_claim_fact_and_source
     )
     assert result.gates is not None
     assert (result.gates["from"], result.gates["facts"]) == ("job", 1)
-    assert [(len(check["vetoes"]), check["sent_back"]) for check in result.gates["looks"]] == [
+    assert [(len(check["vetoes"]), check["sent_back"]) for check in result.gates["answers"]] == [
         (1, True),
         (0, False),
     ]

@@ -168,7 +168,9 @@ def test_a_released_handoff_waits_for_another_worker_and_then_succeeds(
     )
 
 
-def test_a_parked_handoff_of_a_cancelled_job_was_revoked(fleet: Fleet, events: FlowerView) -> None:
+def test_a_deferred_handoff_of_a_cancelled_job_was_revoked(
+    fleet: Fleet, events: FlowerView
+) -> None:
     """The handoff has no message left, so no worker can report it."""
     fleet.model.refusals["shown-cancelled", "a", 1] = 8.0
     job_id = fleet.submit("shown-cancelled", a="")
@@ -184,15 +186,15 @@ def test_a_parked_handoff_of_a_cancelled_job_was_revoked(fleet: Fleet, events: F
     assert fleet.wait_for_end(job_id).status is JobStatus.CANCELLED
 
 
-def test_a_parked_handoff_waits_with_its_reason_and_then_succeeds(
+def test_a_deferred_handoff_waits_with_its_reason_and_then_succeeds(
     fleet: Fleet, events: FlowerView
 ) -> None:
-    fleet.model.refusals["shown-parked", "a", 1] = 8.0
-    job_id = fleet.submit("shown-parked", a="")
+    fleet.model.refusals["shown-deferred", "a", 1] = 8.0
+    job_id = fleet.submit("shown-deferred", a="")
 
     assert events.wait_for_state(job_id, "a.1", "RETRY").exception.startswith("throttled: ")
     assert events.states_of(job_id, "a.1") == ["RECEIVED", "STARTED", "RETRY"], (
-        "the state RETRY comes last, however soon the handoff was parked"
+        "the state RETRY comes last, however soon the handoff was deferred"
     )
     fleet.wait_for_success(job_id, within_s=60)
     assert not events.wait_for_state(job_id, "a.1", "SUCCESS").exception

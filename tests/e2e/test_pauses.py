@@ -95,7 +95,7 @@ def test_while_the_planner_is_paused_no_job_gets_a_plan(fleet: Fleet) -> None:
     fleet.jobs.pause("planner", "wait for the new prompt")
     job_id = fleet.submit("no-plan", a="")
     wait_until(
-        lambda: fleet.redis.zscore(keys.HELD + "planner", f"{job_id}/planner.1"),
+        lambda: fleet.redis.zscore(keys.ON_HOLD + "planner", f"{job_id}/planner.1"),
         expected="the planner's handoff",
     )
 

@@ -55,7 +55,7 @@ def test_a_quote_uses_earlier_jobs_and_the_job_runs_the_quoted_plan(
 def test_a_quote_above_max_usd_drops_the_job(fleet: Fleet, handoff: Handoff) -> None:
     fleet.wait_for_success(fleet.submit("dear", a="", b="a"))
     samples = keys.history("generalist")
-    sample = {"at": 1, "usd": 5_000_000, "ms": 1, "waited_ms": 0, "turns": 1, "lane": None}
+    sample = {"at": 1, "usd": 5_000_000, "ms": 1, "waited_ms": 0, "turns": 1, "bucket": None}
     for _ in range(200):
         fleet.redis.lpush(samples, json.dumps(sample))
     try:

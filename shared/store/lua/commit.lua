@@ -2,7 +2,7 @@
 -- KEYS job, due, jobs.  ARGV: a JSON object with the fields
 --   expected (version of the journal that the decision has read), tip (Unix ms of its last event;
 --     -1: not compared), events (number), fields{} (of the job's hash), due (Unix ms | -1 none),
---     keep_ms, look (the evaluation that ends here, or ''),
+--     keep_ms, evaluation (the evaluation that ends here, or ''),
 -- and, where needed, the fields
 --   issue[{id, queue, fields{}}], groups{name: size}, drop[id], keep[id],
 --   created (1: this creates the job),
@@ -24,7 +24,7 @@ local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local c = cjson.decode(ARGV[1])
 local issued, drops, first_event = c.issue or {}, c.drop or {}, 2 + (c.ends or 0)
 if c.after and redis.call('EXISTS', key_of(c.after)) == 0 then return { 0, -1, 0, false } end
-local last, tip, children, tally, status, looks = unpack(redis.call('HMGET', job, 'version', 'tip', 'children', 'tally', 'status', 'looks'))
+local last, tip, children, tally, status, evaluations = unpack(redis.call('HMGET', job, 'version', 'tip', 'children', 'tally', 'status', 'evaluations'))
 local version = tonumber(last or 0)
 
 -- Return whether all events after `expected` are results, in the history that the decision has
@@ -48,7 +48,7 @@ if c.ends then
   ended = finish(job, due, order)
   if ended[1] ~= 'ok' then return { 0, version, 0, false, ended } end
   version = ended[3]
-  tally, looks = unpack(redis.call('HMGET', job, 'tally', 'looks'))
+  tally, evaluations = unpack(redis.call('HMGET', job, 'tally', 'evaluations'))
 end
 if is_refused then return { 0, version, 0, false, ended } end
 local at = now_ms()
@@ -91,7 +91,7 @@ if #issued > 0 then
   tally = tally_on(tally, { issued = #issued })
   c.fields.tally = tally
 end
-c.fields.looks = without(c.look, looks)
+c.fields.evaluations = without(c.evaluation, evaluations)
 version = append(job, version, ARGV, first_event, c.events, at, c.fields)
 local kept_ms, leaving = #issued > 0 and math.max(c.keep_ms, left_of(job)), {}
 local to_claim
@@ -123,7 +123,7 @@ end
 local dropped = {}
 for _, handoff in ipairs(drops) do
   local h = job .. ':h:' .. handoff
-  local f = redis.call('HMGET', h, 'queue', 'group', 'role', 'lane', 'child', 'state')
+  local f = redis.call('HMGET', h, 'queue', 'group', 'role', 'bucket', 'child', 'state')
   if f[6] and f[6] ~= 'done' and f[6] ~= 'dropped' then
     redis.call('HSET', h, 'state', 'dropped')
     if c.claim and handoff == c.claim[1] then to_claim = nil end
@@ -133,8 +133,8 @@ for _, handoff in ipairs(drops) do
     redis.call('DEL', job .. ':t:' .. handoff)
     redis.call('ZREM', due, id .. '/' .. handoff)
     if f[1] then forget(f[1], id .. '/' .. handoff) end
-    if f[3] then redis.call('ZREM', 'handoff:held:' .. f[3], id .. '/' .. handoff) end
-    if f[4] then lanes().leave_line(lanes().lane_of(f[4]), id .. '/' .. handoff) end
+    if f[3] then redis.call('ZREM', 'handoff:on_hold:' .. f[3], id .. '/' .. handoff) end
+    if f[4] then rate_limiter().leave_line(rate_limiter().bucket_of(f[4]), id .. '/' .. handoff) end
     -- otherwise the chord would wait for it
     if f[2] then redis.call('HINCRBY', job, 'g:' .. f[2], '-1') end
     if f[5] then cancel(f[5]) end

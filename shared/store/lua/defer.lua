@@ -9,12 +9,12 @@ if gone(redis.call('HGET', job, 'version'), redis.call('HMGET', h, 'fence', 'sta
 local at = now_ms()
 local until_ms = at + tonumber(ARGV[3])
 give_back(h, 'throttled')
-redis.call('HSET', h, 'held', 1, 'parked', until_ms, 'doing', why)
+redis.call('HSET', h, 'held', 1, 'deferred', until_ms, 'doing', why)
 redis.call('ZADD', due, until_ms, member)
 if ARGV[5] ~= '' then -- the handoff keeps its place in the line
-  redis.call('HSET', h, 'lane', ARGV[5])
-  local pacing = lanes()
-  local lane = pacing.lane_of(ARGV[5])
-  if lane.limited then pacing.stand_in_line(lane, member, at, until_ms + pacing.PARKED_ALIVE_MS) end
+  redis.call('HSET', h, 'bucket', ARGV[5])
+  local limiter = rate_limiter()
+  local bucket = limiter.bucket_of(ARGV[5])
+  if bucket.limited then limiter.join_line(bucket, member, at, until_ms + limiter.DEFERRED_ALIVE_MS) end
 end
 return 1

@@ -8,7 +8,7 @@
 local job, due, log = KEYS[1], KEYS[2], KEYS[3]
 local name = ARGV[1]
 if ARGV[2] == 'end' then
-  end_look(job, name, redis.call('HGET', job, 'looks'))
+  end_evaluation(job, name, redis.call('HGET', job, 'evaluations'))
   return { 'ok', {} }
 end
 if ARGV[2] == 'lives' then
@@ -28,12 +28,12 @@ local function counted(times, within)
   return count
 end
 
-local function verdict_of(looks)
+local function verdict_of(evaluations)
   hear(at, lease)
   local open, given_up = {}, {}
-  for _, look in ipairs(looks) do
-    local is_open = end_of(look.heard + frozen) > at
-    table.insert(is_open and open or given_up, look.heard)
+  for _, evaluation in ipairs(evaluations) do
+    local is_open = end_of(evaluation.heard + frozen) > at
+    table.insert(is_open and open or given_up, evaluation.heard)
   end
   table.sort(open)
   table.sort(given_up)
@@ -44,17 +44,17 @@ local function verdict_of(looks)
   return counted(open, together) > most and 'crowded' or 'ok'
 end
 
-local status, text = unpack(redis.call('HMGET', job, 'status', 'looks'))
+local status, text = unpack(redis.call('HMGET', job, 'status', 'evaluations'))
 if status then
-  local looks = looks_of(text)
-  local verdict = #looks > 0 and not is_among(looks, name) and verdict_of(looks) or 'ok'
+  local evaluations = evaluations_of(text)
+  local verdict = #evaluations > 0 and not is_among(evaluations, name) and verdict_of(evaluations) or 'ok'
   if verdict == 'crowded' then
     local id = id_of(job)
     looked_at(id, status)
     redis.call('ZADD', due, at + together, id)
     return { verdict, {} }
   end
-  begin_look(job, name, at, looks)
+  begin_evaluation(job, name, at, evaluations)
   if verdict == 'frozen' then return { verdict, {} } end
 end
 return { 'ok', redis.call('XRANGE', log, (tonumber(ARGV[3]) + 1) .. '-0', '+', 'COUNT', ARGV[4]) }

@@ -29,7 +29,7 @@ for n = #newest, 1, -1 do tail[#tail + 1] = newest[n] end
 
 -- The due time of a running handoff is the end of its lease; that of a deferred handoff is the end
 -- of its deferral. Both are in the future.
-local runs, parked, asked = {}, {}, 0
+local runs, deferred, asked = {}, {}, 0
 local members = redis.call('ZRANGEBYSCORE', due, at, '+inf', 'LIMIT', 0, most_due)
 local more = #members == most_due and 1 or 0
 local prefix = id .. '/'
@@ -41,11 +41,11 @@ for _, member in ipairs(members) do
     end
     asked = asked + 1
     local handoff = string.sub(member, #prefix + 1)
-    local f = redis.call('HMGET', job .. ':h:' .. handoff, 'state', 'parked')
+    local f = redis.call('HMGET', job .. ':h:' .. handoff, 'state', 'deferred')
     if f[1] == 'running' then
       runs[#runs + 1] = handoff
     elseif f[2] and tonumber(f[2]) > at then
-      parked[#parked + 1] = handoff
+      deferred[#deferred + 1] = handoff
     end
   end
 end
@@ -60,4 +60,4 @@ for child in string.gmatch(redis.call('HGET', job, 'children') or '', '%S+') do
   local handoff = parent and string.sub(parent, 1, #prefix) == prefix and string.sub(parent, #prefix + 1)
   if handoff and redis.call('HGET', job .. ':h:' .. handoff, 'state') == 'running' then runs[#runs + 1] = handoff end
 end
-return { at, redis.call('ZSCORE', jobs, id) or '', fields, first, tail, runs, parked, more, question }
+return { at, redis.call('ZSCORE', jobs, id) or '', fields, first, tail, runs, deferred, more, question }

@@ -15,7 +15,7 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', serving, now_ms(), '+inf')) 
   if queue and not served[queue] then names[#names + 1] = queue end
   if queue then served[queue] = true end -- a member without a slash is not an announcement
 end
-local function look(waiting, whom)
+local function list_waiting(waiting, whom)
   for _, member in ipairs(handoffs) do
     if redis.call('ZSCORE', waiting, member) then found[#found + 1] = whom .. '/' .. member end
   end
@@ -24,10 +24,10 @@ local function look(waiting, whom)
   end
 end
 for i = 1, #paused, 2 do
-  look('handoff:held:' .. paused[i], paused[i])
+  list_waiting('handoff:on_hold:' .. paused[i], paused[i])
   served[paused[i]] = nil -- handoffs in the queue of a paused role wait, too
 end
 for _, queue in ipairs(redis.call('HKEYS', queues)) do
-  if not served[queue] then look('handoff:waiting:' .. queue, queue) end
+  if not served[queue] then list_waiting('handoff:waiting:' .. queue, queue) end
 end
 return { names, found, paused }

@@ -4,14 +4,14 @@
 -- Returns the failures in a row; 0: there is no such job
 local job, due = KEYS[1], KEYS[2]
 local id = id_of(job)
-local f = redis.call('HMGET', job, 'version', 'stumbles', 'stumbled_at', 'status', 'looks')
+local f = redis.call('HMGET', job, 'version', 'failures', 'failed_at', 'status', 'evaluations')
 looked_at(id, f[4])
-end_look(job, ARGV[2], f[5])
+end_evaluation(job, ARGV[2], f[5])
 if not f[1] then
   redis.call('ZREM', due, id)
   return 0
 end
 local times = f[3] == f[1] and tonumber(f[2]) + 1 or 1
-redis.call('HSET', job, 'stumbles', times, 'stumbled_at', f[1])
+redis.call('HSET', job, 'failures', times, 'failed_at', f[1])
 redis.call('ZADD', due, now_ms() + math.min(1000 * 2 ^ times, tonumber(ARGV[1])), id)
 return times

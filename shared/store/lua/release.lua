@@ -7,8 +7,8 @@ local h = job .. ':h:' .. handoff
 if gone(redis.call('HGET', job, 'version'), redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
 local used, member = decoded(ARGV[3]), id_of(job) .. '/' .. handoff
 settle(job, h, used)
-even_out(used and used.pace, member, now_ms())
-give_back(h, 'back')
+settle_share(used and used.share, member, now_ms())
+give_back(h, 'released')
 redis.call('ZREM', due, member)
 local queue = redis.call('HGET', h, 'queue')
 if queue then send_off(queue, { now_ms(), member }) end

@@ -1,16 +1,16 @@
 -- Record a provider's answer to a call: accepted, with its limits, or refused.
 -- KEYS bucket.  ARGV: job/handoff, then a JSON object with
---   lane, window (ms), asked_at (Unix ms), limits{NAME: [limit, remaining]},
+--   bucket, window (ms), asked_at (Unix ms), limits{NAME: [limit, remaining]},
 -- and for a refusal also
 --   why, retry_after (ms; -1: none given), first (ms of the first backoff), longest (ms of the
 --     longest backoff), most (ms that calls wait at most), dice (random, 0 to 1).
 -- Returns 1
 local member, said = ARGV[1], cjson.decode(ARGV[2])
-local pacing = lanes()
-local lane, window, at = pacing.lane_of(said.lane), said.window, now_ms()
-local is = lane.is
+local limiter = rate_limiter()
+local bucket, window, at = limiter.bucket_of(said.bucket), said.window, now_ms()
+local is = bucket.is
 local is_news = not said.why or said.asked_at >= (is.cleared or 0)
-redis.call('HSET', lane.key, 'known', 1)
+redis.call('HSET', bucket.key, 'known', 1)
 
 if said.why then
   if is_news then
@@ -21,13 +21,13 @@ if said.why then
     local hold = backoff * (0.5 + said.dice / 2)
     if said.retry_after >= 0 then hold = math.min(said.retry_after + backoff * said.dice / 4, said.most) end
     is['until'] = math.max(is['until'] or 0, at + math.ceil(hold))
-    redis.call('HSET', lane.key, 'until', is['until'], 'why', said.why, 'strikes', strikes)
-    if is_probe then redis.call('HDEL', lane.key, 'going', 'going_until') end
+    redis.call('HSET', bucket.key, 'until', is['until'], 'why', said.why, 'strikes', strikes)
+    if is_probe then redis.call('HDEL', bucket.key, 'going', 'going_until') end
   end
 else
   if is.going == member then
-    redis.call('HDEL', lane.key, 'going', 'going_until', 'until', 'why', 'strikes')
-    redis.call('HSET', lane.key, 'cleared', said.asked_at)
+    redis.call('HDEL', bucket.key, 'going', 'going_until', 'until', 'why', 'strikes')
+    redis.call('HSET', bucket.key, 'cleared', said.asked_at)
     is['until'] = nil
   end
 end
@@ -42,19 +42,19 @@ if is_news then
       -- was on its way, the server's bucket was full. If our count is higher by more than rounding
       -- explains, the server's count is used: otherwise a call on a rounded-off rest would
       -- sometimes be refused.
-      local ours = pacing.level_at(lane, name, at, window)
-      if ours <= remaining + pacing.SLACK[name] then level = ours end
+      local ours = limiter.level_at(bucket, name, at, window)
+      if ours <= remaining + limiter.SLACK[name] then level = ours end
     end
-    redis.call('HSET', lane.key, name, limit, name .. '_level', string.format('%.3f', level))
+    redis.call('HSET', bucket.key, name, limit, name .. '_level', string.format('%.3f', level))
   end
   if next(said.limits) then -- buckets without an answer are updated to the same time
-    for _, name in ipairs(pacing.BUCKETS) do
+    for _, name in ipairs(limiter.LIMITS) do
       if is[name] and not said.limits[name] then
-        redis.call('HSET', lane.key, name .. '_level', string.format('%.3f', pacing.level_at(lane, name, at, window)))
+        redis.call('HSET', bucket.key, name .. '_level', string.format('%.3f', limiter.level_at(bucket, name, at, window)))
       end
     end
-    redis.call('HSET', lane.key, 'at', at)
+    redis.call('HSET', bucket.key, 'at', at)
   end
 end
-pacing.keep_lane(lane, at)
+limiter.keep_bucket(bucket, at)
 return 1

@@ -7,7 +7,7 @@ local f = redis.call('HMGET', h, 'state', 'role')
 if not f[1] or redis.call('EXISTS', job) == 0 then return 'unknown' end
 if f[1] ~= 'issued' then return 'over' end
 local member = id_of(job) .. '/' .. handoff
-local is_paused = f[2] and redis.call('ZSCORE', 'handoff:held:' .. f[2], member)
+local is_paused = f[2] and redis.call('ZSCORE', 'handoff:on_hold:' .. f[2], member)
 if not is_paused and redis.call('HDEL', h, 'held') == 1 then
   redis.call('HSET', h, 'lost', 1)
   redis.call('ZADD', due, now_ms(), member)

@@ -25,10 +25,10 @@ for _, member in ipairs(redis.call('ZRANGE', due, 0, -1)) do
   if job then count(job) else count_if_open(member) end
   if handoff and read < most then
     read = read + 1
-    local f = redis.call('HMGET', key_of(job) .. ':h:' .. handoff, 'state', 'role', 'parked', 'worker', 'doing', 'turns', 'started_at')
-    local is_parked = f[3] and tonumber(f[3]) > at
-    if f[1] == 'running' or is_parked then
-      found[#found + 1] = { job, handoff, f[2] or '', is_parked and f[3] or '', f[4] or '', f[5] or '', f[6] or '0', f[7] or '0' }
+    local f = redis.call('HMGET', key_of(job) .. ':h:' .. handoff, 'state', 'role', 'deferred', 'worker', 'doing', 'turns', 'started_at')
+    local is_deferred = f[3] and tonumber(f[3]) > at
+    if f[1] == 'running' or is_deferred then
+      found[#found + 1] = { job, handoff, f[2] or '', is_deferred and f[3] or '', f[4] or '', f[5] or '', f[6] or '0', f[7] or '0' }
     end
   end
 end

@@ -5,9 +5,9 @@
 -- Returns 1 | 0 (an event came since)
 local job, due = KEYS[1], KEYS[2]
 local id = id_of(job)
-local version, status, looks = unpack(redis.call('HMGET', job, 'version', 'status', 'looks'))
+local version, status, evaluations = unpack(redis.call('HMGET', job, 'version', 'status', 'evaluations'))
 looked_at(id, status)
-end_look(job, ARGV[3], looks)
+end_evaluation(job, ARGV[3], evaluations)
 if tonumber(version or 0) ~= tonumber(ARGV[1]) then
   -- a sweep may have removed the time that the new event has set
   redis.call('ZADD', due, 'NX', now_ms() + 1000, id)

@@ -131,7 +131,7 @@ for _, member in ipairs(members) do
       redis.call('ZADD', due, at + bump, member)
       if may_wake(one.job) then
         redis.call('HSET', one.h, 'lost', 1)
-        redis.call('HDEL', one.h, 'held', 'parked') -- the deferral is over
+        redis.call('HDEL', one.h, 'held', 'deferred') -- the deferral is over
         found[#found + 1] = member
       end
     end

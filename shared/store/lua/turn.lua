@@ -8,7 +8,7 @@
 -- the number of stored checkpoints is not the one that the claim knows, Redis has restored older
 -- data, and the claim is lost. The next claim continues from the stored checkpoints.
 -- Returns {'ok', share that `admit` took...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'}
--- | {'wait'} | {'pace', ms, why} | {'limit', level, name}
+-- | {'wait'} | {'rate_limit', ms, why} | {'limit', level, name}
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local lease, keep, used, worst = tonumber(ARGV[3]), keep_from_now(ARGV[4], ARGV[5]), decoded(ARGV[6]), decoded(ARGV[7])
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
@@ -30,27 +30,27 @@ if new > 0 and stored == known then
   if tools > 0 then redis.call('HINCRBY', h, 'tools', tools) end
   if used then
     settle(job, h, used)
-    even_out(used.pace, member, now_ms())
+    settle_share(used.share, member, now_ms())
   end
 end
 if is_cancelled(job) then return { 'cancelled' } end
 local paused = worst and if_paused(f[3])
 if paused then -- between two turns: the claim ends here, and does not count
   unreserve(job, h)
-  give_back(h, 'held')
+  give_back(h, 'paused')
   hold(job, due, handoff, paused)
   return { 'paused' }
 end
 
 local at = now_ms()
 hear(at, lease)
-redis.call('HSET', h, 'lease', whole(at + lease), 'beat', whole(at), 'doing', ARGV[8])
+redis.call('HSET', h, 'lease', whole(at + lease), 'heartbeat', whole(at), 'doing', ARGV[8])
 if f[4] then redis.call('HDEL', h, 'lost') end
 if worst then -- the next call may take long; at the old end of the lease, the sweeper reads the new end
   stay(job, h, keep)
   local no, level_or_ms, why_not, taken = admit_call(job, h, worst, member, at)
   if no == 'wait' then return { 'wait' } end
-  if no == 'pace' then return { 'pace', level_or_ms, why_not } end
+  if no == 'rate_limit' then return { 'rate_limit', level_or_ms, why_not } end
   if no then return { 'limit', level_or_ms, no } end
   return { 'ok', unpack(taken or {}) }
 end

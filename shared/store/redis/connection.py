@@ -57,7 +57,7 @@ CLOCK_ASKED_AT_MOST = 3
 """Times that Redis's clock is read for one measurement."""
 CLOCK_GOOD_TRIP_S = 0.001
 """Round trip in seconds up to which a reading needs no repetition."""
-INSIST_EVERY_S = 0.25
+RETRY_EVERY_S = 0.25
 """Seconds between two tries of `retry_until_answered`."""
 
 READ_ONLY = "Redis is read-only: HANDOFF_REDIS_URL points at a replica, and needs the primary"
@@ -259,7 +259,7 @@ def retry_until_answered(ask: Callable[[], Answer], is_worth_it: Callable[[], bo
         except StoreUnavailable:
             if not is_worth_it():
                 raise
-        time.sleep(INSIST_EVERY_S)
+        time.sleep(RETRY_EVERY_S)
 
 
 @contextmanager

@@ -96,7 +96,7 @@ class KernelTimeoutSocket(socket.socket):
             super().settimeout(None)
 
 
-def patient(plain: socket.socket) -> socket.socket:
+def with_kernel_timeouts(plain: socket.socket) -> socket.socket:
     """Return the same connection with its timeout in the kernel.
 
     The socket itself is returned if it does not block or if the system supports no such
@@ -142,7 +142,7 @@ class _Patient:
         plain: Any = super()
         this: Any = self
         try:
-            return patient(plain._connect())
+            return with_kernel_timeouts(plain._connect())
         except TimeoutError as error:  # redis-py's own error does not name the address
             raise redis.TimeoutError(f"Timeout connecting to {this.host}:{this.port}") from error
 

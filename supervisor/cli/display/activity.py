@@ -38,23 +38,23 @@ def name_of(event: HandoffIssued) -> str:
 
 def silence(now: float, standing: HandoffStanding) -> str:
     """Return a text such as `no heartbeat for 7 s`, or an empty text."""
-    if standing.beat_at is None or now - standing.beat_at <= SILENT_AFTER_S:
+    if standing.heartbeat_at is None or now - standing.heartbeat_at <= SILENT_AFTER_S:
         return ""
-    return f"no heartbeat for {now - standing.beat_at:.0f} s"
+    return f"no heartbeat for {now - standing.heartbeat_at:.0f} s"
 
 
 def is_throttled(standing: HandoffStanding, now: float) -> bool:
     """Return whether a handoff waits without a slot for the rate limits of its provider."""
     return (
-        standing.parked_until is not None
-        and standing.parked_until > now
+        standing.deferred_until is not None
+        and standing.deferred_until > now
         and standing.state not in ("running", "done", "dropped")
     )
 
 
 def throttle_reason(standing: HandoffStanding, now: float) -> str:
     """Return how long a throttled handoff waits, and why: `waits 40 s: rate limit`."""
-    return f"waits {(standing.parked_until or now) - now:.0f} s: {standing.doing}"
+    return f"waits {(standing.deferred_until or now) - now:.0f} s: {standing.doing}"
 
 
 def tools_of(standing: HandoffStanding | None) -> str:

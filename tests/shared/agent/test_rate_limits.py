@@ -75,7 +75,7 @@ def test_the_servers_rate_limits_are_reported() -> None:
     assert run.checkpoints.pace.requests == Allowance(50, 49)
 
 
-def test_a_refusal_over_http_delays_the_lane_for_the_time_that_the_server_names() -> None:
+def test_a_refusal_over_http_delays_the_bucket_for_the_time_that_the_server_names() -> None:
     run = rate_limited_run(answer_reply())
     with (
         MessagesServer(in_turn(error_reply(429, retry_after="7"), answer_reply())) as server,
@@ -143,20 +143,20 @@ def test_a_rejected_call_delays_no_other_call() -> None:
     assert run.checkpoints.pace.strikes == 0
 
 
-def test_a_handoff_with_a_long_wait_is_parked_and_returns_slightly_early() -> None:
+def test_a_handoff_with_a_long_wait_is_deferred_and_returns_slightly_early() -> None:
     run = rate_limited_run(answer_reply(), held_s=100)
-    with pytest.raises(Deferred) as parked:
+    with pytest.raises(Deferred) as deferred:
         run.go()
-    assert parked.value.seconds == pytest.approx(90)
-    assert parked.value.why == "rate limit"
+    assert deferred.value.seconds == pytest.approx(90)
+    assert deferred.value.why == "rate limit"
     assert run.clock.waited == []
 
 
-def test_a_handoff_is_parked_for_at_most_its_time_or_two_minutes() -> None:
+def test_a_handoff_is_deferred_for_at_most_its_time_or_two_minutes() -> None:
     for deadline, seconds in ((1_040.0, 40), (None, 120)):
         run = rate_limited_run(
             answer_reply(), held_s=600, handoff=a_handoff(limits=HandoffLimits(deadline=deadline))
         )
-        with pytest.raises(Deferred) as parked:
+        with pytest.raises(Deferred) as deferred:
             run.go()
-        assert parked.value.seconds == pytest.approx(seconds)
+        assert deferred.value.seconds == pytest.approx(seconds)

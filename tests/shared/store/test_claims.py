@@ -266,8 +266,8 @@ def test_heartbeats_show_the_current_activity(store: Store, job_id: JobId) -> No
     shown = (standing.state, standing.worker, standing.doing, store.payloads.draft(job_id, ONE))
     assert shown == ("running", "w1", "thinking", "A draft so far")
     assert standing.lease_until is not None
-    assert standing.beat_at is not None
-    assert standing.lease_until > standing.beat_at
+    assert standing.heartbeat_at is not None
+    assert standing.lease_until > standing.heartbeat_at
 
 
 def test_frequent_heartbeats_are_not_all_sent(store: Store, job_id: JobId) -> None:

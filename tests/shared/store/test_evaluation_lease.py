@@ -37,7 +37,7 @@ ended.
 
 def last_heartbeats_ms(store: Store, job_id: JobId) -> dict[str, int]:
     """Return the time of the last heartbeat of each recorded evaluation (Unix ms)."""
-    entries = store.connection.redis.hget(keys.job(job_id), "looks").decode().split()
+    entries = store.connection.redis.hget(keys.job(job_id), "evaluations").decode().split()
     return {name: int(at_ms) for name, at_ms in (word.split(":") for word in entries)}
 
 
@@ -85,10 +85,10 @@ def test_a_completed_evaluation_removes_itself_and_earlier_ones(
     ending, later = store.evaluation_leases.at(job_id), store.evaluation_leases.at(job_id)
     ending.begin()
     later.begin()
-    recorded = store.connection.redis.hget(keys.job(job_id), "looks")
+    recorded = store.connection.redis.hget(keys.job(job_id), "evaluations")
     add_unfinished_evaluations(store, job_id, *SILENT_AGES_S[1:])
-    before = store.connection.redis.hget(keys.job(job_id), "looks")
-    store.connection.redis.hset(keys.job(job_id), "looks", before + b" " + recorded)
+    before = store.connection.redis.hget(keys.job(job_id), "evaluations")
+    store.connection.redis.hset(keys.job(job_id), "evaluations", before + b" " + recorded)
 
     match how_it_ends:
         case "commit":
@@ -104,7 +104,9 @@ def test_a_completed_evaluation_removes_itself_and_earlier_ones(
         case _:
             ending.interrupted()
 
-    assert store.connection.redis.hget(keys.job(job_id), "looks").startswith(later.name.encode())
+    assert store.connection.redis.hget(keys.job(job_id), "evaluations").startswith(
+        later.name.encode()
+    )
     assert count_unfinished_evaluations(store, job_id) == 1
 
 
@@ -265,7 +267,7 @@ def test_a_heartbeat_restores_no_removed_evaluation(store: Store, job_id: JobId)
 def test_a_live_evaluation_does_not_count_as_frozen(store: Store, job_id: JobId) -> None:
     add_unfinished_evaluations(store, job_id, *SILENT_AGES_S)
     redis = store.connection.redis
-    first = redis.hget(keys.job(job_id), "looks").decode().partition(":")[0]
+    first = redis.hget(keys.job(job_id), "evaluations").decode().partition(":")[0]
 
     store.connection.script(
         "evaluate", [keys.job(job_id), keys.DUE, keys.log(job_id)], [first, "lives"]

@@ -31,8 +31,8 @@ from tests.doubles.jobs import (
 from tests.waiting import wait_until
 
 WORST = WorstCase(1_000, 1_000, 0)
-LANE = "account:some-model"
-EXPECTED = Expected(LANE, 400, 500)
+BUCKET = "account:some-model"
+EXPECTED = Expected(BUCKET, 400, 500)
 AN_HOUR_MS = 3_600_000
 
 
@@ -47,7 +47,7 @@ def newest(store: Store) -> dict[str, Any]:
     return store.history.read(["researcher"])[0]["researcher"][0]
 
 
-def test_a_sample_names_the_lane_of_its_calls_and_their_use_of_it(
+def test_a_sample_names_the_bucket_of_its_calls_and_their_use_of_it(
     store: Store, job_id: JobId
 ) -> None:
     claimed = store.claims.claim(
@@ -60,16 +60,16 @@ def test_a_sample_names_the_lane_of_its_calls_and_their_use_of_it(
 
     sample = newest(store)
     assert (sample["turns"], sample["waited_ms"]) == (1, 0)
-    assert sample["lane"] == {"name": LANE, "input": 1_000, "output": 50}
+    assert sample["bucket"] == {"name": BUCKET, "input": 1_000, "output": 50}
 
 
-def test_a_handoff_without_rate_limits_has_no_lane(store: Store, job_id: JobId) -> None:
+def test_a_handoff_without_rate_limits_has_no_bucket(store: Store, job_id: JobId) -> None:
     finish(granted_claim(store, job_id, "a.1"))
 
-    assert newest(store)["lane"] is None
+    assert newest(store)["bucket"] is None
 
 
-def test_the_wait_for_the_provider_is_separate_from_work_also_while_parked(
+def test_the_wait_for_the_provider_is_separate_from_work_also_while_deferred(
     store: Store, job_id: JobId
 ) -> None:
     first, waiting = granted_claim(store, job_id, "a.1"), granted_claim(store, job_id, "b.1")
@@ -78,14 +78,14 @@ def test_the_wait_for_the_provider_is_separate_from_work_also_while_parked(
     assert waiting.reserve(WORST, EXPECTED) is not None
     for since in ("waits_since", "started_at"):
         store.connection.redis.hincrby(keys.handoff(job_id, waiting.handoff_id), since, -AN_HOUR_MS)
-    assert waiting.park(0.001, "rate limit")
+    assert waiting.defer(0.001, "rate limit")
     first.report_limits(RateLimits(requests=Allowance(100, 100)))
 
     def back() -> Claim | None:
         again = claim(store, job_id, "b.1")
         return again if again.verdict is ClaimVerdict.GRANTED else None
 
-    again = wait_until(back, expected="the end of the park")
+    again = wait_until(back, expected="the end of the deferral")
     assert again is not None
     assert again.reserve(WORST, EXPECTED) is None
     assert not store.connection.redis.hexists(
@@ -107,8 +107,8 @@ def test_the_sample_of_a_reply_that_counts_absurdly_many_tokens_can_be_read(
     used = Usage(input_tokens=10**17, output_tokens=10**17, cost_microusd=None)
     finish_with(claimed, result_of(claimed).model_copy(update={"usage": used}))
 
-    assert newest(store)["lane"] == {
-        "name": LANE,
+    assert newest(store)["bucket"] == {
+        "name": BUCKET,
         "input": MOST_EXACT_INTEGER,
         "output": MOST_EXACT_INTEGER,
     }
@@ -123,13 +123,13 @@ UNREADABLE = [
     b"\xff",
     b"{}",
     *(
-        b'{"at": 5, "usd": %s, "ms": 7, "waited_ms": 0, "turns": 1, "lane": %s}' % wrong
+        b'{"at": 5, "usd": %s, "ms": 7, "waited_ms": 0, "turns": 1, "bucket": %s}' % wrong
         for wrong in (
             (b"NaN", b"null"),
             (b"1e999", b"null"),
             (b'"1"', b"null"),
             (b"1" + b"0" * 400, b"null"),
-            (b"1", b'"a lane"'),
+            (b"1", b'"a bucket"'),
         )
     ),
     b"[" * 100_000,
@@ -139,7 +139,7 @@ UNREADABLE = [
 @pytest.mark.parametrize("line", UNREADABLE, ids=range(len(UNREADABLE)))
 def test_a_line_that_is_no_sample_and_no_score_is_skipped(store: Store, line: bytes) -> None:
     redis = store.connection.redis
-    sample = {"at": 5, "usd": None, "ms": 7, "waited_ms": 0, "turns": 1, "lane": None}
+    sample = {"at": 5, "usd": None, "ms": 7, "waited_ms": 0, "turns": 1, "bucket": None}
     score_line = '{"cost_likely": null, "cost_most": 1.5, "time_likely": 0.5, "time_most": 2}'
     redis.rpush(keys.history("researcher"), line, json.dumps(sample))
     redis.rpush(keys.SCORES, line, score_line)

@@ -17,11 +17,11 @@ from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimi
 from handoff_queue.shared.types.usage import Usage
 from tests.doubles.jobs import a_job, finish_with, issue, model_reply, result_of, text_of
 
-LANE = "account:some-model"
+BUCKET = "account:some-model"
 ROLE = "researcher"
 GARBAGE = [b"", b"\xff", b"{", b"nan", b"inf", b"1e999", b"9" * 400, b"-", b"null"]
 DAY_FIELDS = ("turns", "input_tokens", "output_tokens", "usd", "reserved_turns", "reserved_tokens")
-LANE_FIELDS = (
+BUCKET_FIELDS = (
     *("known", "until", "strikes", "going", "going_until", "cleared", "output_mean", "at"),
     *("requests", "requests_level", "input", "input_level", "output", "output_level", "why"),
 )
@@ -47,9 +47,9 @@ BREAKS: dict[str, Break] = {
     "the day": garbage_in_fields(today, DAY_FIELDS),
     "the tenant's day": garbage_in_fields(lambda: keys.day(TODAY[0], "default"), DAY_FIELDS),
     "day of another type": lambda redis, garbage: redis.set(today(), garbage),
-    "pace": garbage_in_fields(lambda: keys.pace(LANE), LANE_FIELDS),
-    "pace of another type": lambda redis, garbage: redis.set(keys.pace(LANE), garbage),
-    "silence": garbage_in_fields(lambda: keys.SILENCE, ("heard", "since", "until", "times")),
+    "pace": garbage_in_fields(lambda: keys.bucket(BUCKET), BUCKET_FIELDS),
+    "pace of another type": lambda redis, garbage: redis.set(keys.bucket(BUCKET), garbage),
+    "silence": garbage_in_fields(lambda: keys.OUTAGE, ("heard", "since", "until", "times")),
     "presence": lambda redis, garbage: redis.zadd(keys.SERVING, {garbage: 2**52}),
     "an announcement": lambda redis, garbage: redis.set(keys.worker("w"), garbage),
 }
@@ -62,7 +62,7 @@ def store_with_shared_keys(store: Store) -> Iterator[Store]:
     yield store
     store.connection.redis.delete(
         *(keys.history(ROLE), keys.SCORES, today(), keys.day(TODAY[0], "default")),
-        *(keys.pace(LANE), keys.LANES, keys.SILENCE, keys.SERVING, keys.worker("w")),
+        *(keys.bucket(BUCKET), keys.BUCKETS, keys.OUTAGE, keys.SERVING, keys.worker("w")),
     )
 
 
@@ -77,7 +77,7 @@ def test_a_handoff_finishes_with_any_garbage_in(
 
     claiming = ClaimRequest(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w")
     claimed = store_with_shared_keys.claims.claim(claiming)
-    assert claimed.reserve(WorstCase(1_000, 1_000, 5), Expected(LANE, 400, 500)) is None
+    assert claimed.reserve(WorstCase(1_000, 1_000, 5), Expected(BUCKET, 400, 500)) is None
     claimed.report_limits(RateLimits(requests=Allowance(100, 100)))
     claimed.checkpoint(model_reply())
     finish_with(claimed, result_of(claimed).model_copy(update={"usage": Usage(input_tokens=5)}))

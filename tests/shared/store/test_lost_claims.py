@@ -28,7 +28,7 @@ def test_a_lost_process_stays_counted_after_progress(
     assert (standing.claims, standing.lost_claims, standing.worker) == (1, 1, "w3")
     assert [(past_claim.worker, past_claim.left) for past_claim in standing.past_claims] == [
         ("w1", ClaimEnd.LOST),
-        ("w2", ClaimEnd.BACK),
+        ("w2", ClaimEnd.RELEASED),
     ]
     times = [
         standing.started_at,
@@ -55,13 +55,13 @@ def test_each_lost_process_counts_and_a_released_claim_does_not(
     standing = store.jobs.handoffs(job_id, [ONE])[ONE]
     assert (standing.lost_claims, standing.claimed_at) == (MAX_CLAIMS, None)
     assert [past_claim.left for past_claim in standing.past_claims] == [
-        ClaimEnd.BACK,
+        ClaimEnd.RELEASED,
         *[ClaimEnd.LOST] * MAX_CLAIMS,
     ]
 
 
-def test_a_parked_handoff_is_recorded_as_parked(store: Store, job_id: JobId) -> None:
-    assert granted_claim(store, job_id, "find.1").park(60, "rate limit")
+def test_a_deferred_handoff_is_recorded_as_deferred(store: Store, job_id: JobId) -> None:
+    assert granted_claim(store, job_id, "find.1").defer(60, "rate limit")
 
     (past_claim,) = store.jobs.handoffs(job_id, [ONE])[ONE].past_claims
     assert (past_claim.worker, past_claim.left) == ("w1", ClaimEnd.THROTTLED)

@@ -161,7 +161,7 @@ def test_a_dropped_held_handoff_leaves_no_entry(store: Store, job_id: JobId) -> 
         )
     )
 
-    assert store.connection.redis.zcard(keys.HELD + "researcher") == 0
+    assert store.connection.redis.zcard(keys.ON_HOLD + "researcher") == 0
     assert store.pauses.unpause("researcher") == 0
 
 

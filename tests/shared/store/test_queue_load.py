@@ -56,11 +56,11 @@ def test_an_ended_job_is_not_open_while_its_webhook_is_pending(store: Store, job
     assert store.fleet_load.now().open_jobs == 1
 
 
-def test_a_handoff_that_waits_for_its_provider_is_parked_without_a_slot(
+def test_a_handoff_that_waits_for_its_provider_is_deferred_without_a_slot(
     store: Store, job_id: JobId
 ) -> None:
     claimed = granted_claim(store, job_id, "a.1")
-    assert claimed.park(60, "rate limit")
+    assert claimed.defer(60, "rate limit")
 
     load = store.fleet_load.now()
 
@@ -93,7 +93,7 @@ def test_the_load_has_the_number_of_waiting_handoffs_and_their_age(
 
 
 def test_handoffs_of_a_paused_role_count_as_waiting(store: Store, job_id: JobId) -> None:
-    store.connection.redis.zadd(keys.HELD + "researcher", {f"{job_id}/held.1": 1})
+    store.connection.redis.zadd(keys.ON_HOLD + "researcher", {f"{job_id}/held.1": 1})
 
     assert store.fleet_load.now().waiting["researcher"].handoffs == 4
 
@@ -126,22 +126,22 @@ def test_supervisors_are_counted(store: Store) -> None:
     assert store.fleet_load.now().supervisors == 2
 
 
-def test_a_lane_reports_its_providers_remaining_limits(store: Store, job_id: JobId) -> None:
+def test_a_bucket_reports_its_providers_remaining_limits(store: Store, job_id: JobId) -> None:
     claimed = granted_claim(store, job_id, "a.1")
     claimed.reserve(WORST, EXPECTED)
     claimed.report_limits(
         RateLimits(requests=Allowance(600, 100), output_tokens=Allowance(10_000, 9_000))
     )
 
-    (lane,) = store.fleet_load.now().lanes
+    (bucket,) = store.fleet_load.now().buckets
 
-    assert (lane.account, lane.model, lane.refused_until) == ("account", "some-model", None)
-    assert lane.limits["requests"].limit == 600
-    assert 99 <= lane.limits["requests"].remaining < 200
-    assert "input" not in lane.limits
+    assert (bucket.account, bucket.model, bucket.refused_until) == ("account", "some-model", None)
+    assert bucket.limits["requests"].limit == 600
+    assert 99 <= bucket.limits["requests"].remaining < 200
+    assert "input" not in bucket.limits
 
 
-def test_a_refused_lane_reports_the_end_of_the_wait_and_its_reason(
+def test_a_refused_bucket_reports_the_end_of_the_wait_and_its_reason(
     store: Store, job_id: JobId
 ) -> None:
     claimed = granted_claim(store, job_id, "a.1")
@@ -150,10 +150,10 @@ def test_a_refused_lane_reports_the_end_of_the_wait_and_its_reason(
 
     load = store.fleet_load.now()
 
-    (lane,) = load.lanes
-    assert lane.refused_until is not None
-    assert 25 < lane.refused_until - load.at <= 31
-    assert lane.why == "rate limit"
+    (bucket,) = load.buckets
+    assert bucket.refused_until is not None
+    assert 25 < bucket.refused_until - load.at <= 31
+    assert bucket.why == "rate limit"
 
 
 def dumps(store: Store) -> dict[bytes, bytes]:

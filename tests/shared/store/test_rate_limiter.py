@@ -1,4 +1,4 @@
-"""The store's rate limiter has token buckets and a line for each lane, and survives crashes of
+"""The store's rate limiter has token buckets and a line for each bucket, and survives crashes of
 callers.
 
 tests/contracts/test_rate_limiter.py holds the other tests.
@@ -30,8 +30,8 @@ from tests.doubles.jobs import a_job, granted_claim, issue, model_reply, text_of
 from tests.waiting import wait_until
 
 WORST = WorstCase(1_000, 1_000, 0)
-LANE = "account:some-model"
-EXPECTED = Expected(LANE, 400, 500)
+BUCKET = "account:some-model"
+EXPECTED = Expected(BUCKET, 400, 500)
 FAILED = ModelCallFailed(error="no", usage=NOTHING_USED)
 MANY = Allowance(1_000_000, 1_000_000)
 HALF_A_WINDOW_MS = 30_000
@@ -48,7 +48,7 @@ def claim_named(store: Store, job_id: JobId, name: str) -> Claim:
 
 
 def report_limits(store: Store, job_id: JobId, limits: RateLimits = NO_RATE_LIMITS) -> Claim:
-    """Report the first limits of the lane, and return the claim of the first call."""
+    """Report the first limits of the bucket, and return the claim of the first call."""
     first = claim_named(store, job_id, "first")
     assert first.reserve(WORST, EXPECTED) is None
     first.report_limits(limits)
@@ -67,23 +67,23 @@ def scripts_run(store: Store) -> int:
     )
 
 
-def lane_fields(store: Store) -> dict[bytes, bytes]:
-    fields: dict[bytes, bytes] = store.connection.redis.hgetall(keys.pace(LANE))
+def bucket_fields(store: Store) -> dict[bytes, bytes]:
+    fields: dict[bytes, bytes] = store.connection.redis.hgetall(keys.bucket(BUCKET))
     return fields
 
 
 def silence_head_of_line(store: Store) -> None:
     """Let the caller at the head of the line count as silent."""
-    store.connection.redis.hset(keys.pace(LANE), "going_until", 1)
+    store.connection.redis.hset(keys.bucket(BUCKET), "going_until", 1)
 
 
 def age_half_a_window(store: Store, calls: list[Claim]) -> None:
     """Make the buckets and the allowed calls half a window older."""
-    store.connection.redis.hincrby(keys.pace(LANE), "at", -HALF_A_WINDOW_MS)
+    store.connection.redis.hincrby(keys.bucket(BUCKET), "at", -HALF_A_WINDOW_MS)
     for call in calls:
-        assert call.pacing.taken is not None
-        call.pacing.taken = replace(
-            call.pacing.taken, at_ms=call.pacing.taken.at_ms - HALF_A_WINDOW_MS
+        assert call.limiter.taken is not None
+        call.limiter.taken = replace(
+            call.limiter.taken, at_ms=call.limiter.taken.at_ms - HALF_A_WINDOW_MS
         )
 
 
@@ -112,10 +112,10 @@ def test_a_refused_call_returns_no_more_than_the_server_has_left(
     wait_until(lambda: first.reserve(WORST, EXPECTED) is None, expected="the probe")
     first.report_refusal("rate limit", 0, RateLimits(input_tokens=Allowance(60_000, 0)))
     first.checkpoint(FAILED)
-    assert float(lane_fields(store)[b"input_level"]) < EXPECTED.input_tokens
+    assert float(bucket_fields(store)[b"input_level"]) < EXPECTED.input_tokens
 
 
-def test_another_lane_is_not_held_back(store: Store, job_id: JobId) -> None:
+def test_another_bucket_is_not_held_back(store: Store, job_id: JobId) -> None:
     report_limits(store, job_id).report_refusal("rate limit", 60)
     assert (
         claim_named(store, job_id, "other").reserve(
@@ -212,7 +212,7 @@ def test_input_tokens_are_paced_and_the_unused_part_flows_back(store: Store, job
     )
     second.checkpoint(model_reply(input_tokens=10, output_tokens=5))
     assert third.reserve(WORST, EXPECTED) is None
-    assert first.reserve(WORST, Expected(LANE, 1, 1)) is None
+    assert first.reserve(WORST, Expected(BUCKET, 1, 1)) is None
 
 
 def test_a_call_larger_than_the_limit_goes_when_the_bucket_is_full(
@@ -252,7 +252,7 @@ def test_a_dead_caller_in_line_delays_no_other(store: Store, job_id: JobId) -> N
     dead, alive = claim_named(store, job_id, "dead"), claim_named(store, job_id, "alive")
     wait_of(dead)
     assert wait_of(alive).seconds > 1
-    store.connection.redis.zadd(f"{keys.pace(LANE)}:alive", {dead.pacing.member: 1})
+    store.connection.redis.zadd(f"{keys.bucket(BUCKET)}:alive", {dead.limiter.member: 1})
     assert wait_of(alive).seconds <= 1
 
 

@@ -106,7 +106,7 @@ def test_a_worker_that_does_not_renew_after_the_silence_is_found_half_a_lease_la
 ) -> None:
     claim_after_silence(short_lease_store, job_id)
     assert short_lease_store.jobs.sweep().due == {}
-    until_ms = int(short_lease_store.connection.redis.hget(keys.SILENCE, "until"))
+    until_ms = int(short_lease_store.connection.redis.hget(keys.OUTAGE, "until"))
     assert (
         until_ms <= (short_lease_store.connection.now() + LEASE_S / 2) * 1000 + 50
     )  # the two clocks may differ by milliseconds
@@ -169,7 +169,7 @@ def test_a_role_is_not_run_twice_after_a_silence(store: Store) -> None:
 def test_a_redis_that_took_no_writes_was_silent(store: Store, job_id: JobId) -> None:
     held = granted_claim(store, job_id, "a.1")
     redis = store.connection.redis
-    heard = redis.hget(keys.SILENCE, "heard")
+    heard = redis.hget(keys.OUTAGE, "heard")
     redis.config_set("maxmemory", 1)
     try:
         for speak in (store.jobs.sweep, held.renew):
@@ -178,4 +178,4 @@ def test_a_redis_that_took_no_writes_was_silent(store: Store, job_id: JobId) -> 
     finally:
         redis.config_set("maxmemory", 0)
 
-    assert redis.hget(keys.SILENCE, "heard") == heard
+    assert redis.hget(keys.OUTAGE, "heard") == heard

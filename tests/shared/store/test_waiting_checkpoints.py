@@ -17,7 +17,7 @@ from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimi
 from tests.doubles.jobs import a_job, claim, expire_lease, finish, granted_claim, issue, model_reply
 
 ONE = HandoffId("find.1")
-LANE = "account:some-model"
+BUCKET = "account:some-model"
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def claim_with_waiting_reply(claimed: Claim) -> Claim:
 
 
 def input_level(store: Store) -> float:
-    return float(store.connection.redis.hget(keys.pace(LANE), "input_level"))
+    return float(store.connection.redis.hget(keys.bucket(BUCKET), "input_level"))
 
 
 def turns_of(store: Store, job_id: JobId) -> list[int]:
@@ -114,7 +114,7 @@ def test_the_unused_pace_of_its_call_flows_back_with_the_result(
     store: Store, job_id: JobId
 ) -> None:
     claimed = granted_claim(store, job_id, ONE)
-    assert claimed.reserve(WorstCase(10, 10, 0), Expected(LANE, 1_000, 0)) is None
+    assert claimed.reserve(WorstCase(10, 10, 0), Expected(BUCKET, 1_000, 0)) is None
     claimed.report_limits(RateLimits(input_tokens=Allowance(10_000, 9_000)))
     before = input_level(store)
     claimed.checkpoint(model_reply(), deferrable=True)

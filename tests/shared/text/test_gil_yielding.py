@@ -8,7 +8,7 @@ from threading import Event, Thread
 
 import pytest
 
-from handoff_queue.shared.text.gil_yielding import AT_A_TIME, gently
+from handoff_queue.shared.text.gil_yielding import AT_A_TIME, with_pauses
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def long_switch_interval() -> Iterator[None]:
 
 
 def test_all_items_come_in_their_order() -> None:
-    assert list(gently(range(3 * AT_A_TIME + 1))) == list(range(3 * AT_A_TIME + 1))
+    assert list(with_pauses(range(3 * AT_A_TIME + 1))) == list(range(3 * AT_A_TIME + 1))
 
 
 @pytest.mark.usefixtures("long_switch_interval")
@@ -36,7 +36,7 @@ def test_another_thread_runs_before_the_last_item() -> None:
     other.start()
     may_go.set()
 
-    is_seen = any(has_gone.is_set() for _ in gently(range(10_000 * AT_A_TIME)))
+    is_seen = any(has_gone.is_set() for _ in with_pauses(range(10_000 * AT_A_TIME)))
 
     other.join()
     assert is_seen, "while there were items left"

@@ -70,5 +70,6 @@ def test_a_fleet_whose_calls_are_all_refused_wants_no_more_slots(
         ("researcher", 1, 30, 1)
     ]
     assert [
-        (lane.refused_until is not None, lane.limits["requests"].limit) for lane in stats.lanes
+        (bucket.refused_until is not None, bucket.limits["requests"].limit)
+        for bucket in stats.buckets
     ] == [(True, 5)]

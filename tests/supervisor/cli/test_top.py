@@ -86,14 +86,14 @@ def test_stats_show_unserved_queues_refusals_spending_and_dead_letters() -> None
 
 
 def test_a_model_under_two_accounts_has_two_lines_with_their_accounts() -> None:
-    lanes = tuple(
+    buckets = tuple(
         RateLimitBucket(account, model, {}, None, "", 0)
         for account, model in (("0a1b2c3d", "twice"), ("4e5f6071", "twice"), ("4e5f6071", "once"))
     )
 
     output = rendered(
         StatsColumns(
-            stats_of(FleetLoad(NOW, 0, 1, (), {}, lanes), {}, {}, DaySpending(0, 0, 0, 0), 60.0)
+            stats_of(FleetLoad(NOW, 0, 1, (), {}, buckets), {}, {}, DaySpending(0, 0, 0, 0), 60.0)
         )
     )
 

@@ -56,7 +56,7 @@ def test_an_unserved_fact_checker_is_refused_before_any_line_of_a_file_is_submit
 
 def test_a_fact_checker_that_was_served_once_is_accepted(shell: Shell) -> None:
     shell.serve("researcher")
-    sample = '{"at": 1, "usd": 1, "ms": 1, "waited_ms": 0, "turns": 1, "lane": null}'
+    sample = '{"at": 1, "usd": 1, "ms": 1, "waited_ms": 0, "turns": 1, "bucket": null}'
     shell.store.connection.redis.lpush(keys.history("legal"), sample)
     shell.store.connection.redis.expire(keys.history("legal"), 60)
 

@@ -63,7 +63,7 @@ def test_a_role_with_less_than_all_uses_a_full_limit_in_which_no_role_has_a_larg
 
 
 @given(wants_by_role, allowances, st.sampled_from(ROLES))
-def test_a_separate_lane_is_not_narrowed_by_other_lanes(
+def test_a_separate_bucket_is_not_narrowed_by_other_buckets(
     wants: Wants, allowed: dict[Limit, float], role: str
 ) -> None:
     own_limits = wants.get(role, {})

@@ -30,7 +30,7 @@ def work_sample(
     model: str | None = "some-model", *, turns: int = 5, input_tokens: int = 0, waited_ms: int = 0
 ) -> dict[str, Any]:
     """Return a sample of ten seconds of work. `model` is None if no limit counts its calls."""
-    lane = (
+    bucket = (
         None
         if model is None
         else {"name": f"account:{model}", "input": input_tokens, "output": 100}
@@ -40,7 +40,7 @@ def work_sample(
         "ms": 10_000 + waited_ms,
         "waited_ms": waited_ms,
         "turns": turns,
-        "lane": lane,
+        "bucket": bucket,
     }
 
 
@@ -54,12 +54,12 @@ def bucket_of(requests: int | None, model: str = "some-model", **tokens: int) ->
     )
 
 
-def refused_bucket(lane: RateLimitBucket) -> RateLimitBucket:
+def refused_bucket(bucket: RateLimitBucket) -> RateLimitBucket:
     """Return the bucket, refused by the provider for the next two minutes."""
-    return replace(lane, refused_until=NOW + 120, why="rate limit")
+    return replace(bucket, refused_until=NOW + 120, why="rate limit")
 
 
-def running_handoff(role: str, *, parked: bool = False) -> RunningHandoff:
+def running_handoff(role: str, *, deferred: bool = False) -> RunningHandoff:
     return RunningHandoff(
         JobId("j-0123456789ab"),
         HandoffId("a.1"),
@@ -68,7 +68,7 @@ def running_handoff(role: str, *, parked: bool = False) -> RunningHandoff:
         "",
         0,
         NOW,
-        NOW + 9 if parked else None,
+        NOW + 9 if deferred else None,
     )
 
 
@@ -82,15 +82,15 @@ def stats_with(
     requests: int | None = None,
     samples: Any = None,
     paused: bool = False,
-    lanes: tuple[RateLimitBucket, ...] = (),
+    buckets: tuple[RateLimitBucket, ...] = (),
 ) -> FleetStats:
     return stats_with_buckets(
-        bucket_of(requests), *lanes, works=works, waiting=waiting, samples=samples, paused=paused
+        bucket_of(requests), *buckets, works=works, waiting=waiting, samples=samples, paused=paused
     )
 
 
 def stats_with_buckets(
-    *lanes: RateLimitBucket,
+    *buckets: RateLimitBucket,
     works: tuple[RunningHandoff, ...] = (),
     waiting: dict[str, int] | None = None,
     samples: Any = None,
@@ -98,7 +98,13 @@ def stats_with_buckets(
 ) -> FleetStats:
     queues = {role: QueueBacklog(many, NOW - 30) for role, many in (waiting or {}).items()}
     load = FleetLoad(
-        NOW, 1, 1, works, queues, lanes, paused=frozenset({"researcher", "poet"} if paused else ())
+        NOW,
+        1,
+        1,
+        works,
+        queues,
+        buckets,
+        paused=frozenset({"researcher", "poet"} if paused else ()),
     )
     everyone = {"researcher": served_specialist(), "writer": served_specialist()}
     return stats_of(load, everyone, samples or {}, DaySpending(0, 0, 0, 0), WINDOW_S)
@@ -108,10 +114,10 @@ def role_stats_of(stats: FleetStats, name: str = "researcher") -> RoleStats:
     return next(role_stats for role_stats in stats.roles if role_stats.role == name)
 
 
-def test_running_parked_and_waiting_handoffs_need_a_slot_each() -> None:
+def test_running_deferred_and_waiting_handoffs_need_a_slot_each() -> None:
     stats = stats_with(
         running_handoff("researcher"),
-        running_handoff("researcher", parked=True),
+        running_handoff("researcher", deferred=True),
         waiting={"researcher": 5},
     )
 
@@ -168,8 +174,8 @@ def test_the_supervisors_roles_share_the_same_limit() -> None:
 
     assert (
         role_stats_of(stats).wanted_slots,
-        stats.thinking.wanted_slots,
-        stats.thinking.seconds,
+        stats.supervisor_roles.wanted_slots,
+        stats.supervisor_roles.seconds,
     ) == (
         15,
         5,
@@ -177,13 +183,13 @@ def test_the_supervisors_roles_share_the_same_limit() -> None:
     )
 
 
-def test_a_role_is_bounded_only_by_the_lane_of_its_own_calls() -> None:
+def test_a_role_is_bounded_only_by_the_bucket_of_its_own_calls() -> None:
     samples = {"researcher": [work_sample("narrow")], "writer": TEN_SECONDS_FOR_FIVE_TURNS}
     stats = stats_with(
         waiting={"researcher": 30, "writer": 10},
         requests=600,
         samples=samples,
-        lanes=(bucket_of(60, "narrow"),),
+        buckets=(bucket_of(60, "narrow"),),
     )
 
     assert (role_stats_of(stats).wanted_slots, role_stats_of(stats, "writer").wanted_slots) == (
@@ -192,12 +198,12 @@ def test_a_role_is_bounded_only_by_the_lane_of_its_own_calls() -> None:
     )
 
 
-def test_a_lane_without_limits_does_not_affect_the_others() -> None:
+def test_a_bucket_without_limits_does_not_affect_the_others() -> None:
     samples = {"researcher": [work_sample("narrow")], "writer": [work_sample("unknown")]}
     stats = stats_with(
         waiting={"researcher": 30, "writer": 10},
         samples=samples,
-        lanes=(bucket_of(60, "narrow"), bucket_of(None, "unknown")),
+        buckets=(bucket_of(60, "narrow"), bucket_of(None, "unknown")),
     )
 
     assert (role_stats_of(stats).wanted_slots, role_stats_of(stats, "writer").wanted_slots) == (
@@ -216,7 +222,7 @@ def test_token_limits_bound_the_number_of_slots(tokens: dict[str, int], wanted: 
     stats = stats_with(
         waiting={"researcher": 10},
         samples=samples,
-        lanes=(bucket_of(6_000, "some-model", **tokens),),
+        buckets=(bucket_of(6_000, "some-model", **tokens),),
     )
 
     assert role_stats_of(stats).wanted_slots == wanted
@@ -230,7 +236,7 @@ def test_a_role_with_two_models_is_bounded_by_the_narrow_one_as_far_as_it_uses_i
         waiting={"researcher": 30},
         requests=6_000,
         samples=samples,
-        lanes=(bucket_of(60, "narrow"),),
+        buckets=(bucket_of(60, "narrow"),),
     )
 
     assert role_stats_of(stats).wanted_slots == 8
@@ -268,7 +274,7 @@ def test_another_model_counts_once_the_newest_handoffs_have_used_it() -> None:
                 waiting={"researcher": 10},
                 requests=6,
                 samples=samples,
-                lanes=(bucket_of(6_000, "wide"),),
+                buckets=(bucket_of(6_000, "wide"),),
             )
         ).wanted_slots
         == 10
@@ -276,7 +282,7 @@ def test_another_model_counts_once_the_newest_handoffs_have_used_it() -> None:
 
 
 def test_while_the_provider_refuses_only_running_handoffs_need_a_slot() -> None:
-    works = (running_handoff("researcher"), *[running_handoff("researcher", parked=True)] * 40)
+    works = (running_handoff("researcher"), *[running_handoff("researcher", deferred=True)] * 40)
     samples = {"researcher": TEN_SECONDS_FOR_FIVE_TURNS}
     stats = stats_with_buckets(
         refused_bucket(bucket_of(6_000)),
@@ -304,7 +310,7 @@ def test_a_role_whose_first_calls_are_refused_needs_no_slots_for_them() -> None:
         role_stats_of(
             stats_with_buckets(
                 refused_bucket(bucket_of(None)),
-                works=(running_handoff("researcher", parked=True),) * 40,
+                works=(running_handoff("researcher", deferred=True),) * 40,
             )
         ).wanted_slots
         == 0
@@ -319,9 +325,9 @@ def test_a_role_whose_first_calls_are_refused_needs_no_slots_for_them() -> None:
 
 def test_a_role_with_another_model_than_the_refused_one_needs_its_slots() -> None:
     samples = {"researcher": [work_sample("narrow")], "writer": TEN_SECONDS_FOR_FIVE_TURNS}
-    lanes = (refused_bucket(bucket_of(None, "narrow")), bucket_of(None))
+    buckets = (refused_bucket(bucket_of(None, "narrow")), bucket_of(None))
     stats = stats_with_buckets(
-        *lanes, waiting={"researcher": 30, "writer": 10, "critic": 7}, samples=samples
+        *buckets, waiting={"researcher": 30, "writer": 10, "critic": 7}, samples=samples
     )
 
     assert (
@@ -366,13 +372,13 @@ def test_the_supervisors_roles_count_as_one_role() -> None:
     stats = stats_with(running_handoff("planner"), running_handoff("judge"), waiting={"roles": 3})
 
     assert [role_stats.role for role_stats in stats.roles] == ["researcher", "writer"]
-    assert (stats.thinking.busy, stats.thinking.queued) == (2, 3)
+    assert (stats.supervisor_roles.busy, stats.supervisor_roles.queued) == (2, 3)
 
 
 def test_the_statistics_are_json() -> None:
     stats = json.loads(json.dumps(stats_with(running_handoff("researcher"), requests=60).as_json()))
 
-    assert stats["lanes"][0]["limits"]["requests"] == {"limit": 60, "remaining": 0}
+    assert stats["buckets"][0]["limits"]["requests"] == {"limit": 60, "remaining": 0}
     assert stats["spent_today"] == {"usd": 0.0, "tokens": 0, "most_usd": None, "most_tokens": None}
 
 
@@ -387,5 +393,5 @@ def test_the_newest_handoffs_of_all_the_supervisors_roles_predict_their_cost() -
         samples={"judge": long_ago, "planner": lately, "router": long_ago},
     )
 
-    assert alone.thinking.wanted_slots < 100
-    assert with_others.thinking.wanted_slots == alone.thinking.wanted_slots
+    assert alone.supervisor_roles.wanted_slots < 100
+    assert with_others.supervisor_roles.wanted_slots == alone.supervisor_roles.wanted_slots

@@ -17,7 +17,7 @@ from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, Recorded
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from handoff_queue.supervisor.engine.failure_guard import MOST_CONFLICTS, MOST_STUMBLES
+from handoff_queue.supervisor.engine.failure_guard import MAX_FAILURES, MOST_CONFLICTS
 from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.decide import decide
 from handoff_queue.supervisor.lifecycle.observations import Observations
@@ -232,7 +232,7 @@ def test_a_write_conflict_does_not_prevent_the_end_of_a_failing_job(
     job_id = shell.submit()
     shell.advance(job_id)
     monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", lambda *_: 1 / 0)
-    for _ in range(MOST_STUMBLES - 1):
+    for _ in range(MAX_FAILURES - 1):
         shell.advance(job_id)
     commit = shell.store.journal.commit
     conflicts = iter([True])

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.engine.failure_guard import MOST_STUMBLES
+from handoff_queue.supervisor.engine.failure_guard import MAX_FAILURES
 from tests.doubles.webhook_server import WebhookServer
 from tests.supervisor.shell import Shell
 from tests.waiting import wait_until
@@ -62,7 +62,7 @@ def test_a_journal_of_a_newer_version_is_one_dead_letter_and_is_left_to_that_ver
     job_id, redis = shell.submit(), shell.store.connection.redis
     redis.xadd(keys.log(job_id), {"e": '{"type": "of_another_version"}', "t": 1}, id="2-0")
     redis.hset(keys.job(job_id), "version", 2)
-    for times in range(1, MOST_STUMBLES + 3):
+    for times in range(1, MAX_FAILURES + 3):
         before = shell.store.connection.now()
         evaluate_again(shell, job_id, 1)
         asked_at = redis.zscore(keys.DUE, job_id) / 1000 - min(
@@ -85,7 +85,7 @@ def test_a_job_that_our_own_code_cannot_carry_on_is_tried_again_and_then_ends_wi
     for event in shell.open(job_id):
         shell.do(job_id, event)
     shell.store.connection.redis.hdel(keys.blobs(job_id), plan_made.plan.digest)
-    evaluate_again(fresh := shell.another(), job_id, MOST_STUMBLES - 1)
+    evaluate_again(fresh := shell.another(), job_id, MAX_FAILURES - 1)
     assert fresh.jobs.standing(job_id).status == "running"
 
     evaluate_again(fresh, job_id, 1)
@@ -109,7 +109,7 @@ def test_a_lost_handoff_of_a_newer_version_is_left_to_that_version(
     redis.hset(keys.handoff(job_id, lost.handoff_id), "lost", 1)
     fresh = shell.another()
 
-    for _ in range(MOST_STUMBLES + 2):
+    for _ in range(MAX_FAILURES + 2):
         redis.zadd(keys.DUE, {job_id: 1})
         fresh.advance(job_id, [lost.handoff_id])
 
@@ -141,7 +141,7 @@ def test_the_webhook_of_a_job_that_our_own_code_has_ended_is_sent(shell: Shell) 
         for event in shell.open(job_id):
             shell.do(job_id, event)
         shell.store.connection.redis.hdel(keys.blobs(job_id), plan_made.plan.digest)
-        evaluate_again(fresh := shell.another(), job_id, MOST_STUMBLES)
+        evaluate_again(fresh := shell.another(), job_id, MAX_FAILURES)
         assert job_id in shell.store.jobs.sweep().due
 
         fresh.advance(job_id)

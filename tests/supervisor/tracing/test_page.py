@@ -100,7 +100,7 @@ def test_tokens_and_money_are_summed_for_each_specialist() -> None:
 def test_time_without_a_claim_is_waiting_time_and_the_data_names_each_lost_process() -> None:
     builder = JobRecordBuilder()
     builder.step("a", (0, 1, 30))
-    builder.past_claims("a", (1, 6, ClaimEnd.LOST), (10, 12, ClaimEnd.BACK), last_claim_at=21)
+    builder.past_claims("a", (1, 6, ClaimEnd.LOST), (10, 12, ClaimEnd.RELEASED), last_claim_at=21)
 
     (job,) = embedded_data(page_for(builder))["jobs"]
 
@@ -113,7 +113,7 @@ def test_time_without_a_claim_is_waiting_time_and_the_data_names_each_lost_proce
         for claim in bar["past_claims"]
     ] == [
         ("w10@host:6", 1, 6, "lost"),
-        ("w11@host:6", 10, 12, "back"),
+        ("w11@host:6", 10, 12, "released"),
         ("w1@host:7", 21, 30, ""),
     ]
 

@@ -10,11 +10,11 @@ end
 
 -- Admit a call if its upper bound fits the budget and its bucket allows it. Returns nil, nil, nil
 -- and the taken share (nil if the call has no bucket); or the refusal: the result of `reserve` (and
--- the owner of the limit), or 'pace', the ms to wait and the reason.
+-- the owner of the limit), or 'rate_limit', the ms to wait and the reason.
 local function admit_call(job, h, worst, member, at)
   local no, level = reserve(job, h, worst)
-  if no or not worst.pace then return no, level end
-  local ms, taken_or_why = lanes().admit(worst.pace, member, at)
+  if no or not worst.call then return no, level end
+  local ms, taken_or_why = rate_limiter().admit(worst.call, member, at)
   if not ms then
     local waited_ms, waits = waited(h, at)
     if waits then
@@ -25,5 +25,5 @@ local function admit_call(job, h, worst, member, at)
   end
   redis.call('HSETNX', h, 'waits_since', whole(at))
   unreserve(job, h) -- a call that waits for the provider must not block the budget
-  return 'pace', ms, taken_or_why
+  return 'rate_limit', ms, taken_or_why
 end

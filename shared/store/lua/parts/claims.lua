@@ -5,7 +5,7 @@
 -- `fresh`: digest and role of a handoff that the same script issues. No other process can have
 -- touched that handoff.
 -- Returns {verdict, reserved (1|0), checkpoints, share that `admit` took, first claim (Unix ms),
--- earlier claims that ended without progress}. Verdicts: granted | exhausted | parked | paused |
+-- earlier claims that ended without progress}. Verdicts: granted | exhausted | deferred | paused |
 -- busy | duplicate | cancelled | unknown. The last six have only the first three values. Claims
 -- that were given back do not count.
 local function claim(job, due, order, fresh)
@@ -14,12 +14,12 @@ local function claim(job, due, order, fresh)
   local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
   local at = now_ms()
 
-  local state, issued_as, claims, queue, parked, role, began, reserved_turns
+  local state, issued_as, claims, queue, deferred, role, began, reserved_turns
   if fresh then
     state, issued_as, role = 'issued', fresh.digest, fresh.role
   else
-    local asked = redis.call('HMGET', h, 'state', 'digest', 'claims', 'queue', 'parked', 'role', 'started_at', 'r_turns')
-    state, issued_as, claims, queue, parked, role, began, reserved_turns = unpack(asked)
+    local asked = redis.call('HMGET', h, 'state', 'digest', 'claims', 'queue', 'deferred', 'role', 'started_at', 'r_turns')
+    state, issued_as, claims, queue, deferred, role, began, reserved_turns = unpack(asked)
   end
   if not state or issued_as ~= digest or not job_of(job).version then return { 'unknown', 0, {} } end
   if state == 'done' or state == 'dropped' then return { 'duplicate', 0, {} } end
@@ -32,7 +32,7 @@ local function claim(job, due, order, fresh)
     if not is_again and end_of(tonumber(its[2])) > at then return { 'busy', 0, {} } end
     is_taken_over = not is_again
   end
-  if parked and tonumber(parked) > at then return { 'parked', 0, {} } end -- a second copy of its message
+  if deferred and tonumber(deferred) > at then return { 'deferred', 0, {} } end -- a second copy of its message
 
   if is_taken_over then count_lost(h) end -- before a sweep has found it
   claims = tonumber(claims or 0)
@@ -55,10 +55,10 @@ local function claim(job, due, order, fresh)
   began = began or now
   redis.call('ZADD', due, until_ms, member) -- before the writes that a full Redis accepts
   redis.call(
-    'HSET', h, 'state', 'running', 'fence', fence, 'worker', worker, 'lease', until_ms, 'claims', whole(claims + 1), 'beat', now,
+    'HSET', h, 'state', 'running', 'fence', fence, 'worker', worker, 'lease', until_ms, 'claims', whole(claims + 1), 'heartbeat', now,
     'started_at', began, 'claimed_at', now
   )
-  if not fresh then redis.call('HDEL', h, 'lost', 'held', 'unread', 'parked', 'lane') end
+  if not fresh then redis.call('HDEL', h, 'lost', 'held', 'unread', 'deferred', 'bucket') end
   if queue then forget(queue, member) end
   stay(job, h, keep)
   prolong(job .. ':fetched', keep)

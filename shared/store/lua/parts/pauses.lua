@@ -15,5 +15,5 @@ local function hold(job, due, handoff, role)
   redis.call('ZREM', due, member)
   local queue = redis.call('HGET', h, 'queue')
   if queue then forget(queue, member) end
-  redis.call('ZADD', 'handoff:held:' .. role, now_ms(), member)
+  redis.call('ZADD', 'handoff:on_hold:' .. role, now_ms(), member)
 end

@@ -89,7 +89,7 @@ end
 -- hash, the newest last. A line has the beginning and the end (Unix ms), the reason of the end, and
 -- the holder. `how` is a value of `ClaimEnd`: lost | back | throttled | held.
 local MOST_PAST_CLAIMS = 20
-local function note_stint(h, until_ms, how)
+local function note_claim_end(h, until_ms, how)
   local f = redis.call('HMGET', h, 'claimed_at', 'worker', 'past_claims')
   if not f[1] then return end
   local lines = {}
@@ -100,9 +100,9 @@ local function note_stint(h, until_ms, how)
 end
 
 -- End a claim without a result and without fault. It does not count as a claim, and later messages
--- with its fence are refused. `how`: see `note_stint`.
+-- with its fence are refused. `how`: see `note_claim_end`.
 local function give_back(h, how)
-  note_stint(h, whole(now_ms()), how)
+  note_claim_end(h, whole(now_ms()), how)
   redis.call('HINCRBY', h, 'claims', '-1')
   redis.call('HDEL', h, 'fence')
   redis.call('HSET', h, 'state', 'issued', 'lease', '0')
@@ -112,7 +112,7 @@ end
 -- its end.
 local function count_lost(h)
   redis.call('HINCRBY', h, 'lost_claims', '1')
-  note_stint(h, redis.call('HGET', h, 'beat') or whole(now_ms()), 'lost')
+  note_claim_end(h, redis.call('HGET', h, 'heartbeat') or whole(now_ms()), 'lost')
 end
 
 local function key_of(id)

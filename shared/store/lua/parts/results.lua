@@ -39,7 +39,7 @@ local function finish(job, due, order)
   local id = id_of(job)
   local used = decoded(order[6])
   if used or known[7] then settle(job, h, used) end
-  even_out(used and used.pace, id .. '/' .. handoff, at)
+  settle_share(used and used.share, id .. '/' .. handoff, at)
   local FIRST, events, status, checkpoints = 14, tonumber(order[7]), order[11], tonumber(order[13])
   local first_kept = FIRST + events
   from = tonumber(from)
@@ -53,7 +53,7 @@ local function finish(job, due, order)
   redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
   if order[9] == '1' then redis.call('PEXPIRE', t, order[3]) else redis.call('DEL', t) end
   redis.call('ZREM', due, id .. '/' .. handoff)
-  begin_look(job, order[10], at)
+  begin_evaluation(job, order[10], at)
   -- Sample for quotes and for the use of slots: end (Unix ms), micro-dollars (null: unknown price),
   -- ms since the first claim, ms of waiting for the provider, turns, and their share of the bucket.
   local MOST_SAMPLES = 200
@@ -61,7 +61,7 @@ local function finish(job, due, order)
   if role then
     local f = redis.call('HMGET', h, 'usd', 'unpriced', 'started_at', 'turns')
     local sample = string.format(
-      '{"at": %d, "usd": %s, "ms": %d, "waited_ms": %d, "turns": %d, "lane": %s}',
+      '{"at": %d, "usd": %s, "ms": %d, "waited_ms": %d, "turns": %d, "bucket": %s}',
       at, f[2] and 'null' or (f[1] or '0'), at - tonumber(f[3] or at), waited(h, at), tonumber(f[4] or 0), order[12]
     )
     keep_newest('handoff:history:' .. role, sample, MOST_SAMPLES, PAST_KEPT_MS)

@@ -20,7 +20,7 @@ from handoff_queue.shared.store.redis.fast_path import (
     DirectConnection,
     KernelTimeoutSocket,
     ManagedConnection,
-    patient,
+    with_kernel_timeouts,
 )
 
 TIMEOUT_S = 0.05
@@ -32,7 +32,7 @@ def sockets() -> Iterator[Pair]:
     """Yield a socket with kernel timeouts, and its peer."""
     plain, other = socket.socketpair()
     plain.settimeout(TIMEOUT_S)
-    ours = patient(plain)
+    ours = with_kernel_timeouts(plain)
     yield ours, other
     ours.close()
     other.close()
@@ -145,7 +145,7 @@ def test_a_non_blocking_socket_stays_unchanged() -> None:
     with socket.socket() as plain:
         plain.setblocking(False)
 
-        assert patient(plain) is plain
+        assert with_kernel_timeouts(plain) is plain
 
 
 class ForeignSocket:
@@ -158,7 +158,7 @@ class ForeignSocket:
 def test_a_foreign_socket_stays_unchanged() -> None:
     foreign: Any = ForeignSocket()
 
-    assert patient(foreign) is foreign
+    assert with_kernel_timeouts(foreign) is foreign
 
 
 class RefusingSocket(socket.socket):
@@ -172,13 +172,13 @@ def test_without_kernel_timeouts_python_keeps_the_timeout() -> None:
     with RefusingSocket() as plain:
         plain.settimeout(TIMEOUT_S)
 
-        assert patient(plain) is plain
+        assert with_kernel_timeouts(plain) is plain
         assert plain.gettimeout() == TIMEOUT_S
 
 
 def test_the_connection_continues_and_the_old_socket_is_released() -> None:
     plain, other = socket.socketpair()
-    with other, patient(plain) as ours:
+    with other, with_kernel_timeouts(plain) as ours:
         other.sendall(b"a")
 
         assert plain.fileno() == -1

@@ -23,10 +23,10 @@ from handoff_queue.supervisor.cli.display.tree import render_tree
 from tests.supervisor.cli.job_events import PLANNED, SUBMITTED, finished, issued, view_of
 
 RUNNING = HandoffStanding(
-    "running", turns=1, doing="search_documents", started_at=98.0, beat_at=109.0
+    "running", turns=1, doing="search_documents", started_at=98.0, heartbeat_at=109.0
 )
-PARKED = replace(RUNNING, state="waiting", doing="rate limit", parked_until=150.0)
-SILENT = replace(RUNNING, beat_at=103.0)
+DEFERRED = replace(RUNNING, state="waiting", doing="rate limit", deferred_until=150.0)
+SILENT = replace(RUNNING, heartbeat_at=103.0)
 
 
 def view_of_handoffs(**standings: HandoffStanding) -> JobView:
@@ -121,13 +121,13 @@ def test_an_activity_line_appears_in_a_log_within_5_seconds() -> None:
 
 
 def test_a_throttled_handoff_is_shown_next_to_running_handoffs() -> None:
-    view = view_of_handoffs(left=RUNNING, right=PARKED)
+    view = view_of_handoffs(left=RUNNING, right=DEFERRED)
 
     assert (activity_line(view) or "").endswith("12 s; right (researcher) waits 40 s: rate limit")
 
 
 def test_a_log_reports_once_that_a_handoff_is_throttled() -> None:
-    before, after = view_of_handoffs(left=RUNNING), view_of_handoffs(left=PARKED)
+    before, after = view_of_handoffs(left=RUNNING), view_of_handoffs(left=DEFERRED)
 
     assert list(new_waits(before, after)) == ["left (researcher): waits 40 s: rate limit"]
     assert list(new_waits(after, replace(after, now=after.now + 5))) == []

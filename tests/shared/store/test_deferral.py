@@ -1,4 +1,4 @@
-"""A parked handoff has no queue and no owner. It keeps its place in the line and wakes at its
+"""A deferred handoff has no queue and no owner. It keeps its place in the line and wakes at its
 time.
 """
 
@@ -27,8 +27,8 @@ from tests.doubles.jobs import (
 )
 
 A = HandoffId("a.1")
-LANE = "account:some-model"
-EXPECTED = Expected(LANE, 1, 1)
+BUCKET = "account:some-model"
+EXPECTED = Expected(BUCKET, 1, 1)
 WORST = WorstCase(100, 100, 0)
 
 
@@ -39,29 +39,29 @@ def job_id(store: Store) -> JobId:
     return job_id
 
 
-def parked_claim(store: Store, job_id: JobId, seconds: float = 60) -> Claim:
-    """Return a parked claim that made one turn and must wait for the next one."""
+def deferred_claim(store: Store, job_id: JobId, seconds: float = 60) -> Claim:
+    """Return a deferred claim that made one turn and must wait for the next one."""
     claimed = granted_claim(store, job_id, "a.1")
     assert claimed.reserve(WORST, EXPECTED) is None
     claimed.report_limits(RateLimits(requests=Allowance(60, 0)))
     claimed.checkpoint(model_reply())
     assert claimed.reserve(WORST, EXPECTED) is not None
-    assert claimed.park(seconds, "rate limit")
+    assert claimed.defer(seconds, "rate limit")
     return claimed
 
 
-def end_parking(store: Store, job_id: JobId) -> None:
-    store.connection.redis.hset(keys.handoff(job_id, A), "parked", 1)
+def end_deferral(store: Store, job_id: JobId) -> None:
+    store.connection.redis.hset(keys.handoff(job_id, A), "deferred", 1)
     store.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": 1})
 
 
 def waiting_line(store: Store) -> list[bytes]:
-    waiting_ids: list[bytes] = store.connection.redis.zrange(f"{keys.pace(LANE)}:line", 0, -1)
+    waiting_ids: list[bytes] = store.connection.redis.zrange(f"{keys.bucket(BUCKET)}:line", 0, -1)
     return waiting_ids
 
 
 def test_the_wait_and_its_reason_are_shown(store: Store, job_id: JobId) -> None:
-    parked_claim(store, job_id)
+    deferred_claim(store, job_id)
     standing = store.jobs.handoffs(job_id, [A])[A]
     assert (standing.state, standing.claims, standing.doing, standing.held) == (
         "issued",
@@ -69,58 +69,60 @@ def test_the_wait_and_its_reason_are_shown(store: Store, job_id: JobId) -> None:
         "rate limit",
         True,
     )
-    assert 50 < (standing.parked_until or 0) - store.connection.now() <= 60
+    assert 50 < (standing.deferred_until or 0) - store.connection.now() <= 60
     assert nothing_reserved(store, job_id)
 
 
-def test_the_old_claim_of_a_parked_handoff_can_write_no_more(store: Store, job_id: JobId) -> None:
-    claimed = parked_claim(store, job_id)
+def test_the_old_claim_of_a_deferred_handoff_can_write_no_more(store: Store, job_id: JobId) -> None:
+    claimed = deferred_claim(store, job_id)
     with pytest.raises(Interrupted):
         claimed.checkpoint(model_reply())
-    assert not claimed.park(1, "again")
+    assert not claimed.defer(1, "again")
 
 
-def test_a_second_message_does_not_run_a_parked_handoff_early(store: Store, job_id: JobId) -> None:
-    parked_claim(store, job_id)
-    assert claim(store, job_id, "a.1").verdict is ClaimVerdict.PARKED
+def test_a_second_message_does_not_run_a_deferred_handoff_early(
+    store: Store, job_id: JobId
+) -> None:
+    deferred_claim(store, job_id)
+    assert claim(store, job_id, "a.1").verdict is ClaimVerdict.DEFERRED
     assert store.jobs.handoffs(job_id, [A])[A].claims == 0
 
 
-def test_a_parked_handoff_is_not_searched_before_its_time(store: Store, job_id: JobId) -> None:
-    parked_claim(store, job_id)
+def test_a_deferred_handoff_is_not_searched_before_its_time(store: Store, job_id: JobId) -> None:
+    deferred_claim(store, job_id)
     assert A not in store.jobs.sweep().due.get(job_id, [])
 
 
-def test_a_parked_handoff_is_found_in_time_and_continues_after_its_last_turn(
+def test_a_deferred_handoff_is_found_in_time_and_continues_after_its_last_turn(
     store: Store, job_id: JobId
 ) -> None:
-    parked_claim(store, job_id)
-    end_parking(store, job_id)
+    deferred_claim(store, job_id)
+    end_deferral(store, job_id)
     assert store.jobs.sweep().due == {job_id: [A]}
     standing = store.jobs.handoffs(job_id, [A])[A]
-    assert (standing.lost, standing.held, standing.parked_until) == (True, False, None)
+    assert (standing.lost, standing.held, standing.deferred_until) == (True, False, None)
     again = granted_claim(store, job_id, "a.1")
     assert again.earlier_checkpoints() == (model_reply(),)
     assert store.jobs.handoffs(job_id, [A])[A].claims == 1
 
 
-def test_the_chord_of_a_parked_handoff_waits(store: Store, job_id: JobId) -> None:
-    parked_claim(store, job_id)
+def test_the_chord_of_a_deferred_handoff_waits(store: Store, job_id: JobId) -> None:
+    deferred_claim(store, job_id)
     assert finish(granted_claim(store, job_id, "b.1")) == 1
 
 
-def test_a_parked_handoff_keeps_its_place_in_the_line(store: Store, job_id: JobId) -> None:
-    parked_claim(store, job_id)
+def test_a_deferred_handoff_keeps_its_place_in_the_line(store: Store, job_id: JobId) -> None:
+    deferred_claim(store, job_id)
     later = granted_claim(store, job_id, "b.1")
     assert later.reserve(WORST, EXPECTED) is not None
-    end_parking(store, job_id)
+    end_deferral(store, job_id)
     again = granted_claim(store, job_id, "a.1")
     assert again.reserve(WORST, EXPECTED) is not None
     assert waiting_line(store) == [f"{job_id}/a.1".encode(), f"{job_id}/b.1".encode()]
 
 
 def test_a_handoff_of_an_ended_job_leaves_the_line(store: Store, job_id: JobId) -> None:
-    parked_claim(store, job_id)
+    deferred_claim(store, job_id)
     assert waiting_line(store) == [f"{job_id}/a.1".encode()]
     ended = JobEnded(status=JobStatus.CANCELLED, answer=None, reason="cancelled by the user")
     store.journal.commit(

@@ -18,29 +18,31 @@ pytestmark = pytest.mark.slow
 ROLES = ("a", "planner", "assessor")
 
 
-def is_parked(fleet: Fleet, job_id: JobId, role: str) -> bool:
-    return bool(fleet.redis.hget(f"handoff:{{{job_id}}}:h:{role}.1", "parked"))
+def is_deferred(fleet: Fleet, job_id: JobId, role: str) -> bool:
+    return bool(fleet.redis.hget(f"handoff:{{{job_id}}}:h:{role}.1", "deferred"))
 
 
-def test_parked_handoffs_survive_all_processes_and_continue_in_time(fleet: Fleet) -> None:
+def test_deferred_handoffs_survive_all_processes_and_continue_in_time(fleet: Fleet) -> None:
     """Each of three jobs has a handoff of another role that is refused. The model refuses them
     together, because a refusal also stops the other calls of the model.
     """
-    held = {role: fleet.model.hold(f"park-{role}", role) for role in ROLES}
+    held = {role: fleet.model.hold(f"defer-{role}", role) for role in ROLES}
     for role in ROLES:
-        fleet.model.refusals[f"park-{role}", role, 1] = 8.0
-    job_ids = {role: fleet.submit(f"park-{role}", a="") for role in ROLES}
+        fleet.model.refusals[f"defer-{role}", role, 1] = 8.0
+    job_ids = {role: fleet.submit(f"defer-{role}", a="") for role in ROLES}
     for call in held.values():
         assert call.arrived.wait(60)
     for call in held.values():
         call.release.set()
     for role, job_id in job_ids.items():
         wait_until(
-            partial(is_parked, fleet, job_id, role), timeout_s=60, expected=f"the parking of {role}"
+            partial(is_deferred, fleet, job_id, role),
+            timeout_s=60,
+            expected=f"the deferral of {role}",
         )
     for role, job_id in job_ids.items():
-        parked = fleet.standing(job_id, f"{role}.1")
-        assert (parked.state, parked.claims, parked.doing) == ("issued", 0, "rate limit")
+        deferred = fleet.standing(job_id, f"{role}.1")
+        assert (deferred.state, deferred.claims, deferred.doing) == ("issued", 0, "rate limit")
     pids = {name: pid for name, pid in fleet.system.processes.pids().items() if name != "redis"}
     for pid in pids.values():
         fleet.kill(pid)
@@ -49,5 +51,5 @@ def test_parked_handoffs_survive_all_processes_and_continue_in_time(fleet: Fleet
         result = fleet.wait_for_success(job_id, within_s=60)
 
         assert fleet.standing(job_id, f"{role}.1").claims == 1
-        assert fleet.model.calls[f"park-{role}", role, 1] == 2
+        assert fleet.model.calls[f"defer-{role}", role, 1] == 2
         assert result.usage["turns"] == 4, "the refused call counts as a turn"
