@@ -272,14 +272,14 @@ def shape_problems(steps: Sequence[Step], given: Collection[StepId] = ()) -> lis
     Args:
         given: ids of results that the job has from the beginning.
     """
-    return [problem.said for problem in problems_by_step(steps, given)]
+    return [problem.text for problem in problems_by_step(steps, given)]
 
 
 class StepProblem(NamedTuple):
     """A problem that a step has or causes."""
 
     step: StepId
-    said: str
+    text: str
     """The problem in one clause."""
 
 

@@ -125,14 +125,14 @@ def compare(
     for _, job in evaluation_jobs:
         check_within(job.request, settings, max_usd)
     try:
-        found = _compared(evaluation_jobs, options, settings)
+        comparison = _compared(evaluation_jobs, options, settings)
     except KeyboardInterrupt:
         return say_how_to_resume(name)
     if as_json:
-        write_as_json(comparison_json(name, found))
+        write_as_json(comparison_json(name, comparison))
     else:
-        write_line(comparison_text(found))
-    if found.first.is_unanswered or found.second.is_unanswered:
+        write_line(comparison_text(comparison))
+    if comparison.first.is_unanswered or comparison.second.is_unanswered:
         return FAILED
     return OK
 
@@ -235,35 +235,35 @@ def _compared(
         ).run()
 
 
-def comparison_text(found: Comparison) -> str:
+def comparison_text(comparison: Comparison) -> str:
     """Return the text of a comparison: a table, the verdicts of the judge and the advice."""
-    rows = [["", found.first.name, found.second.name]]
+    rows = [["", comparison.first.name, comparison.second.name]]
     for label, cell in _LINES:
-        rows.append([label, cell(found.first), cell(found.second)])
+        rows.append([label, cell(comparison.first), cell(comparison.second)])
     judge_lines: list[str] = []
-    for order, duel in zip(("in order", "swapped"), found.duels, strict=False):
+    for order, duel in zip(("in order", "swapped"), comparison.duels, strict=False):
         if duel:
             judge_lines.append(f"judge, {order}: {duel.better.value}: {shorten(duel.why, 200)}")
-    usage = found.judge_usage
-    if found.judged_by:
+    usage = comparison.judge_usage
+    if comparison.judged_by:
         judge_lines.append(f"judge: {usage.tokens:,} tokens, {money(usage.cost_usd)}")
     parts = [table(rows)]
     if judge_lines:
         parts.append("\n".join(judge_lines))
-    return "\n\n".join([*parts, found.advice])
+    return "\n\n".join([*parts, comparison.advice])
 
 
-def comparison_json(name: str, found: Comparison) -> dict[str, Any]:
+def comparison_json(name: str, comparison: Comparison) -> dict[str, Any]:
     """Return the JSON of a comparison, with the keys of docs/how-to/evaluation.md."""
     return {
         "run": name,
-        "first": asdict(found.first),
-        "second": asdict(found.second),
-        "better": found.better,
-        "duels": [_duel_json(duel) for duel in found.duels],
-        "judge": asdict(found.judge_usage),
-        "judged_by": list(found.judged_by),
-        "advice": found.advice,
+        "first": asdict(comparison.first),
+        "second": asdict(comparison.second),
+        "better": comparison.better,
+        "duels": [_duel_json(duel) for duel in comparison.duels],
+        "judge": asdict(comparison.judge_usage),
+        "judged_by": list(comparison.judged_by),
+        "advice": comparison.advice,
     }
 
 

@@ -74,9 +74,9 @@ def model_access(settings: Settings) -> tuple[str, str, str]:
     The offline model is a warning.
     """
     if settings.is_offline:
-        found = "the offline model: it only quotes and arranges documents"
+        report = "the offline model: it only quotes and arranges documents"
         fix = "set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own"
-        return "warn", found, fix
+        return "warn", report, fix
     names = f"{settings.supervisor_model}, {settings.specialist_model}"
     if settings.model_provider != "anthropic":
         return _of_provider(settings, names)
@@ -93,8 +93,8 @@ def _of_provider(settings: Settings, names: str) -> tuple[str, str, str]:
         provider_models(settings)
     except UserError as error:
         return "fail", str(error), "a worker started from here would refuse to start"
-    found = f"{settings.model_provider} ({names}); its first call checks the credentials"
-    return "ok", found, ""
+    report = f"{settings.model_provider} ({names}); its first call checks the credentials"
+    return "ok", report, ""
 
 
 def _ask(base: str, headers: dict[str, str], names: str) -> tuple[str, str, str]:
@@ -163,7 +163,7 @@ def doctor(as_json: AsJson = False) -> int:
         console = stdout()
         for finding in findings:
             line = Text(f"{finding.level.value:<4}", style=_STYLE[finding.level])
-            line.append(f"  {finding.about}: {finding.found}", style="default")
+            line.append(f"  {finding.about}: {finding.report}", style="default")
             if finding.fix:
                 line.append(f" -> {finding.fix}", style="bold")
             console.print(line, soft_wrap=True)
@@ -188,11 +188,11 @@ def _of_this_shell(settings: Settings, *, is_fleet_live: bool) -> Iterator[Findi
     shell.
     """
     yield from find_ignored_variables(os.environ)
-    level, found, fix = model_access(settings)
-    finding = Finding(Level(level), "this shell: model", found, fix)
+    level, report, fix = model_access(settings)
+    finding = Finding(Level(level), "this shell: model", report, fix)
     if is_fleet_live:
-        found = f"{found}; only processes that are started from this shell would use it"
-        finding = replace(finding, level=Level.WARN, found=found)
+        report = f"{report}; only processes that are started from this shell would use it"
+        finding = replace(finding, level=Level.WARN, report=report)
         if level == "ok":
             finding = replace(finding, level=Level.OK)
         if settings.is_offline:
@@ -301,11 +301,11 @@ def _supervisors(jobs: Client, nodes: Mapping[str, Collection[str]] | None) -> I
             yield Finding(Level.WARN, f"queue {queue}", f"{waiting} waiting; {UNASKED}")
             continue
         serving = sum(queue in queues for queues in nodes.values())
-        found = f"{count_text(serving, 'process')}, {waiting} waiting"
+        report = f"{count_text(serving, 'process')}, {waiting} waiting"
         if serving:
-            yield Finding(Level.OK, f"queue {queue}", found)
+            yield Finding(Level.OK, f"queue {queue}", report)
         else:
-            yield Finding(Level.FAIL, f"queue {queue}", found, START_A_SUPERVISOR)
+            yield Finding(Level.FAIL, f"queue {queue}", report, START_A_SUPERVISOR)
 
 
 def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
@@ -397,7 +397,7 @@ def find_unserved_queues(
         if not depth.messages or depth.queue in served:
             continue
         name = plain(depth.queue)
-        found = f"{count_text(depth.messages, 'message')} waiting, and no worker serves it"
+        report = f"{count_text(depth.messages, 'message')} waiting, and no worker serves it"
         if depth.wanted:
             fix = (
                 f"`handoff worker {name}` (with --specialists DIR for your own specialist), or"
@@ -405,7 +405,7 @@ def find_unserved_queues(
             )
         else:
             fix = f"their jobs have ended: `redis-cli DEL {name}` removes them"
-        yield Finding(Level.WARN, f"queue {name}", found, fix)
+        yield Finding(Level.WARN, f"queue {name}", report, fix)
 
 
 def _waiting_jobs(jobs: Client) -> Iterator[Finding]:

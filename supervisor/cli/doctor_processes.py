@@ -28,7 +28,7 @@ class Finding:
 
     level: Level
     about: str
-    found: str
+    report: str
     fix: str = ""
 
 

@@ -37,11 +37,11 @@ def stats(as_json: AsJson = False) -> int:
       handoff stats --json | jq '.roles[] | {role, wanted_slots}'
     """
     store = client_of_broker().store
-    found = stats_now(store, store.fleet_load.now())
+    fleet_stats = stats_now(store, store.fleet_load.now())
     if as_json:
-        write_as_json(found.as_json())
+        write_as_json(fleet_stats.as_json())
     else:
-        stdout().print(StatsColumns(found))
+        stdout().print(StatsColumns(fleet_stats))
     return OK
 
 
@@ -62,24 +62,24 @@ _COLUMNS = (
 class StatsColumns:
     """The fleet in the columns that fit. `folds_idle` puts all idle roles on one line."""
 
-    found: FleetStats
+    fleet_stats: FleetStats
     folds_idle: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         idle: list[str] = []
         rows: list[tuple[Sequence[str], str]] = []
-        for role in (*self.found.roles, self.found.supervisor_roles):
+        for role in (*self.fleet_stats.roles, self.fleet_stats.supervisor_roles):
             if self.folds_idle and _is_idle(role):
                 idle.append(plain(role.role))
             else:
                 rows.append((_cells(role), _style(role)))
-        yield Text(headline(self.found))
+        yield Text(headline(self.fleet_stats))
         yield Text("")
         yield fit_table(_COLUMNS, rows, options.max_width)
         if idle:
             line = f"{len(idle)} idle: {', '.join(idle)}"
             yield Text(line, style="dim", no_wrap=True, overflow="ellipsis")
-        for line in _lines(self.found):
+        for line in _lines(self.fleet_stats):
             yield Text(line, style="yellow")
 
 
@@ -87,21 +87,21 @@ def _is_idle(role: RoleStats) -> bool:
     return not (role.busy or role.queued or role.throttled or role.is_paused)
 
 
-def headline(found: FleetStats) -> str:
+def headline(fleet_stats: FleetStats) -> str:
     """Return the open jobs, the supervisors, the spending of today and the memory of Redis.
 
     Example: `3 open jobs  2 supervisors  $0.5000 of $2.0000, 1,200 tokens today  Redis 12 MB`.
     """
     supervisors = "no supervisor"
-    if found.supervisors:
-        supervisors = count_text(found.supervisors, "supervisor")
-    memory = f"Redis {found.used_memory_bytes / 1e6:.0f} MB"
-    if found.max_memory_bytes:
-        memory += f" of {found.max_memory_bytes / 1e6:.0f}"
-    jobs = count_text(found.open_jobs, "open job")
-    if found.waiting_jobs:
-        jobs += f" ({found.waiting_jobs:,} waiting for a person)"
-    return "  ".join((jobs, supervisors, f"{_spent(found.spent_today)} today", memory))
+    if fleet_stats.supervisors:
+        supervisors = count_text(fleet_stats.supervisors, "supervisor")
+    memory = f"Redis {fleet_stats.used_memory_bytes / 1e6:.0f} MB"
+    if fleet_stats.max_memory_bytes:
+        memory += f" of {fleet_stats.max_memory_bytes / 1e6:.0f}"
+    jobs = count_text(fleet_stats.open_jobs, "open job")
+    if fleet_stats.waiting_jobs:
+        jobs += f" ({fleet_stats.waiting_jobs:,} waiting for a person)"
+    return "  ".join((jobs, supervisors, f"{_spent(fleet_stats.spent_today)} today", memory))
 
 
 def _spent(spent: DaySpending) -> str:
@@ -149,12 +149,12 @@ def _style(role: RoleStats) -> str:
     return "dim"
 
 
-def _lines(found: FleetStats) -> Iterator[str]:
-    accounts_of = Counter(bucket.model for bucket in found.buckets)
-    for bucket in found.buckets:
-        yield _bucket_text(bucket, found.at, is_alone=accounts_of[bucket.model] == 1)
-    if found.dead_letters:
-        yield f"{count_text(found.dead_letters, 'dead letter')}: handoff dead list"
+def _lines(fleet_stats: FleetStats) -> Iterator[str]:
+    accounts_of = Counter(bucket.model for bucket in fleet_stats.buckets)
+    for bucket in fleet_stats.buckets:
+        yield _bucket_text(bucket, fleet_stats.at, is_alone=accounts_of[bucket.model] == 1)
+    if fleet_stats.dead_letters:
+        yield f"{count_text(fleet_stats.dead_letters, 'dead letter')}: handoff dead list"
 
 
 def _bucket_text(bucket: RateLimitBucket, at: float, *, is_alone: bool) -> str:

@@ -159,10 +159,12 @@ class FleetScreen:
 
     def _fleet(self) -> RenderableType:
         load = self._jobs.store.fleet_load.now()
-        found = stats_now(self._jobs.store, load)
-        self._spending.add(found.at, found.spent_today.microusd, found.spent_today.tokens)
+        fleet_stats = stats_now(self._jobs.store, load)
+        self._spending.add(
+            fleet_stats.at, fleet_stats.spent_today.microusd, fleet_stats.spent_today.tokens
+        )
         self._rows = longest(load)
-        return fleet(found, load.at, self._rows, self._spending)
+        return fleet(fleet_stats, load.at, self._rows, self._spending)
 
     def _job(self, view: JobView) -> RenderableType:
         events = self._jobs.store.journal.read(view.job_id, view.version)
@@ -208,7 +210,7 @@ class _Fleet:
     always stay.
     """
 
-    found: FleetStats
+    fleet_stats: FleetStats
     at: float
     rows: tuple[RunningHandoff, ...]
     spending: Spending
@@ -219,7 +221,7 @@ class _Fleet:
         if console.is_terminal:
             height = options.size.height
         for folds_idle in (False, True):
-            load = Group(stats.StatsColumns(self.found, folds_idle), Text(str(self.spending)))
+            load = Group(stats.StatsColumns(self.fleet_stats, folds_idle), Text(str(self.spending)))
             above = console.render_lines(load, options.update(height=None))
             room = height - len(above) - _HEADING - 1
             if room >= len(most):
@@ -245,10 +247,10 @@ class _Fleet:
 
 
 def fleet(
-    found: FleetStats, at: float, rows: tuple[RunningHandoff, ...], spending: Spending
+    fleet_stats: FleetStats, at: float, rows: tuple[RunningHandoff, ...], spending: Spending
 ) -> RenderableType:
     """Return the whole screen. Pure."""
-    return _Fleet(found, at, rows, spending)
+    return _Fleet(fleet_stats, at, rows, spending)
 
 
 def _at_work(rows: tuple[RunningHandoff, ...], at: float, width: int) -> RenderableType:

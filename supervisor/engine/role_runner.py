@@ -161,11 +161,11 @@ class RoleRunner:
         plan = Plan.from_json(texts[state.plan.plan.digest])
         if role == "planner":
             return AgentSetup(needs_format_of_schema(schema, state, plan), answer_rules="")
-        found: dict[StepId, str] = {}
+        statuses: dict[StepId, str] = {}
         for step_id, result in loaded.results.items():
-            found[step_id] = status_of_result(result)
+            statuses[step_id] = status_of_result(result)
         may_ask = state.submitted.approvals.are_wanted
-        patches = patch_format_of_schema(schema, plan, found, may_ask=may_ask)
+        patches = patch_format_of_schema(schema, plan, statuses, may_ask=may_ask)
         return AgentSetup(patches, answer_rules="")
 
     def _consequences(

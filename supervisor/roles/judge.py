@@ -144,19 +144,19 @@ def judge_format(conflicts: Conflicts) -> JudgeFormat:
     return JudgeFormat(claim_ids)
 
 
-def judge_format_of_schema(schema: Mapping[str, Any], found: ConflictsFound) -> JudgeFormat:
+def judge_format_of_schema(schema: Mapping[str, Any], event: ConflictsFound) -> JudgeFormat:
     """Return the format of a handoff with this `JudgeFormat.schema`, for the conflicts in the
     schema.
 
     Args:
-        found: the event with the claims of all conflicts. Conflict `k1` is the first.
+        event: the event with the claims of all conflicts. Conflict `k1` is the first.
     """
     item = (
         schema.get("properties", {}).get("settlements", {}).get("items", {}).get("properties", {})
     )
     asked = item.get("conflict", {}).get("enum", ())
     claim_ids: dict[str, tuple[str, ...]] = {}
-    for number, ids in enumerate(found.conflicts, start=1):
+    for number, ids in enumerate(event.conflicts, start=1):
         if f"k{number}" in asked:
             claim_ids[f"k{number}"] = ids
     return JudgeFormat(claim_ids)

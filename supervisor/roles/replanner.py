@@ -227,7 +227,7 @@ class PatchFormat:
     room: int
     """Number of steps that can be added."""
     plan: Plan
-    found: Mapping[StepId, str] = field(default_factory=dict)
+    statuses: Mapping[StepId, str] = field(default_factory=dict)
     """Status and first words of the results, by step."""
     may_ask: bool = False
     """True if the user asked for approvals, so that a new step may be `on_failure: ask`."""
@@ -376,7 +376,7 @@ class PatchFormat:
 
     def _told(self, repeat: Repeat) -> str:
         """Return a message about a repeated request, with the result of the earlier one."""
-        earlier_text = self.found.get(repeat.earlier)
+        earlier_text = self.statuses.get(repeat.earlier)
         result = "it is not done yet"
         if earlier_text:
             result = f"its result is: {earlier_text}"

@@ -424,9 +424,9 @@ def _check_together(path: Path, steps: Sequence[WorkflowStep], lines: Sequence[i
     line_by_id = dict(zip([step.id for step in steps], lines, strict=True))
     if problems := problems_by_step(_shapes(steps)):
         first, *others = problems[:_MOST_TOLD]
-        texts = [f"{first.said:.300}"]
+        texts = [f"{first.text:.300}"]
         for problem in others:
-            texts.append(f"line {line_by_id[problem.step]}: {problem.said:.300}")
+            texts.append(f"line {line_by_id[problem.step]}: {problem.text:.300}")
         if len(problems) > _MOST_TOLD:
             texts.append(f"and {len(problems) - _MOST_TOLD} more")
         raise UserError(

@@ -30,8 +30,8 @@ end
 
 local function score_of(base, tenant)
   if not lowest[base] then
-    local found = redis.call('ZRANGEBYSCORE', fair, '(' .. whole(base), '(' .. whole(base + CLASS), 'WITHSCORES', 'LIMIT', '0', '1')[2]
-    lowest[base] = tonumber(found or base + 1)
+    local first = redis.call('ZRANGEBYSCORE', fair, '(' .. whole(base), '(' .. whole(base + CLASS), 'WITHSCORES', 'LIMIT', '0', '1')[2]
+    lowest[base] = tonumber(first or base + 1)
   end
   local score = math.max(lowest[base], nexts[tenant] or tonumber(redis.call('ZSCORE', fair .. ':next', tenant) or 0))
   nexts[tenant] = score + 1

@@ -5,7 +5,7 @@
 -- role in turn}
 local serving, queues, paused = KEYS[1], KEYS[2], redis.call('HGETALL', KEYS[3])
 local jobs, handoffs = {}, {}
-local served, names, found = { roles = true }, {}, {} -- only supervisors serve `roles`; never reported
+local served, names, waiting_handoffs = { roles = true }, {}, {} -- only supervisors serve `roles`; never reported
 for n = 2, #ARGV do
   local asked = ARGV[n]
   if string.find(asked, '/', 1, true) then handoffs[#handoffs + 1] = asked else jobs[asked] = true end
@@ -17,10 +17,10 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', serving, now_ms(), '+inf')) 
 end
 local function list_waiting(waiting, whom)
   for _, member in ipairs(handoffs) do
-    if redis.call('ZSCORE', waiting, member) then found[#found + 1] = whom .. '/' .. member end
+    if redis.call('ZSCORE', waiting, member) then waiting_handoffs[#waiting_handoffs + 1] = whom .. '/' .. member end
   end
   for _, member in ipairs(next(jobs) and redis.call('ZRANGE', waiting, 0, ARGV[1]) or {}) do
-    if jobs[string.match(member, '^(.-)/')] then found[#found + 1] = whom .. '/' .. member end
+    if jobs[string.match(member, '^(.-)/')] then waiting_handoffs[#waiting_handoffs + 1] = whom .. '/' .. member end
   end
 end
 for i = 1, #paused, 2 do
@@ -30,4 +30,4 @@ end
 for _, queue in ipairs(redis.call('HKEYS', queues)) do
   if not served[queue] then list_waiting('handoff:waiting:' .. queue, queue) end
 end
-return { names, found, paused }
+return { names, waiting_handoffs, paused }

@@ -4,7 +4,7 @@
 -- Returns {Unix ms, open jobs, jobs that wait for a person, {job, handoff, role, deferred until
 -- (Unix ms) or '', worker, doing, turns, first claimed (Unix ms)}...}
 local due, most = KEYS[1], tonumber(ARGV[1])
-local at, jobs, open, asking, read, found = now_ms(), {}, 0, 0, 0, {}
+local at, jobs, open, asking, read, handoffs = now_ms(), {}, 0, 0, 0, {}
 local function count(id)
   if jobs[id] then return end
   jobs[id] = true
@@ -28,8 +28,8 @@ for _, member in ipairs(redis.call('ZRANGE', due, 0, -1)) do
     local f = redis.call('HMGET', key_of(job) .. ':h:' .. handoff, 'state', 'role', 'deferred', 'worker', 'doing', 'turns', 'started_at')
     local is_deferred = f[3] and tonumber(f[3]) > at
     if f[1] == 'running' or is_deferred then
-      found[#found + 1] = { job, handoff, f[2] or '', is_deferred and f[3] or '', f[4] or '', f[5] or '', f[6] or '0', f[7] or '0' }
+      handoffs[#handoffs + 1] = { job, handoff, f[2] or '', is_deferred and f[3] or '', f[4] or '', f[5] or '', f[6] or '0', f[7] or '0' }
     end
   end
 end
-return { at, open, asking, found }
+return { at, open, asking, handoffs }

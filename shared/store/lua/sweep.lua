@@ -10,7 +10,7 @@ local most, bump, grace = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]
 local at = now_ms()
 hear(at, tonumber(ARGV[4]))
 local WAITING = 'handoff:waiting:'
-local found, fresh, woken = {}, {}, {}
+local overdue, fresh, woken = {}, {}, {}
 
 -- Return the state of a handoff; nil if the member is a job.
 local function standing(member)
@@ -28,12 +28,12 @@ end
 -- End the claim of a process that is dead or treated as dead. The call in flight is charged at its
 -- upper bound, so that other handoffs no longer wait for the budget. The old claim is refused from
 -- now on.
-local function abandon(one)
-  settle(one.key, one.h, nil)
-  count_lost(one.h)
-  redis.call('HDEL', one.h, 'fence')
-  redis.call('HSET', one.h, 'state', 'issued', 'lease', 0, 'lost', 1)
-  one.is_issued = true
+local function abandon(handoff)
+  settle(handoff.key, handoff.h, nil)
+  count_lost(handoff.h)
+  redis.call('HDEL', handoff.h, 'fence')
+  redis.call('HSET', handoff.h, 'state', 'issued', 'lease', 0, 'lost', 1)
+  handoff.is_issued = true
 end
 
 -- Note that a job will be woken, and return the list of results that it belongs to. A job that has
@@ -43,7 +43,7 @@ local function note_wake_up(job, status)
   local is_fresh = status == 'queued'
   send_off(is_fresh and 'submissions' or 'supervisor', { at, job })
   woken[job] = true
-  return is_fresh and fresh or found
+  return is_fresh and fresh or overdue
 end
 
 local function is_woken(job)
@@ -60,14 +60,14 @@ local function may_wake(job)
 end
 
 -- Repair a queue with fewer elements than messages: a worker popped an element and died before it
--- took a message. An element is added for each missing one. Entries that no job needs are removed,
+-- took a message. An element is added for each missing message. Entries that no job needs are removed,
 -- because a version without the fair order has run them. Returns whether the queue is empty.
 local function even_up(queue)
   local fair, elements = 'handoff:fair:' .. queue, redis.call('LLEN', queue)
   local missing = redis.call('ZCARD', fair) - elements
   for _, entry in ipairs(missing > 0 and redis.call('ZRANGE', fair, 0, math.min(missing, most) - 1) or {}) do
-    local one, text = standing(string.match(entry, '^%S+')), redis.call('HGET', fair .. ':messages', entry)
-    if not text or (one and not one.is_issued) then
+    local handoff, text = standing(string.match(entry, '^%S+')), redis.call('HGET', fair .. ':messages', entry)
+    if not text or (handoff and not handoff.is_issued) then
       redis.call('ZREM', fair, entry)
       redis.call('HDEL', fair .. ':messages', entry)
     else
@@ -116,23 +116,23 @@ end
 
 local members = redis.call('ZRANGEBYSCORE', due, '-inf', at, 'LIMIT', 0, most)
 for _, member in ipairs(members) do
-  local one = standing(member)
-  if not one then
+  local handoff = standing(member)
+  if not handoff then
     redis.call('ZREM', due, member) -- the evaluation sets the next time
     local status = redis.call('HGET', key_of(member), 'status')
     if status and not is_woken(member) then table.insert(note_wake_up(member, status), member) end
-  elseif one.is_gone then
+  elseif handoff.is_gone then
     redis.call('ZREM', due, member)
   else
-    if one.has_lapsed then abandon(one) end
-    if not one.is_issued then
-      redis.call('ZADD', due, one.lease, member)
+    if handoff.has_lapsed then abandon(handoff) end
+    if not handoff.is_issued then
+      redis.call('ZADD', due, handoff.lease, member)
     else
       redis.call('ZADD', due, at + bump, member)
-      if may_wake(one.job) then
-        redis.call('HSET', one.h, 'lost', 1)
-        redis.call('HDEL', one.h, 'held', 'deferred') -- the deferral is over
-        found[#found + 1] = member
+      if may_wake(handoff.job) then
+        redis.call('HSET', handoff.h, 'lost', 1)
+        redis.call('HDEL', handoff.h, 'held', 'deferred') -- the deferral is over
+        overdue[#overdue + 1] = member
       end
     end
   end
@@ -141,17 +141,17 @@ end
 for _, queue in ipairs(redis.call('HKEYS', queues)) do
   local lost = lost_in(queue, grace)
   for _, member in ipairs(lost) do
-    local one = standing(member)
-    if not one or not one.is_issued then
+    local handoff = standing(member)
+    if not handoff or not handoff.is_issued then
       forget(queue, member)
-    elseif may_wake(one.job) then
-      redis.call('HSET', one.h, 'lost', 1)
+    elseif may_wake(handoff.job) then
+      redis.call('HSET', handoff.h, 'lost', 1)
       forget(queue, member)
       redis.call('ZADD', due, at + bump, member)
-      found[#found + 1] = member
+      overdue[#overdue + 1] = member
     elseif #lost >= most then -- its job will be evaluated; until then, other jobs' entries come first
       redis.call('ZADD', 'handoff:out:' .. queue, 'XX', at, member)
     end
   end
 end
-return { found, fresh, #members == most and 1 or 0 }
+return { overdue, fresh, #members == most and 1 or 0 }

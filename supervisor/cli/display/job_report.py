@@ -141,39 +141,41 @@ _STATES = ("ok", "partial", "needs_input", "failed", "dropped")
 _NARROWEST = 40
 
 
-def print_outline(found: JobOutline, letters: Sequence[DeadLetter]) -> None:
+def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
     """Print a job in brief, and the names of the parts that are left out.
 
     Args:
         letters: the dead letters about the job.
     """
     shown = partial(readable, columns=stdout().width)
-    whose = f"mode {found.mode.value}, tenant {plain(found.tenant)}, {found.priority.value}"
-    about = (shorten(found.title, 100), whose, spent(found), upper_bound_remark(found))
-    section(f"{found.job_id}  {found.status.value}", "\n".join(filter(None, about)))
-    if found.plan:
-        section(f"plan, {count_text(found.plan['steps'], 'step')}", "\n".join(_plan(found.plan)))
-    section("handoffs", "\n".join(_counts(found)))
-    counts = found.counts or {}
+    whose = f"mode {outline.mode.value}, tenant {plain(outline.tenant)}, {outline.priority.value}"
+    about = (shorten(outline.title, 100), whose, spent(outline), upper_bound_remark(outline))
+    section(f"{outline.job_id}  {outline.status.value}", "\n".join(filter(None, about)))
+    if outline.plan:
+        section(
+            f"plan, {count_text(outline.plan['steps'], 'step')}", "\n".join(_plan(outline.plan))
+        )
+    section("handoffs", "\n".join(_counts(outline)))
+    counts = outline.counts or {}
     bad = None
-    if found.counts:
+    if outline.counts:
         bad = counts["failed"] + counts["needs_input"]
-    _some("failed, or waiting for input", found.failed, bad)
-    _some("dropped", found.dropped, counts.get("dropped"))
-    _some("at work", found.running, found.at_work["running"])
-    _some("newest", found.newest, None)
-    for review in found.reviews:
+    _some("failed, or waiting for input", outline.failed, bad)
+    _some("dropped", outline.dropped, counts.get("dropped"))
+    _some("at work", outline.running, outline.at_work["running"])
+    _some("newest", outline.newest, None)
+    for review in outline.reviews:
         section(
             f"review, round {review['round']}",
             f"{review['decision'] or shorten(review['problem'] or 'no decision', 300)}",
         )
     for letter in letters:
         section("dead letter", shown(letter.model_dump()))
-    if found.notes:
-        section("notes", "\n".join(f"- {in_one_line(text)}" for text in found.notes))
-    if found.answer is not None:
-        section("answer", _answer(found.answer))
-    section("not shown", "\n".join(found.left_out))
+    if outline.notes:
+        section("notes", "\n".join(f"- {in_one_line(text)}" for text in outline.notes))
+    if outline.answer is not None:
+        section("answer", _answer(outline.answer))
+    section("not shown", "\n".join(outline.left_out))
 
 
 def _plan(plan: dict[str, Any]) -> Iterator[str]:
@@ -187,15 +189,15 @@ def _plan(plan: dict[str, Any]) -> Iterator[str]:
         yield f"and {count_text(plan['other_steps'], 'step')} more"
 
 
-def _counts(found: JobOutline) -> Iterator[str]:
-    if (counts := found.counts) is not None:
+def _counts(outline: JobOutline) -> Iterator[str]:
+    if (counts := outline.counts) is not None:
         ended: list[str] = []
         for name in _STATES:
             if counts[name]:
                 ended.append(f"{counts[name]:,} {name}")
         ended.append(f"{counts['open']:,} open")
         yield f"{counts['issued']:,} issued: {', '.join(ended)}"
-    at_work = found.at_work
+    at_work = outline.at_work
     if at_work["running"] or at_work["throttled"] or at_work["at_least"]:
         least = ""
         if at_work["at_least"]:
@@ -204,7 +206,7 @@ def _counts(found: JobOutline) -> Iterator[str]:
             f"open: {least}{at_work['running']:,} at work and {at_work['throttled']:,} waiting for"
             " their provider"
         )
-    yield f"journal: {count_text(found.events, 'event')}"
+    yield f"journal: {count_text(outline.events, 'event')}"
 
 
 def _some(title: str, some: Sequence[dict[str, Any]], of: int | None) -> None:

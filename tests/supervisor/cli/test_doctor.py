@@ -71,14 +71,14 @@ def test_an_unserved_queue_is_named_with_its_messages() -> None:
     )
 
     assert (finding.level, finding.about) == (Level.WARN, "queue poet")
-    assert finding.found.startswith("3 messages waiting")
+    assert finding.report.startswith("3 messages waiting")
     assert "`handoff worker poet`" in finding.fix
 
 
 def test_messages_of_ended_jobs_can_be_removed() -> None:
     (finding,) = find_unserved_queues([QueueDepth("poet", 1, 0)], set())
 
-    assert "1 message waiting" in finding.found
+    assert "1 message waiting" in finding.report
     assert "`redis-cli DEL poet`" in finding.fix
 
 
@@ -89,7 +89,7 @@ def test_a_worker_whose_slots_are_lost_is_named(lost: int, level: Level) -> None
     assert list(find_lost_slots([announcement])) == []
     (finding,) = find_lost_slots([announcement.model_copy(update={"lost_slots": lost})])
     assert (finding.level, finding.about) == (level, "worker host:7")
-    assert finding.found.startswith(f"{lost} of 2 slots are lost")
+    assert finding.report.startswith(f"{lost} of 2 slots are lost")
     assert finding.fix == "start this worker again"
 
 
@@ -109,7 +109,7 @@ def test_messages_of_a_queue_that_no_worker_announced_are_found_in_redis(
 
     finding = findings_of(redis_url)["queue poet"]
 
-    assert (finding.level, finding.found.split(",")[0]) == (Level.WARN, "1 message waiting")
+    assert (finding.level, finding.report.split(",")[0]) == (Level.WARN, "1 message waiting")
 
 
 @pytest.mark.slow
@@ -132,7 +132,7 @@ def test_the_spending_of_today_is_shown_with_its_limits() -> None:
         )
     ) == [Finding(Level.OK, "budget of the day", "$0.5 of $2, 1,200 tokens")]
     assert [
-        finding.found
+        finding.report
         for finding in budgets(
             TodaysBudgets(DaySpending(0, 0, 0, 0), DaySpending(0, 0, 0, 0), 60.0)
         )
@@ -145,7 +145,7 @@ def test_a_spent_daily_budget_is_reported_with_its_end_and_its_setting() -> None
     )
 
     assert everybody.level is Level.OK
-    assert (tenant.level, tenant.about, tenant.found) == (
+    assert (tenant.level, tenant.about, tenant.report) == (
         Level.WARN,
         "budget of the day, tenant default",
         "$7e-06, 900 of 900 tokens: spent",
@@ -165,7 +165,7 @@ def test_a_daily_budget_with_too_little_left_counts_as_spent() -> None:
         )
     )
 
-    assert (everybody.level, everybody.found) == (
+    assert (everybody.level, everybody.report) == (
         Level.WARN,
         "$0.324 of $0.5, 900 tokens: spent, and a call may need $0.2",
     )
@@ -175,7 +175,7 @@ def test_a_daily_budget_with_too_little_left_counts_as_spent() -> None:
 def test_the_budget_of_the_day_is_read_from_the_store(store: Store, redis_url: str) -> None:
     store.daily_budgets.set_caps(DailyCaps(day_usd=3_000_000))
 
-    assert findings_of(redis_url)["budget of the day"].found == "$0 of $3, 0 tokens"
+    assert findings_of(redis_url)["budget of the day"].report == "$0 of $3, 0 tokens"
 
 
 def test_a_process_that_takes_its_messages_from_another_broker_is_named() -> None:
@@ -185,7 +185,7 @@ def test_a_process_that_takes_its_messages_from_another_broker_is_named() -> Non
     warning, ok = brokers([here, away], {"here@h", "supervisor@h"})
 
     assert (warning.level, warning.about) == (Level.WARN, "process away@h")
-    assert "redis://b:6379/1" in warning.found
+    assert "redis://b:6379/1" in warning.report
     assert ok == Finding(Level.OK, "broker of processes", "redis://:**@a:6379/0")
 
 
@@ -220,4 +220,4 @@ def test_a_broker_variable_of_other_applications_is_reported_as_ignored() -> Non
         Level.OK,
         "this shell: variable CELERY_BROKER_URL",
     )
-    assert "HANDOFF_REDIS_URL" in finding.found
+    assert "HANDOFF_REDIS_URL" in finding.report

@@ -44,7 +44,7 @@ def test_a_process_is_reported_with_its_version_slots_broker_model_and_server() 
     (finding,) = findings_of(live_process())
 
     assert (finding.level, finding.about) == (Level.OK, "worker h:1")
-    assert finding.found == (
+    assert finding.report == (
         "version 1.0, 8 slots, broker redis://:**@a:6379/0,"
         " model anthropic (small) at https://models.example, no model call yet"
     )
@@ -54,16 +54,16 @@ def test_processes_that_announce_the_same_share_a_line() -> None:
     (finding,) = findings_of(*(live_process(f"h:{number}") for number in range(7)))
 
     assert finding.about == "7 workers"
-    assert "56 slots" in finding.found
-    assert finding.found.endswith("h:0, h:1, h:2, h:3, h:4 and 2 more")
+    assert "56 slots" in finding.report
+    assert finding.report.endswith("h:0, h:1, h:2, h:3, h:4 and 2 more")
 
 
 def test_failed_calls_are_a_failure_with_the_servers_words_and_when() -> None:
     facts, failure = findings_of(live_process(calls=(FAILED,)))
 
-    assert "last model call failed 10 s ago" in facts.found
+    assert "last model call failed 10 s ago" in facts.report
     assert (failure.level, failure.about) == (Level.FAIL, "model small")
-    assert failure.found == f"the last 4 calls of worker h:1 failed, the newest 10 s ago: {ERROR}"
+    assert failure.report == f"the last 4 calls of worker h:1 failed, the newest 10 s ago: {ERROR}"
 
 
 def test_a_call_that_succeeds_again_clears_the_failure() -> None:
@@ -74,7 +74,7 @@ def test_the_same_failure_of_many_workers_is_one_line() -> None:
     findings = findings_of(*(live_process(f"h:{number}", calls=(FAILED,)) for number in range(3)))
 
     assert [finding.about for finding in findings] == ["3 workers", "model small"]
-    assert "the last 12 calls of 3 workers failed" in findings[1].found
+    assert "the last 12 calls of 3 workers failed" in findings[1].report
 
 
 def test_a_model_that_one_job_asked_for_is_a_warning_once_other_calls_succeed() -> None:
@@ -115,7 +115,7 @@ def test_a_mixed_fleet_is_a_warning_that_names_the_difference(
 
     (warning,) = [finding for finding in findings if finding.level is not Level.OK]
     assert (warning.level, warning.about) == (Level.WARN, about)
-    assert names in warning.found
+    assert names in warning.report
     assert warning.fix
 
 
@@ -148,5 +148,5 @@ def test_no_terminal_escape_of_an_announcement_reaches_the_report() -> None:
         live_process("h:2"),
     )
 
-    text = "".join(f"{finding.about}{finding.found}{finding.fix}" for finding in findings)
+    text = "".join(f"{finding.about}{finding.report}{finding.fix}" for finding in findings)
     assert not {"\x1b", "\x07", "\n"} & set(text)

@@ -109,7 +109,7 @@ def test_doctor_counts_waiting_jobs_and_names_the_command(
         finding for finding in examine(settings) if finding.about == "waiting for a person"
     )
     assert finding.level is Level.OK
-    assert finding.found.startswith("1 job, the first since 2026-02-0")
+    assert finding.report.startswith("1 job, the first since 2026-02-0")
     assert "handoff list --status waiting" in finding.fix
 
 

@@ -290,6 +290,6 @@ def test_a_plan_with_a_condition_over_a_step_that_it_does_not_depend_on_is_refus
     step = Step(
         id=StepId("a"), specialist="writer", task="Do a.", when=condition_of("b.output.x == 1", "b")
     )
-    messages = [problem.said for problem in problems_by_step([step, *a_plan(b="").steps])]
+    messages = [problem.text for problem in problems_by_step([step, *a_plan(b="").steps])]
 
     assert messages == ["the condition of step a names b, which it does not depend on"]

@@ -169,7 +169,7 @@ def test_steps_that_all_wait_for_the_review_leave_nothing_to_review() -> None:
     plan = mail_plan(after=AFTER_REVIEW)
     (problem,) = problems_by_step(plan.steps[1:], [StepId("write")])
 
-    assert problem.said == "step send waits for the review, and no step is reviewed before it"
+    assert problem.text == "step send waits for the review, and no step is reviewed before it"
 
 
 # Approvals

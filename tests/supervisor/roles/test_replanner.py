@@ -252,7 +252,7 @@ def test_a_replanner_can_have_a_person_asked_only_in_a_job_with_approvals(
 
 def test_the_schema_restores_the_offered_specialists_and_steps() -> None:
     again = patch_format_of_schema(
-        patch_schema(EVERYBODY, ("draft",), 2), PLAN, READING.found, may_ask=False
+        patch_schema(EVERYBODY, ("draft",), 2), PLAN, READING.statuses, may_ask=False
     )
 
     assert again == READING

@@ -13,7 +13,7 @@ from handoff_queue.shared.broker.publisher import TaskMessage, publish, publish_
 from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.fair_queue import FOR
-from handoff_queue.shared.store.redis.clients import NO_KEY, with_prefix
+from handoff_queue.shared.store.redis.prefix import NO_KEY, with_prefix
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.ids import new_job_id
 from handoff_queue.shared.types.presence import Announcement

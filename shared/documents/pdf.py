@@ -1,0 +1,63 @@
+"""Conversion of PDF to text. It runs only in the process of `shared.documents.reader_process`."""
+
+from __future__ import annotations
+
+import logging
+
+from handoff_queue.shared.documents.media_types import DocumentRefused, tidy_text
+from handoff_queue.shared.settings.optional_packages import missing
+
+MOST_CHARS = 20_000_000
+"""Characters of one file's text. A compressed page can expand to gigabytes."""
+
+
+def pdf_text(path: str) -> str:
+    """Return the text of all pages of a PDF file.
+
+    Raises:
+        DocumentRefused: the PDF is broken, encrypted, too long or without text, or the package
+            `pypdf` is not installed.
+    """
+    try:
+        import pypdf
+        from pypdf.errors import DependencyError, PdfReadError
+    except ModuleNotFoundError:
+        raise DocumentRefused(missing("pypdf", "is a PDF, which", "documents")) from None
+
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
+    broken = (
+        PdfReadError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        RecursionError,
+        AssertionError,
+    )
+    try:
+        reader = pypdf.PdfReader(path)
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise DocumentRefused("is a PDF with a password: save it without one")
+        pages: list[str] = []
+        chars = 0
+        for page in reader.pages:
+            page_text = tidy_text(page.extract_text()).strip()
+            pages.append(page_text)
+            chars += len(page_text)
+            if chars > MOST_CHARS:
+                raise DocumentRefused(
+                    f"is a PDF with more than {MOST_CHARS:,} characters: split it"
+                )
+    except DependencyError:
+        raise DocumentRefused("is an encrypted PDF: save it without protection") from None
+    except broken as error:
+        raise DocumentRefused(
+            f"is a broken PDF ({type(error).__name__}): save it again with a PDF program,"
+            " or leave it out"
+        ) from None
+    text = "\n\n".join(filter(None, pages))
+    if not text:
+        raise DocumentRefused("is a PDF without text (scanned?): run text recognition on it first")
+    return text
