@@ -5,6 +5,7 @@ Then the invariants are checked.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -130,12 +131,17 @@ def _strike_at_random(
         time.sleep(LOOK_EVERY_S)
 
 
-def try_failpoints(options: Options, tell: Progress) -> RunRecords:
-    """Try every failpoint in every kind of process that has it, while jobs run."""
+def try_failpoints(
+    options: Options, tell: Progress, chosen: Sequence[Case] | None = None
+) -> RunRecords:
+    """Try failpoints while jobs run.
+
+    Args:
+        chosen: the cases. None: every failpoint in every kind of process that has it.
+    """
     with stage(OURS, options.size, options.fork_server) as bed:
-        return try_cases(
-            Trial(bed, options.seed, tell, options.draw or OURS.draw, here=bed), cases()
-        )
+        trial = Trial(bed, options.seed, tell, options.draw or OURS.draw, here=bed)
+        return try_cases(trial, cases() if chosen is None else list(chosen))
 
 
 def try_cases(trial: Trial, all_of: list[Case]) -> RunRecords:

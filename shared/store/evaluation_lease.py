@@ -43,11 +43,19 @@ from typing import Any
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claims import MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.journal import READ_AT_MOST, Journal, parse_stream_entry
-from handoff_queue.shared.store.leases import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.types.errors import PoisonJob, StoreUnavailable, TooManyEvaluators
 from handoff_queue.shared.types.events import Recorded
 from handoff_queue.shared.types.ids import JobId, new_word
+
+FROZEN_AFTER_LEASES = 3
+"""Leases after which a process counts as frozen. Its threads could not run for that time, so
+its interpreter lock is held. It has lost its claims, and the watchdog ends it.
+
+The watchdog counts from the last heartbeat, which may be one renewal before the freeze. So it
+waits longer than the store does: the work starts again elsewhere before the process ends.
+"""
+
 
 TOGETHER_S = 0.5
 """Seconds within which evaluations count as one, because several wake-ups of one moment cause

@@ -15,19 +15,11 @@ from contextlib import contextmanager, suppress
 
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.evaluation_lease import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.types.errors import Interrupted, StoreError
 
 log = log_of(__name__)
-
-FROZEN_AFTER_LEASES = 3
-"""Leases after which a process counts as frozen. Its threads could not run for that time, so
-its interpreter lock is held. It has lost its claims, and the watchdog ends it.
-
-The watchdog counts from the last heartbeat, which may be one renewal before the freeze. So it
-waits longer than the store does: the work starts again elsewhere before the process ends.
-"""
-
 
 RENEWALS_PER_LEASE = 3
 SIGN_EVERY_S = 4.0

@@ -33,11 +33,11 @@ from handoff_queue.shared.types.errors import UnknownJob
 from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded, RetryRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import NewLimits
+from handoff_queue.supervisor.client.argument_types import check_wait_s
 from handoff_queue.supervisor.client.client import Client, connect
 from handoff_queue.supervisor.client.event_hub import EventHub
 from handoff_queue.supervisor.client.job_lookup import get_standing
 from handoff_queue.supervisor.client.json_forms import event_as_json
-from handoff_queue.supervisor.client.request import check_wait_s
 
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading

@@ -33,11 +33,11 @@ from handoff_queue.shared.types.events import CancelRequested, JobStatus, Record
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.supervisor.client.argument_types import check_type, check_wait_s
 from handoff_queue.supervisor.client.audit import audited
 from handoff_queue.supervisor.client.control import check_ended, delete_job, pause, unpause
 from handoff_queue.supervisor.client.job_lookup import check_job_id, get_standing
 from handoff_queue.supervisor.client.journal_follower import events_of, wait_for_end
-from handoff_queue.supervisor.client.request import check_type, check_wait_s
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 
 if TYPE_CHECKING:
@@ -358,7 +358,7 @@ class Client:
             UserError: the letter holds no handoff and no job id, no job waits for the handoff, or
                 the job has ended.
         """
-        from handoff_queue.supervisor.client.control import put_back
+        from handoff_queue.supervisor.client.dead_letters import put_back
 
         self._audited(
             AuditAction.REQUEUE,

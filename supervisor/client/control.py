@@ -1,45 +1,20 @@
-"""Delete jobs, pause and unpause roles, put the message of a dead letter back into its queue, and
-create and revoke tokens of the HTTP API.
-"""
+"""Delete jobs, pause and unpause roles, and create and revoke tokens of the HTTP API."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-from handoff_queue.shared.store.dead_letters import DeadLetter, handoff_in
 from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.words import close_names, suggestion
 from handoff_queue.shared.types.access import Actor, ApiRole, ApiToken, AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import HandoffIssued
-from handoff_queue.shared.types.ids import NAME_PATTERN, HandoffId, JobId, is_job_id
+from handoff_queue.shared.types.ids import NAME_PATTERN, HandoffId, JobId
 from handoff_queue.shared.types.names import RESERVED, ROLES, ROLES_QUEUE
+from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.client.audit import audited
-from handoff_queue.supervisor.client.dispatch import Dispatcher
-from handoff_queue.supervisor.client.job_lookup import get_standing
-from handoff_queue.supervisor.client.request import check_type
-
-
-def put_back(store: Store, dispatcher: Dispatcher, letter: DeadLetter) -> None:
-    """Repeat the message of a dead letter, and drop the letter.
-
-    A letter that holds a job id becomes a new wake-up of the job. A letter that holds a
-    handoff makes the sweeper publish the handoff again.
-
-    Raises:
-        UserError: see `Client.requeue_dead`.
-    """
-    if is_job_id(letter.body):
-        if get_standing(store, JobId(letter.body)).status.ended:
-            raise UserError(f"{letter.body} has ended: drop its dead letter")
-        dispatcher.wake(JobId(letter.body))
-    elif named := handoff_in(letter.body):
-        store.dead_letters.publish_again(named[0], named[1])
-    else:
-        raise UserError(f"letter {letter.id} holds no handoff, so it cannot be requeued: drop it")
-    store.dead_letters.drop(letter)
 
 
 def create_token(

@@ -1,21 +1,17 @@
-"""A request: the text and limits of a job, and the checks of its fields and of other arguments
-that a program passes to the Python client.
-"""
+"""A request: the text and limits of a job, and the checks of its fields."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from handoff_queue.shared.agent.prices import prices_from
-from handoff_queue.shared.broker.host_tasks import check_allowed, end_task_of
 from handoff_queue.shared.documents.folder import LONGEST_PATH, MACHINE_MADE, FolderReading
 from handoff_queue.shared.settings.http_values import shown_server, split_http_url
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
@@ -42,47 +38,21 @@ from handoff_queue.shared.types.job_options import (
     OnTimeout,
     Priority,
 )
-from handoff_queue.shared.types.limits import MOST_SECONDS, JobLimits
+from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.message import Message, problems_of
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import OnFailure
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.specialist import check_specialist
 from handoff_queue.shared.types.usage import Usage
+from handoff_queue.supervisor.client.argument_types import check_type
+from handoff_queue.supervisor.client.task_signatures import check_allowed, end_task_of
 from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in_file
 from handoff_queue.supervisor.workflows import Items, Workflow
 from handoff_queue.supervisor.workflows.workflow import WorkflowStep
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
-
-_PUBLIC_NAMES = {"JobLimits": "Limits"}
-"""Names in `handoff_queue` of types that have another name in their module."""
-
-
-def check_type(name: str, value: object, kind: type, hint: str = "") -> None:
-    """Raise UserError if a value is not of a type. `hint`: what to write instead."""
-    if isinstance(value, kind):
-        return
-    public, wrong = _PUBLIC_NAMES.get(kind.__name__, kind.__name__), type(value).__name__
-    if issubclass(kind, Enum):
-        wrong = f"{value!r:.60}"
-        hint = f"use one of {', '.join(f'{public}.{member.name}' for member in kind)}"
-    elif issubclass(kind, BaseModel) and isinstance(value, Mapping):
-        hint = f"write {public}(...) with these fields"
-    advice = ""
-    if hint:
-        advice = f": {hint}"
-    raise UserError(f"{name} must be of type {public}, not {wrong}{advice}")
-
-
-def check_wait_s(wait_s: object) -> None:
-    """Raise UserError if a time to wait is not a number of seconds within its bounds."""
-    is_number = isinstance(wait_s, int | float) and not isinstance(wait_s, bool)
-    if not (is_number and 0 <= wait_s <= MOST_SECONDS):  # type: ignore[operator]
-        raise UserError(
-            f"wait_s must be a number from 0 to {MOST_SECONDS:,} seconds, not {wait_s!r:.60}"
-        )
 
 
 def check_documents(documents: object) -> None:

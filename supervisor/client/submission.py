@@ -16,7 +16,6 @@ from tempfile import TemporaryDirectory
 
 from pydantic import ValidationError
 
-from handoff_queue.shared.broker.host_tasks import end_task_of
 from handoff_queue.shared.documents.folder import FolderReading, read_folder
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.telemetry_start import start_telemetry
@@ -46,6 +45,7 @@ from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.plan import Plan, Step
 from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.client.request import EarlierWork, Request, answer_gates
+from handoff_queue.supervisor.client.task_signatures import end_task_of
 from handoff_queue.supervisor.lifecycle.follow_up import copy_results, results_to_give
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts

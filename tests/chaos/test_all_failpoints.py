@@ -1,13 +1,14 @@
-"""A chaos run with one fixed seed that tries every failpoint.
+"""Two chaos runs with one fixed seed that together try every failpoint.
 
-It is the longest test, so its file comes first: with `--dist worksteal`, the other process runs
-the other tests. `make chaos` takes a random seed.
+They are the longest tests, so their file comes first. `handoff chaos --failpoints` takes a random
+seed, and tries all failpoints in one run.
 """
 
 from __future__ import annotations
 
 import pytest
 
+from handoff_queue.chaos.failpoint_cases import cases
 from handoff_queue.chaos.report import broken_of, table_of
 from handoff_queue.chaos.run import Options, try_failpoints
 from handoff_queue.shared.local.fork_server import ForkServer
@@ -21,9 +22,11 @@ def discard_line(_line: str) -> None:
     """Discard a line of progress."""
 
 
-def test_no_failpoint_breaks_a_promise(fork_server: ForkServer | None) -> None:
+@pytest.mark.parametrize("half", [0, 1])
+def test_no_failpoint_breaks_a_promise(fork_server: ForkServer | None, half: int) -> None:
     seed = SEED
 
-    records = try_failpoints(Options(seed, fork_server=fork_server), discard_line)
+    options = Options(seed, fork_server=fork_server)
+    records = try_failpoints(options, discard_line, cases()[half::2])
 
     assert broken_of(records) == [], f"seed {seed}\n{table_of(records)}"

@@ -59,12 +59,12 @@ def test_the_doctor_reports_the_fault_and_all_readable_facts(
     findings = {finding["about"]: finding for finding in json.loads(completed.stdout)}
 
     assert completed.returncode == FAILED
-    assert "{found}: {fix}".format(**findings["broker"]) == reason
+    assert "{report}: {fix}".format(**findings["broker"]) == reason
     assert (
-        findings["queue submissions"]["found"]
+        findings["queue submissions"]["report"]
         == "1 waiting; its workers are unknown while Redis takes no writes"
     )
-    assert findings["dead letters"]["found"] == "1 message could not be handled"
+    assert findings["dead letters"]["report"] == "1 message could not be handled"
     assert {"version", "persistence", "workers", "budget of the day", "this shell: model"} <= set(
         findings
     )

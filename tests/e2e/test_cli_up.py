@@ -335,7 +335,7 @@ def test_worker_and_supervisor_are_celery_workers_of_the_right_queues(
     report = separate_processes.commands.run(
         "doctor", "--json", HANDOFF_REDIS_URL=separate_processes.redis_url
     )
-    findings = {finding["about"]: finding["found"] for finding in json.loads(report.stdout)}
+    findings = {finding["about"]: finding["report"] for finding in json.loads(report.stdout)}
 
     assert findings["queue supervisor"].startswith("1 process,")
     assert findings["queue writer"].startswith("1 process with 2 slots")

@@ -92,8 +92,8 @@ def test_doctor_fails_while_workers_model_calls_fail(
     line = wait_until(failure, timeout_s=60, expected="the failure in a line of doctor")
     assert line is not None
     assert line["level"] == "fail"
-    assert REFUSAL in line["found"]
-    assert "of worker " in line["found"]
+    assert REFUSAL in line["report"]
+    assert "of worker " in line["report"]
     assert shell.doctor()[0] == 1
 
     shell.server.script = answers
@@ -108,9 +108,9 @@ def test_doctor_lists_the_fleets_processes_and_marks_lines_about_this_shell(shel
 
     for kind in ("worker", "supervisor"):
         assert by_kind[kind]["level"] == "ok"
-        assert "8 slots" in by_kind[kind]["found"]
-        assert "anthropic (claude" in by_kind[kind]["found"]
-        assert shell.server.url in by_kind[kind]["found"]
+        assert "8 slots" in by_kind[kind]["report"]
+        assert "anthropic (claude" in by_kind[kind]["report"]
+        assert shell.server.url in by_kind[kind]["report"]
     (shell_line,) = [line for line in lines if line["about"] == "this shell: model"]
     assert (shell_line["level"], shell_line["fix"]) == ("ok", "")
 

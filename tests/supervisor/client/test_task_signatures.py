@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from celery import Celery, chain, group
 
-from handoff_queue.shared.broker.host_tasks import MOST_ARGUMENT_CHARS, end_task_of
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import EndTask
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.request import check_request
 from handoff_queue.supervisor.client.submission import submission_of
+from handoff_queue.supervisor.client.task_signatures import MOST_ARGUMENT_CHARS, end_task_of
 from tests.refusals import refusal_of
 
 HOST = Celery("host", set_as_current=False)
