@@ -158,14 +158,11 @@ class RandomJob(SimulatedJob):
     def record(self, command: Command) -> None:
         if isinstance(command, IssueGroup | IssueToChild | IssueRole | EndJob):
             self.check_approved(command)
-        for step_id in (
-            command.steps
-            if isinstance(command, IssueGroup)
-            else [command.step]
-            if isinstance(command, IssueToChild)
-            else []
-        ):
-            self.check_start(step_id)
+        if isinstance(command, IssueGroup):
+            for step_id in command.steps:
+                self.check_start(step_id)
+        if isinstance(command, IssueToChild):
+            self.check_start(command.step)
         if isinstance(command, IssueFactCheck):
             check_fact_check_begin(self)
         super().record(command)

@@ -36,15 +36,13 @@ class ComparisonModel:
 
     def __call__(self, request: Json) -> Reply:
         message, properties = first_message_text(request), answer_properties(request)
-        role = (
-            "planner"
-            if "steps" in properties
-            else "assessor"
-            if "verdict" in properties
-            else "judge"
-            if '{"criterion":' in message
-            else "work"
-        )
+        role = "work"
+        if "steps" in properties:
+            role = "planner"
+        elif "verdict" in properties:
+            role = "assessor"
+        elif '{"criterion":' in message:
+            role = "judge"
         self.calls[role] += 1
         self.models.add((role, request["model"]))
         match role:
