@@ -16,6 +16,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "cli": ("rich", "typer"),
     "documents": ("pypdf", "selectolax"),
     "flower": ("flower",),
+    "mcp": ("fastapi", "mcp", "python_multipart", "uvicorn"),
     "prices": ("genai_prices",),
     "serve": ("fastapi", "python_multipart", "uvicorn"),
     "worker": (

@@ -53,6 +53,9 @@ ENTRIES = _entries({
         "trace": ("trace:trace", "Write a job as one HTML page: the timeline and all texts."),
         "export": ("export:export", "Write all data of a job to one JSON file."),
         "delete": ("delete:delete", "Delete an ended job and all its data."),
+        "quote": ("quote:quote", "Plan a job and estimate its cost before it runs."),
+        "eval": ("eval:evaluate", "Run a set of requests in several modes and score the answers."),
+        "compare": ("compare:compare", "Run one request in two modes and recommend one mode."),
     },
     "Decisions": {
         "approve": (
@@ -67,13 +70,9 @@ ENTRIES = _entries({
         "supervisor": ("processes:supervisor", "Start a supervisor process."),
         "worker": ("processes:worker", "Start a worker process for one or more specialists."),
         "serve": ("serve:serve", "Serve the HTTP API."),
+        "mcp": ("mcp:mcp", "Serve the queue to one MCP client over stdin and stdout."),
         "pause": ("pause:pause", "Pause a specialist or a role on all machines."),
         "unpause": ("pause:unpause", "Unpause a specialist or a role."),
-    },
-    "Quality": {
-        "quote": ("quote:quote", "Plan a job and estimate its cost before it runs."),
-        "eval": ("eval:evaluate", "Run a set of requests in several modes and score the answers."),
-        "compare": ("compare:compare", "Run one request in two modes and recommend one mode."),
     },
     "Operations": {
         "doctor": ("doctor:doctor", "Check Redis, all processes and the model, and suggest fixes."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,6 +12,7 @@ from handoff_queue.supervisor.client.job_lookup import find_job
 
 if TYPE_CHECKING:
     from handoff_queue.shared.settings.settings import Settings
+    from handoff_queue.shared.types.access import Actor
     from handoff_queue.shared.types.ids import JobId
     from handoff_queue.supervisor.client.client import Client
 
@@ -61,9 +62,17 @@ def client_with(settings: Settings) -> Client:
 
 
 def as_this_user(jobs: Client) -> Client:
-    """Return the client with the user of the operating system as its actor.
+    """Return the client with the user of the operating system as its actor."""
+    return jobs.acting_as(this_user("cli"))
+
+
+def this_user(via: Literal["cli", "mcp"]) -> Actor:
+    """Return the user of the operating system as an actor.
 
     The variables USER and LOGNAME do not count, because any user can set them.
+
+    Args:
+        via: the way to the queue.
     """
     import pwd
     import socket
@@ -78,4 +87,4 @@ def as_this_user(jobs: Client) -> Client:
         name = ""
     name = in_whole_characters(name)[:MOST_ACTOR_CHARS] or str(user_id)
     host = in_whole_characters(socket.gethostname())[:MOST_ACTOR_CHARS] or None
-    return jobs.acting_as(Actor(name=name, via="cli", address=host))
+    return Actor(name=name, via=via, address=host)

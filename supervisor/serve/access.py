@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Path, Request
@@ -174,6 +174,35 @@ class Access:
         return self.jobs.client.store
 
 
+def access_for(
+    caller: Caller,
+    state: AppState,
+    role: ApiRole,
+    *,
+    all_tenants: bool = False,
+    via: Literal["api", "mcp"] = "api",
+) -> Access:
+    """Return the access of a caller with this role or a higher one.
+
+    Args:
+        all_tenants: refuse a token that belongs to one tenant.
+        via: the way to the queue, for the audit.
+
+    Raises:
+        Problem: the caller has a lower role, or belongs to one tenant.
+    """
+    if not caller.role.includes(role):
+        raise Problem(403, f"the token has the role {caller.role}, and this needs the role {role}")
+    if all_tenants and caller.tenant is not None:
+        raise Problem(
+            403,
+            "the token belongs to one tenant, and this concerns all tenants: use a token"
+            " without a tenant",
+        )
+    actor = Actor(name=caller.name, via=via, address=caller.address, token=caller.token_id)
+    return Access(state.jobs.acting_as(actor), state.settings, caller)
+
+
 def needs(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitable[Access]]:
     """Return a dependency that gives access to a caller with this role or a higher one.
 
@@ -183,18 +212,7 @@ def needs(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitabl
     async def access_of(
         caller: Annotated[Caller, Depends(caller_of)], state: SharedState
     ) -> Access:
-        if not caller.role.includes(role):
-            raise Problem(
-                403, f"the token has the role {caller.role}, and this needs the role {role}"
-            )
-        if all_tenants and caller.tenant is not None:
-            raise Problem(
-                403,
-                "the token belongs to one tenant, and this concerns all tenants: use a token"
-                " without a tenant",
-            )
-        actor = Actor(name=caller.name, via="api", address=caller.address, token=caller.token_id)
-        return Access(state.jobs.acting_as(actor), state.settings, caller)
+        return access_for(caller, state, role, all_tenants=all_tenants)
 
     return access_of
 

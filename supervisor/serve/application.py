@@ -21,6 +21,7 @@ from handoff_queue.supervisor.serve import (
 )
 from handoff_queue.supervisor.serve.access import AppState
 from handoff_queue.supervisor.serve.limits import BodyLimit
+from handoff_queue.supervisor.serve.mcp import route as mcp_route
 from handoff_queue.supervisor.serve.openapi_document import PROBLEMS, openapi_document
 from handoff_queue.supervisor.serve.problems import answer_with_problems
 from handoff_queue.supervisor.serve.security_headers import SecurityHeaders
@@ -33,6 +34,7 @@ ROUTERS = (
     quote_routes.router,
     fleet_routes.router,
     reference_page.router,
+    mcp_route.router,
 )
 
 

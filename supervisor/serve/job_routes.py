@@ -97,15 +97,16 @@ async def read_request(
         Problem, UserError: the body cannot be used, or the caller has no job `after`.
     """
     body, documents = await job_body_of(http, access.settings)
-    return await run_in_threadpool(_checked, access, body, documents, header_key)
+    return await run_in_threadpool(checked_request, access, body, documents, header_key)
 
 
-def _checked(
+def checked_request(
     access: Access,
     body: JobBody,
     documents: dict[str, bytes],
     header_key: str | None,
 ) -> tuple[Request, list[str]]:
+    """Return the checked request of a job, as `read_request`."""
     request = request_of(body, documents, access.caller, access.settings, header_key)
     access.client.check(request)
     if request.after is not None:

@@ -6,6 +6,7 @@ A sample of a page and language without a check fails.
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -233,9 +234,23 @@ def check_acl(sample: Sample, _folder: Path) -> None:
     assert re.fullmatch(r"user handoff on >PASSWORD .+\n", sample.text)
 
 
+def check_mcp_program(sample: Sample, _folder: Path) -> None:
+    """Compile it. `test_mcp.py` runs it against a server."""
+    compile(sample.text, str(sample), "exec")
+
+
+def check_mcp_client(sample: Sample, _folder: Path) -> None:
+    """Parse the file of an MCP client, and the commands that it names."""
+    (server,) = json.loads(sample.text)["mcpServers"].values()
+    check_variables(server["env"])
+    check_call([server["command"], *server["args"]])
+
+
 CHECKS: dict[tuple[str, str], Check] = {
     ("README.md", "python"): check_program,
     ("docs/get-started/python.md", "python"): check_program,
+    ("docs/how-to/mcp-server.md", "json"): check_mcp_client,
+    ("docs/how-to/mcp-server.md", "python"): check_mcp_program,
     ("docs/how-to/notifications.md", "python"): check_program,
     ("docs/how-to/budgets.md", "python"): check_program,
     ("docs/how-to/evaluation.md", "json"): check_golden,

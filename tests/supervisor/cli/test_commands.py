@@ -87,7 +87,7 @@ def test_the_main_help_begins_with_the_commands_for_a_newcomer() -> None:
     headings = [line.strip("─ ") for line in lines if line.startswith("─")]
 
     assert first == ["run", "up", "submit", "watch", "result"]
-    assert headings == ["Start here", "Jobs", "Decisions", "Processes", "Quality", "Operations"]
+    assert headings == ["Start here", "Jobs", "Decisions", "Processes", "Operations"]
     assert "`handoff doctor`" in lines[-1] or "`handoff doctor`" in lines[-2]
 
 

@@ -263,7 +263,7 @@ def test_no_route_escapes_the_openapi_document(app: FastAPI) -> None:
     routes = [route for router in ROUTERS for route in router.routes]
     hidden = {route.path for route in routes if isinstance(route, APIRoute)} - set(listed)
 
-    assert hidden == {"/v1/openapi.json", "/v1/reference"}
+    assert hidden == {"/v1/openapi.json", "/v1/reference", "/mcp"}
 
 
 def test_the_journal_and_the_audit_name_the_token_of_an_action(

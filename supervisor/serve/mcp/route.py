@@ -1,0 +1,121 @@
+"""`/mcp` of `handoff serve`: the MCP server over streamable HTTP, with the tokens of `/v1`.
+
+Each request stands alone, so that any replica answers it. Clients get JSON, and no stream that
+the server opens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from handoff_queue.shared.settings.optional_packages import check_extra
+from handoff_queue.supervisor.serve.access import (
+    Access,
+    AppState,
+    Caller,
+    SharedState,
+    access_for,
+    caller_of,
+)
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.types.access import ApiRole
+
+_CALLER = "handoff_queue.caller"
+"""The key of the caller in the scope of a request."""
+
+
+class _Endpoint:
+    """The MCP server of an application. It starts at the first request."""
+
+    def __init__(self) -> None:
+        self._starting = asyncio.Lock()
+        self._is_over = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._served: ASGIApp | None = None
+
+    async def served(self, state: AppState) -> ASGIApp:
+        """Return the ASGI application, and start it if needed."""
+        async with self._starting:
+            if self._served is None:
+                ready = asyncio.Event()
+                self._running = asyncio.create_task(self._run(state, ready))
+                await ready.wait()
+        if self._served is None:
+            assert self._running is not None
+            await self._running
+        assert self._served is not None
+        return self._served
+
+    async def stop(self) -> None:
+        """End the server."""
+        self._is_over.set()
+        if self._running is not None:
+            await self._running
+
+    async def _run(self, state: AppState, ready: asyncio.Event) -> None:
+        try:
+            manager = await run_in_threadpool(_session_manager, state)
+            async with manager.run():
+                self._served = manager.handle_request
+                ready.set()
+                await self._is_over.wait()
+        finally:
+            ready.set()
+
+
+def _session_manager(state: AppState) -> Any:
+    """Return the session manager of the package `mcp`, whose import takes a second."""
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+    from handoff_queue.supervisor.serve.mcp.server import Context, make_server
+
+    def access_of(context: Context, role: ApiRole) -> Access:
+        assert context.request is not None
+        return access_for(context.request.scope[_CALLER], state, role, via="mcp")
+
+    return StreamableHTTPSessionManager(
+        make_server(access_of),
+        json_response=True,
+        stateless=True,
+        max_request_body_size=state.settings.serve_max_body_bytes,
+    )
+
+
+class _Served(Response):
+    """A response that an ASGI application writes."""
+
+    def __init__(self, application: ASGIApp) -> None:
+        super().__init__()
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the application read the request and write the response."""
+        await self._application(scope, receive, send)
+
+
+@asynccontextmanager
+async def _with_endpoint(app: FastAPI) -> AsyncIterator[None]:
+    app.state.mcp = _Endpoint()
+    yield
+    await app.state.mcp.stop()
+
+
+router = APIRouter(lifespan=_with_endpoint)
+
+
+@router.post("/mcp", include_in_schema=False)
+async def mcp(
+    http: Request, caller: Annotated[Caller, Depends(caller_of)], state: SharedState
+) -> Response:
+    """Serve one request of an MCP client."""
+    check_extra("mcp", "/mcp", "mcp")
+    http.scope[_CALLER] = caller
+    return _Served(await http.app.state.mcp.served(state))

@@ -1,0 +1,178 @@
+"""The MCP server: its methods, and the role that each method needs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    EmptyResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.errors import HandoffError, UserError
+from handoff_queue.supervisor.serve.access import Access
+from handoff_queue.supervisor.serve.mcp.tasks import (
+    TASKS,
+    JobTask,
+    TaskParams,
+    UpdateParams,
+    answer_task,
+    created_task,
+    task_of,
+)
+from handoff_queue.supervisor.serve.mcp.tools import (
+    SUBMIT,
+    TOOLS,
+    failed,
+    listed_tools,
+    parse_arguments,
+    run_tool,
+    store_job,
+    tool_of,
+    visible_job,
+)
+from handoff_queue.supervisor.serve.problems import Problem, problem_of
+
+MISSING_CAPABILITY = -32_021
+"""The code for a client that did not declare an extension (MCP 2026-07-28)."""
+_INSTRUCTIONS = (
+    "A queue for teams of LLM specialists. `submit` stores a job and returns its id. A job takes"
+    " minutes: read `status`, `events` or `result` with the id. A job with the status `waiting`"
+    " needs a person, who decides with `approve` or `reject`."
+)
+Context = ServerRequestContext[Any, Any]
+AccessOf = Callable[[Context, ApiRole], Access]
+"""Returns the access of the caller of a request. Raises Problem if the role is too low."""
+Answer = TypeVar("Answer")
+
+log = log_of(__name__)
+
+
+def make_server(access_of: AccessOf) -> Server[Any]:
+    """Return a server whose requests have the access that `access_of` gives."""
+    handlers = _Handlers(access_of)
+    server: Server[Any] = Server(
+        "handoff-queue",
+        version=version("handoff-queue"),
+        title="Handoff Queue",
+        instructions=_INSTRUCTIONS,
+        on_list_tools=handlers.list_tools,
+    )
+    server.add_request_handler("tools/call", CallToolRequestParams, handlers.call_tool)
+    server.add_request_handler("tasks/get", TaskParams, handlers.get_task)
+    server.add_request_handler("tasks/update", UpdateParams, handlers.update_task)
+    server.add_request_handler("tasks/cancel", TaskParams, handlers.cancel_task)
+    server.extensions[TASKS] = {}
+    return server
+
+
+class _Handlers:
+    """The methods of the server. The server keeps no state between two requests."""
+
+    def __init__(self, access_of: AccessOf) -> None:
+        self._access_of = access_of
+
+    async def list_tools(self, _: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=listed_tools())
+
+    async def call_tool(
+        self, context: Context, params: CallToolRequestParams
+    ) -> CallToolResult | dict[str, Any]:
+        """Run a tool. A call of `submit` becomes a task if the client knows tasks."""
+        tool = await _guarded(_returned(tool_of, params.name))
+        try:
+            access = self._access_of(context, tool.role)
+            if params.name == SUBMIT and _knows_tasks(context):
+                body = parse_arguments(tool.arguments, params.arguments)
+                job_id, _ = await store_job(access, body)
+                return (await created_task(access, job_id)).on_the_wire()
+            return await run_tool(access, tool, params.arguments)
+        except Problem as problem:
+            return failed(problem.detail)
+        except HandoffError as error:
+            return failed(problem_of(error).detail)
+
+    async def get_task(self, context: Context, params: TaskParams) -> dict[str, Any]:
+        """Return the state of a task."""
+        _require_tasks(context)
+
+        async def get() -> JobTask:
+            access = self._access_of(context, ApiRole.READ)
+            return await task_of(access, await visible_job(access, params.task_id))
+
+        return (await _guarded(get())).on_the_wire()
+
+    async def update_task(self, context: Context, params: UpdateParams) -> EmptyResult:
+        """Take the answer of a person."""
+        _require_tasks(context)
+
+        async def update() -> None:
+            access = self._access_of(context, TOOLS["approve"].role)
+            job_id = await visible_job(access, params.task_id)
+            await answer_task(access, job_id, params.input_responses)
+
+        await _guarded(update())
+        return EmptyResult()
+
+    async def cancel_task(self, context: Context, params: TaskParams) -> EmptyResult:
+        """Cancel the job of a task."""
+        _require_tasks(context)
+
+        async def cancel() -> None:
+            access = self._access_of(context, TOOLS["cancel"].role)
+            await access.jobs.cancel(await visible_job(access, params.task_id))
+
+        await _guarded(cancel())
+        return EmptyResult()
+
+
+async def _returned(function: Callable[[str], Answer], argument: str) -> Answer:
+    return function(argument)
+
+
+async def _guarded(answer: Awaitable[Answer]) -> Answer:
+    """Return the answer.
+
+    Raises:
+        MCPError: an error of the user, or of Redis.
+    """
+    try:
+        return await answer
+    except Problem as problem:
+        raise MCPError(INVALID_PARAMS, problem.detail) from problem
+    except UserError as error:
+        raise MCPError(INVALID_PARAMS, problem_of(error).detail) from error
+    except HandoffError as error:
+        raise MCPError(INTERNAL_ERROR, problem_of(error).detail) from error
+
+
+def _knows_tasks(context: Context) -> bool:
+    """Return whether the client can receive tasks. Protocols before 2026-07-28 cannot."""
+    capabilities = context.session.client_capabilities
+    return (
+        context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        and capabilities is not None
+        and TASKS in (capabilities.extensions or {})
+    )
+
+
+def _require_tasks(context: Context) -> None:
+    if not _knows_tasks(context):
+        raise MCPError(
+            MISSING_CAPABILITY,
+            f"the client has not declared the extension {TASKS}",
+            {"requiredCapabilities": {"extensions": {TASKS: {}}}},
+        )

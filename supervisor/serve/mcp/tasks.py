@@ -1,0 +1,200 @@
+"""The tasks extension of MCP (SEP-2663): a call of `submit` is a task, and the task is the job.
+
+The id of the task is the id of the job, and the state of the task is in Redis only. So each
+server process answers for each task, also after a kill of all processes. An open question of the
+job is an input request of the task.
+
+The package `mcp` 2.3 has no code for this extension, only the interfaces for extensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from mcp_types import (
+    CallToolResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    RequestParams,
+    Result,
+)
+from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
+from starlette.concurrency import run_in_threadpool
+
+from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.shared.types.events import ApprovalAsked, Approved, JobStatus, Recorded, Rejected
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.waiting_reasons import with_waiting
+from handoff_queue.supervisor.serve.access import Access
+from handoff_queue.supervisor.serve.mcp.tools import result_of
+from handoff_queue.supervisor.serve.problems import Problem
+
+TASKS = "io.modelcontextprotocol/tasks"
+"""The identifier of the extension."""
+POLL_MS = 1_000
+"""Milliseconds between two polls of a client."""
+TaskStatus = Literal["working", "input_required", "completed", "cancelled"]
+
+
+class TaskParams(RequestParams):
+    """The task of a request."""
+
+    task_id: str
+
+
+class UpdateParams(TaskParams):
+    """Answers to the input requests of a task."""
+
+    input_responses: dict[str, Any]
+
+
+class JobTask(Result, alias_generator=to_camel):
+    """A job as a task."""
+
+    result_type: Literal["task", "complete"]
+    """`task` in the answer to a call of a tool, `complete` in the answer to `tasks/get`."""
+    task_id: str
+    status: TaskStatus
+    status_message: str | None = None
+    created_at: str
+    """The time in the form of ISO 8601."""
+    last_updated_at: str
+    ttl_ms: int | None = None
+    poll_interval_ms: int = POLL_MS
+    input_requests: dict[str, ElicitRequest] | None = None
+    result: CallToolResult | None = None
+
+    def on_the_wire(self) -> dict[str, Any]:
+        """Return the JSON form. The extension requires `ttlMs` also if it is null."""
+        dumped = self.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return {"ttlMs": self.ttl_ms, **dumped}
+
+
+class _Decision(ElicitResult):
+    """The answer of a person to the question of a job."""
+
+    class Content(RequestParams):
+        decision: Literal["approve", "reject"]
+        note: str | None = None
+
+
+async def created_task(access: Access, job_id: JobId) -> JobTask:
+    """Return the task of a job that was stored just now."""
+    standing = await access.jobs.standing(job_id)
+    at = _time(standing.submitted_at)
+    return JobTask(
+        result_type="task", task_id=job_id, status="working", created_at=at, last_updated_at=at
+    )
+
+
+async def task_of(access: Access, job_id: JobId) -> JobTask:
+    """Return the task of a job, with its result or its input request.
+
+    Raises:
+        HandoffError: as the Python client.
+    """
+    standing = await access.jobs.standing(job_id)
+    fields: dict[str, Any] = {}
+    match standing.status:
+        case JobStatus.OK | JobStatus.PARTIAL | JobStatus.FAILED:
+            result = await access.jobs.result(job_id)
+            fields = {"status": "completed", "result": result_of(result)}
+        case JobStatus.CANCELLED:
+            fields = {"status": "cancelled"}
+        case _:
+            fields = await _open_task(access, standing)
+    return JobTask(
+        result_type="complete",
+        task_id=job_id,
+        created_at=_time(standing.submitted_at),
+        last_updated_at=_time(await _last_change(access, standing)),
+        **fields,
+    )
+
+
+async def _open_task(access: Access, standing: JobStanding) -> dict[str, Any]:
+    """Return the status of a job that has not ended, and its input request."""
+    asked = None
+    if standing.approval:
+        asked = await open_question(access, standing.job_id)
+    if asked is not None:
+        request = _request_for(standing, asked)
+        return {"status": "input_required", "input_requests": {_key(asked): request}}
+    (waiting,) = await run_in_threadpool(with_waiting, access.store, [standing])
+    return {"status": "working", "status_message": waiting.waiting_for or str(standing.status)}
+
+
+async def open_question(access: Access, job_id: JobId) -> Recorded | None:
+    """Return the event of the open question of a job, or None."""
+    asked: Recorded | None = None
+    async for recorded in access.jobs.events(job_id, follow=False):
+        if isinstance(recorded.event, ApprovalAsked):
+            asked = recorded
+        elif isinstance(recorded.event, Approved | Rejected):
+            asked = None
+    return asked
+
+
+def _key(asked: Recorded) -> str:
+    """Return the key of a question: its version in the journal, so no two questions share it."""
+    return f"approval-{asked.version}"
+
+
+def _request_for(standing: JobStanding, asked: Recorded) -> ElicitRequest:
+    assert isinstance(asked.event, ApprovalAsked)
+    why = f" ({asked.event.why})" if asked.event.why else ""
+    message = f"{standing.title}: approve the {asked.event.what}?{why}"
+    schema = {
+        "type": "object",
+        "properties": {
+            "decision": {"type": "string", "enum": ["approve", "reject"]},
+            "note": {"type": "string", "description": "For a rejection: the change."},
+        },
+        "required": ["decision"],
+    }
+    return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=schema))
+
+
+async def answer_task(access: Access, job_id: JobId, responses: Mapping[str, Any]) -> None:
+    """Give the answer of a person to the open question of a job.
+
+    Answers under other keys are ignored, and also the answer of a person who closed the form.
+
+    Raises:
+        Problem: the answer is not valid.
+        HandoffError: as `AsyncClient.approve`.
+    """
+    asked = await open_question(access, job_id)
+    if asked is None or _key(asked) not in responses:
+        return
+    try:
+        answer = _Decision.model_validate(responses[_key(asked)])
+        if answer.action == "cancel":
+            return
+        content = _Decision.Content(decision="reject")
+        if answer.action == "accept":
+            content = _Decision.Content.model_validate(answer.content or {})
+    except ValidationError as error:
+        raise Problem(
+            422, 'the answer must be {"decision": "approve" or "reject", "note": text}'
+        ) from error
+    if content.decision == "approve":
+        await access.jobs.approve(job_id, content.note)
+    else:
+        await access.jobs.reject(job_id, content.note)
+
+
+async def _last_change(access: Access, standing: JobStanding) -> float:
+    """Return the time of the last event of a job, in Unix seconds."""
+    at = standing.submitted_at
+    async for recorded in access.jobs.events(standing.job_id, standing.version - 1, follow=False):
+        at = recorded.at
+    return at
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()

@@ -1,0 +1,311 @@
+"""The tools of the MCP server. Each has the arguments and the words of the HTTP API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from starlette.concurrency import run_in_threadpool
+
+from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.errors import HandoffError
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.json_values import check_storable
+from handoff_queue.supervisor.client.json_forms import event_as_json, specialist_as_json
+from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.supervisor.serve.access import Access, check_visible
+from handoff_queue.supervisor.serve.job_routes import MOST_WAIT_S, checked_request
+from handoff_queue.supervisor.serve.problems import Problem, invalid, problem_of
+from handoff_queue.supervisor.serve.request_body import JobBody
+
+MOST_EVENTS = 200
+"""Most events of one call."""
+_IN_FULL = "job_id", "status", "answer", "citations", "gaps", "approvals", "usage", "notes"
+"""Fields of `JobResult` in a result for an MCP client. The others grow with the handoffs."""
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class JobArguments(_Arguments):
+    """A job."""
+
+    job_id: Annotated[str, Field(description="The id of the job.", examples=["j-0123456789ab"])]
+
+
+class ResultArguments(JobArguments):
+    """A job, and the time to wait for its end."""
+
+    wait_s: Annotated[
+        float, Field(ge=0, le=MOST_WAIT_S, description="Seconds to wait for the end of the job.")
+    ] = 0.0
+
+
+class EventsArguments(JobArguments):
+    """A job, and the place in its journal."""
+
+    after: Annotated[int, Field(ge=0, le=2**53, description="`next_after` of the call before.")] = 0
+    wait_s: Annotated[
+        float, Field(ge=0, le=MOST_WAIT_S, description="Seconds to wait for a new event.")
+    ] = 0.0
+
+
+class AnswerArguments(JobArguments):
+    """An answer to the open question of a job."""
+
+    note: Annotated[str | None, Field(description="The change that is needed.")] = None
+    steps: Annotated[tuple[str, ...], Field(description="Only these steps.")] = ()
+    rows: Annotated[
+        tuple[str, ...],
+        Field(description="Only the copies with these keys of a step with `for_each`."),
+    ] = ()
+    plan: Annotated[JsonValue, Field(description="A plan that replaces the plan of the job.")] = (
+        None
+    )
+
+
+class NoArguments(_Arguments):
+    """No arguments."""
+
+
+Run = Callable[[Access, Any], Awaitable[CallToolResult]]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTool:
+    """A tool of the MCP server."""
+
+    description: str
+    role: ApiRole
+    """The role that a caller needs."""
+    arguments: type[BaseModel]
+    run: Run
+    hints: ToolAnnotations
+
+
+def listed_tools() -> list[Tool]:
+    """Return the tools in the form of `tools/list`."""
+    listed: list[Tool] = []
+    for name, tool in TOOLS.items():
+        listed.append(
+            Tool(
+                name=name,
+                description=tool.description,
+                input_schema=tool.arguments.model_json_schema(),
+                annotations=tool.hints,
+            )
+        )
+    return listed
+
+
+def tool_of(name: str) -> QueueTool:
+    """Return the tool of a name.
+
+    Raises:
+        Problem: there is no such tool.
+    """
+    if name not in TOOLS:
+        raise Problem(404, f"there is no tool {name[:60]!r}; {suggestion(name, tuple(TOOLS))}")
+    return TOOLS[name]
+
+
+def parse_arguments(kind: type[BaseModel], arguments: Mapping[str, Any] | None) -> Any:
+    """Return the arguments of a call.
+
+    Raises:
+        Problem: an argument is not valid.
+    """
+    given = dict(arguments or {})
+    try:
+        check_storable(given)
+        return kind.model_validate_json(json.dumps(given))
+    except ValidationError as error:
+        raise invalid(error, kind) from error
+    except ValueError as error:
+        raise Problem(422, f"the arguments: {error}") from error
+
+
+async def run_tool(
+    access: Access, tool: QueueTool, arguments: Mapping[str, Any] | None
+) -> CallToolResult:
+    """Run a tool. An error of the user is one line of the result."""
+    try:
+        return await tool.run(access, parse_arguments(tool.arguments, arguments))
+    except Problem as problem:
+        return failed(problem.detail)
+    except HandoffError as error:
+        return failed(problem_of(error).detail)
+
+
+def failed(text: str) -> CallToolResult:
+    """Return the result of a call that failed."""
+    return CallToolResult(content=[TextContent(text=text)], is_error=True)
+
+
+def _result(value: dict[str, Any], text: str = "") -> CallToolResult:
+    """Return a JSON object as a result. `text`: what the model reads; default: the object."""
+    shown = text or json.dumps(value, ensure_ascii=False)
+    return CallToolResult(content=[TextContent(text=shown)], structured_content=value)
+
+
+async def visible_job(access: Access, job_id: str) -> JobId:
+    """Return the id of a job that the caller may see.
+
+    Raises:
+        UnknownJob: there is no such job, or it belongs to another tenant.
+    """
+    return await run_in_threadpool(check_visible, access.caller, access.store, job_id)
+
+
+async def store_job(access: Access, body: JobBody) -> tuple[JobId, list[str]]:
+    """Store a job. Return its id, and a line for each document that was left out.
+
+    Raises:
+        Problem, HandoffError: as the HTTP API.
+    """
+    documents = {name: text.encode() for name, text in body.documents.items()}
+    request, left_out = await run_in_threadpool(checked_request, access, body, documents, None)
+    return await access.jobs.submit(request), left_out
+
+
+async def _submit(access: Access, body: JobBody) -> CallToolResult:
+    job_id, left_out = await store_job(access, body)
+    return _result({"job_id": job_id, "left_out": left_out})
+
+
+async def _status(access: Access, arguments: JobArguments) -> CallToolResult:
+    outline = await access.jobs.outline(await visible_job(access, arguments.job_id))
+    return _result(json.loads(outline.to_json()))
+
+
+async def _read_result(access: Access, arguments: ResultArguments) -> CallToolResult:
+    job_id = await visible_job(access, arguments.job_id)
+    return result_of(await access.jobs.result(job_id, arguments.wait_s))
+
+
+def result_of(result: JobResult) -> CallToolResult:
+    """Return the result of a job. Its text is the answer, or the status while there is none.
+
+    The result of a failed job is an error.
+    """
+    value: dict[str, Any] = json.loads(result.to_json())
+    lines: list[str] = []
+    if result.answer is None:
+        lines.append(f"{result.job_id}: {result.status}")
+    elif isinstance(result.answer, str):
+        lines.append(result.answer)
+    else:
+        lines.append(json.dumps(result.answer, ensure_ascii=False))
+    lines += result.notes
+    shown = _result({name: value[name] for name in _IN_FULL if name in value}, "\n".join(lines))
+    return shown.model_copy(update={"is_error": result.status is JobStatus.FAILED})
+
+
+async def _events(access: Access, arguments: EventsArguments) -> CallToolResult:
+    job_id = await visible_job(access, arguments.job_id)
+    events: list[dict[str, Any]] = []
+    batches = access.jobs.event_batches(job_id, arguments.after, arguments.wait_s)
+    async for news in batches:
+        for recorded in news[:MOST_EVENTS]:
+            event = json.loads(event_as_json(recorded.event))
+            events.append({"version": recorded.version, "at": recorded.at, "event": event})
+        break
+    await batches.aclose()  # type: ignore[attr-defined]
+    after = events[-1]["version"] if events else arguments.after
+    return _result({"job_id": job_id, "events": events, "next_after": after})
+
+
+async def _approve(access: Access, given: AnswerArguments) -> CallToolResult:
+    job_id = await visible_job(access, given.job_id)
+    await access.jobs.approve(job_id, given.note, given.plan, given.steps, given.rows)
+    return _result({"job_id": job_id, "decision": "approved"})
+
+
+async def _reject(access: Access, given: AnswerArguments) -> CallToolResult:
+    job_id = await visible_job(access, given.job_id)
+    await access.jobs.reject(job_id, given.note, given.steps, given.plan, given.rows)
+    return _result({"job_id": job_id, "decision": "rejected"})
+
+
+async def _cancel(access: Access, arguments: JobArguments) -> CallToolResult:
+    job_id = await visible_job(access, arguments.job_id)
+    return _result({"job_id": job_id, "cancelled": await access.jobs.cancel(job_id)})
+
+
+async def _specialists(access: Access, _: NoArguments) -> CallToolResult:
+    live = await run_in_threadpool(access.store.presence.served)
+    listed: list[dict[str, Any]] = []
+    for specialist in live.values():
+        shown = specialist if access.tenant is None else None
+        listed.append(specialist_as_json(specialist.spec, shown))
+    return _result({"specialists": listed})
+
+
+_READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+_STORES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=True)
+_DECIDES = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
+
+SUBMIT = "submit"
+"""The tool whose call is a task."""
+TOOLS: dict[str, QueueTool] = {
+    SUBMIT: QueueTool(
+        "Give a job to a team of specialists. Returns the id of the job at once. With the tasks"
+        " extension, the call is a task with this id, and its result is the answer. Calls with the"
+        " same `idempotency_key` are one job.",
+        ApiRole.SUBMIT,
+        JobBody,
+        _submit,
+        _STORES,
+    ),
+    "status": QueueTool(
+        "Show a job: its status, its plan, the steps at work, and what it waits for.",
+        ApiRole.READ,
+        JobArguments,
+        _status,
+        _READS,
+    ),
+    "result": QueueTool(
+        "Read the answer of a job with its sources. While the job runs, read its status and its"
+        " open questions.",
+        ApiRole.READ,
+        ResultArguments,
+        _read_result,
+        _READS,
+    ),
+    "events": QueueTool(
+        f"Read at most {MOST_EVENTS} events of a job, the oldest first. Call again with"
+        " `next_after` as `after`.",
+        ApiRole.READ,
+        EventsArguments,
+        _events,
+        _READS,
+    ),
+    "approve": QueueTool(
+        "Approve the plan, the steps or the answer of a waiting job.",
+        ApiRole.OPERATE,
+        AnswerArguments,
+        _approve,
+        _DECIDES,
+    ),
+    "reject": QueueTool(
+        "Reject the plan, the steps or the answer of a waiting job, with a note.",
+        ApiRole.OPERATE,
+        AnswerArguments,
+        _reject,
+        _DECIDES,
+    ),
+    "cancel": QueueTool(
+        "Stop a job on all machines.", ApiRole.OPERATE, JobArguments, _cancel, _DECIDES
+    ),
+    "list_specialists": QueueTool(
+        "List the specialists of live workers.", ApiRole.READ, NoArguments, _specialists, _READS
+    ),
+}
+"""The tools by name."""

@@ -1,0 +1,174 @@
+"""The queue as an MCP server, with real workers and a real MCP client: over stdio and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp_types import CallToolResult
+
+from tests.e2e.commands import BAD_INPUT, DOCUMENTS, NO_REDIS, REQUEST, Handoff, error_line
+from tests.e2e.fleet import Fleet
+from tests.e2e.test_serve import served
+from tests.mcp_client import (
+    CreatedTask,
+    Task,
+    Tasks,
+    connected,
+    get_task,
+    text_of,
+    until,
+    update_task,
+)
+from tests.running_system import RunningSystem
+
+pytestmark = pytest.mark.slow
+
+TEXTS = {file.name: file.read_text() for file in sorted(DOCUMENTS.glob("*.md"))}
+
+
+def over_stdio(redis_url: str, *, tasks: bool = True) -> Client:
+    """Return a client that starts `handoff mcp`, as a desktop application does."""
+    command = ["-P", "-m", "handoff_queue.supervisor.cli.main", "mcp"]
+    environment = {"HANDOFF_REDIS_URL": redis_url, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return Client(
+        StdioServerParameters(command=sys.executable, args=command, env=environment),
+        extensions=[Tasks()] if tasks else None,
+    )
+
+
+def test_a_client_over_stdio_submits_a_job_and_reads_its_answer(system: RunningSystem) -> None:
+    async def run() -> tuple[Any, CallToolResult, Any]:
+        async with over_stdio(system.redis_url, tasks=False) as client:
+            submitted = await client.call_tool("submit", {"text": REQUEST, "documents": TEXTS})
+            assert submitted.structured_content is not None
+            job_id = submitted.structured_content["job_id"]
+
+            async def ended() -> CallToolResult | None:
+                result = await client.call_tool("result", {"job_id": job_id, "wait_s": 60})
+                assert result.structured_content is not None
+                return result if result.structured_content["answer"] else None
+
+            result = await until(ended)
+            events = await client.call_tool("events", {"job_id": job_id})
+            specialists = await client.call_tool("list_specialists")
+            return specialists.structured_content, result, events.structured_content
+
+    specialists, result, events = asyncio.run(run())
+
+    assert "researcher" in {one["name"] for one in specialists["specialists"]}
+    assert result.structured_content is not None
+    assert result.structured_content["status"] == "ok"
+    assert result.structured_content["citations"]
+    assert text_of(result).startswith(result.structured_content["answer"])
+    assert events["events"][-1]["event"]["type"] == "job_ended"
+    assert events["events"][0]["event"]["actor"]["via"] == "mcp"
+
+
+def test_a_call_over_stdio_waits_for_the_answer_as_a_task(system: RunningSystem) -> None:
+    async def run() -> CallToolResult:
+        async with over_stdio(system.redis_url) as client:
+            return await client.call_tool("submit", {"text": REQUEST, "documents": TEXTS})
+
+    result = asyncio.run(run())
+
+    assert result.structured_content is not None
+    assert result.structured_content["status"] == "ok"
+
+
+def test_a_person_approves_a_plan_through_a_task(system: RunningSystem, handoff: Handoff) -> None:
+    async def run(url: str) -> tuple[dict[str, Any], Task]:
+        async with connected(url) as client:
+            arguments = {
+                "text": REQUEST,
+                "documents": {"a.md": "Qdrant is fast."},
+                "approvals": {"what": ["plan"]},
+            }
+            created = await client.session.call_tool("submit", arguments, allow_claimed=True)
+            assert isinstance(created, CreatedTask)
+
+            async def at(status: str) -> Task | None:
+                task = await get_task(client.session, created.task_id)
+                return task if task.status == status else None
+
+            asked = await until(lambda: at("input_required"))
+            assert asked.input_requests is not None
+            ((key, request),) = asked.input_requests.items()
+            decision = {"action": "accept", "content": {"decision": "approve", "note": "Go on."}}
+            await update_task(client.session, created.task_id, {key: decision})
+            return request, await until(lambda: at("completed"))
+
+    with served(handoff, system.redis_url) as (_, url):
+        request, ended = asyncio.run(run(url))
+
+    assert request["method"] == "elicitation/create"
+    assert ended.result is not None
+    (approval,) = ended.result["structuredContent"]["approvals"]
+    assert (approval["what"], approval["decision"], approval["note"]) == (
+        "plan",
+        "approved",
+        "Go on.",
+    )
+
+
+def test_a_task_survives_a_kill_of_the_server_the_supervisors_and_the_workers(
+    fleet: Fleet, handoff: Handoff
+) -> None:
+    held = fleet.model.hold("mcp-kill", "a")
+    fleet.model.plans["mcp-kill"] = {"a": ""}
+    redis_url = fleet.system.redis_url
+
+    async def submit(url: str) -> str:
+        async with connected(url) as client:
+            created = await client.session.call_tool(
+                "submit", {"text": "plan mcp-kill"}, allow_claimed=True
+            )
+            assert isinstance(created, CreatedTask)
+            return created.task_id
+
+    with served(handoff, redis_url) as (process, url):
+        task_id = asyncio.run(submit(url))
+        assert held.arrived.wait(30)
+        process.send_signal(signal.SIGKILL)
+        for name, pid in fleet.system.processes.pids().items():
+            if name != "redis":
+                fleet.kill(pid)
+        process.wait()
+
+    async def follow(client: Client) -> Task:
+        async def ended() -> Task | None:
+            task = await get_task(client.session, task_id)
+            return task if task.status == "completed" else None
+
+        return await until(ended)
+
+    async def result_over_http(url: str) -> Task:
+        async with connected(url) as client:
+            return await follow(client)
+
+    async def result_over_stdio() -> Task:
+        async with over_stdio(redis_url) as client:
+            return await follow(client)
+
+    with served(handoff, redis_url) as (_, url):
+        over_http = asyncio.run(result_over_http(url))
+    again = asyncio.run(result_over_stdio())
+    held.release.set()
+
+    assert over_http.result is not None
+    assert over_http.result["structuredContent"]["status"] == "ok"
+    assert again.result == over_http.result
+    assert fleet.model.calls["mcp-kill", "a", 1] == 2
+
+
+def test_the_command_without_a_broker_is_one_line(handoff: Handoff) -> None:
+    unset = handoff.run("mcp", HANDOFF_REDIS_URL="")
+    away = handoff.run("mcp", HANDOFF_REDIS_URL="redis://127.0.0.1:1/0")
+
+    assert "HANDOFF_REDIS_URL is not set" in error_line(unset, BAD_INPUT)
+    assert "Redis cannot be reached" in error_line(away, NO_REDIS)

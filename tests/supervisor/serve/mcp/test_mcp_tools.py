@@ -1,0 +1,242 @@
+"""The tools of the MCP server over HTTP, with a real MCP client on a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from mcp import MCPError
+from mcp_types import CallToolResult
+
+from handoff_queue.shared.types.access import Actor, ApiRole
+from handoff_queue.shared.types.events import CancelRequested, JobSubmitted
+from handoff_queue.supervisor.client.client import Client
+from tests.doubles.jobs import a_job
+from tests.mcp_client import connected, text_of
+from tests.supervisor.serve.serving import serving
+from tests.supervisor.serve.test_job_routes import end
+
+Call = Callable[..., CallToolResult]
+
+
+@pytest.fixture
+def url(app: FastAPI) -> Iterator[str]:
+    with serving(app) as address:
+        yield address
+
+
+@pytest.fixture
+def call(url: str) -> Call:
+    """Return a function that calls a tool through a new connection."""
+
+    def called(name: str, token: str | None = None, /, **arguments: Any) -> CallToolResult:
+        async def run() -> CallToolResult:
+            async with connected(url, token, tasks=False) as client:
+                return await client.call_tool(name, arguments)
+
+        return asyncio.run(run())
+
+    return called
+
+
+def token_of(jobs: Client, role: str, tenant: str | None = None) -> str:
+    _, secret = jobs.store.api_tokens.create("a test", ApiRole(role), tenant)
+    return secret
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_clients_of_new_and_old_protocols_list_the_tools(mode: str, url: str) -> None:
+    async def names() -> list[str]:
+        async with connected(url, mode=mode) as client:
+            return [tool.name for tool in (await client.list_tools()).tools]
+
+    assert asyncio.run(names()) == [
+        "submit",
+        "status",
+        "result",
+        "events",
+        "approve",
+        "reject",
+        "cancel",
+        "list_specialists",
+    ]
+
+
+def test_a_client_of_an_old_protocol_submits_a_job_and_reads_its_status(url: str) -> None:
+    async def run() -> Any:
+        async with connected(url, mode="legacy") as client:
+            submitted = await client.call_tool("submit", {"text": "How does HNSW work?"})
+            assert submitted.structured_content is not None
+            job_id = submitted.structured_content["job_id"]
+            return (await client.call_tool("status", {"job_id": job_id})).structured_content
+
+    assert asyncio.run(run())["title"] == "How does HNSW work?"
+
+
+def test_a_submitted_job_names_the_user_and_the_way(call: Call, jobs: Client) -> None:
+    token = token_of(jobs, "submit", "acme")
+    key = {"idempotency_key": "once"}
+    one = call("submit", token, text="How does HNSW work?", **key).structured_content
+    other = call("submit", token, text="How does HNSW work?", **key).structured_content
+
+    assert one == other
+    assert one is not None
+    first, *_ = jobs.events(one["job_id"], follow=False)
+    assert isinstance(first.event, JobSubmitted)
+    assert first.event.tenant == "acme"
+    (token_id,) = [entry.id for entry in jobs.store.api_tokens.all()]
+    assert first.event.actor == Actor(name="a test", via="mcp", address="127.0.0.1", token=token_id)
+
+
+def test_the_events_of_a_job_are_read_piece_by_piece(call: Call, jobs: Client) -> None:
+    job_id = a_job(jobs.store)
+    first = call("events", job_id=job_id).structured_content
+    assert first is not None
+    nothing = call("events", job_id=job_id, after=first["next_after"]).structured_content
+    end(jobs, job_id)
+    rest = call("events", job_id=job_id, after=first["next_after"]).structured_content
+
+    assert [event["event"]["type"] for event in first["events"]] == ["job_submitted"]
+    assert nothing == {"job_id": job_id, "events": [], "next_after": first["next_after"]}
+    assert rest is not None
+    assert [event["event"]["type"] for event in rest["events"]] == ["job_ended"]
+
+
+def test_a_job_is_cancelled_and_its_result_says_so(call: Call, jobs: Client) -> None:
+    job_id = a_job(jobs.store)
+    cancelled = call("cancel", job_id=job_id)
+    result = call("result", job_id=job_id)
+
+    assert cancelled.structured_content == {"job_id": job_id, "cancelled": True}
+    assert result.structured_content is not None
+    assert result.structured_content["answer"] is None
+    assert text_of(result).startswith(f"{job_id}: running")
+    *_, last = jobs.events(job_id, follow=False)
+    assert isinstance(last.event, CancelRequested)
+
+
+def test_no_worker_means_no_specialist(call: Call) -> None:
+    assert call("list_specialists").structured_content == {"specialists": []}
+
+
+BAD: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("submit", {"text": ""}, "/v1/jobs"),
+    ("submit", {"text": "x", "tools": 1}, "/v1/jobs"),
+    ("submit", {"text": 1}, "/v1/jobs"),
+    ("submit", {"text": "x", "after": "j-000000000000"}, "/v1/jobs"),
+    ("submit", {"text": "x", "documents": {"../a": "x"}}, "/v1/jobs"),
+    ("approve", {"note": "x"}, "/v1/jobs/{job_id}/approve"),
+    ("reject", {}, "/v1/jobs/{job_id}/reject"),
+    ("cancel", {"job_id": "j-000000000000"}, "/v1/jobs/j-000000000000/cancel"),
+)
+
+
+@pytest.mark.parametrize(("tool", "arguments", "path"), BAD)
+def test_bad_input_has_the_line_of_the_http_api(
+    tool: str, arguments: dict[str, Any], path: str, call: Call, url: str, jobs: Client
+) -> None:
+    job_id = a_job(jobs.store)
+    refused = httpx2.post(url + path.format(job_id=job_id), json=arguments)
+    named = arguments if tool == "submit" else {"job_id": job_id, **arguments}
+    failed = call(tool, **named)
+
+    assert failed.is_error
+    assert text_of(failed) == refused.json()["detail"]
+    assert "\n" not in text_of(failed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({}, "job_id: is missing"),
+        ({"job_id": "j-1", "wait": 1}, "wait: there is no such field: did you mean wait_s?"),
+        ({"job_id": "j-1", "wait_s": 1e9}, "wait_s: must be at most 60"),
+        ({"job_id": "j-1", "wait_s": "soon"}, "wait_s: must be a number"),
+    ],
+)
+def test_a_bad_argument_is_one_line_with_its_name(
+    arguments: dict[str, Any], line: str, call: Call
+) -> None:
+    failed = call("result", **arguments)
+
+    assert failed.is_error
+    assert text_of(failed).startswith(line)
+
+
+def test_an_unknown_tool_is_an_error_of_the_protocol(url: str) -> None:
+    async def call_it() -> None:
+        async with connected(url) as client:
+            with pytest.raises(MCPError, match="there is no tool 'sumbit'; did you mean submit"):
+                await client.call_tool("sumbit")
+
+    asyncio.run(call_it())
+
+
+@pytest.mark.parametrize(
+    ("role", "tool"),
+    [("read", "submit"), ("submit", "approve"), ("submit", "reject"), ("submit", "cancel")],
+)
+def test_a_tool_needs_the_role_of_its_operation(
+    role: str, tool: str, call: Call, jobs: Client
+) -> None:
+    arguments = {"text": "x"} if tool == "submit" else {"job_id": a_job(jobs.store)}
+    failed = call(tool, token_of(jobs, role), **arguments)
+
+    assert failed.is_error
+    assert f"the token has the role {role}, and this needs the role" in text_of(failed)
+
+
+@pytest.mark.parametrize("tool", ["status", "result", "events", "approve", "reject", "cancel"])
+def test_a_job_of_another_tenant_does_not_exist(tool: str, call: Call, jobs: Client) -> None:
+    theirs, nobodys = a_job(jobs.store, "globex"), "j-000000000000"
+    token = token_of(jobs, "operate", "acme")
+    hidden = call(tool, token, job_id=theirs)
+    unknown = call(tool, token, job_id=nobodys)
+
+    assert hidden.is_error
+    assert text_of(hidden).replace(theirs, nobodys) == text_of(unknown)
+
+
+def test_without_a_token_a_server_with_tokens_answers_nothing(
+    call: Call, jobs: Client, url: str
+) -> None:
+    token_of(jobs, "read")
+    refused = httpx2.post(f"{url}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+
+    assert refused.status_code == 401
+    assert "send `Authorization: Bearer TOKEN`" in refused.json()["detail"]
+
+
+def test_a_page_of_another_site_reaches_no_tool(url: str) -> None:
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    refused = httpx2.post(f"{url}/mcp", json=message, headers={"Origin": "http://evil.example"})
+    rebound = httpx2.post(f"{url}/mcp", json=message, headers={"Host": "evil.example"})
+
+    assert (refused.status_code, rebound.status_code) == (403, 403)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"jsonrpc": "2.0"}', b'{"jsonrpc": "2.0", "id": 1}', b"\xff"]
+)
+@pytest.mark.parametrize("version", ["2026-07-28", "2025-06-18", "1999-01-01", None])
+def test_garbage_is_refused_and_the_server_goes_on(
+    content: bytes, version: str | None, url: str, call: Call
+) -> None:
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    if version:
+        headers["MCP-Protocol-Version"] = version
+    answer = httpx2.post(f"{url}/mcp", content=content, headers=headers)
+
+    assert 400 <= answer.status_code < 500
+    assert call("list_specialists").structured_content == {"specialists": []}
+
+
+def test_a_long_body_is_refused(url: str, jobs: Client) -> None:
+    most = jobs.settings.serve_max_body_bytes
+    answer = httpx2.post(f"{url}/mcp", content=b" " * (most + 1))
+
+    assert answer.status_code == 413
