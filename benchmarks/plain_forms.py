@@ -1,5 +1,5 @@
-"""Processor time of a job with the message writer and the short path to Redis, and without
-them: `python -m benchmarks.plain_forms`.
+"""Processor time of a job with the message writer, the short path to Redis and the counts for
+`/metrics`, and without them: `python -m benchmarks.plain_forms`.
 
 Each form has a supervisor, a worker and a Redis. The forms run the same jobs in turn. A ratio
 compares a form with the product in the same turn. On a busy machine the ratios of jobs vary by
@@ -12,7 +12,7 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,16 @@ if TYPE_CHECKING:
 
 FORM = "BENCH_FORM"
 PRODUCT, PLAIN_REDIS, SEND_TASK, BOTH = "product", "redis-py", "send_task", "redis-py and send_task"
-FORMS = (PRODUCT, PLAIN_REDIS, SEND_TASK, BOTH)
+UNCOUNTED = "without metrics"
+FORMS = (PRODUCT, PLAIN_REDIS, SEND_TASK, BOTH, UNCOUNTED)
+COUNTING = {
+    "add_to_metric(more, name, ...)": "",
+    "label(kind, value)": "value",
+    "observe(ms, name, ...)": "",
+    "count_call(job, h, used, is_open)": "",
+    "sets_of_tenant(queue, member)": "{}",
+}
+"""Functions of the scripts that only the metrics need -> the value that they return instead."""
 
 
 def use_plain_form() -> None:
@@ -46,6 +55,22 @@ def use_plain_form() -> None:
         from handoff_queue.shared.broker import publisher
 
         publisher._send = _send_each
+    if form == UNCOUNTED:
+        _count_nothing()
+
+
+def _count_nothing() -> None:
+    """Make the scripts run without the counts for `/metrics`."""
+    from handoff_queue.shared.store.redis import connection, script
+
+    def source_of(name: str) -> str:
+        source = script.source_of(name)
+        for function, value in COUNTING.items():
+            head = f"local function {function}"
+            source = source.replace(head, f"{head} do return {value} end", 1)
+        return source
+
+    connection.source_of = source_of  # type: ignore[attr-defined]
 
 
 def _use_plain_redis() -> None:
@@ -95,14 +120,14 @@ def _send_each(app: Celery, messages: Iterable[TaskMessage], put: Any) -> None:
             )
 
 
-def measured(jobs: int, repeats: int) -> dict[str, list[tuple[float, float]]]:
+def measured(forms: Sequence[str], jobs: int, repeats: int) -> dict[str, list[tuple[float, float]]]:
     """Return milliseconds of processor time of a job, for each form and turn: of the
     supervisor and the worker, and of all processes.
     """
     from benchmarks.ours_jobs import Ours
     from benchmarks.trips import cost_of
 
-    times: dict[str, list[tuple[float, float]]] = {form: [] for form in FORMS}
+    times: dict[str, list[tuple[float, float]]] = {form: [] for form in forms}
     with ExitStack() as parts:
         folder = Path(parts.enter_context(tempfile.TemporaryDirectory()))
         systems: dict[str, tuple[Any, dict[str, int], Any]] = {}
@@ -110,7 +135,7 @@ def measured(jobs: int, repeats: int) -> dict[str, list[tuple[float, float]]]:
             replace(SUPERVISOR, app="benchmarks.plain_supervisor"),
             replace(WORKER, app="benchmarks.plain_worker"),
         ]
-        for number, form in enumerate(FORMS):
+        for number, form in enumerate(forms):
             url, server = parts.enter_context(private_redis(folder / f"redis{number}"))
             environment = environment_of(url, 0.0, Synthesis.MERGE) | {FORM: form}
             pids = parts.enter_context(
@@ -182,12 +207,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=80)
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--form", choices=FORMS[1:], help="compare only this form")
     parser.add_argument("--parts", action="store_true", help="a round trip and a message only")
     options = parser.parse_args()
     if options.parts:
         measure_parts(options.repeats)
         return
-    times = measured(options.jobs, options.repeats)
+    forms = (PRODUCT, options.form) if options.form else FORMS
+    times = measured(forms, options.jobs, options.repeats)
     print(
         "| form | ms of supervisor and worker | ratio | ms in all | ratio |\n|---|---|---|---|---|"
     )
@@ -197,7 +224,7 @@ def main() -> None:
             ratios: list[float] = []
             for turn, product in zip(turns, times[PRODUCT], strict=True):
                 ratios.append(turn[place] / product[place])
-            cells.append(f"{median(turn[place] for turn in turns):.1f} | {median(ratios):.2f}")
+            cells.append(f"{median(turn[place] for turn in turns):.1f} | {median(ratios):.3f}")
         print(f"| {form} | {' | '.join(cells)} |")
 
 

@@ -106,6 +106,8 @@ UNTRIED = {
     "job_summary": "reads only",
     "find_jobs": "reads only",
     "list_jobs": "reads only",
+    "tenant_backlogs": "reads only",
+    "dead_letter": "no job depends on a letter; a second one may come with a repeated message",
     "drop_orphans": "it only drops messages of deleted jobs, and finds the rest again",
     "enqueue": "the points of the publisher are around it",
     "dequeue": "the points `take` are around it",

@@ -23,6 +23,7 @@ KEPT_FOR_EVER = (
     r"handoff:audit",  # at most about 100,000 entries
     r"handoff:caps",  # five fields
     r"handoff:outage",  # four fields
+    r"handoff:metrics(:.+)?",  # one field or member a time series or a value of a label
 )
 OURS = ("handoff:", "celery-")
 """Beginnings of the names of our keys and Celery's keys. Other keys are kombu's: a binding
@@ -53,7 +54,7 @@ def _names(client: Any, pattern: str) -> list[str]:
 
 RESERVED = ("reserved_turns", "reserved_tokens", "reserved_usd")
 """Fields of a job's and a day's budget that hold reservations for calls."""
-RESERVATION = ("r_turns", "r_in", "r_out", "r_usd", "r_day")
+RESERVATION = ("r_turns", "r_in", "r_out", "r_usd", "r_day", "r_model")
 """Fields of a handoff that hold its reservation for a call."""
 UNACKED, UNACKED_INDEX = "unacked", "unacked_index"
 """kombu's keys: unacknowledged messages, and their redelivery times."""

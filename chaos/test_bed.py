@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic
 
+from handoff_queue.chaos.counts import miscounted
 from handoff_queue.chaos.expected_outcomes import JobRecord
 from handoff_queue.chaos.fleet import Fleet, Size, running_fleet
 from handoff_queue.chaos.invariants import Handoff, RunRecords
@@ -168,13 +169,13 @@ class Stage(Generic[Made_co]):
         )
 
     def _tidy(self, *, was_struck: bool) -> list[str]:
-        """Wait until there are no leaks, and return the remaining leaks."""
+        """Wait until there are no leaks and no wrong counts, and return the remaining ones."""
         until = time.monotonic() + TIDY_WITHIN_S
         while True:
             with translated_errors():
-                rest = left_behind(
-                    self.fleet.connection.redis, (*QUEUES, UNROUTED_QUEUE), was_struck=was_struck
-                )
+                redis = self.fleet.connection.redis
+                rest = left_behind(redis, (*QUEUES, UNROUTED_QUEUE), was_struck=was_struck)
+                rest += miscounted(redis)
             if not rest or time.monotonic() > until:
                 return rest
             time.sleep(LOOK_EVERY_S * 10)

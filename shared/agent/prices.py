@@ -87,11 +87,12 @@ class Prices:
         uncached = self._of_tokens(call.model, most_input, most_output, 0, 0)
         cached = self._of_tokens(call.model, most_input, most_output, 0, most_input)
         if uncached is None or cached is None:
-            return WorstCase(most_input, most_output, None)
+            return WorstCase(most_input, most_output, None, call.model)
         surcharge = uses * WEB_SEARCH_MICROUSD
         if self.is_free:
             surcharge = 0
-        return WorstCase(most_input, most_output, max(uncached, cached) + surcharge)
+        most_microusd = max(uncached, cached) + surcharge
+        return WorstCase(most_input, most_output, most_microusd, call.model)
 
     def _of_tokens(self, model: str, *tokens: int) -> int | None:
         if self.is_free or model == OFFLINE_MODEL:

@@ -46,7 +46,6 @@ from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.presence import RateLimitWait, is_news
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, Expected, RateLimits, Wait
-from handoff_queue.shared.types.usage import Usage
 
 CHORD_SILENCE_S = 3.0
 """Seconds that the body of a chord may take after the last part has ended. Then the sweeper
@@ -413,19 +412,22 @@ class Claim:
         """Return the usage of the model call in these checkpoints as JSON, or '' if there is
         no call. There is at most one call, because each is settled before the next is made.
         """
-        usage = _usage_in(checkpoints)
-        if usage is None:
+        call = _call_in(checkpoints)
+        if call is None:
             return ""
+        usage = call.usage
         if usage.cost_microusd is None:
             usd = -1
         else:
             usd = usage.cost_microusd
-        if usage.cut_calls:
-            cut = {"cut": True}
-        else:
-            cut = {}
         used = {"turns": 1, "input": usage.input_tokens, "output": usage.output_tokens, "usd": usd}
-        return json_argument(used | cut | self.limiter.returned_share(usage))
+        if usage.cut_calls:
+            used["cut"] = True
+        if usage.cache_read_tokens:
+            used["cached"] = usage.cache_read_tokens
+        if isinstance(call, ModelCallFailed):
+            used["failed"] = True
+        return json_argument(used | self.limiter.returned_share(usage))
 
     def _run_until_answered(self, script: str, order: Sequence[Any]) -> Any:
         """Run the script until Redis answers. Paid work is worth the wait. If another process
@@ -505,11 +507,9 @@ def _unzipped(
     return checkpoints, stored_forms
 
 
-def _usage_in(checkpoints: Sequence[Checkpoint]) -> Usage | None:
-    """Return the usage of the first model call in these checkpoints, or None if there is no
-    call.
-    """
+def _call_in(checkpoints: Sequence[Checkpoint]) -> ModelReplied | ModelCallFailed | None:
+    """Return the first model call in these checkpoints, or None if there is no call."""
     for checkpoint in checkpoints:
         if isinstance(checkpoint, ModelReplied | ModelCallFailed):
-            return checkpoint.usage
+            return checkpoint
     return None

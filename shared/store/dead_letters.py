@@ -136,12 +136,8 @@ class DeadLetters:
         )
 
     def _add(self, letter: DeadLetter) -> None:
-        with translated_errors():
-            pipe = self._connection.redis.pipeline(transaction=False)
-            pipe.lpush(keys.DEAD, letter.to_json())
-            pipe.ltrim(keys.DEAD, 0, KEEP_AT_MOST - 1)
-            pipe.expire(keys.DEAD, self._keep_s)
-            pipe.execute()
+        order = [letter.queue, letter.to_json(), KEEP_AT_MOST, self._keep_s]
+        self._connection.script("dead_letter", [keys.DEAD], order)
 
     def publish_again(self, job_id: JobId, handoff_id: HandoffId) -> None:
         """Make the sweeper publish a handoff whose message was a dead letter.

@@ -23,7 +23,7 @@ QUEUES = f"{PREFIX}queues"
 WAITING = f"{PREFIX}waiting:"
 """+ queue, zset: `job/handoff` that was published and not yet claimed -> Unix ms of its
 publication. For `supervisor` and `submissions`: `job` that was woken and not evaluated since
--> Unix ms of its wake-up.
+-> Unix ms of its wake-up. With `/TENANT`: the tenant's part of the set of a specialist's queue.
 """
 OUT = f"{PREFIX}out:"
 """+ queue, zset: members of the queue's waiting set that a process will publish or has taken
@@ -60,6 +60,11 @@ TOKENS = f"{PREFIX}tokens"
 AUDIT = f"{PREFIX}audit"
 """stream: actions of users on the fleet, and deletions of jobs, each an `AuditEntry` as JSON.
 It has about 100,000 entries at most.
+"""
+METRICS = f"{PREFIX}metrics"
+"""hash: a metric of `handoff serve` with the values of its labels -> its count.
+`lua/parts/metrics.lua` writes it. With `:KIND` (tenant, role or model), set: the
+values of that label with separate time series.
 """
 NOTHING = f"{PREFIX}nothing"
 """A key that never exists. `Health.refusal` writes zero bytes to it to see whether Redis

@@ -122,16 +122,20 @@ class FleetLoadReader:
         self.window_s = window_s
         """Seconds of the window that a provider's limits refer to."""
 
-    def now(self) -> FleetLoad:
+    def now(self, *, counts_jobs: bool = True) -> FleetLoad:
         """Return the current load, in four round trips at any size.
+
+        Args:
+            counts_jobs: False to read no open job; `open_jobs` and `waiting_jobs` are 0 then.
 
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
+        woken = [keys.WAITING + SUPERVISOR_QUEUE, keys.WAITING + SUBMISSIONS_QUEUE]
         at_ms, open_jobs, waiting_jobs, entries = self._connection.script(
             "running_handoffs",
-            [keys.DUE, keys.WAITING + SUPERVISOR_QUEUE, keys.WAITING + SUBMISSIONS_QUEUE],
-            [MOST_AT_WORK],
+            [keys.DUE, *(woken if counts_jobs else [])],
+            [MOST_AT_WORK, int(counts_jobs)],
         )
         at = int(at_ms) / 1000
         with translated_errors():

@@ -52,6 +52,5 @@ def worst_case_argument(worst: WorstCase | None, call: Mapping[str, Any]) -> str
         usd = -1
     else:
         usd = worst.microusd
-    return json_argument(
-        {"input": worst.input_tokens, "output": worst.output_tokens, "usd": usd, **call}
-    )
+    tokens = {"input": worst.input_tokens, "output": worst.output_tokens}
+    return json_argument({**tokens, "usd": usd, "model": worst.model, **call})

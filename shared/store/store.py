@@ -19,6 +19,7 @@ from handoff_queue.shared.store.health import Health
 from handoff_queue.shared.store.job_summary import JobSummaries
 from handoff_queue.shared.store.jobs import Jobs, Traces
 from handoff_queue.shared.store.journal import Journal
+from handoff_queue.shared.store.metrics import Metrics
 from handoff_queue.shared.store.pauses import Pauses
 from handoff_queue.shared.store.payloads import PayloadStore
 from handoff_queue.shared.store.presence import PresenceStore
@@ -50,6 +51,7 @@ class Store:
     request_counts: RequestCounts
     api_tokens: ApiTokens
     audit: Audit
+    metrics: Metrics
 
 
 def open_store(
@@ -88,4 +90,5 @@ def open_store(
         request_counts=RequestCounts(connection),
         api_tokens=ApiTokens(connection),
         audit=Audit(connection),
+        metrics=Metrics(connection),
     )

@@ -4,7 +4,7 @@ and the upper bound of one call.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
@@ -85,3 +85,5 @@ class WorstCase:
     output_tokens: int
     microusd: int | None
     """None if the price is unknown."""
+    model: str = field(default="", compare=False)
+    """Model of the call, for the metrics."""

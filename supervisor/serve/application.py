@@ -16,6 +16,7 @@ from handoff_queue.supervisor.serve import (
     event_routes,
     fleet_routes,
     job_routes,
+    metrics_route,
     quote_routes,
     reference_page,
 )
@@ -33,6 +34,7 @@ ROUTERS = (
     decision_routes.router,
     quote_routes.router,
     fleet_routes.router,
+    metrics_route.router,
     reference_page.router,
     mcp_route.router,
 )

@@ -128,6 +128,7 @@ for _, handoff in ipairs(drops) do
     redis.call('HSET', h, 'state', 'dropped')
     if c.claim and handoff == c.claim[1] then to_claim = nil end
     dropped[#dropped + 1] = handoff
+    add_to_metric('1', 'handoffs', label('tenant', job_of(job).tenant), label('role', f[3] or ''), 'dropped')
     redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
     settle(job, h, nil)
     redis.call('DEL', job .. ':t:' .. handoff)
@@ -162,6 +163,7 @@ if c.parent then -- a child job is not in the list of jobs
   send_off('supervisor', { now, id })
 elseif c.created then
   redis.call('ZADD', jobs, place_in_list(), id)
+  add_to_metric('1', 'jobs_submitted', label('tenant', job_of(job).tenant))
   if c.fields.status == 'queued' then send_off('submissions', { now, id }) end -- the client publishes it
 end
 -- Shorten the time to live of an ended job, its handoffs and its child jobs. Otherwise an ended job
@@ -186,6 +188,15 @@ local function shorten(key, more, ms)
     local inner = key_of(child)
     shorten(inner, redis.call('HGET', inner, 'children'), ms)
   end
+end
+
+-- Count the end of a job. The end of a child job is the end of a handoff, which is counted. If a
+-- handoff has ended in the same script, its result is the event before the end.
+local submitted = c.ended and redis.call('ZSCORE', jobs, id)
+if submitted then
+  add_to_metric('1', 'jobs_ended', label('tenant', job_of(job).tenant), c.fields.status or '')
+  observe(at - math.floor(tonumber(submitted)), 'job_duration_seconds', c.fields.status or '')
+  observe(ended and 0 or at - tonumber(tip or at), 'job_end_delay_seconds')
 end
 
 stay_whole(job, children, c.keep_ms)

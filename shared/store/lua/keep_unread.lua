@@ -19,4 +19,5 @@ redis.call('HDEL', h, 'lost', 'unread')
 redis.call('ZREM', due, member)
 if f[3] then forget(f[3], member) end
 keep_newest(KEYS[3], ARGV[4], tonumber(ARGV[5]), 1000 * ARGV[6])
+add_to_metric('1', 'dead_letters', label('role', f[3] or ''))
 return 'dead'

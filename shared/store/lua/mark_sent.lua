@@ -9,7 +9,7 @@ for _, handoff in ipairs(ARGV) do
   if f[1] == 'issued' and f[2] and f[3] then -- otherwise it was claimed in the meantime
     redis.call('HDEL', h, 'lost')
     redis.call('ZREM', due, member)
-    redis.call('ZADD', 'handoff:waiting:' .. f[3], now_ms(), member)
+    note_waiting(f[3], { whole(now_ms()), member }, 1, 2)
   end
 end
 return 1

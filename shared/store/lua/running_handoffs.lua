@@ -1,9 +1,9 @@
 -- Running handoffs, and deferred handoffs, which have no slot. Reads only.
 -- KEYS due, waiting sets of the supervisors' queues (a job with a wake-up is not due).  ARGV: most
--- handoffs to read.
+-- handoffs to read, 1 to read the state of each due job (or 0: the two numbers of jobs mean nothing).
 -- Returns {Unix ms, open jobs, jobs that wait for a person, {job, handoff, role, deferred until
 -- (Unix ms) or '', worker, doing, turns, first claimed (Unix ms)}...}
-local due, most = KEYS[1], tonumber(ARGV[1])
+local due, most, reads_jobs = KEYS[1], tonumber(ARGV[1]), ARGV[2] == '1'
 local at, jobs, open, asking, read, handoffs = now_ms(), {}, 0, 0, 0, {}
 local function count(id)
   if jobs[id] then return end
@@ -22,7 +22,9 @@ for n = 2, #KEYS do
 end
 for _, member in ipairs(redis.call('ZRANGE', due, 0, -1)) do
   local job, handoff = string.match(member, '^(.-)/(.+)$')
-  if job then count(job) else count_if_open(member) end
+  if reads_jobs then
+    if job then count(job) else count_if_open(member) end
+  end
   if handoff and read < most then
     read = read + 1
     local f = redis.call('HMGET', key_of(job) .. ':h:' .. handoff, 'state', 'role', 'deferred', 'worker', 'doing', 'turns', 'started_at')

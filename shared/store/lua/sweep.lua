@@ -30,7 +30,8 @@ end
 -- now on.
 local function abandon(handoff)
   settle(handoff.key, handoff.h, nil)
-  count_lost(handoff.h)
+  count_lost(handoff.key, handoff.h)
+  add_to_metric('1', 'sweeper_recoveries', 'lease')
   redis.call('HDEL', handoff.h, 'fence')
   redis.call('HSET', handoff.h, 'state', 'issued', 'lease', 0, 'lost', 1)
   handoff.is_issued = true
@@ -110,7 +111,10 @@ for queue, within in pairs({ supervisor = bump, submissions = grace }) do
   for _, job in ipairs(lost_in(queue, within)) do
     forget(queue, job)
     local status = redis.call('HGET', key_of(job), 'status')
-    if status then table.insert(note_wake_up(job, status), job) end
+    if status then
+      table.insert(note_wake_up(job, status), job)
+      add_to_metric('1', 'sweeper_recoveries', 'wake_up')
+    end
   end
 end
 
@@ -147,6 +151,7 @@ for _, queue in ipairs(redis.call('HKEYS', queues)) do
     elseif may_wake(handoff.job) then
       redis.call('HSET', handoff.h, 'lost', 1)
       forget(queue, member)
+      add_to_metric('1', 'sweeper_recoveries', 'message')
       redis.call('ZADD', due, at + bump, member)
       overdue[#overdue + 1] = member
     elseif #lost >= most then -- its job will be evaluated; until then, other jobs' entries come first

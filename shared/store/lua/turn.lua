@@ -14,8 +14,8 @@ local lease, keep, used, worst = tonumber(ARGV[3]), keep_from_now(ARGV[4], ARGV[
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
 
 local member = id_of(job) .. '/' .. handoff
-local f = redis.call('HMGET', h, 'fence', 'state', 'role', 'lost', 'claims', 'r_turns', 'r_in', 'r_out', 'r_usd', 'r_day')
-know_reservation(h, unpack(f, 6))
+local f = redis.call('HMGET', h, 'fence', 'state', 'role', 'lost', 'claims', 'r_turns', 'r_in', 'r_out', 'r_usd', 'r_day', 'turn_at')
+know_reservation(h, unpack(f, 6, 10))
 local why = gone(job_of(job).version, f, fence)
 if why then return { why } end
 local stored, known, tools, new = redis.call('LLEN', t), tonumber(ARGV[9]), tonumber(ARGV[10]), #ARGV - 11
@@ -32,6 +32,11 @@ if new > 0 and stored == known then
     settle(job, h, used)
     settle_share(used.share, member, now_ms())
   end
+end
+-- A turn ends when the next one asks for its call. A repeated request has its reservation already.
+if worst and f[11] and not reservation_of(h) then
+  observe(now_ms() - tonumber(f[11]), 'turn_duration_seconds', label('role', f[3] or ''))
+  redis.call('HDEL', h, 'turn_at')
 end
 if is_cancelled(job) then return { 'cancelled' } end
 local paused = worst and if_paused(f[3])

@@ -16,6 +16,7 @@ from typing import Any
 from redis.exceptions import NoScriptError
 
 PARTS = (
+    "parts/metrics",
     "parts/prelude",
     "parts/budgets",
     "parts/pauses",

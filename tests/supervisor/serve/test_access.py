@@ -89,6 +89,7 @@ def test_the_lists_of_these_tests_have_every_operation(app: FastAPI) -> None:
         ("POST", "/v1/quotes"),
         ("GET", "/v1/specialists"),
         ("GET", "/v1/budgets"),
+        ("GET", "/metrics"),
     }
     fleet = {
         (method, path.replace("0123abcd", "{letter_id}").replace("writer", "{role}"))

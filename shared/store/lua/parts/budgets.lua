@@ -58,22 +58,12 @@ local function add_to_job(key, field, more)
   return redis.call('HINCRBY', key, field, more)
 end
 
--- Add to a field of a day, and return the sum. An unreadable figure starts again at zero; otherwise
--- it would stop every job of the day.
-local function add_to_day(key, field, more)
-  local sum = redis.pcall('HINCRBY', key, field, more)
-  if type(sum) ~= 'table' then return sum end
-  if redis.call('TYPE', key).ok ~= 'hash' then redis.call('DEL', key) end
-  redis.call('HSET', key, field, more)
-  return tonumber(more)
-end
-
 -- Add the same amounts to all given budgets. `changes`: field and increment in turn. An increment
 -- costs Redis less than a read and a write. The budget of a day expires three days after its end.
 local function count_up(keys, changes)
   for _, key in ipairs(keys) do
     local is_day = string.sub(key, 1, #DAY) == DAY
-    local add = is_day and add_to_day or add_to_job
+    local add = is_day and add_to_figure or add_to_job
     local first = add(key, changes[1], changes[2])
     for i = 3, #changes, 2 do add(key, changes[i], changes[i + 1]) end
     local may_be_new = is_day and first == tonumber(changes[2])
@@ -101,8 +91,9 @@ local function spent(used)
   return changes
 end
 
-local function forget_reservation(h)
-  redis.call('HDEL', h, 'r_turns', 'r_in', 'r_out', 'r_usd', 'r_day')
+-- `...`: further fields to remove.
+local function forget_reservation(h, ...)
+  redis.call('HDEL', h, 'r_turns', 'r_in', 'r_out', 'r_usd', 'r_day', 'r_model', ...)
   reservations[h] = false
 end
 
@@ -111,17 +102,34 @@ local function unreserve(job, h)
   local worst = reservation_of(h)
   if not worst then return end
   count_up(set_aside_at(levels_of(job, h), days(job, worst.day)), set_aside(worst, -1))
-  forget_reservation(h)
+  forget_reservation(h, 'turn_at') -- the call is not made, so the turn has not begun
+end
+
+-- Count a model call for `/metrics`. `is_open`: the call was in flight, and its end is unknown.
+local function count_call(job, h, used, is_open)
+  local f = redis.call('HMGET', h, 'role', 'r_model', 'turn_at')
+  local model = label('model', f[2] and f[2] ~= '' and f[2] or 'unknown')
+  local function add(more, name, last)
+    if more > 0 then add_to_metric(whole(more), name, label('tenant', job_of(job).tenant), label('role', f[1] or ''), model, last) end
+  end
+  add(1, 'model_calls', used.cut and 'cut' or used.failed and 'failed' or 'ok')
+  add(used.input, 'tokens', 'input')
+  add(used.output, 'tokens', 'output')
+  add(used.cached or 0, 'cached_input_tokens')
+  add(used.usd, 'cost_usd')
+  if used.usd < 0 then add(1, 'unpriced_model_calls') end
+  if f[3] and not is_open then observe(now_ms() - tonumber(f[3]), 'model_call_duration_seconds', model) end
 end
 
 -- Replace a handoff's reservation by the used amounts, in the budget of the day of the reservation.
 -- `used` nil: the upper bound is charged, because the call was in flight. `used.turns` 0: nothing
 -- is charged, because the call was never made.
 local function settle(job, h, used)
-  local worst = reservation_of(h)
+  local worst, is_open = reservation_of(h), not used
   used = used or worst
   if not used then return end
   if used.turns == 0 then return unreserve(job, h) end
+  count_call(job, h, used, is_open)
   local levels, changes = levels_of(job, h), spent(used)
   local keys, handoffs = set_aside_at(levels, days(job, worst and worst.day or today())), {}
   for i, level in ipairs(levels) do handoffs[i] = level.h end
@@ -219,7 +227,10 @@ local function reserve(job, h, worst)
   if waits then return waits end
   worst.turns = 1
   count_up(set_aside_at(levels, tenant, installation), set_aside(worst, 1))
-  redis.call('HSET', h, 'r_turns', '1', 'r_in', whole(worst.input), 'r_out', whole(worst.output), 'r_usd', whole(worst.usd), 'r_day', day)
+  redis.call(
+    'HSET', h, 'r_turns', '1', 'r_in', whole(worst.input), 'r_out', whole(worst.output), 'r_usd', whole(worst.usd), 'r_day', day,
+    'r_model', worst.model or '', 'turn_at', whole(now_ms())
+  )
   reservations[h] = nil -- the reservation has changed
   return nil
 end

@@ -34,7 +34,7 @@ local function claim(job, due, order, fresh)
   end
   if deferred and tonumber(deferred) > at then return { 'deferred', 0, {} } end -- a second copy of its message
 
-  if is_taken_over then count_lost(h) end -- before a sweep has found it
+  if is_taken_over then count_lost(job, h) end -- before a sweep has found it
   claims = tonumber(claims or 0)
   if is_again then claims = claims - 1 end -- the caller has not had its answer, so no call is in flight
   if reserved_turns and is_again then unreserve(job, h) elseif reserved_turns then settle(job, h) end

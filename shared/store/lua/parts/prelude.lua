@@ -96,7 +96,7 @@ local function note_claim_end(h, until_ms, how)
   for line in string.gmatch(f[3] or '', '[^\n]+') do lines[#lines + 1] = line end
   lines[#lines + 1] = table.concat({ f[1], until_ms, how, f[2] or '' }, ' ')
   redis.call('HSET', h, 'past_claims', table.concat(lines, '\n', math.max(1, #lines - MOST_PAST_CLAIMS + 1)))
-  redis.call('HDEL', h, 'claimed_at')
+  redis.call('HDEL', h, 'claimed_at', 'turn_at')
 end
 
 -- End a claim without a result and without fault. It does not count as a claim, and later messages
@@ -110,8 +110,9 @@ end
 
 -- Count and record a claim whose process is dead or treated as dead. The last heartbeat counts as
 -- its end.
-local function count_lost(h)
+local function count_lost(job, h)
   redis.call('HINCRBY', h, 'lost_claims', '1')
+  add_to_metric('1', 'lease_losses', label('tenant', job_of(job).tenant), label('role', redis.call('HGET', h, 'role') or ''))
   note_claim_end(h, redis.call('HGET', h, 'heartbeat') or whole(now_ms()), 'lost')
 end
 
@@ -217,13 +218,33 @@ local function decoded(text)
   return cjson.decode(text)
 end
 
+-- Return the sets that a waiting handoff may be in besides the queue's waiting set: the set of its
+-- tenant, or the sets of all tenants if its job is gone. A wake-up, which is a job, is in no such
+-- set.
+local function sets_of_tenant(queue, member)
+  local id = string.match(member, '^(.-)/')
+  if not id then return {} end
+  local set, job = 'handoff:waiting:' .. queue .. '/', job_of(key_of(id))
+  if job.version then return { set .. label('tenant', job.tenant) } end
+  local sets = { set .. OTHER }
+  local tenants = redis.pcall('SMEMBERS', 'handoff:metrics:tenant')
+  for n = 1, #tenants do sets[n + 1] = set .. tenants[n] end
+  return sets
+end
+
+-- Note that these entries wait in a queue. `entries`: time (Unix ms) and member, in turn, from
+-- position `first` to `last`; all are of one job.
+local function note_waiting(queue, entries, first, last)
+  redis.call('ZADD', 'handoff:waiting:' .. queue, unpack(entries, first, last))
+  for _, set in ipairs(sets_of_tenant(queue, entries[2])) do redis.call('ZADD', set, unpack(entries, first, last)) end
+end
+
 -- Note handoffs or wake-ups that their sender will publish to this queue. While they are in no
--- queue, the sorted set `handoff:out:QUEUE` has them, too. `entries`: time (Unix ms) and member, in
--- turn.
+-- queue, the sorted set `handoff:out:QUEUE` has them, too. `entries`: see `note_waiting`.
 local function send_off(queue, entries)
   for first = 1, #entries, MOST_AT_ONCE do
     local last = math.min(first + MOST_AT_ONCE - 1, #entries)
-    redis.call('ZADD', 'handoff:waiting:' .. queue, unpack(entries, first, last))
+    note_waiting(queue, entries, first, last)
     redis.call('ZADD', 'handoff:out:' .. queue, unpack(entries, first, last))
   end
 end
@@ -232,6 +253,7 @@ end
 local function forget(queue, member)
   redis.call('ZREM', 'handoff:waiting:' .. queue, member)
   redis.call('ZREM', 'handoff:out:' .. queue, member)
+  for _, set in ipairs(sets_of_tenant(queue, member)) do redis.call('ZREM', set, member) end
 end
 
 -- Note that a supervisor has evaluated a job with this status, so that its wake-up no longer waits.

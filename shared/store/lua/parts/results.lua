@@ -10,7 +10,7 @@
 local function finish(job, due, order)
   local handoff, fence = order[1], order[2]
   local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
-  local known = redis.call('HMGET', h, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns')
+  local known = redis.call('HMGET', h, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns', 'turn_at')
   local group, counts = known[4], known[5]
 
   -- Add `more` to the count of each fan-in that needs only some results. Returns whether one of
@@ -38,6 +38,7 @@ local function finish(job, due, order)
   local at, keep = now_ms(), tonumber(order[3])
   local id = id_of(job)
   local used = decoded(order[6])
+  if known[8] and (used or not known[7]) then observe(at - tonumber(known[8]), 'turn_duration_seconds', label('role', known[3] or '')) end
   if used or known[7] then settle(job, h, used) end
   settle_share(used and used.share, id .. '/' .. handoff, at)
   local FIRST, events, status, checkpoints = 14, tonumber(order[7]), order[11], tonumber(order[13])
@@ -49,7 +50,8 @@ local function finish(job, due, order)
   if status == 'failed' or status == 'needs_input' then fields.failed_last = noted(job, 'failed_last', { handoff }) end
   local version = append(job, from, order, FIRST, events, at, fields)
   redis.call('HSET', h, 'state', 'done', 'status', status, 'result', order[5], 'finished_at', whole(at), 'end_version', whole(version))
-  redis.call('HDEL', h, 'lease', 'doing')
+  redis.call('HDEL', h, 'lease', 'doing', 'turn_at')
+  add_to_metric('1', 'handoffs', label('tenant', job_of(job).tenant), label('role', known[3] or ''), status)
   redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
   if order[9] == '1' then redis.call('PEXPIRE', t, order[3]) else redis.call('DEL', t) end
   redis.call('ZREM', due, id .. '/' .. handoff)

@@ -1,0 +1,97 @@
+"""The counts and backlogs behind `/metrics` of `handoff serve`. Reads only: the scripts count,
+see `parts/metrics.lua`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.script_arguments import name_in
+
+OTHER = "other"
+"""Value of a label that all values beyond the first `MOST_VALUES` share."""
+MOST_VALUES = {"tenant": 50, "role": 100, "model": 30}
+"""Number of values of each label with separate time series, as in `parts/metrics.lua`."""
+_SEPARATOR = "\t"
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """One count since the store exists."""
+
+    parts: tuple[str, ...]
+    """Name of the metric, and then the values of its labels, as `parts/metrics.lua` says."""
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Handoffs that wait in a queue for a claim."""
+
+    queue: str
+    tenant: str | None
+    """None: the handoffs of all tenants."""
+    handoffs: int
+    since: float | None
+    """Time since which the oldest one waits, in Unix seconds; None if none waits."""
+
+
+class Metrics:
+    """Reads what the scripts have counted, and the backlogs."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def counts(self) -> list[Count]:
+        """Return all counts, in one round trip. A field that cannot be read is skipped.
+
+        Raises:
+            StoreUnavailable: Redis is unreachable.
+        """
+        with translated_errors():
+            fields = self._connection.redis.hgetall(keys.METRICS)
+        counts: list[Count] = []
+        for field, value in fields.items():
+            if value.isdigit():
+                counts.append(Count(tuple(name_in(field).split(_SEPARATOR)), int(value)))
+        return counts
+
+    def waiting(self, queues: Sequence[str]) -> list[Waiting]:
+        """Return the backlog of each queue, and then those of the tenants with a backlog, in
+        two round trips. Held handoffs are not in it.
+
+        Raises:
+            StoreUnavailable: Redis is unreachable.
+        """
+        with translated_errors():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for queue in queues:
+                pipe.zcard(keys.WAITING + queue)
+                pipe.zrange(keys.WAITING + queue, 0, 0, withscores=True)
+            answers = pipe.execute() if queues else []
+        backlogs: list[Waiting] = []
+        for queue, number, oldest in zip(queues, answers[::2], answers[1::2], strict=True):
+            since = oldest[0][1] / 1000 if oldest else None
+            backlogs.append(Waiting(queue, None, int(number), since))
+        for queue, tenant, number, since_ms in self._connection.script(
+            "tenant_backlogs", [], list(queues)
+        ):
+            since = float(since_ms) / 1000
+            backlogs.append(Waiting(name_in(queue), name_in(tenant), int(number), since))
+        return backlogs
+
+    def held(self, roles: Sequence[str]) -> dict[str, int]:
+        """Return the number of handoffs that each role holds while it is paused.
+
+        Raises:
+            StoreUnavailable: Redis is unreachable.
+        """
+        with translated_errors():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for role in roles:
+                pipe.zcard(keys.HELD + role)
+            answers = pipe.execute() if roles else []
+        return dict(zip(roles, map(int, answers), strict=True))

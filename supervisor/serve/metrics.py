@@ -1,0 +1,332 @@
+"""Metrics for Prometheus: their names and labels, and their values from the store.
+
+Counters and histograms come from the store, which counts in the same step in which it stores a
+fact. So every process of `handoff serve` answers with the same numbers, and a restart changes
+none. Gauges are computed for each scrape.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from handoff_queue.shared.store.metrics import OTHER, Count, Waiting
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.names import ROLES, queue_of
+from handoff_queue.supervisor.client.fleet import FleetStats, RoleStats, stats_now
+
+PREFIX = "handoff_"
+BUCKETS = (
+    *("0.05", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "30", "60", "120", "300", "600"),
+    *("1800", "3600", "+Inf"),
+)
+"""Upper bounds of each histogram's buckets in seconds, as `parts/metrics.lua` writes them."""
+_SUM = "sum"
+"""The text that the store has in place of a bound for the sum of a histogram, in ms."""
+_CALL_LABELS = ("tenant", "role", "model")
+
+
+@dataclass(frozen=True, slots=True)
+class Instrument:
+    """The definition of a metric."""
+
+    name: str
+    """Name without the prefix, and without the suffix `_total` of a counter."""
+    help: str
+    labels: tuple[str, ...] = ()
+    unit: str = ""
+    """Unit for readers; empty for a number of things."""
+    divisor: int = 1
+    """Number of the store's units in one unit of the metric."""
+
+
+COUNTERS = (
+    Instrument("jobs_submitted", "Jobs that were submitted, without child jobs.", ("tenant",)),
+    Instrument(
+        "jobs_ended",
+        "Ends of jobs, without child jobs. A job that is retried ends again.",
+        ("tenant", "outcome"),
+    ),
+    Instrument("handoffs", "Handoffs that ended or were dropped.", ("tenant", "role", "outcome")),
+    Instrument(
+        "model_calls",
+        "Charged model calls: ok, failed, or cut (no report of the usage; the upper bound is"
+        " charged).",
+        (*_CALL_LABELS, "status"),
+    ),
+    Instrument(
+        "tokens",
+        "Charged tokens. The type is input or output.",
+        (*_CALL_LABELS, "type"),
+    ),
+    Instrument(
+        "cached_input_tokens",
+        "Input tokens that were read from the provider's cache. They are part of handoff_tokens.",
+        _CALL_LABELS,
+    ),
+    Instrument(
+        "cost_usd",
+        "Charged money. A call without a known price adds nothing.",
+        _CALL_LABELS,
+        "US dollars",
+        1_000_000,
+    ),
+    Instrument("unpriced_model_calls", "Model calls without a known price.", _CALL_LABELS),
+    Instrument(
+        "lease_losses",
+        "Claims whose process died or froze, so that their lease ended.",
+        ("tenant", "role"),
+    ),
+    Instrument(
+        "sweeper_recoveries",
+        "Work that the sweeper found lost and put back: the claim of a dead process (lease), a"
+        " message in no queue (message), a wake-up of a supervisor (wake_up).",
+        ("kind",),
+    ),
+    Instrument("dead_letters", "Messages that became dead letters.", ("role",)),
+)
+HISTOGRAMS = (
+    Instrument(
+        "turn_duration_seconds",
+        "Time of a turn: its model call and its tool calls, without waits for the provider.",
+        ("role",),
+        "seconds",
+        1_000,
+    ),
+    Instrument(
+        "model_call_duration_seconds",
+        "Time of a model call, from its admission until its reply is stored.",
+        ("model",),
+        "seconds",
+        1_000,
+    ),
+    Instrument(
+        "job_duration_seconds",
+        "Time from the submission of a job to its end.",
+        ("outcome",),
+        "seconds",
+        1_000,
+    ),
+    Instrument(
+        "job_end_delay_seconds",
+        "Time from the last event before the end of a job to its end.",
+        (),
+        "seconds",
+        1_000,
+    ),
+)
+QUEUE_DEPTH = Instrument("queue_depth", "Handoffs that wait in the queue of a role.", ("role",))
+OLDEST_WAIT = Instrument(
+    "queue_oldest_wait_seconds",
+    "Time that the oldest handoff has waited in the queue of a role; 0 for an empty queue.",
+    ("role",),
+    "seconds",
+)
+TENANT_QUEUE_DEPTH = Instrument(
+    "tenant_queue_depth",
+    "Handoffs of a tenant that wait in the queue of a role. No series: none waits.",
+    ("tenant", "role"),
+)
+TENANT_OLDEST_WAIT = Instrument(
+    "tenant_queue_oldest_wait_seconds",
+    "Time that the oldest handoff of a tenant has waited in the queue of a role.",
+    ("tenant", "role"),
+    "seconds",
+)
+WANTED_SLOTS = Instrument(
+    "wanted_slots",
+    "Slots that would have work, and that the provider's limits allow.",
+    ("role",),
+)
+SLOTS = Instrument("slots", "Slots of the live workers.", ("role",))
+BUSY_SLOTS = Instrument("busy_slots", "Slots that run a handoff.", ("role",))
+FREE_SLOTS = Instrument("free_slots", "Slots that run no handoff.", ("role",))
+WORKERS = Instrument("workers", "Live worker processes that serve a role.", ("role",))
+DEFERRED = Instrument(
+    "deferred_handoffs", "Handoffs that wait for their provider without a slot.", ("role",)
+)
+HELD = Instrument("held_handoffs", "Handoffs on hold, because their role is paused.", ("role",))
+PAUSED = Instrument("role_paused", "1 if the role is paused, else 0.", ("role",))
+SUPERVISORS = Instrument("supervisors", "Live supervisor processes.")
+DEAD_LETTERS_KEPT = Instrument("dead_letters_kept", "Dead letters that are kept now.")
+USED_MEMORY = Instrument("redis_used_memory_bytes", "Memory that Redis uses.", (), "bytes")
+MAX_MEMORY = Instrument(
+    "redis_max_memory_bytes", "Memory limit of Redis; 0: no limit.", (), "bytes"
+)
+GAUGES = (
+    QUEUE_DEPTH,
+    OLDEST_WAIT,
+    TENANT_QUEUE_DEPTH,
+    TENANT_OLDEST_WAIT,
+    WANTED_SLOTS,
+    SLOTS,
+    BUSY_SLOTS,
+    FREE_SLOTS,
+    WORKERS,
+    DEFERRED,
+    HELD,
+    PAUSED,
+    SUPERVISORS,
+    DEAD_LETTERS_KEPT,
+    USED_MEMORY,
+    MAX_MEMORY,
+)
+_Series = Mapping[tuple[str, ...], int]
+"""Value by the values of the labels."""
+
+
+class StoreMetrics(Collector):
+    """Collects the metrics from the store, for one scrape."""
+
+    def __init__(self, store: Store, tenant: str | None = None) -> None:
+        """Set up a collector.
+
+        Args:
+            tenant: the only tenant whose time series are collected; None: all time series. The
+                series that many tenants share are left out.
+        """
+        self._store = store
+        self._tenant = tenant
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the metrics.
+
+        Raises:
+            StoreUnavailable: Redis is unreachable.
+        """
+        counts = self._store.metrics.counts()
+        load = self._store.fleet_load.now(counts_jobs=False)
+        stats = stats_now(self._store, load)
+        queues = sorted({stats.thinking.role, *(role.role for role in stats.roles)})
+        waiting = self._store.metrics.waiting(queues)
+        held = self._store.metrics.held([*queues, *ROLES])
+        families = [*_counted(counts), *_fleet(stats, held), *_backlogs(waiting, stats.at)]
+        for family in families:
+            if self._tenant is None:
+                yield family
+            elif "tenant" in _LABELS[family.name]:
+                yield self._of_tenant(family)
+
+    def _of_tenant(self, family: Metric) -> Metric:
+        """Remove the samples of other tenants."""
+        own = Metric(family.name, family.documentation, family.type)
+        for sample in family.samples:
+            if sample.labels["tenant"] == self._tenant != OTHER:
+                own.samples.append(sample)
+        return own
+
+
+def _full_names() -> dict[str, tuple[str, ...]]:
+    """Return the labels of each metric by its full name."""
+    labels: dict[str, tuple[str, ...]] = {}
+    for instrument in (*COUNTERS, *HISTOGRAMS, *GAUGES):
+        labels[PREFIX + instrument.name] = instrument.labels
+    return labels
+
+
+_LABELS = _full_names()
+
+
+def _counted(counts: Iterable[Count]) -> Iterator[Metric]:
+    """Return the counters and the histograms. A count that this version does not know is
+    skipped.
+    """
+    by_name: dict[str, dict[tuple[str, ...], int]] = defaultdict(dict)
+    for count in counts:
+        name, *values = count.parts
+        by_name[name][tuple(values)] = count.value
+    for instrument in COUNTERS:
+        yield _counter(instrument, by_name[instrument.name])
+    for instrument in HISTOGRAMS:
+        yield _histogram(instrument, by_name[instrument.name])
+
+
+def _counter(instrument: Instrument, series: _Series) -> Metric:
+    family = CounterMetricFamily(
+        PREFIX + instrument.name, instrument.help, labels=instrument.labels
+    )
+    for values, count in sorted(series.items()):
+        if len(values) == len(instrument.labels):
+            family.add_metric(values, count / instrument.divisor)
+    return family
+
+
+def _histogram(instrument: Instrument, series: _Series) -> Metric:
+    family = HistogramMetricFamily(
+        PREFIX + instrument.name, instrument.help, labels=instrument.labels
+    )
+    label_sets: set[tuple[str, ...]] = set()
+    for _, *values in series:
+        if len(values) == len(instrument.labels):
+            label_sets.add(tuple(values))
+    for labels in sorted(label_sets):
+        total, buckets = 0, list[tuple[str, float]]()
+        for bound in BUCKETS:
+            total += series.get((bound, *labels), 0)
+            buckets.append((bound, total))
+        family.add_metric(labels, buckets, series.get((_SUM, *labels), 0) / instrument.divisor)
+    return family
+
+
+def _gauge(instrument: Instrument, values: Iterable[tuple[Sequence[str], float]]) -> Metric:
+    family = GaugeMetricFamily(PREFIX + instrument.name, instrument.help, labels=instrument.labels)
+    for labels, value in values:
+        family.add_metric(labels, value)
+    return family
+
+
+def _fleet(stats: FleetStats, held: Mapping[str, int]) -> Iterator[Metric]:
+    """Return the gauges of the fleet. The roles of the supervisor are one role, `roles`."""
+    roles = (*stats.roles, stats.thinking)
+
+    def of_each(instrument: Instrument, value_of: dict[str, float]) -> Metric:
+        return _gauge(instrument, (((role,), value) for role, value in value_of.items()))
+
+    yield of_each(WANTED_SLOTS, {role.role: role.wanted_slots for role in roles})
+    yield of_each(SLOTS, {role.role: role.slots for role in roles})
+    yield of_each(BUSY_SLOTS, {role.role: role.busy for role in roles})
+    yield of_each(FREE_SLOTS, {role.role: _free(role) for role in roles})
+    yield of_each(WORKERS, {role.role: role.workers for role in roles})
+    yield of_each(DEFERRED, {role.role: role.throttled for role in roles})
+    yield of_each(HELD, _held_by_queue(roles, held))
+    yield of_each(PAUSED, {role.role: role.is_paused for role in roles})
+    yield _gauge(SUPERVISORS, [((), stats.supervisors)])
+    yield _gauge(DEAD_LETTERS_KEPT, [((), stats.dead_letters)])
+    yield _gauge(USED_MEMORY, [((), stats.used_memory_bytes)])
+    yield _gauge(MAX_MEMORY, [((), stats.max_memory_bytes)])
+
+
+def _held_by_queue(roles: Iterable[RoleStats], held: Mapping[str, int]) -> dict[str, float]:
+    by_queue = dict.fromkeys((role.role for role in roles), 0.0)
+    for role, handoffs in held.items():
+        by_queue[queue_of(role)] += handoffs
+    return by_queue
+
+
+def _free(role: RoleStats) -> int:
+    return max(0, role.slots - role.busy)
+
+
+def _backlogs(waiting: Sequence[Waiting], at: float) -> Iterator[Metric]:
+    def wait_s(backlog: Waiting) -> float:
+        return 0.0 if backlog.since is None else max(0.0, at - backlog.since)
+
+    of_all = [backlog for backlog in waiting if backlog.tenant is None]
+    yield _gauge(QUEUE_DEPTH, (((one.queue,), one.handoffs) for one in of_all))
+    yield _gauge(OLDEST_WAIT, (((one.queue,), wait_s(one)) for one in of_all))
+    of_tenants = [backlog for backlog in waiting if backlog.tenant is not None]
+    yield _gauge(
+        TENANT_QUEUE_DEPTH, (((one.tenant or "", one.queue), one.handoffs) for one in of_tenants)
+    )
+    yield _gauge(
+        TENANT_OLDEST_WAIT, (((one.tenant or "", one.queue), wait_s(one)) for one in of_tenants)
+    )

@@ -1,0 +1,397 @@
+"""`/metrics`: each fact is counted once, every server has the same counts, and a tenant sees its
+own.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.metrics import MOST_VALUES
+from handoff_queue.shared.store.redis.connection import Connection
+from handoff_queue.shared.store.redis.script import source_of
+from handoff_queue.shared.store.store import Store, open_store
+from handoff_queue.shared.types.checkpoints import ModelCallFailed, ToolObserved, WorstCase
+from handoff_queue.shared.types.errors import Interrupted
+from handoff_queue.shared.types.events import JobEnded
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.job_events import JobStatus
+from handoff_queue.shared.types.usage import Usage
+from handoff_queue.supervisor.client.async_client import AsyncClient
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.serve.application import make_application
+from handoff_queue.supervisor.serve.metrics import BUCKETS
+from tests.doubles.jobs import (
+    a_job,
+    claim,
+    expire_lease,
+    finish,
+    granted_claim,
+    issue,
+    model_reply,
+    version_of,
+)
+from tests.doubles.sweep_states import age_everything
+from tests.supervisor.serve.conftest import LOCAL, URL, ClientOf
+from tests.supervisor.serve.scrapes import counted, scrape, value
+
+MODEL = "some-model"
+WORST = WorstCase(1_000, 500, 700, MODEL)
+CALL = {"tenant": "default", "role": "researcher", "model": MODEL}
+
+
+def call_of(claimed: Claim, usage: Usage | None = None) -> None:
+    """Make one model call, without a reply if `usage` is given."""
+    assert claimed.reserve(WORST) is None
+    if usage is None:
+        claimed.checkpoint(model_reply(100, 20, 5))
+    else:
+        claimed.checkpoint(ModelCallFailed(error="no reply", usage=usage))
+
+
+def end_job(store: Store, job_id: JobId, status: JobStatus = JobStatus.OK) -> Commit:
+    """End a job, and return the commit."""
+    commit = Commit(
+        job_id=job_id,
+        expected=version_of(store, job_id),
+        events=[JobEnded(status=status)],
+        fields={"status": status.value},
+    )
+    store.journal.commit(commit)
+    return commit
+
+
+def test_calls_tokens_money_and_outcomes_are_counted(store: Store, http: TestClient) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "a.1", "b.1")
+    claimed = granted_claim(store, job_id, "a.1")
+    call_of(claimed)
+    call_of(claimed, Usage())
+    call_of(claimed, Usage(input_tokens=1_000, output_tokens=500, cost_microusd=700, cut_calls=1))
+    finish(claimed)
+    end_job(store, job_id)
+
+    seen = scrape(http)
+
+    calls = [
+        value(seen, "handoff_model_calls_total", **CALL, status=status)
+        for status in ("ok", "failed", "cut")
+    ]
+    assert calls == [1, 1, 1]
+    assert value(seen, "handoff_tokens_total", **CALL, type="input") == 1_100
+    assert value(seen, "handoff_tokens_total", **CALL, type="output") == 520
+    assert value(seen, "handoff_cost_usd_total", **CALL) == pytest.approx(0.000_705)
+    of_role = {"tenant": "default", "role": "researcher"}
+    assert value(seen, "handoff_handoffs_total", **of_role, outcome="ok") == 1
+    assert value(seen, "handoff_jobs_submitted_total", tenant="default") == 1
+    assert value(seen, "handoff_jobs_ended_total", tenant="default", outcome="ok") == 1
+    assert value(seen, "handoff_turn_duration_seconds_count", role="researcher") == 3
+    assert value(seen, "handoff_model_call_duration_seconds_count", model=MODEL) == 3
+    assert value(seen, "handoff_job_duration_seconds_count", outcome="ok") == 1
+    assert value(seen, "handoff_job_end_delay_seconds_count") == 1
+
+
+def test_the_cache_hit_share_is_the_quotient_of_two_counters(
+    store: Store, http: TestClient
+) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "a.1")
+    claimed = granted_claim(store, job_id, "a.1")
+    assert claimed.reserve(WORST) is None
+    usage = Usage(input_tokens=200, output_tokens=10, cache_read_tokens=150, cost_microusd=None)
+    claimed.checkpoint(model_reply().model_copy(update={"usage": usage}))
+
+    seen = scrape(http)
+
+    assert value(seen, "handoff_cached_input_tokens_total", **CALL) == 150
+    assert value(seen, "handoff_tokens_total", **CALL, type="input") == 200
+    assert value(seen, "handoff_unpriced_model_calls_total", **CALL) == 1
+    assert value(seen, "handoff_cost_usd_total", **CALL) is None
+
+
+def test_a_turn_lasts_until_the_next_call_and_includes_its_tools(
+    store: Store, http: TestClient
+) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "a.1")
+    claimed = granted_claim(store, job_id, "a.1")
+    call_of(claimed)
+    before_tool = scrape(http)
+    claimed.checkpoint(ToolObserved(tool_use_id="t1", text="found"))
+    assert claimed.reserve(WORST) is None
+
+    seen = scrape(http)
+
+    turns = "handoff_turn_duration_seconds_count"
+    assert value(before_tool, turns, role="researcher") is None
+    assert value(seen, turns, role="researcher") == 1
+
+
+class ConnectionThatRepeats(Connection):
+    """A connection that sends each script twice, as a process does after a lost reply."""
+
+    def script(self, name: str, keys: list[str], args: list[Any]) -> Any:
+        first = super().script(name, keys, args)
+        again = super().script(name, keys, args)
+        return first if name == "commit" else again
+
+
+def life_of_a_job(store: Store) -> dict[tuple[str, ...], int]:
+    """Run a job with two turns and a dropped handoff, and return the counts without durations."""
+    job_id = a_job(store)
+    issue(store, job_id, "a.1", "b.1")
+    claimed = granted_claim(store, job_id, "a.1")
+    call_of(claimed)
+    call_of(claimed)
+    finish(claimed)
+    drop = Commit(
+        job_id=job_id, expected=version_of(store, job_id), events=[], drop=[HandoffId("b.1")]
+    )
+    store.journal.commit(drop)
+    end_job(store, job_id)
+    counts: dict[tuple[str, ...], int] = {}
+    for count in store.metrics.counts():
+        if "_seconds" not in count.parts[0]:
+            counts[count.parts] = count.value
+    return counts
+
+
+def test_a_message_that_is_sent_twice_is_counted_once(
+    store: Store, redis_url: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = life_of_a_job(store)
+    store.connection.redis.flushall()
+    with monkeypatch.context() as patch:
+        patch.setattr("handoff_queue.shared.store.store.Connection", ConnectionThatRepeats)
+        repeating = open_store(redis_url, settings)
+
+    twice = life_of_a_job(repeating)
+    repeating.connection.close()
+
+    assert once[("handoffs", "default", "researcher", "dropped")] == 1
+    assert twice == once
+
+
+def test_the_claim_of_a_dead_process_is_counted_once_with_its_call(
+    store: Store, http: TestClient
+) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "a.1")
+    dead = granted_claim(store, job_id, "a.1")
+    assert dead.reserve(WORST) is None
+    expire_lease(store, dead)
+    store.jobs.sweep()
+    store.jobs.sweep()
+
+    with pytest.raises(Interrupted):
+        dead.checkpoint(model_reply())
+    seen = scrape(http)
+
+    assert value(seen, "handoff_lease_losses_total", tenant="default", role="researcher") == 1
+    assert value(seen, "handoff_sweeper_recoveries_total", kind="lease") == 1
+    assert value(seen, "handoff_model_calls_total", **CALL, status="cut") == 1
+    assert value(seen, "handoff_model_calls_total", **CALL, status="ok") is None
+    assert value(seen, "handoff_turn_duration_seconds_count", role="researcher") is None
+
+
+def test_dead_letters_are_counted_also_after_an_operator_has_dropped_them(
+    store: Store, http: TestClient
+) -> None:
+    store.dead_letters.add("writer", "no JSON", "{")
+    store.dead_letters.add("writer", "no JSON", "[")
+    store.dead_letters.drop_all()
+
+    seen = scrape(http)
+
+    assert value(seen, "handoff_dead_letters_total", role="writer") == 2
+    assert value(seen, "handoff_dead_letters_kept") == 0
+
+
+def test_backlogs_are_shown_by_role_and_by_tenant(store: Store, http: TestClient) -> None:
+    for tenant in ("acme", "acme", "zeta"):
+        issue(store, a_job(store, tenant), "a.1")
+    held = a_job(store, "acme")
+    issue(store, held, "a.1")
+    granted_claim(store, held, "a.1")
+
+    seen = scrape(http)
+
+    assert value(seen, "handoff_queue_depth", role="researcher") == 3
+    depths = [
+        value(seen, "handoff_tenant_queue_depth", tenant=tenant, role="researcher")
+        for tenant in ("acme", "zeta")
+    ]
+    assert depths == [2, 1]
+    assert value(seen, "handoff_busy_slots", role="researcher") == 1
+    assert value(seen, "handoff_wanted_slots", role="researcher") == 4
+    for tenant in ("acme", "zeta"):
+        wait = value(
+            seen, "handoff_tenant_queue_oldest_wait_seconds", tenant=tenant, role="researcher"
+        )
+        assert wait is not None
+        assert wait >= 0
+
+
+def test_a_waiting_handoff_of_a_deleted_job_leaves_the_backlog_of_its_tenant(
+    store: Store, http: TestClient
+) -> None:
+    job_id = a_job(store, "acme")
+    issue(store, job_id, "a.1")
+    store.jobs.delete(job_id, [HandoffId("a.1")])
+    age_everything(store, 7_200)
+    store.jobs.sweep()
+
+    seen = scrape(http)
+
+    assert value(seen, "handoff_queue_depth", role="researcher") == 0
+    tenant = {"tenant": "acme", "role": "researcher"}
+    assert value(seen, "handoff_tenant_queue_depth", **tenant) is None
+
+
+def test_held_handoffs_of_a_paused_role_are_no_backlog(
+    store: Store, http: TestClient, jobs: Client
+) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "a.1")
+    jobs.pause("researcher", "a test")
+    assert claim(store, job_id, "a.1").verdict is ClaimVerdict.PAUSED
+
+    seen = scrape(http)
+
+    assert value(seen, "handoff_held_handoffs", role="researcher") == 1
+    assert value(seen, "handoff_role_paused", role="researcher") == 1
+    assert value(seen, "handoff_queue_depth", role="researcher") == 0
+    assert value(seen, "handoff_wanted_slots", role="researcher") == 0
+
+
+def test_tenants_beyond_the_limit_share_one_time_series(store: Store, http: TestClient) -> None:
+    most = MOST_VALUES["tenant"]
+    for number in range(most + 2):
+        issue(store, a_job(store, f"tenant-{number}"), "a.1")
+
+    seen = scrape(http)
+
+    assert value(seen, "handoff_jobs_submitted_total", tenant="other") == 2
+    assert value(seen, "handoff_jobs_submitted_total", tenant=f"tenant-{most - 1}") == 1
+    of_others = {"tenant": "other", "role": "researcher"}
+    assert value(seen, "handoff_tenant_queue_depth", **of_others) == 2
+    submitted = [series for series in seen if series[0] == "handoff_jobs_submitted_total"]
+    assert len(submitted) == most + 1
+
+
+def test_a_tenant_sees_only_its_own_time_series(store: Store, client_with: ClientOf) -> None:
+    for tenant in ("acme", "zeta"):
+        issue(store, a_job(store, tenant), "a.1")
+    for number in range(MOST_VALUES["tenant"]):
+        a_job(store, f"tenant-{number}")
+
+    of_acme = scrape(client_with("read", "acme"))
+    of_all = scrape(client_with("read"))
+    of_other = scrape(client_with("read", "other"))
+
+    tenants = {dict(labels).get("tenant") for _, labels in of_acme}
+    assert tenants == {"acme"}
+    assert value(of_acme, "handoff_tenant_queue_depth", tenant="acme", role="researcher") == 1
+    assert value(of_all, "handoff_jobs_submitted_total", tenant="zeta") == 1
+    assert value(of_all, "handoff_jobs_submitted_total", tenant="other") == 2
+    assert of_other == {}
+
+
+def test_a_scrape_needs_a_token_once_there_is_one(http: TestClient, client_with: ClientOf) -> None:
+    assert http.get("/metrics").status_code == 200
+
+    client_with("read")
+
+    assert http.get("/metrics").status_code == 401
+
+
+def test_every_server_has_the_same_counts_also_after_a_restart(
+    store: Store, jobs: Client, http: TestClient, settings: Settings
+) -> None:
+    life_of_a_job(store)
+    first = counted(scrape(http))
+    other = make_application(AsyncClient(jobs), settings)
+
+    second = counted(scrape(TestClient(other, base_url=URL, client=LOCAL)))
+
+    assert first == second
+    assert first
+
+
+def test_a_scrape_reads_no_jobs(store: Store, http: TestClient) -> None:
+    def commands_of_a_scrape() -> int:
+        before = store.connection.redis.info("commandstats")
+        scrape(http)
+        after = store.connection.redis.info("commandstats")
+        calls = 0
+        for name, figures in after.items():
+            calls += figures["calls"] - before.get(name, {"calls": 0})["calls"]
+        return calls
+
+    a_job(store)
+    scrape(http)  # Redis loads the scripts once
+    with_one = commands_of_a_scrape()
+    for _ in range(200):
+        a_job(store)
+
+    assert commands_of_a_scrape() == with_one
+
+
+def test_prometheus_gets_openmetrics_if_it_asks_for_it(store: Store, http: TestClient) -> None:
+    life_of_a_job(store)
+
+    answer = http.get("/metrics", headers={"Accept": "application/openmetrics-text"})
+
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    families = {
+        family.name
+        for family in text_string_to_metric_families(answer.text)  # type: ignore[no-untyped-call]
+    }
+    assert {"handoff_handoffs", "handoff_turn_duration_seconds"} <= families
+
+
+def test_the_store_counts_durations_in_the_buckets_of_the_metrics(store: Store) -> None:
+    source = source_of("finish")
+    (bounds,) = re.findall(r"BOUNDS_S = \{ (.+?) \}", source)
+
+    assert (*bounds.split(", "), "+Inf") == BUCKETS
+
+
+def test_the_store_limits_the_values_of_labels_as_the_documentation_says() -> None:
+    (limits,) = re.findall(r"MOST_VALUES = \{ (.+?) \}", source_of("finish"))
+
+    assert dict(re.findall(r"(\w+) = (\d+)", limits)) == {
+        kind: str(most) for kind, most in MOST_VALUES.items()
+    }
+
+
+@pytest.mark.parametrize("garbage", [b"", b"-1", b"nan", b"9" * 30])
+def test_a_count_that_is_no_number_does_not_stop_a_job(
+    store: Store, http: TestClient, garbage: bytes
+) -> None:
+    field = "\t".join(("handoffs", "default", "researcher", "ok"))
+    store.connection.redis.hset(keys.METRICS, mapping={field: garbage, b"\xff\t": garbage})
+
+    life_of_a_job(store)
+
+    ended = {"tenant": "default", "role": "researcher", "outcome": "ok"}
+    assert value(scrape(http), "handoff_handoffs_total", **ended) in (0, 1)
+
+
+def test_a_job_goes_on_although_the_counts_are_of_another_type(
+    store: Store, http: TestClient
+) -> None:
+    for name in (keys.METRICS, *(f"{keys.METRICS}:{kind}" for kind in MOST_VALUES)):
+        store.connection.redis.set(name, "garbage")
+
+    life_of_a_job(store)
+
+    assert value(scrape(http), "handoff_supervisors") == 0
