@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import promql_parser
 import pytest
 import yaml
 
@@ -23,6 +24,7 @@ from handoff_queue.shared.specialists import load_specialists, read_specialist
 from handoff_queue.shared.specialists.lint import lint
 from handoff_queue.supervisor.assembly import QUEUES
 from handoff_queue.supervisor.cli.request_options import gates_of, rubric_of
+from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
 from handoff_queue.supervisor.evaluation.golden_set import read_golden
 from handoff_queue.supervisor.workflows import read_items, read_workflow
 from handoff_queue.workers.specialists import BUILT_IN
@@ -246,6 +248,21 @@ def check_mcp_client(sample: Sample, _folder: Path) -> None:
     check_call([server["command"], *server["args"]])
 
 
+def check_scrape(sample: Sample, _folder: Path) -> None:
+    """Check the settings that a collector needs for the scrape of `handoff serve`."""
+    settings = yaml.safe_load(sample.text)
+    while "scrape_configs" not in settings:
+        (settings,) = settings.values()
+    (scrape,) = settings["scrape_configs"]
+    assert scrape["authorization"]["credentials_file"].startswith("/")
+    assert scrape["static_configs"][0]["targets"] == [f"handoff-console:{DEFAULT_PORT}"]
+    assert "metrics_path" not in scrape, "the default is /metrics"
+
+
+def check_promql(sample: Sample, _folder: Path) -> None:
+    assert promql_parser.parse(sample.text)
+
+
 CHECKS: dict[tuple[str, str], Check] = {
     ("README.md", "python"): check_program,
     ("docs/get-started/python.md", "python"): check_program,
@@ -262,6 +279,8 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/workflows.md", "python"): check_program,
     ("docs/concepts/joins.md", "yaml"): check_workflow,
     ("docs/how-to/compose.md", "yaml"): check_override,
+    ("docs/how-to/metrics.md", "yaml"): check_scrape,
+    ("docs/how-to/metrics.md", "promql"): check_promql,
     ("docs/operations.md", "dotenv"): check_environment,
     ("docs/security.md", "acl"): check_acl,
     ("docs/how-to/add-a-specialist.md", "markdown"): check_specialist,
