@@ -92,6 +92,6 @@ class Metrics:
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for role in roles:
-                pipe.zcard(keys.HELD + role)
+                pipe.zcard(keys.ON_HOLD + role)
             answers = pipe.execute() if roles else []
         return dict(zip(roles, map(int, answers), strict=True))

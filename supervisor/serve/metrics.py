@@ -206,7 +206,7 @@ class StoreMetrics(Collector):
         counts = self._store.metrics.counts()
         load = self._store.fleet_load.now(counts_jobs=False)
         stats = stats_now(self._store, load)
-        queues = sorted({stats.thinking.role, *(role.role for role in stats.roles)})
+        queues = sorted({stats.supervisor_roles.role, *(role.role for role in stats.roles)})
         waiting = self._store.metrics.waiting(queues)
         held = self._store.metrics.held([*queues, *ROLES])
         families = [*_counted(counts), *_fleet(stats, held), *_backlogs(waiting, stats.at)]
@@ -286,7 +286,7 @@ def _gauge(instrument: Instrument, values: Iterable[tuple[Sequence[str], float]]
 
 def _fleet(stats: FleetStats, held: Mapping[str, int]) -> Iterator[Metric]:
     """Return the gauges of the fleet. The roles of the supervisor are one role, `roles`."""
-    roles = (*stats.roles, stats.thinking)
+    roles = (*stats.roles, stats.supervisor_roles)
 
     def of_each(instrument: Instrument, value_of: dict[str, float]) -> Metric:
         return _gauge(instrument, (((role,), value) for role, value in value_of.items()))
