@@ -30,6 +30,7 @@ from handoff_queue.supervisor.workflows import read_items, read_workflow
 from handoff_queue.workers.specialists import BUILT_IN
 from handoff_queue.workers.tools.registry import BUILT_IN as BUILT_IN_TOOLS
 from handoff_queue.workers.tools.user_tools import load_tools
+from tests.deploy.helm import Helm, unpack_helm
 from tests.docs.pages import ROOT
 from tests.docs.samples import Sample, assignments, calls, commands, of_page, samples
 from tests.docs.test_cli import COMMANDS
@@ -263,6 +264,13 @@ def check_promql(sample: Sample, _folder: Path) -> None:
     assert promql_parser.parse(sample.text)
 
 
+def check_chart_values(sample: Sample, folder: Path) -> None:
+    """Render the chart with the values of the sample. `helm` checks them by the chart's schema."""
+    values = written(sample, folder, "values.yaml")
+    objects = Helm(unpack_helm(folder)).template("--values", str(values))
+    assert "demo-worker-orders" in {one["metadata"]["name"] for one in objects}
+
+
 CHECKS: dict[tuple[str, str], Check] = {
     ("README.md", "python"): check_program,
     ("docs/get-started/python.md", "python"): check_program,
@@ -279,6 +287,7 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/workflows.md", "python"): check_program,
     ("docs/concepts/joins.md", "yaml"): check_workflow,
     ("docs/how-to/compose.md", "yaml"): check_override,
+    ("docs/how-to/deploy-on-kubernetes.md", "yaml"): check_chart_values,
     ("docs/how-to/metrics.md", "yaml"): check_scrape,
     ("docs/how-to/metrics.md", "promql"): check_promql,
     ("docs/operations.md", "dotenv"): check_environment,

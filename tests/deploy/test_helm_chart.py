@@ -1,0 +1,310 @@
+"""`helm` renders the chart, every object is valid for Kubernetes, and the parts fit together."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jsonschema
+import kubernetes_validate  # type: ignore[import-untyped]
+import pytest
+import yaml
+from fastapi.testclient import TestClient
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.specialists.reader import load_specialists
+from handoff_queue.supervisor.client.async_client import AsyncClient
+from handoff_queue.supervisor.client.client import Client, connect
+from handoff_queue.supervisor.serve.application import make_application
+from handoff_queue.workers.specialists import BUILT_IN
+from tests.deploy.helm import CHART, Helm, unpack_helm
+from tests.docs.test_samples import check_handoff, check_variables
+from tests.doubles.jobs import a_job, issue
+from tests.supervisor.serve.conftest import LOCAL, URL
+
+pytestmark = pytest.mark.slow
+
+KUBERNETES = ("1.27", "1.31", "1.35")
+"""Versions whose schemas the objects must match."""
+SCALED = ("--set", "autoscaling.enabled=true")
+OWN_ROLE = (
+    "--set-json",
+    'workers={"data_clerk": {"slots": 3, "minReplicas": 2, "maxReplicas": 5}}',
+)
+OPTIONAL = (
+    *("--set", "image.repository=registry.example/handoff-queue,image.tag=1.4"),
+    *("--set-json", 'image.pullSecrets=[{"name": "pull"}]'),
+    *("--set", "settings.HANDOFF_LOG_LEVEL=INFO,podAnnotations.team=agents"),
+    *("--set-json", 'extraVolumes=[{"name": "own", "configMap": {"name": "specialists"}}]'),
+    *("--set-json", 'extraVolumeMounts=[{"name": "own", "mountPath": "/etc/handoff"}]'),
+    *("--set-json", 'tolerations=[{"key": "agents", "operator": "Exists"}]'),
+    *("--set", "nodeSelector.pool=agents"),
+)
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "the defaults": (),
+    "autoscaling": SCALED,
+    "own roles": (*OWN_ROLE, *SCALED),
+    "everything optional is off": ("--set", "flower.enabled=false,secrets.model="),
+    "everything optional is set": (*SCALED, *OPTIONAL),
+}
+"""Name of a variant of the values -> arguments of `helm`."""
+KEDA: dict[str, Any] = {
+    "ScaledObject": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["scaleTargetRef", "triggers"],
+        "properties": {
+            "scaleTargetRef": {"required": ["name"]},
+            "pollingInterval": {"type": "integer"},
+            "minReplicaCount": {"type": "integer"},
+            "maxReplicaCount": {"type": "integer"},
+            "advanced": {"type": "object"},
+            "triggers": {
+                "type": "array",
+                "items": {
+                    "additionalProperties": False,
+                    "required": ["type", "metadata"],
+                    "properties": {
+                        "type": {"const": "metrics-api"},
+                        "metadata": {
+                            "additionalProperties": False,
+                            "required": ["url", "valueLocation", "targetValue"],
+                            "properties": {
+                                "url": {"type": "string"},
+                                "valueLocation": {"type": "string"},
+                                "targetValue": {"type": "string"},
+                                "authMode": {"const": "bearer"},
+                            },
+                        },
+                        "authenticationRef": {"required": ["name"]},
+                    },
+                },
+            },
+        },
+    },
+    "TriggerAuthentication": {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "secretTargetRef": {
+                "type": "array",
+                "items": {
+                    "additionalProperties": False,
+                    "required": ["parameter", "name", "key"],
+                    "properties": {
+                        "parameter": {"const": "token"},
+                        "name": {"type": "string"},
+                        "key": {"type": "string"},
+                    },
+                },
+            }
+        },
+    },
+}
+"""The part of KEDA's API that the chart uses: kind -> JSON Schema of the field `spec`."""
+Objects = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return Helm(unpack_helm(tmp_path_factory.mktemp("helm")))
+
+
+@pytest.fixture
+def jobs(redis_url: str) -> Client:
+    return connect(redis_url, Settings(offline=True))
+
+
+def of_kind(objects: Objects, kind: str) -> dict[str, dict[str, Any]]:
+    """Return the objects of a kind by name."""
+    return {one["metadata"]["name"]: one for one in objects if one["kind"] == kind}
+
+
+def pod_of(deployment: Mapping[str, Any]) -> dict[str, Any]:
+    pod: dict[str, Any] = deployment["spec"]["template"]
+    return pod
+
+
+def container_of(deployment: Mapping[str, Any]) -> dict[str, Any]:
+    (container,) = pod_of(deployment)["spec"]["containers"]
+    assert isinstance(container, dict)
+    return container
+
+
+def selected(selector: Mapping[str, str], deployments: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the names of the Deployments whose pods have all these labels."""
+    return [
+        one["metadata"]["name"]
+        for one in deployments
+        if selector.items() <= pod_of(one)["metadata"]["labels"].items()
+    ]
+
+
+def test_helm_finds_no_fault_in_the_chart(helm: Helm) -> None:
+    done = helm.run("lint", "--strict", str(CHART))
+
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_object_is_valid_for_kubernetes(helm: Helm, variant: str) -> None:
+    objects = helm.template(*VARIANTS[variant])
+
+    assert objects
+    for one in objects:
+        if one["apiVersion"].startswith("keda.sh/"):
+            jsonschema.validate(one["spec"], KEDA[one["kind"]])
+        else:
+            for version in KUBERNETES:
+                kubernetes_validate.validate(one, version, strict=True)
+    names = [(one["kind"], one["metadata"]["name"]) for one in objects]
+    assert len(set(names)) == len(names)
+
+
+def test_each_built_in_specialist_has_a_deployment(helm: Helm) -> None:
+    deployments = of_kind(helm.template(), "Deployment")
+
+    roles = {name.removeprefix("demo-worker-") for name in deployments if "-worker-" in name}
+    assert roles == set(load_specialists(BUILT_IN))
+    assert {"demo-supervisor", "demo-console", "demo-flower"} <= set(deployments)
+
+
+def test_the_commands_of_all_containers_are_valid(helm: Helm) -> None:
+    for name, deployment in of_kind(helm.template(*OWN_ROLE), "Deployment").items():
+        container = container_of(deployment)
+        if name == "demo-flower":
+            assert container["command"][0] == "celery"
+        else:
+            check_handoff(container["args"])
+        if name.endswith("data-clerk"):
+            assert container["args"] == ["worker", "data_clerk", "-c", "3"]
+
+
+def test_a_role_is_left_out_if_its_value_is_null(helm: Helm) -> None:
+    with_all = of_kind(helm.template(), "Deployment")
+
+    without = of_kind(helm.template("--set", "workers.legal=null"), "Deployment")
+
+    assert set(with_all) - set(without) == {"demo-worker-legal"}
+
+
+def test_flower_runs_as_in_the_compose_file(helm: Helm) -> None:
+    compose = yaml.safe_load((CHART.parents[2] / "docker-compose.yml").read_text())
+    flower = compose["services"]["flower"]
+
+    container = container_of(of_kind(helm.template(), "Deployment")["demo-flower"])
+
+    assert container["command"] == flower["entrypoint"]
+    assert container["args"] == flower["command"]
+
+
+def test_variables_are_known_settings_and_secrets_come_by_reference(helm: Helm) -> None:
+    objects = helm.template("--set", "settings.HANDOFF_LOG_LEVEL=INFO")
+
+    assert not of_kind(objects, "Secret")
+    for name, deployment in of_kind(objects, "Deployment").items():
+        container = container_of(deployment)
+        plain = {one["name"]: one["value"] for one in container["env"] if "value" in one}
+        check_variables(plain)
+        by_reference = {one["name"] for one in container["env"] if "valueFrom" in one}
+        assert "HANDOFF_REDIS_URL" in by_reference
+        is_agent = name == "demo-supervisor" or "-worker-" in name
+        assert bool(container.get("envFrom")) is is_agent
+        assert (plain.get("HANDOFF_LOG_LEVEL") == "INFO") is is_agent
+
+
+def test_pods_have_few_rights_and_get_no_variables_of_services(helm: Helm) -> None:
+    for deployment in of_kind(helm.template(), "Deployment").values():
+        pod, container = pod_of(deployment)["spec"], container_of(deployment)
+        assert pod["enableServiceLinks"] is False
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert container["resources"]["requests"]
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            assert container[probe], probe
+
+
+@pytest.mark.parametrize("drain_s", [0, 30, 600])
+def test_kubernetes_waits_longer_than_a_process_drains(helm: Helm, drain_s: int) -> None:
+    for name, deployment in of_kind(
+        helm.template("--set", f"drainSeconds={drain_s}"), "Deployment"
+    ).items():
+        drains = {one["name"]: one.get("value") for one in container_of(deployment)["env"]}.get(
+            "HANDOFF_DRAIN_S"
+        )
+        assert (drains == str(drain_s)) is (name == "demo-supervisor" or "-worker-" in name)
+        if drains is not None:
+            assert pod_of(deployment)["spec"]["terminationGracePeriodSeconds"] > drain_s
+
+
+@pytest.mark.parametrize(
+    "release", ["demo", "a-release-with-a-very-long-name-of-53-characters-in-all"[:53]]
+)
+def test_services_and_budgets_select_the_pods_of_one_deployment(helm: Helm, release: str) -> None:
+    objects = helm.template(release=release)
+    deployments = of_kind(objects, "Deployment")
+    budgets = of_kind(objects, "PodDisruptionBudget")
+
+    for name, service in of_kind(objects, "Service").items():
+        assert selected(service["spec"]["selector"], deployments.values()) == [name]
+        ports = {one["name"] for one in container_of(deployments[name])["ports"]}
+        assert {one["targetPort"] for one in service["spec"]["ports"]} <= ports
+    for name, budget in budgets.items():
+        labels = budget["spec"]["selector"]["matchLabels"]
+        assert selected(labels, deployments.values()) == [name]
+    assert {name for name in deployments if not name.endswith("-flower")} == set(budgets)
+
+
+def test_keda_scales_each_role_on_the_wanted_slots_of_the_server(helm: Helm, jobs: Client) -> None:
+    issue(jobs.store, a_job(jobs.store), "a.1", "b.1", role="data_clerk")
+    app = make_application(AsyncClient(jobs), Settings(offline=True))
+    objects = helm.template(*OWN_ROLE, *SCALED)
+    deployments, services = of_kind(objects, "Deployment"), of_kind(objects, "Service")
+    scaled = of_kind(objects, "ScaledObject")["demo-worker-data-clerk"]
+    (trigger,) = scaled["spec"]["triggers"]
+    asked = trigger["metadata"]
+
+    host, port, path = re.fullmatch(r"http://(.+)\.agents\.svc:(\d+)(/.+)", asked["url"]).groups()  # type: ignore[union-attr]
+    role, field = re.fullmatch(r'roles\.#\(role=="(.+)"\)\.(\w+)', asked["valueLocation"]).groups()  # type: ignore[union-attr]
+    with TestClient(app, base_url=URL, client=LOCAL) as http:
+        stats = http.get(path).json()
+    found = [one[field] for one in stats["roles"] if one["role"] == role]
+
+    assert found == [2]
+    assert int(port) == services[host]["spec"]["ports"][0]["port"]
+    target = deployments[scaled["spec"]["scaleTargetRef"]["name"]]
+    slots = container_of(target)["args"][-1]
+    assert (asked["targetValue"], slots) == ("3", "3")
+    assert "replicas" not in target["spec"], "KEDA sets the number of pods"
+    assert (scaled["spec"]["minReplicaCount"], scaled["spec"]["maxReplicaCount"]) == (2, 5)
+    assert trigger["authenticationRef"]["name"] in of_kind(objects, "TriggerAuthentication")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "workerDefaults.minReplicas=0",
+        "workers.researcher.slots=0",
+        "workers.researcher.slot=4",
+        "settings.log-level=INFO",
+        "secrets.redis.name=",
+        "console.serviceType=Public",
+        "supervisors.replicas=3",
+    ],
+)
+def test_helm_refuses_values_that_make_no_sense(helm: Helm, wrong: str) -> None:
+    done = helm.run("template", "demo", str(CHART), "--set", wrong)
+
+    assert done.returncode != 0
+    assert any(name in done.stderr for name in wrong.partition("=")[0].split("."))
+
+
+def test_the_chart_has_the_version_of_the_project() -> None:
+    project = tomllib.loads((CHART.parents[2] / "pyproject.toml").read_text())["project"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+
+    assert chart["appVersion"] == project["version"]
