@@ -18,7 +18,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "flower": ("flower",),
     "mcp": ("fastapi", "mcp", "python_multipart", "uvicorn"),
     "prices": ("genai_prices",),
-    "serve": ("fastapi", "prometheus_client", "python_multipart", "uvicorn"),
+    "serve": ("fastapi", "jinja2", "prometheus_client", "python_multipart", "uvicorn"),
     "worker": (
         "aiohttp",
         "anthropic",

@@ -83,12 +83,24 @@ async def caller_of(
         Problem: there is no valid token, a foreign page sent the request, or the caller has sent
             too many requests.
     """
-    secret = credentials.credentials if credentials else None
-    address = request.client.host if request.client else None
+    return await find_caller(request, state, credentials.credentials if credentials else None)
+
+
+async def find_caller(request: Request, state: AppState, secret: str | None) -> Caller:
+    """Return the caller with the secret of a token, and count the request.
+
+    `secret`: None for a caller without a token. Raises as `caller_of`.
+    """
+    address = address_of(request)
     caller = await run_in_threadpool(_caller, state, secret, address)
     if caller.token_id is None:
         check_local(request)
     return caller
+
+
+def address_of(request: Request) -> str | None:
+    """Return the address of the program that sent a request."""
+    return request.client.host if request.client else None
 
 
 def _caller(state: AppState, secret: str | None, address: str | None) -> Caller:
@@ -174,35 +186,6 @@ class Access:
         return self.jobs.client.store
 
 
-def access_for(
-    caller: Caller,
-    state: AppState,
-    role: ApiRole,
-    *,
-    all_tenants: bool = False,
-    via: Literal["api", "mcp"] = "api",
-) -> Access:
-    """Return the access of a caller with this role or a higher one.
-
-    Args:
-        all_tenants: refuse a token that belongs to one tenant.
-        via: the way to the queue, for the audit.
-
-    Raises:
-        Problem: the caller has a lower role, or belongs to one tenant.
-    """
-    if not caller.role.includes(role):
-        raise Problem(403, f"the token has the role {caller.role}, and this needs the role {role}")
-    if all_tenants and caller.tenant is not None:
-        raise Problem(
-            403,
-            "the token belongs to one tenant, and this concerns all tenants: use a token"
-            " without a tenant",
-        )
-    actor = Actor(name=caller.name, via=via, address=caller.address, token=caller.token_id)
-    return Access(state.jobs.acting_as(actor), state.settings, caller)
-
-
 def needs(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitable[Access]]:
     """Return a dependency that gives access to a caller with this role or a higher one.
 
@@ -212,9 +195,34 @@ def needs(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitabl
     async def access_of(
         caller: Annotated[Caller, Depends(caller_of)], state: SharedState
     ) -> Access:
-        return access_for(caller, state, role, all_tenants=all_tenants)
+        check_role(caller, role, all_tenants=all_tenants)
+        return access_for(caller, state, "api")
 
     return access_of
+
+
+def check_role(caller: Caller, role: ApiRole, *, all_tenants: bool = False) -> None:
+    """Check that the caller has this role or a higher one.
+
+    `all_tenants`: refuse a token that belongs to one tenant.
+
+    Raises:
+        Problem: the caller may not do this.
+    """
+    if not caller.role.includes(role):
+        raise Problem(403, f"the token has the role {caller.role}, and this needs the role {role}")
+    if all_tenants and caller.tenant is not None:
+        raise Problem(
+            403,
+            "the token belongs to one tenant, and this concerns all tenants: use a token"
+            " without a tenant",
+        )
+
+
+def access_for(caller: Caller, state: AppState, via: Literal["api", "console", "mcp"]) -> Access:
+    """Return clients whose actions name the caller. `via`: the way to the queue."""
+    actor = Actor(name=caller.name, via=via, address=caller.address, token=caller.token_id)
+    return Access(state.jobs.acting_as(actor), state.settings, caller)
 
 
 Reads = Annotated[Access, Depends(needs(ApiRole.READ))]

@@ -21,6 +21,8 @@ from handoff_queue.supervisor.serve import (
     reference_page,
 )
 from handoff_queue.supervisor.serve.access import AppState
+from handoff_queue.supervisor.serve.console.pages import respond
+from handoff_queue.supervisor.serve.console.routers import CONSOLE_ROUTERS
 from handoff_queue.supervisor.serve.limits import BodyLimit
 from handoff_queue.supervisor.serve.mcp import route as mcp_route
 from handoff_queue.supervisor.serve.openapi_document import PROBLEMS, openapi_document
@@ -65,11 +67,11 @@ def make_application(jobs: AsyncClient, settings: Settings, *, is_loopback: bool
         redirect_slashes=False,
     )
     app.state.handoff_queue = AppState(jobs, settings, is_loopback)
-    for router in ROUTERS:
+    for router in (*ROUTERS, *CONSOLE_ROUTERS):
         app.include_router(router)
     app.add_middleware(BodyLimit, most_bytes=settings.serve_max_body_bytes)
     app.add_middleware(SecurityHeaders)
-    answer_with_problems(app)
+    answer_with_problems(app, respond)
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:

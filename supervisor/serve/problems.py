@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
@@ -167,30 +167,32 @@ def response_of(problem: Problem) -> JSONResponse:
     )
 
 
-def answer_with_problems(app: FastAPI) -> None:
-    """Make every error of an application a problem document."""
+def answer_with_problems(app: FastAPI, respond: Callable[[Request, Problem], Response]) -> None:
+    """Make every error of an application a problem. `respond`: returns the response of a
+    problem.
+    """
 
-    async def on_problem(_: Request, error: Exception) -> JSONResponse:
+    async def on_problem(request: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)
-        return response_of(error)
+        return respond(request, error)
 
-    async def on_known_error(_: Request, error: Exception) -> JSONResponse:
+    async def on_known_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HandoffError)
-        return response_of(problem_of(error))
+        return respond(request, problem_of(error))
 
-    async def on_parameters(_: Request, error: Exception) -> JSONResponse:
+    async def on_parameters(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return response_of(_of_parameters(error))
+        return respond(request, _of_parameters(error))
 
-    async def on_http_error(_: Request, error: Exception) -> JSONResponse:
+    async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         detail = _HTTP_DETAILS.get(error.status_code, str(error.detail))
-        return response_of(Problem(error.status_code, detail, headers=error.headers))
+        return respond(request, Problem(error.status_code, detail, headers=error.headers))
 
-    async def on_defect(_: Request, error: Exception) -> JSONResponse:
+    async def on_defect(request: Request, error: Exception) -> Response:
         log.error("a request failed", error=type(error).__name__)
-        return response_of(
-            Problem(500, f"an internal error, please report it: {type(error).__name__}")
+        return respond(
+            request, Problem(500, f"an internal error, please report it: {type(error).__name__}")
         )
 
     app.add_exception_handler(Problem, on_problem)

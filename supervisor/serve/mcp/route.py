@@ -22,6 +22,7 @@ from handoff_queue.supervisor.serve.access import (
     Caller,
     SharedState,
     access_for,
+    check_role,
     caller_of,
 )
 
@@ -79,7 +80,9 @@ def _session_manager(state: AppState) -> Any:
 
     def access_of(context: Context, role: ApiRole) -> Access:
         assert context.request is not None
-        return access_for(context.request.scope[_CALLER], state, role, via="mcp")
+        caller = context.request.scope[_CALLER]
+        check_role(caller, role)
+        return access_for(caller, state, "mcp")
 
     return StreamableHTTPSessionManager(
         make_server(access_of),

@@ -1,0 +1,1 @@
+"""The browser console of `handoff serve`."""

@@ -1,0 +1,78 @@
+"""Log in with a token, log out, and static files."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from handoff_queue.supervisor.serve.access import SharedState
+from handoff_queue.supervisor.serve.console.pages import STATIC, go_to, render, static_file
+from handoff_queue.supervisor.serve.console.session import (
+    TOKEN_COOKIE,
+    Reads,
+    browser_of,
+    check_csrf,
+    csrf_of,
+    set_cookie,
+)
+from handoff_queue.supervisor.serve.problems import Problem
+
+MEDIA_TYPES = {"css": "text/css", "js": "text/javascript"}
+STATIC_S = 365 * 24 * 3600
+"""Seconds for which a browser keeps a static file. Its URL changes with its content."""
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/static/{name}")
+async def static(name: str) -> Response:
+    """Return a static file. It needs no login."""
+    if name not in STATIC:
+        raise Problem(404, "there is no such file")
+    content, _ = static_file(name)
+    return Response(
+        content,
+        media_type=MEDIA_TYPES[name.rpartition(".")[2]],
+        headers={"Cache-Control": f"public, max-age={STATIC_S}, immutable"},
+    )
+
+
+@router.get("/login")
+async def login_page(
+    request: Request, target: Annotated[str, Query(alias="next")] = "/"
+) -> Response:
+    """Show the form for the login."""
+    return render(request, "login.html", target=_local(target), problem="")
+
+
+@router.post("/login")
+async def login(request: Request, state: SharedState) -> Response:
+    """Store the token of the form in a cookie of the browser."""
+    await check_csrf(request, csrf_of(browser_of(request), ""))
+    form = await request.form()
+    target = _local(str(form.get("next", "/")))
+    secret = str(form.get("token", "")).strip()
+    if await run_in_threadpool(state.store.api_tokens.find, secret) is None:
+        problem = "The token is unknown, revoked or expired."
+        return render(request, "login.html", status=401, target=target, problem=problem)
+    response = go_to(target)
+    set_cookie(request, response, TOKEN_COOKIE, secret)
+    return response
+
+
+@router.post("/logout")
+async def logout(_: Reads) -> Response:
+    """Delete the token from the browser."""
+    response = go_to("/login")
+    response.delete_cookie(TOKEN_COOKIE, httponly=True, samesite="strict")
+    return response
+
+
+def _local(target: str) -> str:
+    """Return a path of this server. A target on another server becomes the first page."""
+    is_path = target.startswith("/") and not target.startswith(("//", "/\\"))
+    if is_path and target.isprintable():
+        return target
+    return "/"

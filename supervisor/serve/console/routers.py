@@ -1,0 +1,7 @@
+"""All routes of the console."""
+
+from __future__ import annotations
+
+from handoff_queue.supervisor.serve.console import job_list_routes, login_routes
+
+CONSOLE_ROUTERS = (login_routes.router, job_list_routes.router)

@@ -1,0 +1,158 @@
+"""Users of the console: the cookie with a token, and the protection against forged requests.
+
+The server keeps no session. A cookie holds the secret of a token, so that any replica answers,
+and a revoked token ends the access at once. No script can read the cookie.
+
+A request that changes something needs two proofs. Its header Origin names this server. It also
+has a text that is computed from two cookies, which another site can neither read nor set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Path, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.serve.access import (
+    Access,
+    SharedState,
+    access_for,
+    check_role,
+    check_visible,
+    find_caller,
+)
+from handoff_queue.supervisor.serve.problems import Problem
+
+TOKEN_COOKIE = "handoff_token"  # noqa: S105 (no secret)
+BROWSER_COOKIE = "handoff_browser"
+"""A random text for each browser. It makes the text against forged requests unpredictable."""
+CSRF_FIELD = "csrf"
+CSRF_HEADER = "X-CSRF-Token"
+COOKIE_S = 30 * 24 * 3600
+"""Seconds until a browser forgets its cookies."""
+_SAFE = ("GET", "HEAD")
+_RANDOM_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request of a user of the console."""
+
+    access: Access
+    browser: str
+    """The random text of the browser."""
+    csrf: str
+    """The text that each form of the page sends back."""
+
+    @property
+    def may_submit(self) -> bool:
+        return self.access.caller.role.includes(ApiRole.SUBMIT)
+
+    @property
+    def may_operate(self) -> bool:
+        return self.access.caller.role.includes(ApiRole.OPERATE)
+
+    @property
+    def sees_fleet(self) -> bool:
+        """Return whether the user sees the parts that concern all tenants."""
+        return self.access.tenant is None
+
+
+def browser_of(request: Request) -> str:
+    """Return the random text of a browser. A browser without one gets a new text."""
+    known = request.cookies.get(BROWSER_COOKIE, "")
+    if len(known) >= _RANDOM_BYTES:
+        return known
+    return secrets.token_urlsafe(_RANDOM_BYTES)
+
+
+def csrf_of(browser: str, secret: str) -> str:
+    """Return the text against forged requests. `secret`: the secret of the token, or ''."""
+    return hmac.new(secret.encode(), browser.encode(), hashlib.sha256).hexdigest()
+
+
+def is_https(request: Request) -> bool:
+    """Return whether the browser uses https. A proxy may have ended the encryption."""
+    return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")
+
+
+def set_cookie(request: Request, response: Response, name: str, value: str) -> None:
+    """Set a cookie that no script reads and that no other site sends."""
+    response.set_cookie(
+        name, value, COOKIE_S, httponly=True, samesite="strict", secure=is_https(request)
+    )
+
+
+def check_origin(request: Request) -> None:
+    """Check that a page of this server sent a request.
+
+    Raises:
+        Problem: another page sent it, or the header Origin is missing.
+    """
+    origin = request.headers.get("origin", "")
+    if not origin or urlsplit(origin).netloc != request.headers.get("host"):
+        raise Problem(403, "a page of another site sent this request: it is refused")
+
+
+async def check_csrf(request: Request, expected: str) -> None:
+    """Check that a page of this server sent a request that changes something.
+
+    `expected`: the text that the form or the header must have.
+
+    Raises:
+        Problem: the page is of another site, or older than the login.
+    """
+    check_origin(request)
+    sent = request.headers.get(CSRF_HEADER)
+    if sent is None:
+        form = await request.form()
+        sent = str(form.get(CSRF_FIELD, ""))
+    if not hmac.compare_digest(sent.encode(), expected.encode()):
+        raise Problem(403, "this page is older than your login: load the page again")
+
+
+def visits(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitable[Visit]]:
+    """Return a dependency that lets users with this role or a higher one visit a page.
+
+    `all_tenants`: refuse a token that belongs to one tenant.
+    """
+
+    async def visit_of(request: Request, state: SharedState) -> Visit:
+        secret = request.cookies.get(TOKEN_COOKIE, "")
+        if not await run_in_threadpool(state.store.api_tokens.find, secret):
+            secret = ""  # a cookie of another server on this host, or of a revoked token
+        caller = await find_caller(request, state, secret or None)
+        browser = browser_of(request)
+        csrf = csrf_of(browser, secret)
+        if request.method not in _SAFE:
+            await check_csrf(request, csrf)
+        check_role(caller, role, all_tenants=all_tenants)
+        return Visit(access_for(caller, state, "console"), browser, csrf)
+
+    return visit_of
+
+
+Reads = Annotated[Visit, Depends(visits(ApiRole.READ))]
+Submits = Annotated[Visit, Depends(visits(ApiRole.SUBMIT))]
+Operates = Annotated[Visit, Depends(visits(ApiRole.OPERATE))]
+ReadsFleet = Annotated[Visit, Depends(visits(ApiRole.READ, all_tenants=True))]
+OperatesFleet = Annotated[Visit, Depends(visits(ApiRole.OPERATE, all_tenants=True))]
+
+
+async def _visible_job(
+    visit: Reads, job_id: Annotated[str, Path(description="The id of the job.")]
+) -> JobId:
+    return await run_in_threadpool(check_visible, visit.access.caller, visit.access.store, job_id)
+
+
+VisibleJob = Annotated[JobId, Depends(_visible_job)]
+"""The id of a job that the user may see."""

@@ -1,0 +1,2 @@
+"use strict";
+// Parts that all pages of the console share.
