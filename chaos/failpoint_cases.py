@@ -108,6 +108,7 @@ UNTRIED = {
     "list_jobs": "reads only",
     "tenant_backlogs": "reads only",
     "dead_letter": "no job depends on a letter; a second one may come with a repeated message",
+    "count_jobs": "reads only",
     "drop_orphans": "it only drops messages of deleted jobs, and finds the rest again",
     "enqueue": "the points of the publisher are around it",
     "dequeue": "the points `take` are around it",

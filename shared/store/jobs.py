@@ -153,6 +153,24 @@ class JobFilter:
     tenant: str = ""
     submitted_before: float | None = None
     """Unix time in seconds."""
+    submitted_after: float | None = None
+    """Unix time in seconds."""
+    mode: str = ""
+    """The mode of the request. A job of an earlier version has no mode."""
+    priority: str = ""
+    text: str = ""
+    """A part of the title or of the id. Capital letters of ASCII match small letters."""
+    min_microusd: int | None = None
+    """Least cost so far in millionths of a US dollar."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobLabels:
+    """Fixed properties of a job. A text is '' if a job of an earlier version does not have it."""
+
+    tenant: str
+    mode: str
+    priority: str
 
 
 EVERY_JOB = JobFilter()
@@ -163,6 +181,28 @@ def first_place(where: JobFilter) -> str:
     if where.submitted_before is None:
         return "+inf"
     return f"({int(where.submitted_before * 1000)}"
+
+
+def _order(where: JobFilter, place: str, look_at: int, count: int) -> list[str | int]:
+    """Return the arguments of the scripts of the list: see `lua/parts/job_filter.lua`."""
+    lowest = "-inf"
+    if where.submitted_after is not None:
+        lowest = str(int(where.submitted_after * 1000))
+    least: str | int = ""
+    if where.min_microusd is not None:
+        least = where.min_microusd
+    return [
+        place,
+        lowest,
+        look_at,
+        count,
+        where.tenant,
+        where.mode,
+        where.priority,
+        where.text.encode().lower().decode(),  # as Lua does: ASCII only
+        least,
+        *sorted(where.statuses),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +292,38 @@ class Jobs:
             look_at = LOOK_AT
         else:
             look_at = min(count, LOOK_AT)
-        order = [place, look_at, count, where.tenant, *sorted(where.statuses)]
+        order = _order(where, place, look_at, count)
         go_on, entries = self._connection.script("list_jobs", [keys.JOBS], order)
         return go_on.decode(), list(map(job_id_in, entries))
+
+    def counts(self, where: JobFilter = EVERY_JOB) -> dict[JobStatus, int]:
+        """Return the number of jobs that match the filter, by status.
+
+        Each round trip reads one page of the list.
+        """
+        counts: dict[JobStatus, int] = {}
+        place = first_place(where)
+        while place:
+            order = _order(where, place, LOOK_AT, LOOK_AT)
+            go_on, answer = self._connection.script("count_jobs", [keys.JOBS], order)
+            place = go_on.decode()
+            for name, count in zip(answer[::2], answer[1::2], strict=True):
+                status = JobStatus(name.decode())
+                counts[status] = counts.get(status, 0) + count
+        return counts
+
+    def labels(self, job_ids: Sequence[JobId]) -> dict[JobId, JobLabels]:
+        """Return the fixed properties of each job, in one round trip."""
+        with translated_errors():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for job_id in job_ids:
+                pipe.hmget(keys.job(job_id), "tenant", "mode", "priority")
+            answers = pipe.execute()
+        labels: dict[JobId, JobLabels] = {}
+        for job_id, values in zip(job_ids, answers, strict=True):
+            tenant, mode, priority = ((value or b"").decode() for value in values)
+            labels[job_id] = JobLabels(tenant or DEFAULT_TENANT, mode, priority)
+        return labels
 
     def beginning_with(self, prefix: str, most: int) -> list[JobId]:
         """Return at most `most` jobs and child jobs with an id that begins with the prefix,

@@ -162,6 +162,7 @@ class Submission:
             **budget_fields(self.event.limits),
         }
         fields |= {"tenant": self.event.tenant, "priority": self.event.priority.value}
+        fields |= {"mode": self.event.mode.value}
         if traceparent:
             fields |= {"traceparent": traceparent}
         if self.event.specialists:

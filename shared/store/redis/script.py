@@ -28,6 +28,7 @@ PARTS = (
     "parts/handoff_tally",
     "parts/results",
     "parts/fair_queue",
+    "parts/job_filter",
 )
 """Shared parts. Each depends only on earlier ones. A part has only definitions, which begin
 with `local` at the beginning of a line.

@@ -1,16 +1,175 @@
-"""The table of jobs."""
+"""The table of jobs: filters, counts, live rows, and actions on many jobs."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any
 
-from handoff_queue.supervisor.serve.console.pages import render
-from handoff_queue.supervisor.serve.console.session import Reads
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+
+from handoff_queue.shared.store.jobs import JobLabels, JobStanding
+from handoff_queue.shared.types.errors import HandoffError
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.job_options import Mode, Priority
+from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.client.waiting_reasons import with_waiting
+from handoff_queue.supervisor.serve.access import Access, check_visible
+from handoff_queue.supervisor.serve.console.job_filters import AGES, UrlFilter, filter_in
+from handoff_queue.supervisor.serve.console.pages import environment, render
+from handoff_queue.supervisor.serve.console.session import Operates, Reads
+from handoff_queue.supervisor.serve.request_body import body_of
+
+ROWS = 50
+"""Jobs of one page."""
+MOST_IDS = 500
+"""Most jobs of one answer of `/jobs/ids`."""
+MOST_ACTIONS = 50
+"""Most jobs of one request for an action."""
 
 router = APIRouter(include_in_schema=False)
 
 
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One row of the table."""
+
+    job: JobStanding
+    labels: JobLabels
+
+    @property
+    def usd(self) -> float | None:
+        return cost_usd(self.job.cost_microusd)
+
+    @property
+    def tokens(self) -> int:
+        return self.job.input_tokens + self.job.output_tokens
+
+
+class Action(StrEnum):
+    """An action on many jobs."""
+
+    CANCEL = "cancel"
+    RETRY = "retry"
+    APPROVE = "approve"
+
+
+class ActionBody(BaseModel):
+    """An action, and its jobs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    action: Action
+    jobs: Annotated[tuple[str, ...], Field(min_length=1, max_length=MOST_ACTIONS)]
+
+
+def rows_of(access: Access, job_ids: list[JobId]) -> list[JobRow]:
+    """Return the rows of jobs, with the reasons to wait."""
+    standings = with_waiting(access.store, access.store.jobs.standings(job_ids))
+    labels = access.store.jobs.labels([job.job_id for job in standings])
+    return [JobRow(job, labels[job.job_id]) for job in standings]
+
+
 @router.get("/")
 async def jobs(request: Request, visit: Reads) -> Response:
-    """Show the jobs."""
-    return render(request, "jobs.html", visit)
+    """Show the jobs that match the filter in the URL, the newest first."""
+    shown = filter_in(request.query_params, visit.access.tenant)
+    now, rows, place = await run_in_threadpool(_page, visit.access, shown)
+    next_page = ""
+    if place:
+        next_page = shown.query(place.lstrip("("))
+    return render(
+        request,
+        "jobs.html",
+        visit,
+        filter=shown,
+        rows=rows,
+        now=now,
+        next_page=next_page,
+        statuses=list(JobStatus),
+        modes=list(Mode),
+        priorities=list(Priority),
+        ages=AGES,
+    )
+
+
+def _page(access: Access, shown: UrlFilter) -> tuple[float, list[JobRow], str]:
+    """Return the time by Redis's clock, the rows, and the place of the next page."""
+    now = access.store.connection.now()
+    after = f"({shown.cursor}" if shown.cursor else ""
+    job_ids, place = access.store.jobs.page(shown.where(now), ROWS, after)
+    return now, rows_of(access, job_ids), place
+
+
+@router.get("/jobs/counts")
+async def counts(request: Request, visit: Reads) -> dict[JobStatus, int]:
+    """Return the number of jobs of each status. The filter's own statuses do not matter."""
+    shown = filter_in(request.query_params, visit.access.tenant)
+    everywhere = UrlFilter(frozenset(), shown.texts, "")
+    return await run_in_threadpool(_counts, visit.access, everywhere)
+
+
+def _counts(access: Access, shown: UrlFilter) -> dict[JobStatus, int]:
+    return access.store.jobs.counts(shown.where(access.store.connection.now()))
+
+
+@router.get("/jobs/ids")
+async def ids(request: Request, visit: Reads) -> dict[str, Any]:
+    """Return a page of the ids of all jobs that match, for an action on all of them."""
+    shown = filter_in(request.query_params, visit.access.tenant)
+    job_ids, place = await run_in_threadpool(_ids, visit.access, shown)
+    return {"jobs": job_ids, "next_cursor": place.lstrip("(") or None}
+
+
+def _ids(access: Access, shown: UrlFilter) -> tuple[list[JobId], str]:
+    after = f"({shown.cursor}" if shown.cursor else ""
+    where = shown.where(access.store.connection.now())
+    return access.store.jobs.page(where, MOST_IDS, after)
+
+
+@router.get("/jobs/rows")
+async def live_rows(
+    visit: Reads,
+    job: Annotated[list[str], Query(max_length=ROWS)] = [],  # noqa: B006
+) -> Response:
+    """Return these rows as they are now. Jobs that the user does not see are left out."""
+    now, rows = await run_in_threadpool(_live, visit.access, job)
+    template = environment().get_template("job_rows.html")
+    text = template.render(rows=rows, now=now, visit=visit)
+    return Response(text, media_type="text/html")
+
+
+def _live(access: Access, names: list[str]) -> tuple[float, list[JobRow]]:
+    job_ids: list[JobId] = []
+    for name in names:
+        try:
+            job_ids.append(check_visible(access.caller, access.store, name))
+        except HandoffError:  # deleted, or of another tenant
+            continue
+    return access.store.connection.now(), rows_of(access, job_ids)
+
+
+@router.post("/jobs/actions")
+async def act(request: Request, visit: Operates) -> dict[str, str]:
+    """Do an action on each job. Return an error for each job for which it failed."""
+    body = await body_of(request, ActionBody)
+    return await run_in_threadpool(_act, visit.access, body)
+
+
+def _act(access: Access, body: ActionBody) -> dict[str, str]:
+    client = access.client
+    actions: dict[Action, Any] = {
+        Action.CANCEL: client.cancel,
+        Action.RETRY: client.retry,
+        Action.APPROVE: client.approve,
+    }
+    problems: dict[str, str] = {}
+    for name in body.jobs:
+        try:
+            actions[body.action](check_visible(access.caller, access.store, name))
+        except HandoffError as error:
+            problems[name] = str(error)
+    return problems

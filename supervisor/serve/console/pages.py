@@ -37,9 +37,11 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
 }
 """A stricter Referrer-Policy would make the header Origin of forms `null`."""
+_CONSOLE, _TRACING = "handoff_queue.supervisor.serve.console", "handoff_queue.supervisor.tracing"
 STATIC = {
-    "console.css": ("handoff_queue.supervisor.serve.console", "static/console.css"),
-    "console.js": ("handoff_queue.supervisor.serve.console", "static/console.js"),
+    "console.css": (_CONSOLE, "static/console.css"),
+    "console.js": (_CONSOLE, "static/console.js"),
+    "jobs.js": (_CONSOLE, "static/jobs.js"),
 }
 """The package and the path of each static file."""
 API = "/v1"

@@ -152,3 +152,31 @@ def test_a_prefix_is_looked_up_in_all_pages_of_the_list(store: Store) -> None:
 
     assert store.jobs.beginning_with(old, 9) == [old]
     assert len(store.jobs.beginning_with("j-", 6)) == 6
+
+
+def test_the_list_is_filtered_by_mode_priority_text_cost_and_age(store: Store) -> None:
+    first, second = submit_together(store, 2)
+    redis = store.connection.redis
+    redis.hset(keys.job(first), mapping={"mode": "team", "priority": "batch", "usd": 500})
+    redis.hset(keys.job(second), mapping={"mode": "single", "title": "100% of (A-Z) [x]"})
+    middle = (redis.zscore(keys.JOBS, first) + redis.zscore(keys.JOBS, second)) / 2_000
+    redis.zadd(keys.JOBS, {second: redis.zscore(keys.JOBS, second) + 5_000})
+
+    assert store.jobs.newest(9, JobFilter(mode="team")) == [first]
+    assert store.jobs.newest(9, JobFilter(priority="batch")) == [first]
+    assert store.jobs.newest(9, JobFilter(text="% OF (a-z) [")) == [second]
+    assert store.jobs.newest(9, JobFilter(text=second[:8].upper())) == [second]
+    assert store.jobs.newest(9, JobFilter(text=".*")) == []
+    assert store.jobs.newest(9, JobFilter(min_microusd=500)) == [first]
+    assert store.jobs.newest(9, JobFilter(min_microusd=501)) == []
+    assert store.jobs.newest(9, JobFilter(submitted_after=middle + 1)) == [second]
+    assert store.jobs.labels([first])[first].mode == "team"
+
+
+def test_the_counts_are_of_all_jobs_that_match(store: Store) -> None:
+    submit_together(store, 2 * LOOK_AT + 1)
+    with_status(store, JobStatus.FAILED, "ann")
+
+    assert store.jobs.counts() == {JobStatus.QUEUED: 2 * LOOK_AT + 1, JobStatus.FAILED: 1}
+    assert store.jobs.counts(JobFilter(tenant="ann")) == {JobStatus.FAILED: 1}
+    assert store.jobs.counts(JobFilter(frozenset({JobStatus.OK}))) == {}

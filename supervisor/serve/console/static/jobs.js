@@ -1,0 +1,131 @@
+"use strict";
+// The table of jobs: counts, live rows, keys and actions on many jobs.
+
+const REFRESH_MS = 3000;
+const BATCH = 50; // jobs of one request
+const MOST_PROBLEMS = 20; // most problems of an action that are shown
+const table = document.querySelector("#jobs tbody");
+const filter = document.getElementById("filter");
+const query = location.search;
+const chosen = new Set();
+
+// --- filter
+
+filter.addEventListener("submit", () => {
+  for (const field of filter.elements) if (field.name && !field.value) field.disabled = true; // keeps the URL short
+});
+filter.addEventListener("change", () => filter.requestSubmit());
+addEventListener("pageshow", () => { for (const field of filter.elements) field.disabled = false; });
+
+async function count() {
+  const counts = await read(await fetch(`/jobs/counts${query}`));
+  for (const place of document.querySelectorAll("[data-count]")) place.textContent = (counts[place.dataset.count] ?? 0).toLocaleString("en");
+}
+
+// --- live rows
+
+async function refresh() {
+  const names = [...table.rows].map((row) => `job=${encodeURIComponent(row.id)}`);
+  if (!names.length) return;
+  const answer = await fetch(`/jobs/rows?${names.join("&")}`);
+  if (!answer.ok) return;
+  const fresh = new DOMParser().parseFromString(`<table>${await answer.text()}</table>`, "text/html"); // the server has escaped all texts
+  for (const row of fresh.querySelectorAll("tr")) {
+    const old = document.getElementById(row.id);
+    if (!old || old.innerHTML === row.innerHTML) continue;
+    if (old.dataset.status !== row.dataset.status) announce(`${row.id}: ${row.dataset.status}`);
+    old.dataset.status = row.dataset.status;
+    [...row.cells].forEach((cell, n) => { // the cells with a focus or a choice stay
+      if (cell.innerHTML !== old.cells[n].innerHTML && !old.cells[n].contains(document.activeElement)) old.cells[n].replaceWith(document.importNode(cell, true));
+    });
+  }
+}
+
+async function live() {
+  try { if (!document.hidden) await Promise.all([refresh(), count()]); } catch (error) { announce(error.message); }
+  setTimeout(live, REFRESH_MS);
+}
+
+// --- keys: the arrows move between rows, and / goes to the search
+
+table.addEventListener("keydown", (event) => {
+  const step = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
+  const row = step && event.target.closest("tr")[step];
+  if (!row) return;
+  event.preventDefault();
+  row.querySelector("a").focus();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.target.matches("input, select, textarea")) return;
+  event.preventDefault();
+  filter.elements.text.focus();
+});
+
+// --- actions
+
+const all = document.getElementById("all");
+const matching = document.getElementById("matching");
+const buttons = [...document.querySelectorAll("[data-action]")];
+
+function showChosen() {
+  document.getElementById("chosen").textContent = matching.checked ? "all jobs that match" : `${chosen.size} selected`;
+  for (const button of buttons) button.disabled = !matching.checked && !chosen.size;
+}
+
+async function* matchingIds() {
+  const params = new URLSearchParams(query);
+  params.delete("cursor");
+  for (let cursor = ""; cursor !== null;) {
+    if (cursor) params.set("cursor", cursor);
+    const page = await read(await fetch(`/jobs/ids?${params}`));
+    yield* page.jobs;
+    cursor = page.next_cursor;
+  }
+}
+
+async function act(action) {
+  const names = [];
+  if (matching.checked) for await (const name of matchingIds()) names.push(name); else names.push(...chosen);
+  if (!confirm(`${action[0].toUpperCase()}${action.slice(1)} ${names.length.toLocaleString("en")} jobs?`)) return;
+  const place = document.getElementById("progress");
+  const [bar, text, list] = place.children;
+  place.hidden = false;
+  list.replaceChildren();
+  bar.max = names.length || 1;
+  let failed = 0;
+  for (let done = 0; done < names.length;) {
+    const part = names.slice(done, done + BATCH);
+    const problems = await post("/jobs/actions", { action, jobs: part });
+    done += part.length;
+    for (const [name, problem] of Object.entries(problems)) {
+      failed += 1;
+      const item = document.createElement("li");
+      item.textContent = `${name}: ${problem}`;
+      if (failed <= MOST_PROBLEMS) list.append(item);
+    }
+    bar.value = done;
+    text.textContent = `${action}: ${done.toLocaleString("en")} of ${names.length.toLocaleString("en")}, ${failed} failed`;
+  }
+  announce(text.textContent);
+  await Promise.all([refresh(), count()]);
+}
+
+if (all) {
+  table.addEventListener("change", (event) => {
+    if (!event.target.matches(".choose")) return;
+    if (event.target.checked) chosen.add(event.target.value); else chosen.delete(event.target.value);
+    showChosen();
+  });
+  all.addEventListener("change", () => {
+    for (const box of table.querySelectorAll(".choose")) {
+      box.checked = all.checked;
+      if (all.checked) chosen.add(box.value); else chosen.delete(box.value);
+    }
+    showChosen();
+  });
+  matching.addEventListener("change", showChosen);
+  for (const button of buttons) button.addEventListener("click", () => act(button.dataset.action).catch((error) => announce(error.message)));
+}
+
+count().catch((error) => announce(error.message));
+setTimeout(live, REFRESH_MS);

@@ -1,0 +1,153 @@
+"""The table of jobs: filters in the URL, the tenant wall, and actions on many jobs."""
+
+from __future__ import annotations
+
+import pytest
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.types.access import Actor
+from handoff_queue.shared.types.events import CancelRequested
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.client import Client
+from tests.doubles.jobs import a_job
+from tests.supervisor.serve.conftest import URL
+from tests.supervisor.serve.console.conftest import VisitorOf
+from tests.supervisor.serve.console.visitor import Visitor
+from tests.supervisor.serve.test_job_routes import end
+
+HOSTILE = "</td><script>document.title='taken'</script>\"' onclick=x"
+
+
+def act(visitor: Visitor, action: str, *jobs: str) -> dict[str, str]:
+    """Send an action as the script of the page does. Return the problems."""
+    response = visitor.http.post(
+        "/jobs/actions",
+        json={"action": action, "jobs": jobs},
+        headers={"Origin": URL, "X-CSRF-Token": visitor.csrf(), "Accept": "application/json"},
+    )
+    assert response.status_code == 200, response.text
+    problems: dict[str, str] = response.json()
+    return problems
+
+
+def rename(jobs: Client, job_id: JobId, title: str) -> None:
+    jobs.store.connection.redis.hset(keys.job(job_id), "title", title)
+
+
+def test_the_url_filters_the_table(jobs: Client, local: Visitor) -> None:
+    failed, running = a_job(jobs.store, "acme"), a_job(jobs.store, "globex")
+    end(jobs, failed)
+    rename(jobs, running, "Compare databases")
+
+    def shown(query: str) -> set[str]:
+        text = local.get(f"/?{query}").text
+        return {job_id for job_id in (failed, running) if f'<tr id="{job_id}"' in text}
+
+    assert shown("") == {failed, running}
+    assert shown("status=running") == {running}
+    assert shown("status=running&status=ok&status=failed&status=cancelled") == {failed, running}
+    assert shown("text=DATABASES") == {running}
+    assert shown("tenant=acme") == {failed}
+    assert shown("age=1h&min_usd=&mode=&priority=") == {failed, running}
+    assert shown("min_usd=1") == set()
+
+
+@pytest.mark.parametrize(
+    "query", ["status=x", "mode=x", "priority=x", "age=x", "min_usd=-1", "cursor=x"]
+)
+def test_a_wrong_filter_is_an_error_that_names_its_field(query: str, local: Visitor) -> None:
+    response = local.get(f"/?{query}")
+
+    assert response.status_code == 422
+    assert f"{query.partition('=')[0]}: this value" in response.text
+
+
+def test_the_pages_hold_every_job_once(jobs: Client, local: Visitor) -> None:
+    job_ids = {a_job(jobs.store) for _ in range(55)}
+
+    first = local.get("/").text
+    older = first.partition('rel="next" href="')[2].partition('"')[0].replace("&amp;", "&")
+    second = local.get(older).text
+
+    on_first = {job_id for job_id in job_ids if job_id in first}
+    assert len(on_first) == 50
+    assert {job_id for job_id in job_ids if job_id in second} == job_ids - on_first
+
+
+def test_a_tenant_sees_only_its_jobs(jobs: Client, visitor_with: VisitorOf) -> None:
+    own, foreign = a_job(jobs.store, "acme"), a_job(jobs.store, "globex")
+    acme = visitor_with("operate", "acme")
+
+    page = acme.get("/?tenant=globex").text
+    rows = acme.get(f"/jobs/rows?job={own}&job={foreign}&job=nonsense").text
+    ids = acme.get("/jobs/ids?tenant=globex").json()["jobs"]
+    counts = acme.get("/jobs/counts?tenant=globex").json()
+    problems = act(acme, "cancel", own, foreign)
+
+    assert (foreign in page, foreign in rows, own in rows) == (False, False, True)
+    assert (ids, counts) == ([own], {"running": 1})
+    assert set(problems) == {foreign}
+    assert not jobs.standing(foreign).cancelled
+
+
+def test_an_action_names_the_user_in_the_journal(jobs: Client, visitor_with: VisitorOf) -> None:
+    job_id = a_job(jobs.store)
+    visitor = visitor_with("operate")
+    (token,) = jobs.store.api_tokens.all()
+
+    problems = act(visitor, "cancel", job_id)
+
+    *_, cancelled = jobs.events(job_id, follow=False)
+    assert problems == {}
+    assert isinstance(cancelled.event, CancelRequested)
+    assert cancelled.event.actor == Actor(
+        name="a test", via="console", address="203.0.113.7", token=token.id
+    )
+
+
+def test_an_action_that_is_not_possible_says_why(jobs: Client, local: Visitor) -> None:
+    job_id = a_job(jobs.store)
+
+    assert set(act(local, "approve", job_id)) == {job_id}
+    assert set(act(local, "retry", job_id)) == {job_id}
+
+
+@pytest.mark.parametrize("role", ["read", "submit"])
+def test_only_an_operator_acts(role: str, jobs: Client, visitor_with: VisitorOf) -> None:
+    job_id = a_job(jobs.store)
+    visitor = visitor_with(role)
+
+    response = visitor.http.post(
+        "/jobs/actions",
+        json={"action": "cancel", "jobs": [job_id]},
+        headers={"Origin": URL, "X-CSRF-Token": visitor.csrf()},
+    )
+
+    assert response.status_code == 403
+    assert 'data-action="cancel"' not in visitor.get("/").text
+
+
+def test_an_action_without_the_text_against_forged_requests_is_refused(
+    jobs: Client, local: Visitor
+) -> None:
+    job_id = a_job(jobs.store)
+
+    response = local.http.post(
+        "/jobs/actions",
+        json={"action": "cancel", "jobs": [job_id], "csrf": local.csrf()},
+        headers={"Origin": URL},
+    )
+
+    assert response.status_code == 403
+    assert not jobs.standing(job_id).cancelled
+
+
+def test_hostile_text_is_text(jobs: Client, local: Visitor) -> None:
+    job_id = a_job(jobs.store, "<b>acme</b>")
+    rename(jobs, job_id, HOSTILE)
+
+    for path in ("/", "/?text=%22%3E%3Cscript%3E", f"/jobs/rows?job={job_id}"):
+        text = local.get(path).text
+        assert "<script>document" not in text
+        assert "<b>acme" not in text
+        assert '"><script>' not in text
