@@ -22,8 +22,8 @@ from handoff_queue.supervisor.serve.access import (
     Caller,
     SharedState,
     access_for,
-    check_role,
     caller_of,
+    check_role,
 )
 
 if TYPE_CHECKING:
