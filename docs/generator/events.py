@@ -25,7 +25,7 @@ INTRODUCTION = """\
 The journal of a job is a list of events. `Client.events` yields each event as a `Recorded`, with its version in the journal and its time.
 `handoff export` writes the same events as JSON.
 
-Events are small. They hold ids, digests, figures and short texts of the supervisor. Texts of a model or a person are payloads: an event
+Events are small. They hold ids, digests, figures, titles of jobs and steps, and short texts of the supervisor. Other texts of a model or a person are payloads: an event
 names a payload by its digest (`BlobRef`).
 """  # noqa: E501 - lines of a text
 GROUPS = {"Jobs": JobEvent, "Steps": StepEvent, "Approvals": ApprovalEvent}

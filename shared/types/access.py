@@ -70,8 +70,8 @@ class ApiToken(Message):
 
 
 class AuditAction(StrEnum):
-    """Actions of users. The journal of a job holds the first five, and the audit stream holds
-    the others.
+    """Actions of users. The journal of a job holds the actions from `submit` to `reject`, and the
+    audit stream holds the others.
     """
 
     SUBMIT = "submit"

@@ -29,18 +29,23 @@ def items() -> list[str]:
 
 
 def files_of(item: str) -> dict[str, list[Path]]:
-    """Return the files that each path of an item stands for. A bare file name stands for all files
-    of that name, and a folder for all of its files.
+    """Return the files that each path of an item stands for. A bare file name stands for the
+    only file of that name, or for the one in the folder of a path of the item. A folder stands
+    for all of its files.
     """
-    found: dict[str, list[Path]] = {}
+    files: dict[str, list[Path]] = {}
     for span in filter(FILE.fullmatch, CODE.findall(item)):
         if span.endswith("/"):
-            found[span] = [path for path in (ROOT / span).rglob("*") if path.is_file()]
+            files[span] = [path for path in (ROOT / span).rglob("*") if path.is_file()]
         elif "/" in span:
-            found[span] = [path for path in [ROOT / span] if path.exists()]
-        else:
-            found[span] = [path for room in ROOMS for path in (ROOT / room).rglob(span)]
-    return found
+            files[span] = [path for path in [ROOT / span] if path.exists()]
+    folders = {path.parent for paths in files.values() for path in paths}
+    for span in filter(FILE.fullmatch, CODE.findall(item)):
+        if "/" not in span:
+            paths = [path for room in ROOMS for path in (ROOT / room).rglob(span)]
+            beside = [path for path in paths if path.parent in folders]
+            files[span] = beside if len(paths) > 1 else paths
+    return files
 
 
 def test_each_walkthrough_has_steps() -> None:
