@@ -30,7 +30,7 @@ from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE
 from handoff_queue.shared.types.plan import Synthesis
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.broker.publisher import TaskMessage
+    from handoff_queue.shared.broker.celery_messages import TaskMessage
 
 FORM = "BENCH_FORM"
 PRODUCT, PLAIN_REDIS, SEND_TASK, BOTH = "product", "redis-py", "send_task", "redis-py and send_task"
@@ -52,9 +52,9 @@ def use_plain_form() -> None:
     if form in (PLAIN_REDIS, BOTH):
         _use_plain_redis()
     if form in (SEND_TASK, BOTH):
-        from handoff_queue.shared.broker import publisher
+        from handoff_queue.shared.broker import celery_messages
 
-        publisher._send = _send_each
+        celery_messages._send = _send_each
     if form == UNCOUNTED:
         _count_nothing()
 
@@ -90,7 +90,7 @@ def _use_plain_redis() -> None:
 
 def _send_each(app: Celery, messages: Iterable[TaskMessage], put: Any) -> None:
     """Send each message with Celery's `send_task`."""
-    from handoff_queue.shared.broker.publisher import RETRY
+    from handoff_queue.shared.broker.celery_messages import RETRY
     from handoff_queue.shared.store.fair_queue import FIRST, FOR
 
     with app.producer_pool.acquire(block=True) as producer:
@@ -157,7 +157,7 @@ def measure_parts(repeats: int) -> None:
     """Print the microseconds of processor time of a round trip to Redis, of one message, and
     of three messages to one queue.
     """
-    from handoff_queue.shared.broker import publisher
+    from handoff_queue.shared.broker import celery_messages
     from handoff_queue.shared.settings.settings import Settings
     from handoff_queue.shared.store.redis.clients import client_for
     from handoff_queue.supervisor.assembly import make_supervisor_app
@@ -165,21 +165,21 @@ def measure_parts(repeats: int) -> None:
     with tempfile.TemporaryDirectory() as name, private_redis(Path(name)) as (url, _):
         app = make_supervisor_app(Settings(redis_url=SecretStr(url), offline=True))
         messages = [
-            publisher.TaskMessage(
+            celery_messages.TaskMessage(
                 "bench", f"id{n}", SUBMISSIONS_QUEUE, ("job",), "('job')", f"j/{n}"
             )
             for n in range(3)
         ]
         plain = redis.Redis.from_url(url, protocol=2, socket_timeout=30)
-        product = publisher._send
+        product = celery_messages._send
 
         def trip(client: redis.Redis) -> Callable[[], Any]:
             return lambda: client.eval("return ARGV[1]", 0, "x" * 1_500)
 
         def sent(send: Any, count: int) -> Callable[[], None]:
             def publish() -> None:
-                publisher._send = send
-                publisher.publish_each(app, messages[:count])
+                celery_messages._send = send
+                celery_messages.publish_each(app, messages[:count])
 
             return publish
 

@@ -18,7 +18,7 @@ from handoff_queue.chaos.model import Call
 from handoff_queue.chaos.plan import CallKey, PlannedJob
 from handoff_queue.chaos.strikes import Fault, Strike
 from handoff_queue.chaos.unwanted_calls import CallsInFlight, SeenClaim, UnneededPeriods, strikes_at
-from handoff_queue.shared.store.claims import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
+from handoff_queue.shared.store.claim_grants import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.types.job_options import Mode
 
 

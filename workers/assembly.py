@@ -15,8 +15,8 @@ from celery import Celery, signals
 
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd
 from handoff_queue.shared.broker.celery_app import exits_on_error, make_app
+from handoff_queue.shared.broker.celery_messages import publish, wake_up
 from handoff_queue.shared.broker.consumer import ConsumptionControl
-from handoff_queue.shared.broker.publisher import publish, wake_up
 from handoff_queue.shared.broker.readiness import touch_while_alive
 from handoff_queue.shared.broker.slots import SLOTS
 from handoff_queue.shared.broker.task_outcome import keep_unreadable, register, run_task

@@ -19,9 +19,9 @@ from celery.exceptions import WorkerShutdown
 from celery.platforms import EX_FAILURE
 from kombu import Queue
 
+from handoff_queue.shared.broker.celery_messages import RETRY
 from handoff_queue.shared.broker.flower import prepare_flower_command
 from handoff_queue.shared.broker.isolated_app import IsolatedCelery
-from handoff_queue.shared.broker.publisher import RETRY
 from handoff_queue.shared.observability import failpoints
 from handoff_queue.shared.observability.logs import configure_logging, log_of
 from handoff_queue.shared.settings.foreign_environment import (

@@ -32,7 +32,7 @@ from celery.worker import state as worker_state
 from celery.worker.request import Request
 
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
-from handoff_queue.shared.broker.publisher import message_in, publish
+from handoff_queue.shared.broker.celery_messages import message_in, publish
 from handoff_queue.shared.broker.slots import SLOTS
 from handoff_queue.shared.observability.logs import log_of, logged_as
 from handoff_queue.shared.store.redis.tls import share_contexts

@@ -38,7 +38,7 @@ from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCach
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.tool_grants import grant_spec
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishReply, FinishRequest
-from handoff_queue.shared.store.claims import MAX_CLAIMS, ClaimRequest
+from handoff_queue.shared.store.claim_grants import MAX_CLAIMS, ClaimRequest
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ToolCallStarted, WorstCase

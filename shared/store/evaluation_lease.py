@@ -41,7 +41,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claims import MAX_FAILED_EVALUATIONS
+from handoff_queue.shared.store.claim_grants import MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.journal import READ_AT_MOST, Journal, parse_stream_entry
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.types.errors import PoisonJob, StoreUnavailable, TooManyEvaluators

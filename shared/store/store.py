@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.api_tokens import ApiTokens, RequestCounts
 from handoff_queue.shared.store.audit import Audit
-from handoff_queue.shared.store.claims import Claims
+from handoff_queue.shared.store.claim_grants import Claims
 from handoff_queue.shared.store.daily_budget import DailyBudgets
 from handoff_queue.shared.store.dead_letters import DeadLetters
 from handoff_queue.shared.store.drain import Drain

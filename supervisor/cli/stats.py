@@ -17,7 +17,7 @@ from handoff_queue.supervisor.cli.display.tables import Column, fit_table, middl
 from handoff_queue.supervisor.cli.display.terminal import count_text, money, stdout, write_as_json
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
-from handoff_queue.supervisor.client.fleet import FleetStats, RoleStats, stats_now
+from handoff_queue.supervisor.client.fleet_statistics import FleetStats, RoleStats, stats_now
 from handoff_queue.supervisor.text.sanitizing import plain
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
 )
 from handoff_queue.supervisor.cli.display.tree import render_tree
 from handoff_queue.supervisor.cli.errors import OK, end_like_ctrl_c
-from handoff_queue.supervisor.client.fleet import FleetStats, stats_now
+from handoff_queue.supervisor.client.fleet_statistics import FleetStats, stats_now
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client

@@ -13,7 +13,7 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 from handoff_queue.shared.broker.celery_app import declare_queues
-from handoff_queue.shared.broker.publisher import (
+from handoff_queue.shared.broker.celery_messages import (
     ChordPart,
     TaskMessage,
     publish,
@@ -159,7 +159,7 @@ class Dispatcher:
 
     def announce_each(self, job_ids: Sequence[JobId]) -> None:
         """Publish the first wake-ups of many jobs, up to `PUT_AT_ONCE` of
-        `shared.broker.publisher` in one round trip.
+        `shared.broker.celery_messages` in one round trip.
         """
         with self._logged_broker_errors(*job_ids):
             publish_each(self._app, _first_wake_ups(job_ids))

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.types.events import Event, JobSubmitted
-from handoff_queue.supervisor.client.fleet import usage_of
+from handoff_queue.supervisor.client.fleet_statistics import usage_of
 
 if TYPE_CHECKING:
     from handoff_queue.shared.store.dead_letters import DeadLetter

@@ -24,7 +24,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.message import Message
-from handoff_queue.supervisor.client.fleet import usage_of
+from handoff_queue.supervisor.client.fleet_statistics import usage_of
 from handoff_queue.supervisor.client.waiting_reasons import waiting_reasons_in
 from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
 

@@ -43,7 +43,7 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import Verdict
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.approvals import answers_in, approvals_in, change_of
-from handoff_queue.supervisor.client.fleet import usage_of
+from handoff_queue.supervisor.client.fleet_statistics import usage_of
 from handoff_queue.supervisor.client.job_lookup import get_standing
 from handoff_queue.supervisor.client.request import checks_of
 from handoff_queue.supervisor.client.rows import (

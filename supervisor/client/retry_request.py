@@ -13,8 +13,8 @@ from handoff_queue.shared.types.events import Recorded, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.supervisor.client.submission import budget_fields, keep_documents
+from handoff_queue.supervisor.lifecycle.job_retry_rules import retry_of
 from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
-from handoff_queue.supervisor.lifecycle.retry_rules import retry_of
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 WAKE_AFTER_S = 1.0

@@ -25,12 +25,12 @@ from handoff_queue.supervisor.lifecycle.disputes import (
     disputes_section,
 )
 from handoff_queue.supervisor.lifecycle.gaps import gap_text, lacking
+from handoff_queue.supervisor.lifecycle.job_retry_reducer import answer_stands
 from handoff_queue.supervisor.lifecycle.result_texts import (
     UNPROVEN,
     ResultTexts,
     qualified_claim_ids_in,
 )
-from handoff_queue.supervisor.lifecycle.retry_reducer import answer_stands
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.teams import has_gaps_alone
 

@@ -53,6 +53,7 @@ from handoff_queue.supervisor.lifecycle.job_end import (
     why_cancelled,
     why_over,
 )
+from handoff_queue.supervisor.lifecycle.job_retry_reducer import answer_stands
 from handoff_queue.supervisor.lifecycle.joins import (
     abandon_late_steps,
     end_hopeless_steps,
@@ -61,7 +62,6 @@ from handoff_queue.supervisor.lifecycle.joins import (
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.replanning import should_replan
-from handoff_queue.supervisor.lifecycle.retry_reducer import answer_stands
 from handoff_queue.supervisor.lifecycle.routing import ask_role, plan, route
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase, StepStatus
 from handoff_queue.supervisor.lifecycle.step_failure import (

@@ -23,9 +23,9 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TellParent,
 )
 from handoff_queue.supervisor.lifecycle.fact_gate import end_checking, is_doubted
+from handoff_queue.supervisor.lifecycle.job_retry_reducer import answer_stands
 from handoff_queue.supervisor.lifecycle.joins import next_join
 from handoff_queue.supervisor.lifecycle.observations import Observations
-from handoff_queue.supervisor.lifecycle.retry_reducer import answer_stands
 from handoff_queue.supervisor.lifecycle.state import Delivery, JobState, Phase, Question
 
 WEBHOOK_BACKOFF_S = (0.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.events import LAST, Counted
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Join
 from handoff_queue.supervisor.lifecycle.commands import AbandonSteps, SkipSteps
-from handoff_queue.supervisor.lifecycle.retry_reducer import in_doubt
+from handoff_queue.supervisor.lifecycle.job_retry_reducer import in_doubt
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 
 ALL_SKIPPED = "the steps that it depends on were skipped"

@@ -59,15 +59,15 @@ from handoff_queue.supervisor.lifecycle.fact_gate import (
     apply_facts_checked,
     without_outcome,
 )
-from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap, to_persistent_map
-from handoff_queue.supervisor.lifecycle.plan_graph import PlanGraph, plan_graph_of
-from handoff_queue.supervisor.lifecycle.replanning import remember_event, with_patch
-from handoff_queue.supervisor.lifecycle.retry_reducer import (
+from handoff_queue.supervisor.lifecycle.job_retry_reducer import (
     drop_held_answer,
     first_phase,
     rebuild_held_steps,
     reduce_retry,
 )
+from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap, to_persistent_map
+from handoff_queue.supervisor.lifecycle.plan_graph import PlanGraph, plan_graph_of
+from handoff_queue.supervisor.lifecycle.replanning import remember_event, with_patch
 from handoff_queue.supervisor.lifecycle.state import (
     NOTHING_HELD,
     AttemptFeedback,

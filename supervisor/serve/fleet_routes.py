@@ -14,7 +14,7 @@ from handoff_queue.shared.store.dead_letters import DeadLetter
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.client.fleet import stats_now
+from handoff_queue.supervisor.client.fleet_statistics import stats_now
 from handoff_queue.supervisor.client.json_forms import letter_as_json, specialist_as_json
 from handoff_queue.supervisor.client.request import MOST_TENANT_CHARS
 from handoff_queue.supervisor.serve.access import (

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from handoff_queue.shared.store.metrics import OTHER, Count, Waiting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.names import ROLES, queue_of
-from handoff_queue.supervisor.client.fleet import FleetStats, RoleStats, stats_now
+from handoff_queue.supervisor.client.fleet_statistics import FleetStats, RoleStats, stats_now
 
 PREFIX = "handoff_"
 BUCKETS = (

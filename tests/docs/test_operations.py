@@ -18,7 +18,7 @@ from handoff_queue.shared.local.redis_server import OLDEST, PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claims import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
+from handoff_queue.shared.store.claim_grants import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.evaluation_lease import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S
 from handoff_queue.shared.types.handoff import StopReason

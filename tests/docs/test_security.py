@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.broker.publisher import TaskMessage, publish_each
+from handoff_queue.shared.broker.celery_messages import TaskMessage, publish_each
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.fair_queue import FOR
 from handoff_queue.shared.store.store import Store, open_store

@@ -6,7 +6,7 @@ from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishReply
-from handoff_queue.shared.store.claims import ClaimRequest
+from handoff_queue.shared.store.claim_grants import ClaimRequest
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ModelReplied, WorstCase

@@ -147,7 +147,7 @@ def _as_tool(function: Callable[..., Any], name: str, where: str) -> Tool:
         InvalidTool: the function cannot be a tool. The message begins with `where`.
     """
     # Imported here: it takes tens of megabytes, and many workers have no such tools.
-    from handoff_queue.shared.providers.anthropic.tool_schemas import tool_from
+    from handoff_queue.shared.providers.anthropic.function_tools import tool_from
 
     try:
         tool = tool_from(function, name=name)

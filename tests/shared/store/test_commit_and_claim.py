@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.shared.store.claim import ClaimVerdict
-from handoff_queue.shared.store.claims import ClaimRequest
+from handoff_queue.shared.store.claim_grants import ClaimRequest
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase

@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claims import MAX_FAILED_EVALUATIONS, ClaimRequest
+from handoff_queue.shared.store.claim_grants import MAX_FAILED_EVALUATIONS, ClaimRequest
 from handoff_queue.shared.store.evaluation_lease import FROZEN_AFTER_LEASES, TOGETHER_S
 from handoff_queue.shared.store.journal import READ_AT_MOST, Commit
 from handoff_queue.shared.store.leases import Leases

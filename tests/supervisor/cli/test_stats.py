@@ -7,7 +7,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.client.fleet import stats_now
+from handoff_queue.supervisor.client.fleet_statistics import stats_now
 from tests.doubles.jobs import a_job, finish_with, granted_claim, issue, model_reply, result_of
 
 WORST = WorstCase(1_000, 1_000, 0)

@@ -20,7 +20,7 @@ from handoff_queue.shared.types.rate_limits import Allowance
 from handoff_queue.supervisor.cli.stats import StatsColumns
 from handoff_queue.supervisor.cli.top import FleetScreen, Spending, fleet, job_of, longest
 from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.fleet import FleetStats, stats_of
+from handoff_queue.supervisor.client.fleet_statistics import FleetStats, stats_of
 from tests.doubles.jobs import a_job, granted_claim, issue
 
 NOW = 1_000.0

@@ -19,7 +19,7 @@ from handoff_queue.shared.store.queue_load import (
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE
 from handoff_queue.shared.types.rate_limits import Allowance
-from handoff_queue.supervisor.client.fleet import NEWEST, FleetStats, RoleStats, stats_of
+from handoff_queue.supervisor.client.fleet_statistics import NEWEST, FleetStats, RoleStats, stats_of
 from tests.doubles.handoffs import a_spec
 
 NOW = 1_000.0

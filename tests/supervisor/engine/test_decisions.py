@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.store.claims import FinishedWithCommit
+from handoff_queue.shared.store.claim_grants import FinishedWithCommit
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import CancelRequested, JobStatus, NeedsResolved
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus, ref

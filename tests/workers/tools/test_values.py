@@ -26,7 +26,7 @@ import pytest
 
 from handoff_queue.shared.agent.tool import Tool, ToolFailed, ToolOutput
 from handoff_queue.shared.agent.tool_values import MOST_IMAGES
-from handoff_queue.shared.providers.anthropic.tool_schemas import tool_from
+from handoff_queue.shared.providers.anthropic.function_tools import tool_from
 from handoff_queue.shared.types.errors import InvalidTool
 from tests.workers.tools.contexts import ToolHarness
 
