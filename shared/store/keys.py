@@ -66,6 +66,8 @@ METRICS = f"{PREFIX}metrics"
 `lua/parts/metrics.lua` writes it. With `:KIND` (tenant, role or model), set: the
 values of that label with separate time series.
 """
+EXPORTED = f"{PREFIX}metrics_exported"
+"""string: a server has sent the metrics to OpenTelemetry in this interval."""
 NOTHING = f"{PREFIX}nothing"
 """A key that never exists. `Health.refusal` writes zero bytes to it to see whether Redis
 accepts writes.

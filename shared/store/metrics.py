@@ -95,3 +95,16 @@ class Metrics:
                 pipe.zcard(keys.ON_HOLD + role)
             answers = pipe.execute() if roles else []
         return dict(zip(roles, map(int, answers), strict=True))
+
+    def take_turn(self, interval_s: float) -> bool:
+        """Return whether this process is the first that asks in an interval, so that one of many
+        processes exports the metrics.
+
+        Raises:
+            StoreUnavailable: Redis is unreachable.
+        """
+        part_ms = max(
+            1, int(interval_s * 900)
+        )  # shorter than the interval, so that none is skipped
+        with translated_errors():
+            return bool(self._connection.redis.set(keys.EXPORTED, 1, nx=True, px=part_ms))

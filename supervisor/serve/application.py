@@ -25,6 +25,7 @@ from handoff_queue.supervisor.serve.console.pages import respond
 from handoff_queue.supervisor.serve.console.routers import CONSOLE_ROUTERS
 from handoff_queue.supervisor.serve.limits import BodyLimit
 from handoff_queue.supervisor.serve.mcp import route as mcp_route
+from handoff_queue.supervisor.serve.metrics_export import exporting_metrics
 from handoff_queue.supervisor.serve.openapi_document import PROBLEMS, openapi_document
 from handoff_queue.supervisor.serve.problems import answer_with_problems
 from handoff_queue.supervisor.serve.security_headers import SecurityHeaders
@@ -53,7 +54,8 @@ def make_application(jobs: AsyncClient, settings: Settings, *, is_loopback: bool
     @asynccontextmanager
     async def close_at_the_end(_: FastAPI) -> AsyncIterator[None]:
         async with jobs:
-            yield
+            with exporting_metrics(jobs.client.store):
+                yield
 
     app = FastAPI(
         title="Handoff Queue",

@@ -298,7 +298,7 @@ def _fleet(stats: FleetStats, held: Mapping[str, int]) -> Iterator[Metric]:
     yield of_each(WORKERS, {role.role: role.workers for role in roles})
     yield of_each(DEFERRED, {role.role: role.throttled for role in roles})
     yield of_each(HELD, _held_by_queue(roles, held))
-    yield of_each(PAUSED, {role.role: role.is_paused for role in roles})
+    yield of_each(PAUSED, {role.role: int(role.is_paused) for role in roles})
     yield _gauge(SUPERVISORS, [((), stats.supervisors)])
     yield _gauge(DEAD_LETTERS_KEPT, [((), stats.dead_letters)])
     yield _gauge(USED_MEMORY, [((), stats.used_memory_bytes)])
