@@ -80,7 +80,7 @@ function spellsOf(job, bar) {
 
 const workedOf = (job, bar) => spellsOf(job, bar).reduce((sum, [from, to, what]) => sum + (what === "waited" ? 0 : to - from), 0);
 const lossOf = (bar) => (bar.lost_claims ? `${counted(bar.lost_claims, "process")} ${bar.lost_claims === 1 ? "was" : "were"} lost` : "");
-const LEFT = { lost: "lost", back: "handed it back", throttled: "waited for its provider", held: "its role was paused" };
+const LEFT = { lost: "lost", released: "handed it back", throttled: "waited for its provider", paused: "its role was paused" };
 
 // Each claim that ended without a result: the worker, how long, why it ended, and the wait after it.
 function beforeOf(job, bar) {
@@ -110,7 +110,9 @@ function rowOf(job, bar) {
   WORDS.set(row, { names, all: once(() => `${names} ${JSON.parse(job.payloads[bar.payload]).task_description.toLowerCase()}`) });
   button.addEventListener("click", () => {
     const open = row.querySelector(".detail");
-    if (open) open.remove(); else row.append(detailOf(job, bar));
+    const append = () => { if (button.getAttribute("aria-expanded") === "true") row.append(detailOf(job, bar)); };
+    if (open) open.remove(); else if (job.load) job.load(bar).then(append); // a page without all payloads has `load`
+    else row.append(detailOf(job, bar));
     button.setAttribute("aria-expanded", String(!open));
   });
   return row;
@@ -178,7 +180,7 @@ function table(rows) {
   const isNumber = (name) => rows.every((row) => typeof row[name] === "number" || isEmpty(row[name]));
   const kind = (name) => (isNumber(name) ? "number" : rows.some((row) => asText(row[name] ?? "").length > LONG_TEXT) ? "text" : "");
   const cell = (row, name) => (isEmpty(row[name]) ? "" : typeof row[name] === "number" ? figure(row[name]) : asText(row[name]));
-  const head = el("tr", "", ...names.map((name) => el("th", kind(name), name)));
+  const head = el("tr", "", ...names.map((name) => Object.assign(el("th", kind(name), name), { scope: "col" })));
   const body = rows.map((row) => el("tr", "", ...names.map((name) => el("td", kind(name), cell(row, name)))));
   return el("div", "scroll", el("table", "", el("thead", "", head), el("tbody", "", ...body)));
 }

@@ -118,7 +118,7 @@ def _counts(access: Access, shown: UrlFilter) -> dict[JobStatus, int]:
 
 @router.get("/jobs/ids")
 async def ids(request: Request, visit: Reads) -> dict[str, Any]:
-    """Return a page of the ids of all jobs that match, for an action on all matching jobs."""
+    """Return a page of the ids of the jobs that match, for an action on every match."""
     shown = filter_in(request.query_params, visit.access.tenant)
     job_ids, place = await run_in_threadpool(_ids, visit.access, shown)
     return {"jobs": job_ids, "next_cursor": place.lstrip("(") or None}

@@ -19,7 +19,7 @@ from handoff_queue.supervisor.serve.console.session import (
 )
 from handoff_queue.supervisor.serve.problems import Problem
 
-MEDIA_TYPES = {"css": "text/css", "js": "text/javascript"}
+MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 STATIC_S = 365 * 24 * 3600
 """Seconds for which a browser keeps a static file. Its URL changes with its content."""
 

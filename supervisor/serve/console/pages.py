@@ -41,9 +41,16 @@ _CONSOLE, _TRACING = "handoff_queue.supervisor.serve.console", "handoff_queue.su
 STATIC = {
     "console.css": (_CONSOLE, "static/console.css"),
     "console.js": (_CONSOLE, "static/console.js"),
+    "job.js": (_CONSOLE, "static/job.js"),
+    "trace.css": (_TRACING, "page.css"),
+    "drawing.js": (_TRACING, "drawing.js"),
+    "timeline.js": (_TRACING, "timeline.js"),
+    "icon.svg": (_CONSOLE, "static/icon.svg"),
     "jobs.js": (_CONSOLE, "static/jobs.js"),
 }
-"""The package and the path of each static file."""
+"""The package and the path of each static file. The page of a job draws with the scripts of the
+page of `handoff trace`.
+"""
 API = "/v1"
 
 

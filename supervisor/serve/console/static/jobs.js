@@ -2,6 +2,8 @@
 // The table of jobs: counts, live rows, keys and actions on many jobs.
 
 const REFRESH_MS = 3000;
+const COUNT_AFTER_MS = 500; // the counts read the whole list: the rows come first
+const COUNT_EVERY = 5; // refreshes of the rows for each refresh of the counts
 const BATCH = 50; // jobs of one request
 const MOST_PROBLEMS = 20; // most problems of an action that are shown
 const table = document.querySelector("#jobs tbody");
@@ -41,9 +43,9 @@ async function refresh() {
   }
 }
 
-async function live() {
-  try { if (!document.hidden) await Promise.all([refresh(), count()]); } catch (error) { announce(error.message); }
-  setTimeout(live, REFRESH_MS);
+async function live(n) {
+  try { if (!document.hidden) await Promise.all([refresh(), n % COUNT_EVERY ? null : count()]); } catch (error) { announce(error.message); }
+  setTimeout(() => live(n + 1), REFRESH_MS);
 }
 
 // --- keys: the arrows move between rows, and / goes to the search
@@ -127,5 +129,5 @@ if (all) {
   for (const button of buttons) button.addEventListener("click", () => act(button.dataset.action).catch((error) => announce(error.message)));
 }
 
-count().catch((error) => announce(error.message));
-setTimeout(live, REFRESH_MS);
+setTimeout(() => count().catch((error) => announce(error.message)), COUNT_AFTER_MS);
+setTimeout(() => live(1), REFRESH_MS);

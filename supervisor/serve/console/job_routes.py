@@ -1,0 +1,123 @@
+"""The page of one job, its live data and its actions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from handoff_queue.shared.types.errors import UnknownJob, UserError
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
+from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.serve.console.job_page import read_job
+from handoff_queue.supervisor.serve.console.pages import environment, go_to, render
+from handoff_queue.supervisor.serve.console.session import Operates, Reads, VisibleJob, Visit
+from handoff_queue.supervisor.serve.event_routes import (
+    EVENT_STREAM,
+    MOST_VERSION,
+    STREAM_HEADERS,
+    ending_quietly,
+)
+from handoff_queue.supervisor.serve.problems import Problem
+
+Version = Annotated[int, Query(ge=0, le=MOST_VERSION)]
+LastEventId = Annotated[int | None, Header(ge=0, le=MOST_VERSION)]
+
+router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
+
+
+@router.get("")
+async def job(request: Request, visit: Reads, job_id: VisibleJob) -> Response:
+    """Show a job."""
+    page = await run_in_threadpool(read_job, visit.access.store, job_id)
+    return await run_in_threadpool(render, request, "job.html", visit, page=page)
+
+
+@router.get("/live")
+async def live(visit: Reads, job_id: VisibleJob) -> dict[str, Any]:
+    """Return the parts of the page that change: HTML, and the data of the drawing."""
+    page = await run_in_threadpool(read_job, visit.access.store, job_id)
+
+    def parts() -> dict[str, Any]:
+        return {
+            "version": page.record.job.version,
+            "status": page.report.status.value,
+            "html": environment().get_template("job_live.html").render(page=page),
+            "drawing": page.drawing(),
+        }
+
+    return await run_in_threadpool(parts)
+
+
+@router.get("/handoffs/{handoff_id}")
+async def handoff(visit: Reads, job_id: VisibleJob, handoff_id: str) -> dict[str, Any]:
+    """Return the message, the result and the turns of one handoff."""
+    try:
+        (report,) = await visit.access.jobs.handoffs(job_id, [HandoffId(handoff_id)])
+    except UnknownJob:
+        raise
+    except UserError as error:
+        raise Problem(404, str(error)) from error
+    return report.model_dump(mode="json")
+
+
+@router.get("/events")
+async def events(
+    visit: Reads, job_id: VisibleJob, after: Version = 0, last_event_id: LastEventId = None
+) -> Response:
+    """Stream a server-sent event for each batch of events: its last version and type.
+
+    The page then asks for the parts that changed. `/v1/jobs/{job_id}/events` has all events.
+    """
+    start = last_event_id if last_event_id is not None else after
+    standing = await run_in_threadpool(get_standing, visit.access.store, job_id)
+    if standing.status.ended and start >= standing.version:
+        return Response(status_code=204)  # a browser does not connect again after 204
+    stream = ending_quietly(_news(visit, job_id, start))
+    return StreamingResponse(stream, media_type=EVENT_STREAM, headers=STREAM_HEADERS)
+
+
+async def _news(visit: Visit, job_id: JobId, after: int) -> AsyncIterator[str]:
+    async for news in visit.access.jobs.event_batches(job_id, after, wait_s=HEARTBEAT_S):
+        if news:
+            yield f"id: {news[-1].version}\ndata: {news[-1].event.type}\n\n"
+        else:
+            yield ": heartbeat\n\n"
+
+
+@router.post("/cancel")
+async def cancel(visit: Operates, job_id: VisibleJob) -> Response:
+    """Cancel the job."""
+    await visit.access.jobs.cancel(job_id)
+    return go_to(f"/jobs/{job_id}")
+
+
+@router.post("/retry")
+async def retry(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
+    """Continue the job, from a step or where it ended."""
+    form = await request.form()
+    await visit.access.jobs.retry(job_id, str(form.get("from_step", "")) or None)
+    return go_to(f"/jobs/{job_id}")
+
+
+@router.post("/approve")
+async def approve(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
+    """Approve the open question of the job."""
+    await visit.access.jobs.approve(job_id, await _note(request))
+    return go_to(f"/jobs/{job_id}")
+
+
+@router.post("/reject")
+async def reject(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
+    """Reject the open question of the job."""
+    await visit.access.jobs.reject(job_id, await _note(request))
+    return go_to(f"/jobs/{job_id}")
+
+
+async def _note(request: Request) -> str | None:
+    form = await request.form()
+    return str(form.get("note", "")).strip() or None

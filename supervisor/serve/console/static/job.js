@@ -1,0 +1,97 @@
+"use strict";
+// The page of a job: draws it with `drawing.js` and `timeline.js`, and draws it again when it changes.
+
+const LEAST_MS = 1000; // least time between two drawings
+const POLL_MS = 3000; // a claim of a worker is no event, so the page also asks
+const TIMES = 5; // a drawing takes at most this part of the time
+const MOST_IN_THE_GRAPH = 60; // boxes of a graph that is open at first
+const live = document.getElementById("live");
+const JOB_URL = `/jobs/${encodeURIComponent(live.dataset.job)}`;
+const known = { payloads: {}, turns: {} }; // the handoffs that the user opened
+let drawn = "";
+let graphIsOpen = null;
+
+// Load the message, the result and the turns of a handoff. An ended handoff is loaded once.
+async function load(bar) {
+  if (known.payloads[bar.payload] && (!bar.result || known.payloads[bar.result])) return;
+  const all = await read(await fetch(`${JOB_URL}/handoffs/${encodeURIComponent(bar.handoff_id)}`));
+  known.payloads[bar.payload] = JSON.stringify({ feedback: [], ...all.handoff });
+  if (bar.result && all.result) known.payloads[bar.result] = JSON.stringify(all.result);
+  if (all.turns.length) known.turns[bar.handoff_id] = all.turns;
+}
+
+function show(job, bar) {
+  const row = document.getElementById(`${job.id}/${bar.handoff_id}`);
+  row.opensGroup?.();
+  if (!row.querySelector(".detail")) row.querySelector("button").click();
+  row.scrollIntoView({ block: "center" });
+}
+
+const nodesOf = (job) => table(job.bars.map((bar) => ({
+  handoff: bar.handoff_id, specialist: bar.who, state: bar.state, turns: bar.turns, tokens: bar.tokens, cost: (bar.at_most ? "at most " : "") + money(bar.usd),
+  worked: bar.began_at === null ? "" : seconds(workedOf(job, bar)), critical: bar.is_critical ? "yes" : "",
+})));
+
+function draw(job) {
+  const stamp = JSON.stringify([job.bars, job.is_over]);
+  if (stamp === drawn || !job.bars.length) return;
+  drawn = stamp;
+  Object.assign(job, known, { load: (bar) => load(bar).catch((error) => { announce(error.message); throw error; }) });
+  const opened = [...document.querySelectorAll("#timeline .row:not(.group) > [aria-expanded=true]")].map((one) => one.parentElement.id);
+  const focused = document.activeElement?.closest("#timeline .row")?.id;
+  const nodesAreOpen = document.querySelector("#nodes details")?.open ?? false;
+  if (graphIsOpen === null) graphIsOpen = job.bars.length <= MOST_IN_THE_GRAPH;
+  const graph = folded(counted(job.bars.length, "handoff"), (to) => to.append(graphOf(job, (bar) => show(job, bar))), graphIsOpen);
+  graph.addEventListener("toggle", () => { graphIsOpen = graph.open; });
+  document.getElementById("graph").replaceChildren(graph);
+  document.getElementById("timeline").replaceChildren(timelineOf(job));
+  document.getElementById("nodes").replaceChildren(folded("Tokens and money of each handoff", (to) => to.append(nodesOf(job)), nodesAreOpen));
+  for (const id of opened) document.getElementById(id)?.querySelector("button").click();
+  if (focused) document.getElementById(focused)?.querySelector("button").focus();
+}
+
+function showStatus(status) {
+  const isOver = !["queued", "running", "waiting"].includes(status);
+  for (const form of document.querySelectorAll("[data-when]")) form.hidden = form.dataset.when !== status && form.dataset.when !== (isOver ? "ended" : "open");
+  if (live.dataset.status !== status) announce(`The job is now: ${status}.`);
+  live.dataset.status = status;
+  return isOver;
+}
+
+let timer = 0;
+let wanted = false; // an event came during a refresh
+
+async function refresh() {
+  clearTimeout(timer);
+  timer = -1;
+  wanted = false;
+  const began = performance.now();
+  let isOver = false;
+  try {
+    const answer = await read(await fetch(`${JOB_URL}/live`));
+    const isInUse = live.contains(document.activeElement) || (!getSelection().isCollapsed && live.contains(getSelection().anchorNode));
+    const fresh = new DOMParser().parseFromString(answer.html, "text/html"); // the server has escaped all texts
+    if (!isInUse && live.innerHTML.trim() !== answer.html.trim()) live.replaceChildren(...fresh.body.childNodes);
+    isOver = showStatus(answer.status);
+    draw(answer.drawing);
+    follow(answer.version, isOver);
+  } catch (error) { announce(error.message); }
+  const took = performance.now() - began;
+  if (!isOver) timer = setTimeout(refresh, Math.max(wanted ? LEAST_MS : POLL_MS, TIMES * took));
+}
+
+// Follow the events of the job. Each event asks for a refresh.
+let source = null;
+function follow(version, isOver) {
+  if (isOver) { source?.close(); source = null; return; }
+  if (source) return;
+  source = new EventSource(`${JOB_URL}/events?after=${version}`);
+  const hear = () => {
+    if (wanted) return;
+    wanted = true;
+    if (timer > 0) { clearTimeout(timer); timer = setTimeout(refresh, LEAST_MS); }
+  };
+  source.addEventListener("message", hear);
+}
+
+refresh();

@@ -1,0 +1,154 @@
+"""Pages of the console as a user sees them, and checks of their accessibility."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tests.browser.driver import Browser
+from tests.waiting import wait_until
+
+PROBLEMS = """
+const problems = [];
+const named = (one) => one.labels?.length || one.getAttribute('aria-label') || one.textContent.trim()
+  || one.getAttribute('aria-labelledby');
+const isShown = (one) => one.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true });
+for (const one of document.querySelectorAll('input:not([type=hidden]), select, textarea, button, a, summary'))
+  if (isShown(one) && !named(one)) problems.push(`no name: ${one.outerHTML.slice(0, 120)}`);
+for (const [selector, count] of [['main', 1], ['h1:not(.answer h1)', 1], ['header', 1], ['html[lang]', 1]])
+  if (document.querySelectorAll(selector).length !== count) problems.push(`not ${count}: ${selector}`);
+const ids = [...document.querySelectorAll('[id]')].map((one) => one.id);
+for (const id of ids) if (ids.indexOf(id) !== ids.lastIndexOf(id)) problems.push(`twice: ${id}`);
+for (const th of document.querySelectorAll('th:not([scope], .answer th)')) problems.push(`no scope: ${th.textContent}`);
+const rgba = (text) => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
+const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+  .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, v, n) => sum + v * [0.2126, 0.7152, 0.0722][n], 0);
+const back = (one) => {
+  for (let at = one; at; at = at.parentElement) {
+    const colour = rgba(getComputedStyle(at).backgroundColor);
+    if (colour[3] === 1) return colour;
+  }
+  return [255, 255, 255, 1];
+};
+const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+const seen = new Set();
+while (texts.nextNode()) {
+  const one = texts.currentNode.parentElement;
+  if (!texts.currentNode.textContent.trim() || seen.has(one) || !isShown(one) || one.disabled) continue;
+  if (one.closest('svg, script, .skip')) continue;
+  seen.add(one);
+  const [a, b] = [light(rgba(getComputedStyle(one).color)), light(back(one))];
+  const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  if (contrast < 4.5) problems.push(`contrast ${contrast.toFixed(1)}: ${one.outerHTML.slice(0, 120)}`);
+}
+if (document.documentElement.scrollWidth > innerWidth) problems.push(`wider than the screen: ${document.documentElement.scrollWidth}`);
+return problems;
+"""  # noqa: E501 - lines of a script
+SIZES = ((390, 844), (1280, 900), (3840, 2160))
+"""A phone, a laptop and a 4K screen, in CSS pixels."""
+
+
+def accessibility_problems(window: Browser) -> list[str]:
+    """Return the problems of the open page: names of controls, landmarks, contrast and width."""
+    problems: list[str] = window.run(PROBLEMS)
+    return problems
+
+
+def problems_everywhere(window: Browser) -> list[str]:
+    """Return the problems of the open page at each size, in dark and in light."""
+    problems: list[str] = []
+    for scheme in ("dark", "light"):
+        window.prefer(scheme)
+        for width, height in SIZES:
+            window.resize(width, height)
+            for problem in accessibility_problems(window):
+                problems.append(f"{scheme}, {width}: {problem}")
+    window.resize(*SIZES[1])
+    return problems
+
+
+def painted_after_ms(window: Browser) -> float:
+    """Return the milliseconds from the begin of the navigation to the first contentful paint."""
+
+    def paint() -> Any:
+        return window.run(
+            "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"
+        )
+
+    wait_until(lambda: paint() is not None, expected="a paint")
+    return float(paint())
+
+
+@dataclass(frozen=True)
+class JobTable:
+    """The page with the table of jobs."""
+
+    window: Browser
+    url: str
+
+    def open(self, query: str = "") -> JobTable:
+        self.window.visit(f"{self.url}/?{query}")
+        self.window.run("window.confirm = () => true; return null")
+        return self
+
+    def jobs(self) -> list[str]:
+        """Return the ids of the rows, in their order."""
+        ids: list[str] = self.window.run(
+            "return [...document.querySelectorAll('#jobs tbody tr')].map((row) => row.id)"
+        )
+        return ids
+
+    def status(self, job_id: str) -> str:
+        return self.window.text(f"#{job_id} .pill")
+
+    def count(self, status: str) -> str:
+        return self.window.text(f"[data-count={status}]")
+
+    def choose(self, job_id: str) -> None:
+        self.window.click(f"#{job_id} .choose")
+
+    def act(self, action: str) -> None:
+        self.window.click(f"[data-action={action}]")
+
+    def progress(self) -> str:
+        return self.window.text("#progress span")
+
+
+@dataclass(frozen=True)
+class JobPage:
+    """The page of one job."""
+
+    window: Browser
+    url: str
+    job_id: str
+
+    def open(self) -> JobPage:
+        self.window.visit(f"{self.url}/jobs/{self.job_id}")
+        return self
+
+    def status(self) -> str:
+        return self.window.text("#live .pill")
+
+    def boxes(self) -> int:
+        """Return the number of boxes of the graph."""
+        return self.window.count("#graph svg, #graph details") and int(
+            self.window.run("return document.querySelectorAll('#graph svg g').length")
+        )
+
+    def rows(self) -> int:
+        """Return the number of rows of the timeline, also folded rows."""
+        return int(
+            self.window.run("return document.querySelectorAll('#timeline .row:not(.group)').length")
+        )
+
+    def open_handoff(self, handoff_id: str) -> None:
+        self.window.click(f'[id$="/{handoff_id}"] button')
+
+    def detail(self, handoff_id: str) -> str:
+        """Return the text below an opened handoff, or '' as long as it loads."""
+        return str(
+            self.window.run(
+                f"return document.querySelector('[id$=\"/{handoff_id}\"] .detail')?.innerText ?? ''"
+            )
+        )

@@ -1,0 +1,222 @@
+"""The console of `handoff serve` works in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.ids import JobId, new_job_id
+from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.supervisor.client.async_client import AsyncClient
+from handoff_queue.supervisor.client.client import Client, connect
+from handoff_queue.supervisor.serve.application import make_application
+from tests.browser.console import JobPage, JobTable, painted_after_ms, problems_everywhere
+from tests.browser.driver import Browser
+from tests.doubles.jobs import a_job, submission
+from tests.supervisor.many_rows import submit_rows
+from tests.supervisor.serve.serving import serving
+from tests.supervisor.shell import SETTINGS, Shell
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+MANY, LARGE = 10_000, 2_000
+HOSTILE = (
+    "</title></td><script>document.title='taken'</script><img src=x"
+    " onerror=\"document.title='taken'\">"
+)
+
+
+@pytest.fixture
+def jobs(redis_url: str) -> Iterator[Client]:
+    connected = connect(
+        redis_url, Settings(offline=True, lease_s=3_600, serve_requests_per_minute=100_000)
+    )
+    yield connected
+    connected.store.connection.close()
+
+
+@pytest.fixture
+def url(window: Browser, jobs: Client) -> Iterator[str]:
+    """The URL of a server without tokens."""
+    with serving(make_application(AsyncClient(jobs), jobs.settings)) as served:
+        yield served
+        window.visit("about:blank")  # the page asks for news no more
+        window.console_errors()
+
+
+def many_jobs(jobs: Client, count: int) -> list[JobId]:
+    """Store queued jobs in a few round trips. Each tenth job belongs to the tenant `tenth`."""
+    store = jobs.store
+    due_at = store.connection.now() + 3_600
+    commits: list[Commit] = []
+    for number in range(count):
+        tenant = "default" if number % 10 else "tenth"
+        fields: dict[str, str | int] = {
+            "status": "queued",
+            "title": f"Compare database {number}",
+            "tenant": tenant,
+        }
+        commits.append(
+            Commit(new_job_id(), 0, [submission()], fields=fields, due_at=due_at, creates=True)
+        )
+    for start in range(0, count, 1_000):
+        store.journal.commit_each(commits[start : start + 1_000])
+    return [commit.job_id for commit in commits]
+
+
+def test_a_user_logs_in_with_a_token_and_logs_out(window: Browser, jobs: Client, url: str) -> None:
+    _, secret = jobs.store.api_tokens.create("ann", ApiRole.OPERATE, None)
+    job_id = a_job(jobs.store)
+
+    window.visit(f"{url}/?status=running")
+    window.type("#token", secret)
+    window.click("main button")
+    logged_in = window.text()
+    cookies = window.run("return document.cookie")
+    window.click("header button")
+
+    assert job_id in logged_in
+    assert "ann (operate)" in logged_in
+    assert cookies == ""
+    assert window.text("h1") == "Log in"
+    assert window.console_errors() == []
+
+
+def test_the_pages_are_accessible_at_every_size_in_dark_and_light(
+    window: Browser, jobs: Client, url: str
+) -> None:
+    a_job(jobs.store)
+    jobs.cancel(a_job(jobs.store))
+    table = JobTable(window, url).open()
+    wait_until(lambda: table.count("running") != "", expected="the counts")
+
+    of_table = problems_everywhere(window)
+    window.visit(f"{url}/nothing")
+    of_problem = problems_everywhere(window)
+    window.visit(f"{url}/login")
+    of_login = problems_everywhere(window)
+
+    assert (of_table, of_problem, of_login) == ([], [], [])
+    assert [text for text in window.console_errors() if "/nothing" not in text] == []
+
+
+def test_the_rows_and_the_counts_change_while_the_page_is_open(
+    window: Browser, jobs: Client, url: str
+) -> None:
+    job_id = a_job(jobs.store)
+    table = JobTable(window, url).open()
+    before = table.status(job_id)
+
+    jobs.store.connection.redis.hset(keys.job(job_id), "status", "failed")
+
+    wait_until(lambda: table.status(job_id) == "failed", expected="the new status")
+    wait_until(lambda: table.count("failed") == "1", expected="the new count")
+    assert before == "running"
+    assert f"{job_id}: failed" in window.text("#said")
+
+
+def test_all_jobs_that_match_are_cancelled_with_a_progress_display(
+    window: Browser, jobs: Client, url: str
+) -> None:
+    matching, others = many_jobs(jobs, 120)[::10], a_job(jobs.store)
+    table = JobTable(window, url).open("tenant=tenth")
+
+    window.click("#matching")
+    table.act("cancel")
+
+    done = f"cancel: {len(matching)} of {len(matching)}, 0 failed"
+    wait_until(lambda: table.progress() == done, expected=done)
+    assert all(jobs.standing(job_id).cancelled for job_id in matching)
+    assert not jobs.standing(others).cancelled
+
+
+def test_only_the_selected_jobs_are_acted_on_and_a_problem_is_shown(
+    window: Browser, jobs: Client, url: str
+) -> None:
+    chosen, other = a_job(jobs.store), a_job(jobs.store)
+    table = JobTable(window, url).open()
+
+    table.choose(chosen)
+    table.act("retry")
+
+    wait_until(
+        lambda: table.progress() == "retry: 1 of 1, 1 failed", expected="the end of the action"
+    )
+    assert chosen in window.text("#progress ul")
+    assert other not in window.text("#progress ul")
+
+
+def test_the_arrows_move_between_rows_and_a_slash_goes_to_the_search(
+    window: Browser, jobs: Client, url: str
+) -> None:
+    a_job(jobs.store)
+    a_job(jobs.store)
+    table = JobTable(window, url).open()
+    first, second = table.jobs()
+    focused = "return document.activeElement.closest('tr')?.id ?? document.activeElement.name"
+
+    window.type(f"#{first} a", "\ue015")
+    below = window.run(focused)
+    window.type(f"#{second} a", "/")
+
+    assert below == second
+    assert window.run(focused) == "text"
+
+
+def test_hostile_text_runs_no_script(window: Browser, jobs: Client, url: str) -> None:
+    job_id = a_job(jobs.store, HOSTILE)
+    jobs.store.connection.redis.hset(keys.job(job_id), "title", HOSTILE)
+    table = JobTable(window, url).open()
+
+    wait_until(lambda: table.count("running") == "1", expected="the counts")
+
+    assert HOSTILE in window.text(f"#{job_id}")
+    assert window.run("return document.title") == "Jobs - Handoff Queue"
+    assert window.console_errors() == []
+
+
+def test_with_10_000_jobs_the_table_and_a_filter_cost_a_few_times_a_plain_page(
+    window: Browser, jobs: Client, url: str
+) -> None:
+    many_jobs(jobs, MANY)
+    table = JobTable(window, url).open()
+    plain, whole, filtered = list[float](), list[float](), list[float]()
+    for _ in range(7):
+        window.visit(f"{url}/login")
+        plain.append(painted_after_ms(window))
+        table.open()
+        whole.append(painted_after_ms(window))
+        table.open("tenant=tenth&text=9990&status=queued")
+        filtered.append(painted_after_ms(window))
+
+    assert len(table.jobs()) == 1
+    assert median(whole) < 8 * median(plain)
+    assert median(filtered) < 12 * median(plain)
+
+
+def test_a_job_of_2_000_handoffs_stays_usable(
+    window: Browser, jobs: Client, url: str, redis_url: str, tmp_path: Path
+) -> None:
+    queues = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
+    shell = Shell(redis_url, make_app("test", redis_url, SETTINGS, queues))
+    shell.serve("researcher", "writer", "generalist")
+    job_id = submit_rows(shell, tmp_path, LARGE)
+    (*_, last) = shell.open(job_id)
+    shell.close()
+    page = JobPage(window, url, job_id).open()
+
+    wait_until(lambda: page.rows() >= LARGE, expected="the timeline")
+    window.click("#timeline .row.group button")
+    page.open_handoff(last.handoff_id)
+
+    wait_until(lambda: "Asked" in page.detail(last.handoff_id), expected="the detail")
+    assert page.boxes() < 20, "equal handoffs are one box"
+    assert window.console_errors() == []

@@ -1,0 +1,89 @@
+"""The page of a job in the console works in a real browser, with a job of real workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
+from handoff_queue.supervisor.client.async_client import AsyncClient
+from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.serve.application import make_application
+from tests.browser.console import JobPage, problems_everywhere
+from tests.browser.driver import Browser
+from tests.running_system import DOCUMENTS, ROOT, running_system
+from tests.supervisor.serve.serving import serving
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+REQUEST = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
+HOSTILE = "</title><script>document.title='taken'</script><img src=x onerror=\"document.title=1\">"
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running system with the server of the console."""
+
+    jobs: Client
+    url: str
+
+
+@pytest.fixture(scope="module")
+def served(window: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("system")
+    with running_system(folder, settings={"HANDOFF_KEEP_TURNS": "true"}) as system:
+        jobs = system.jobs()
+        with serving(make_application(AsyncClient(system.jobs()), jobs.settings)) as url:
+            yield Served(jobs, url)
+            window.visit("about:blank")
+            window.console_errors()
+
+
+def test_the_plan_lights_up_while_the_page_is_open(window: Browser, served: Served) -> None:
+    job_id = served.jobs.submit(Request(REQUEST, documents=DOCUMENTS))
+    page = JobPage(window, served.url, job_id).open()
+
+    wait_until(lambda: page.status() == "ok", expected="the end of the job", timeout_s=90)
+    wait_until(lambda: page.boxes() >= 5, expected="the graph")
+    window.screenshot(ROOT / "build" / "console-job.png")
+
+    assert page.rows() >= 5
+    assert "Qdrant is an open-source vector database" in window.text(".answer")
+    assert "The job is now: ok." in window.text("#said")
+    assert window.console_errors() == []
+
+
+def test_an_opened_handoff_shows_its_task_its_result_and_its_turns(
+    window: Browser, served: Served
+) -> None:
+    job_id = served.jobs.submit(Request(REQUEST, documents=DOCUMENTS))
+    assert served.jobs.result(job_id, wait_s=90).status == "ok"
+    page = JobPage(window, served.url, job_id).open()
+    wait_until(lambda: page.rows() >= 5, expected="the timeline")
+
+    page.open_handoff("research_qdrant.1")
+    wait_until(lambda: "Asked" in page.detail("research_qdrant.1"), expected="the detail")
+    window.click('[id$="/research_qdrant.1"] details:last-child summary')
+
+    text = page.detail("research_qdrant.1")
+    assert "Answered" in text
+    assert "turn 1:" in text
+    assert "search_documents" in text
+    assert set(problems_everywhere(window)) == set()
+
+
+def test_a_user_cancels_a_job_and_its_page_says_so(window: Browser, served: Served) -> None:
+    job_id = served.jobs.submit(
+        Request(HOSTILE, documents=DOCUMENTS, approvals=Approvals(what=(ApprovalOf.PLAN,)))
+    )
+    page = JobPage(window, served.url, job_id).open()
+    wait_until(lambda: page.status() == "waiting", expected="the question", timeout_s=60)
+
+    window.click('form[action$="/cancel"] button')
+
+    wait_until(lambda: page.status() == "cancelled", expected="the end of the job")
+    assert window.text("h1").startswith(HOSTILE[:60])
+    assert window.run("return document.title").startswith(HOSTILE[:60])
+    assert window.console_errors() == []

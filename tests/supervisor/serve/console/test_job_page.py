@@ -1,0 +1,154 @@
+"""The page of a job: its content, its live data, its actions and the tenant wall."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.types.events import CancelRequested
+from handoff_queue.supervisor.client.client import Client
+from tests.doubles.jobs import a_job
+from tests.supervisor.many_rows import submit_rows
+from tests.supervisor.serve.console.conftest import VisitorOf
+from tests.supervisor.serve.console.visitor import Visitor
+from tests.supervisor.serve.test_access import UNKNOWN
+from tests.supervisor.serve.test_job_routes import end
+from tests.supervisor.shell import Shell
+
+PATHS = (
+    ("GET", ""),
+    ("GET", "/live"),
+    ("GET", "/events"),
+    ("GET", "/handoffs/a.1"),
+    ("POST", "/cancel"),
+    ("POST", "/retry"),
+    ("POST", "/approve"),
+    ("POST", "/reject"),
+)
+"""Every route of one job."""
+
+
+@pytest.mark.parametrize(("method", "path"), PATHS)
+def test_a_job_of_another_tenant_is_like_a_job_that_does_not_exist(
+    method: str, path: str, jobs: Client, visitor_with: VisitorOf
+) -> None:
+    job_id = a_job(jobs.store, "acme")
+    end(jobs, job_id)
+    stranger = visitor_with("operate", "globex")
+
+    def ask(name: str) -> tuple[int, str]:
+        url = f"/jobs/{name}{path}"
+        response = stranger.post(url) if method == "POST" else stranger.get(url)
+        return response.status_code, response.text.replace(name, "")
+
+    status, text = ask(job_id)
+
+    assert status == 404
+    assert (status, text) == ask(UNKNOWN)
+
+
+def test_each_open_step_says_in_words_why_it_waits(
+    shell: Shell, local: Visitor, tmp_path: Path
+) -> None:
+    job_id = submit_rows(shell, tmp_path, 3)
+
+    served = local.get(f"/jobs/{job_id}").text
+    shell.leave()
+    unserved = local.get(f"/jobs/{job_id}").text
+
+    (first, *_) = shell.open(job_id)
+    assert f">{first.handoff_id}</td>" in served
+    assert f"waits for {first.assigned_to}: 0 of 4 slots are busy" in served
+    assert f"start one with `handoff worker {first.assigned_to}`" in unserved
+
+
+def test_a_handoff_is_loaded_on_demand(shell: Shell, local: Visitor, tmp_path: Path) -> None:
+    job_id = submit_rows(shell, tmp_path, 1)
+    (issued,) = shell.open(job_id)
+
+    live = local.get(f"/jobs/{job_id}/live").json()
+    loaded = local.get(f"/jobs/{job_id}/handoffs/{issued.handoff_id}").json()
+
+    (bar,) = [bar for bar in live["drawing"]["bars"] if bar["handoff_id"] == issued.handoff_id]
+    assert (bar["payload"], live["drawing"]["payloads"]) == (issued.handoff.digest, {})
+    assert loaded["handoff"]["task_description"]
+    assert local.get(f"/jobs/{job_id}/handoffs/nothing.1").status_code == 404
+
+
+def test_the_drawing_has_the_handoffs_without_their_texts(jobs: Client, local: Visitor) -> None:
+    job_id = a_job(jobs.store)
+
+    live = local.get(f"/jobs/{job_id}/live").json()
+
+    assert live["status"] == "running"
+    assert live["drawing"]["bars"] == []
+    assert live["drawing"]["payloads"] == {}
+    assert "Status" in live["html"]
+
+
+def test_an_operator_cancels_a_job_and_returns_to_its_page(
+    jobs: Client, visitor_with: VisitorOf
+) -> None:
+    job_id = a_job(jobs.store)
+    visitor = visitor_with("operate")
+
+    response = visitor.post(f"/jobs/{job_id}/cancel")
+
+    *_, cancelled = jobs.events(job_id, follow=False)
+    assert (response.status_code, response.headers["location"]) == (303, f"/jobs/{job_id}")
+    assert isinstance(cancelled.event, CancelRequested)
+    assert cancelled.event.actor
+    assert cancelled.event.actor.via == "console"
+
+
+@pytest.mark.parametrize("action", ["retry", "approve", "reject"])
+def test_an_action_that_is_not_possible_is_a_page_that_says_why(
+    action: str, jobs: Client, local: Visitor
+) -> None:
+    job_id = a_job(jobs.store)
+
+    response = local.post(f"/jobs/{job_id}/{action}", note="no")
+
+    assert response.status_code in (400, 409)
+    assert job_id in response.text
+
+
+def test_a_reader_sees_no_actions_and_cannot_act(jobs: Client, visitor_with: VisitorOf) -> None:
+    job_id = a_job(jobs.store)
+    reader = visitor_with("read")
+
+    assert 'aria-label="Actions"' not in reader.get(f"/jobs/{job_id}").text
+    assert reader.post(f"/jobs/{job_id}/cancel").status_code == 403
+    assert not jobs.standing(job_id).cancelled
+
+
+def test_an_ended_job_has_no_further_events(jobs: Client, local: Visitor) -> None:
+    job_id = a_job(jobs.store)
+    end(jobs, job_id)
+    version = jobs.standing(job_id).version
+
+    assert local.get(f"/jobs/{job_id}/events?after={version}").status_code == 204
+
+
+def test_the_stream_names_each_event_for_the_page(jobs: Client, local: Visitor) -> None:
+    job_id = a_job(jobs.store)
+    end(jobs, job_id)
+
+    text = local.get(f"/jobs/{job_id}/events").text
+
+    assert "data: job_ended" in text
+
+
+def test_hostile_text_is_text_in_the_page_and_in_the_live_data(
+    jobs: Client, local: Visitor
+) -> None:
+    job_id = a_job(jobs.store, "<script>x</script>")
+    hostile = "</title><script>document.title='taken'</script>"
+    jobs.store.connection.redis.hset(keys.job(job_id), "title", hostile)
+
+    page, live = local.get(f"/jobs/{job_id}").text, local.get(f"/jobs/{job_id}/live").json()
+
+    assert "<script>document" not in page
+    assert "<script>x" not in page + live["html"]
