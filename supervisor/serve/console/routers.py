@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
-from handoff_queue.supervisor.serve.console import job_list_routes, job_routes, login_routes
+from handoff_queue.supervisor.serve.console import (
+    inbox_routes,
+    job_list_routes,
+    job_routes,
+    login_routes,
+)
 
-CONSOLE_ROUTERS = (login_routes.router, job_list_routes.router, job_routes.router)
+CONSOLE_ROUTERS = (
+    login_routes.router,
+    job_list_routes.router,
+    job_routes.router,
+    inbox_routes.router,
+)

@@ -1,0 +1,140 @@
+"""The inbox: jobs that wait for a person, with an editor for plans."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import JsonValue
+from starlette.concurrency import run_in_threadpool
+
+from handoff_queue.shared.store.jobs import JobFilter, JobStanding
+from handoff_queue.shared.types.errors import Conflict, HandoffError, UnknownJob, UserError
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.json_values import refuse_repeats
+from handoff_queue.supervisor.client.report import JobResult, report_on
+from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for
+from handoff_queue.supervisor.serve.access import Access
+from handoff_queue.supervisor.serve.console.pages import go_to, render
+from handoff_queue.supervisor.serve.console.session import Operates, Reads, VisibleJob, Visit
+
+MOST_JOBS = 50
+"""Jobs of the page, the newest first."""
+
+router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A job that waits for a person."""
+
+    job: JobStanding
+    reasons: tuple[str, ...]
+
+
+@router.get("/inbox")
+async def inbox(request: Request, visit: Reads) -> Response:
+    """Show the jobs that wait for a person."""
+    now, waiting = await run_in_threadpool(_waiting, visit.access)
+    return render(request, "inbox.html", visit, waiting=waiting, now=now, most=MOST_JOBS)
+
+
+def _waiting(access: Access) -> tuple[float, list[Waiting]]:
+    where = JobFilter(frozenset({JobStatus.WAITING}), access.tenant or "")
+    jobs = access.store.jobs
+    waiting: list[Waiting] = []
+    for job in jobs.standings(jobs.newest(MOST_JOBS, where)):
+        reasons = tuple(reason.whom for reason in answers_to_wait_for(job))
+        waiting.append(Waiting(job, reasons))
+    return access.store.connection.now(), waiting
+
+
+@router.get("/inbox/{job_id}")
+async def question(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
+    """Show the question of a job, with an editor if the question is about the plan."""
+    report = await run_in_threadpool(report_on, visit.access.store, job_id)
+    return _page(request, visit, report, _plan_text(report))
+
+
+@router.post("/inbox/{job_id}")
+async def decide(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
+    """Approve or reject the question. A mistake in the plan leads back to the editor."""
+    form = await request.form()
+    text, note = str(form.get("plan", "")), str(form.get("note", "")).strip()
+    report = await run_in_threadpool(report_on, visit.access.store, job_id)
+    is_edited = bool(text.strip()) and _lines(text) != _lines(_plan_text(report))
+    try:
+        plan = parsed_plan(text) if is_edited else None
+        if form.get("decision") == "approve":
+            await visit.access.jobs.approve(job_id, note or None, plan)
+        else:
+            await visit.access.jobs.reject(job_id, note or None, plan=plan)
+    except (UnknownJob, Conflict):
+        raise
+    except UserError as error:
+        return _page(request, visit, report, text, note, error)
+    return go_to("/inbox")
+
+
+def parsed_plan(text: str) -> JsonValue:
+    """Return the plan of the editor.
+
+    Raises:
+        UserError: the text is no JSON, or an object repeats a name.
+    """
+    try:
+        plan: JsonValue = json.loads(text)
+        refuse_repeats(text)
+    except RecursionError as error:
+        raise UserError("the plan is not JSON: it is nested too deeply") from error
+    except ValueError as error:
+        raise UserError(f"the plan is not JSON: {error}") from error
+    return plan
+
+
+def _page(
+    request: Request,
+    visit: Visit,
+    report: JobResult,
+    plan: str,
+    note: str = "",
+    error: HandoffError | None = None,
+) -> Response:
+    problems: list[str] = []
+    status = 200
+    if error is not None:
+        problems, status = str(error).splitlines(), 422
+    return render(
+        request,
+        "question.html",
+        visit,
+        status=status,
+        report=report,
+        questions=_open(report),
+        is_about_plan=_is_about_plan(report),
+        plan=plan,
+        note=note,
+        problems=problems,
+    )
+
+
+def _open(report: JobResult) -> list[dict[str, Any]]:
+    return [entry for entry in report.approvals if entry["decision"] is None]
+
+
+def _is_about_plan(report: JobResult) -> bool:
+    return any(entry["what"] == "plan" for entry in _open(report))
+
+
+def _plan_text(report: JobResult) -> str:
+    """Return the plan as text for the editor; '' if the question is not about the plan."""
+    if report.plan is None or not _is_about_plan(report):
+        return ""
+    return json.dumps(report.plan, ensure_ascii=False, indent=2)
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text. A browser ends each line with a carriage return, too."""
+    return text.strip().splitlines()
