@@ -114,6 +114,7 @@ UNTRIED = {
     "dequeue": "the points `take` are around it",
     "take": "the same",
     "purge": "an operator drops messages on purpose",
+    "replace_schedule": "`tests/e2e/test_schedules.py` kills all supervisors before and after it",
 }
 """Scripts without failpoints, and why."""
 PUBLISHES: dict[str, dict[str, Trigger]] = {

@@ -20,6 +20,9 @@ KEPT_FOR_EVER = (
     r"handoff:out:.+",
     r"handoff:fair:.+",  # order of the messages in a queue
     r"handoff:tokens",  # one field a token of the HTTP API
+    r"handoff:schedules",  # one field a schedule
+    r"handoff:schedule_slots",  # one entry a schedule
+    r"handoff:schedule:[0-9a-f]+:job",  # one a schedule, removed with it
     r"handoff:audit",  # at most about 100,000 entries
     r"handoff:caps",  # five fields
     r"handoff:outage",  # four fields

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         StoreError,
         StoreUnavailable,
         UnknownJob,
+        UnknownSchedule,
         UserError,
     )
     from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.limits import JobLimits as Limits
     from handoff_queue.shared.types.limits import NewLimits, OnLimit
     from handoff_queue.shared.types.review import Rubric
+    from handoff_queue.shared.types.schedule import Missed, Overlap, ScheduleStatus
     from handoff_queue.supervisor.client.async_client import AsyncClient, connect_async
     from handoff_queue.supervisor.client.client import Client, connect
     from handoff_queue.supervisor.client.export import Export
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.report import HandoffReport, JobResult
     from handoff_queue.supervisor.client.request import Request
     from handoff_queue.supervisor.client.rows import Row
+    from handoff_queue.supervisor.client.schedules import ScheduleOptions
     from handoff_queue.supervisor.client.submission import Clash
     from handoff_queue.supervisor.gates.facts import read_facts
     from handoff_queue.supervisor.workflows import Items, Workflow, read_items, read_workflow
@@ -88,17 +91,22 @@ else:
         "JobStatus": "shared.types.events",
         "StoreError": "shared.types.errors",
         "StoreUnavailable": "shared.types.errors",
+        "Missed": "shared.types.schedule",
         "Mode": "shared.types.job_options",
         "NewLimits": "shared.types.limits",
         "OnLimit": "shared.types.limits",
         "OnTimeout": "shared.types.job_options",
+        "Overlap": "shared.types.schedule",
         "Priority": "shared.types.job_options",
         "Recorded": "shared.types.events",
         "Request": "supervisor.client.request",
         "Row": "supervisor.client.rows",
         "Rubric": "shared.types.review",
+        "ScheduleOptions": "supervisor.client.schedules",
+        "ScheduleStatus": "shared.types.schedule",
         "ToolFailed": "shared.agent.tool",
         "UnknownJob": "shared.types.errors",
+        "UnknownSchedule": "shared.types.errors",
         "UserError": "shared.types.errors",
         "Workflow": "supervisor.workflows",
         "connect": "supervisor.client.client",
@@ -153,19 +161,24 @@ __all__ = [
     "JobStanding",
     "JobStatus",
     "Limits",
+    "Missed",
     "Mode",
     "NewLimits",
     "OnLimit",
     "OnTimeout",
+    "Overlap",
     "Priority",
     "Recorded",
     "Request",
     "Row",
     "Rubric",
+    "ScheduleOptions",
+    "ScheduleStatus",
     "StoreError",
     "StoreUnavailable",
     "ToolFailed",
     "UnknownJob",
+    "UnknownSchedule",
     "UserError",
     "Workflow",
     "connect",

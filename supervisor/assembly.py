@@ -37,6 +37,7 @@ from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.engine.job_loop import JobLoop
 from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
+from handoff_queue.supervisor.engine.schedule_starter import ScheduleStarter
 from handoff_queue.supervisor.engine.sweeper import SWEEPS_PER_LEASE, Sweeper
 from handoff_queue.supervisor.roles.briefs import read_role_once
 
@@ -154,6 +155,7 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
         interval_s=min(settings.sweep_interval_s, settings.lease_s / SWEEPS_PER_LEASE),
         keep_s=settings.retention_s,
         caps=caps_from(settings),
+        start_schedules=ScheduleStarter(process.store, dispatcher, settings).start_due,
     )
     return Supervisor(process, advance, sweeper, role_runner, consumption)
 

@@ -48,10 +48,12 @@ GROUPS = {
         "Row", "Export", "Recorded", "JobEnded",
         "DeadLetter", "JobId", "HandoffId",
     ],
+    "Schedules": ["ScheduleOptions", "Overlap", "Missed", "ScheduleStatus"],
     "Tokens and audit": ["Actor", "AuditEntry", "AuditAction", "ApiToken", "ApiRole"],
     "Tools": ["tool", "CallContext", "ToolFailed"],
     "Errors": [
-        "HandoffError", "UserError", "UnknownJob", "Conflict", "BudgetSpent", "InvalidDocuments",
+        "HandoffError", "UserError", "UnknownJob", "UnknownSchedule", "Conflict", "BudgetSpent",
+        "InvalidDocuments",
         "StoreError", "StoreUnavailable",
     ],
 }  # fmt: skip

@@ -29,6 +29,8 @@ PARAMETERS = {
     "role": "ROLE",
     "caller": "TOKEN",
     "window": "MINUTE",
+    "schedule_id": "SCHEDULE",
+    "month": "MONTH",
 }
 """Parameter of a function of `keys` -> how the page writes it."""
 SUFFIXES = {"WAITING": "QUEUE", "OUT": "QUEUE", "FAIR": "QUEUE", "ON_HOLD": "ROLE"}

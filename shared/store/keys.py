@@ -68,6 +68,14 @@ values of that label with separate time series.
 """
 EXPORTED = f"{PREFIX}metrics_exported"
 """string: a server has sent the metrics to OpenTelemetry in this interval."""
+SCHEDULES = f"{PREFIX}schedules"
+"""hash: `name/tenant` of a schedule -> its `Schedule` as JSON. `lua/replace_schedule.lua` writes
+it.
+"""
+SCHEDULE_SLOTS = f"{PREFIX}schedule_slots"
+"""zset: `name/tenant` of a schedule -> Unix ms at which a supervisor must look at it. A paused
+schedule is not a member.
+"""
 NOTHING = f"{PREFIX}nothing"
 """A key that never exists. `Health.refusal` writes zero bytes to it to see whether Redis
 accepts writes.
@@ -79,6 +87,18 @@ def requests(caller: str, window: int) -> str:
     the minutes of Unix time.
     """
     return f"{PREFIX}requests:{caller}:{window}"
+
+
+def schedule_job(schedule_id: str) -> str:
+    """string: the job that a schedule starts, with the texts of its documents, compressed."""
+    return f"{PREFIX}schedule:{schedule_id}:job"
+
+
+def schedule_month(schedule_id: str, month: str) -> str:
+    """string: micro-dollars that the jobs of a schedule have spent in one month.
+    `parts/budgets.lua` writes it.
+    """
+    return f"{PREFIX}schedule:{schedule_id}:{month}"
 
 
 def job(job_id: JobId) -> str:

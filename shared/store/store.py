@@ -26,6 +26,7 @@ from handoff_queue.shared.store.presence import PresenceStore
 from handoff_queue.shared.store.queue_load import FleetLoadReader
 from handoff_queue.shared.store.queue_repair import QueueRepair
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connection
+from handoff_queue.shared.store.schedules import Schedules
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Store:
     api_tokens: ApiTokens
     audit: Audit
     metrics: Metrics
+    schedules: Schedules
 
 
 def open_store(
@@ -91,4 +93,5 @@ def open_store(
         api_tokens=ApiTokens(connection),
         audit=Audit(connection),
         metrics=Metrics(connection),
+        schedules=Schedules(connection),
     )

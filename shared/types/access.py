@@ -86,6 +86,10 @@ class AuditAction(StrEnum):
     DROP = "drop"
     CREATE_TOKEN = "create_token"  # noqa: S105 (no secret)
     REVOKE_TOKEN = "revoke_token"  # noqa: S105 (no secret)
+    ADD_SCHEDULE = "add_schedule"
+    PAUSE_SCHEDULE = "pause_schedule"
+    UNPAUSE_SCHEDULE = "unpause_schedule"
+    REMOVE_SCHEDULE = "remove_schedule"
 
 
 class AuditEntry(Message):
@@ -95,8 +99,12 @@ class AuditEntry(Message):
     """Unix time in seconds, by Redis's clock."""
     action: AuditAction
     subject: str
-    """The id of the job, of the dead letter or of the token; or the name of the role."""
+    """The id of the job, of the dead letter or of the token; or the name of the role or of the
+    schedule.
+    """
     detail: str = ""
-    """The reason of a pause; the name and the rights of a token; the subject of an answer."""
+    """The reason of a pause; the name and the rights of a token; the subject of an answer; the
+    tenant of a schedule.
+    """
     actor: Actor | None = None
     """The user or program; None if the client names none."""

@@ -6,6 +6,7 @@ HandoffError
 │   ├── InvalidTool          a user's own tool
 │   ├── InvalidDocuments     the documents of a job
 │   ├── UnknownJob           no job has this id
+│   ├── UnknownSchedule      the tenant has no schedule of this name
 │   ├── ManyProblems         several mistakes, one line for each
 │   │   └── PlanRefused      mistakes in a plan that a person has written, with their places
 │   ├── BudgetSpent          the budget of the day is spent
@@ -83,6 +84,10 @@ class UnknownJob(UserError):
     @classmethod
     def named(cls, job_id: str) -> UnknownJob:
         return cls(f"there is no job {job_id} (see `handoff list`)")
+
+
+class UnknownSchedule(UserError):
+    """The tenant has no schedule of this name."""
 
 
 class ManyProblems(UserError):

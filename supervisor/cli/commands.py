@@ -52,7 +52,7 @@ ENTRIES = _entries({
         "show": ("show:show", "Show the status, the handoffs and the answer of a job."),
         "trace": ("trace:trace", "Write a job as one HTML page: the timeline and all texts."),
         "export": ("export:export", "Write all data of a job to one JSON file."),
-        "delete": ("delete:delete", "Delete an ended job and all its data."),
+        "schedule": ("schedule:schedule", "Start a job at the times of a cron expression."),
         "quote": ("quote:quote", "Plan a job and estimate its cost before it runs."),
         "eval": ("eval:evaluate", "Run a set of requests in several modes and score the answers."),
         "compare": ("compare:compare", "Run one request in two modes and recommend one mode."),
@@ -65,6 +65,7 @@ ENTRIES = _entries({
         "reject": ("approve:reject", "Reject the plan, the steps or the answer, with feedback."),
         "retry": ("retry:retry", "Repeat failed steps, fill gaps, or continue an interrupted run."),
         "cancel": ("cancel:cancel", "Stop jobs on all machines."),
+        "delete": ("delete:delete", "Delete an ended job and all its data."),
     },
     "Processes": {
         "supervisor": ("processes:supervisor", "Start a supervisor process."),
@@ -89,10 +90,7 @@ ENTRIES = _entries({
     },
 })  # fmt: skip
 """All commands, in the order of `handoff --help`."""
-ABOVE = (
-    "Usage: handoff COMMAND [OPTIONS]: a task queue for teams of LLM specialists",
-    'Try it: handoff run "How does HNSW work?" --docs examples/vector-databases',
-)
+ABOVE = ('Try it: handoff run "How does HNSW work?" --docs examples/vector-databases',)
 """Lines of the main help before the commands."""
 BELOW = ("`handoff COMMAND --help` lists options. `handoff doctor` checks your system.",)
 """Lines of the main help after the commands."""

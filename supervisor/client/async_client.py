@@ -30,7 +30,13 @@ from handoff_queue.shared.store.jobs import EVERY_JOB, JobFilter, JobStanding
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.errors import UnknownJob
-from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded, RetryRequested
+from handoff_queue.shared.types.events import (
+    DEFAULT_TENANT,
+    JobEnded,
+    JobStatus,
+    Recorded,
+    RetryRequested,
+)
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.supervisor.client.argument_types import check_wait_s
@@ -43,11 +49,13 @@ if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.shared.store.dead_letters import DeadLetter
     from handoff_queue.shared.types.access import ApiRole, ApiToken, AuditEntry
+    from handoff_queue.shared.types.schedule import ScheduleStatus
     from handoff_queue.supervisor.client.export import Export
     from handoff_queue.supervisor.client.outline import JobOutline
     from handoff_queue.supervisor.client.report import HandoffReport, JobResult
     from handoff_queue.supervisor.client.request import Request
     from handoff_queue.supervisor.client.rows import Row
+    from handoff_queue.supervisor.client.schedules import ScheduleOptions
     from handoff_queue.supervisor.client.submission import Clash, Submission
 
 MAX_THREADS = 16
@@ -333,6 +341,36 @@ class AsyncClient:
     async def revoke_token(self, token_id: str) -> None:
         """End a token of the HTTP API at once. Raises as `Client.revoke_token`."""
         await self._call(self._client.revoke_token, token_id)
+
+    async def add_schedule(
+        self, name: str, request: Request, options: ScheduleOptions
+    ) -> ScheduleStatus:
+        """Add a schedule, which starts a job at each slot. Raises as `Client.add_schedule`."""
+        return await self._call(self._client.add_schedule, name, request, options)
+
+    async def schedules(self, tenant: str | None = None) -> list[ScheduleStatus]:
+        """Return the schedules of a tenant, or of all tenants, in the order of their names."""
+        return await self._call(self._client.schedules, tenant)
+
+    async def schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> ScheduleStatus:
+        """Return one schedule. Raises as `Client.schedule`."""
+        return await self._call(self._client.schedule, name, tenant)
+
+    async def pause_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> ScheduleStatus:
+        """Pause a schedule. Its slots are dropped. Raises as `Client.pause_schedule`."""
+        return await self._call(self._client.pause_schedule, name, tenant)
+
+    async def unpause_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> ScheduleStatus:
+        """End the pause of a schedule. Raises as `Client.unpause_schedule`."""
+        return await self._call(self._client.unpause_schedule, name, tenant)
+
+    async def run_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> JobId:
+        """Start a job of a schedule at once. Raises as `Client.run_schedule`."""
+        return await self._call(self._client.run_schedule, name, tenant)
+
+    async def remove_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> None:
+        """Remove a schedule. Its jobs stay. Raises as `Client.remove_schedule`."""
+        await self._call(self._client.remove_schedule, name, tenant)
 
     async def audit(self, job_id: JobId | None = None, count: int = 100) -> list[AuditEntry]:
         """Return the newest actions of users, the newest last. Raises as `Client.audit`."""

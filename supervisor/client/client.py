@@ -29,7 +29,12 @@ from handoff_queue.shared.store.redis.connection import ONLOOKER_TIMEOUT_S, SOCK
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.access import Actor, AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import Conflict, UnknownJob, UserError
-from handoff_queue.shared.types.events import CancelRequested, JobStatus, Recorded
+from handoff_queue.shared.types.events import (
+    DEFAULT_TENANT,
+    CancelRequested,
+    JobStatus,
+    Recorded,
+)
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
@@ -44,12 +49,14 @@ if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.shared.store.dead_letters import DeadLetter
     from handoff_queue.shared.types.access import ApiRole, ApiToken
+    from handoff_queue.shared.types.schedule import ScheduleStatus
     from handoff_queue.supervisor.client.dispatch import Dispatcher
     from handoff_queue.supervisor.client.export import Export
     from handoff_queue.supervisor.client.outline import JobOutline
     from handoff_queue.supervisor.client.report import HandoffReport, JobResult
     from handoff_queue.supervisor.client.request import Request
     from handoff_queue.supervisor.client.rows import Row
+    from handoff_queue.supervisor.client.schedules import ScheduleOptions
     from handoff_queue.supervisor.client.submission import Clash, Submission
 else:
     _PLACES = {
@@ -59,6 +66,8 @@ else:
         "JobResult": "handoff_queue.supervisor.client.report",
         "Request": "handoff_queue.supervisor.client.request",
         "Row": "handoff_queue.supervisor.client.rows",
+        "ScheduleStatus": "handoff_queue.shared.types.schedule",
+        "ScheduleOptions": "handoff_queue.supervisor.client.schedules",
     }
 
     def __getattr__(name: str) -> Any:
@@ -410,6 +419,88 @@ class Client:
 
         revoke_token(self.store, token_id, self._actor)
 
+    def add_schedule(self, name: str, request: Request, options: ScheduleOptions) -> ScheduleStatus:
+        """Add a schedule, which starts a job of the request at each slot.
+
+        The documents are read and stored now. `request.tenant` owns the schedule and its jobs.
+
+        Raises:
+            UserError: the request cannot be used, as in `submit`; the cron expression or the time
+                zone cannot be used; or the tenant has a schedule of this name.
+        """
+        from handoff_queue.supervisor.client.request import check_is_request
+        from handoff_queue.supervisor.client.schedules import (
+            ScheduleOptions,
+            add_schedule,
+            check_options,
+            request_to_check,
+        )
+
+        check_is_request(request)
+        check_type("the options", options, ScheduleOptions)
+        check_options(name, request, options)
+        self.check(request_to_check(request, options))
+        return add_schedule(self.store, name, self.submission(request), options, self._actor)
+
+    def schedules(self, tenant: str | None = None) -> list[ScheduleStatus]:
+        """Return the schedules of a tenant, or of all tenants, in the order of their names."""
+        from handoff_queue.supervisor.client.schedules import status_of
+
+        return [status_of(self.store, one) for one in self.store.schedules.all(tenant)]
+
+    def schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> ScheduleStatus:
+        """Return one schedule.
+
+        Raises:
+            UserError: the tenant has no schedule of this name.
+        """
+        from handoff_queue.supervisor.client.schedules import find_schedule, status_of
+
+        return status_of(self.store, find_schedule(self.store, tenant, name).schedule)
+
+    def pause_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> ScheduleStatus:
+        """Pause a schedule. Its slots are dropped until `unpause_schedule`.
+
+        Raises:
+            UserError: the tenant has no schedule of this name.
+        """
+        from handoff_queue.supervisor.client.schedules import set_paused
+
+        return set_paused(self.store, tenant, name, self._actor, is_paused=True)
+
+    def unpause_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> ScheduleStatus:
+        """End the pause of a schedule. Its next slot is the first one after now.
+
+        Raises:
+            UserError: the tenant has no schedule of this name.
+        """
+        from handoff_queue.supervisor.client.schedules import set_paused
+
+        return set_paused(self.store, tenant, name, self._actor, is_paused=False)
+
+    def run_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> JobId:
+        """Start a job of a schedule at once, and return its id.
+
+        The job starts also while the schedule is paused, or while another job of it runs.
+
+        Raises:
+            UserError: the tenant has no schedule of this name, or the job is refused.
+            BudgetSpent: the amount of this month is spent.
+        """
+        from handoff_queue.supervisor.client.schedules import run_now
+
+        return run_now(self.store, self._dispatcher, self._settings, tenant, name, self._actor)
+
+    def remove_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> None:
+        """Remove a schedule. Its jobs stay.
+
+        Raises:
+            UserError: the tenant has no schedule of this name.
+        """
+        from handoff_queue.supervisor.client.schedules import remove_schedule
+
+        remove_schedule(self.store, tenant, name, self._actor)
+
     def audit(self, job_id: JobId | None = None, count: int = 100) -> list[AuditEntry]:
         """Return the newest actions of users, the newest last.
 
@@ -565,6 +656,8 @@ __all__ = [
     "NewLimits",
     "Request",
     "Row",
+    "ScheduleOptions",
+    "ScheduleStatus",
     "UnknownJob",
     "connect",
 ]

@@ -142,6 +142,8 @@ class Submission:
     """Texts of the documents by digest. Jobs share them."""
     has_key: bool
     """True if the request has an idempotency key."""
+    month: str = ""
+    """Key that counts the money of the schedule's month; empty: no schedule started the job."""
 
     def by(self, actor: Actor | None) -> Submission:
         """Return the same job, submitted by this actor."""
@@ -165,6 +167,8 @@ class Submission:
         fields |= {"mode": self.event.mode.value}
         if traceparent:
             fields |= {"traceparent": traceparent}
+        if self.month:
+            fields |= {"month": self.month}
         if self.event.specialists:
             fields |= {"specialists": " ".join(self.event.specialists)}
         return Commit(

@@ -32,8 +32,8 @@ log = log_of(__name__)
 
 
 class Sweeper:
-    """A thread that sweeps at an interval. While no job is due, a sweep is one round trip to
-    Redis.
+    """A thread that sweeps at an interval. While no job and no schedule is due, a sweep is two
+    round trips to Redis.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class Sweeper:
         interval_s: float,
         keep_s: int,
         caps: DailyCaps | None = None,
+        start_schedules: Callable[[], None] = lambda: None,
     ) -> None:
         """Set up a sweeper.
 
@@ -53,6 +54,7 @@ class Sweeper:
             interval_s: seconds between two sweeps.
             keep_s: seconds for which ended jobs are kept (HANDOFF_RETENTION_S).
             caps: the daily caps; None: this supervisor sets none.
+            start_schedules: starts the jobs of due schedules.
         """
         self._store = store
         self._name = name
@@ -60,6 +62,7 @@ class Sweeper:
         self._interval_s = interval_s
         self._keep_s = keep_s
         self._caps = caps
+        self._start_schedules = start_schedules
         self._caps_since_ms: int | None = None
         """Time at which this supervisor set the caps; None before that."""
         self._node: Callable[[], Node | None] = lambda: None
@@ -136,6 +139,7 @@ class Sweeper:
             self._tried.set()
             if is_there:
                 _succeeds("not swept", self._round)
+                _succeeds("schedules not started", self._start_schedules)
             self._stop.wait(min(self._interval_s, ANNOUNCED_FOR_S / 3))
         with suppress(StoreError):
             self._store.presence.withdraw_supervisor(self._name)

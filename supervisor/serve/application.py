@@ -19,6 +19,7 @@ from handoff_queue.supervisor.serve import (
     metrics_route,
     quote_routes,
     reference_page,
+    schedule_routes,
 )
 from handoff_queue.supervisor.serve.access import AppState
 from handoff_queue.supervisor.serve.console.pages import respond
@@ -38,6 +39,7 @@ ROUTERS = (
     quote_routes.router,
     fleet_routes.router,
     metrics_route.router,
+    schedule_routes.router,
     reference_page.router,
     mcp_route.router,
 )

@@ -25,7 +25,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: _problem("The request, a document or a limit cannot be used."),
     401: _problem("There is no token, or the token is not valid."),
     403: _problem("The role or the tenant of the token does not allow it."),
-    404: _problem("There is no such job, handoff or letter that the token may see."),
+    404: _problem("There is no such job, handoff, letter or schedule that the token may see."),
     409: _problem("The idempotency key was used for another request."),
     413: _problem("The body is too large."),
     415: _problem("The body has the wrong media type."),

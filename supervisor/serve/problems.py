@@ -22,6 +22,7 @@ from handoff_queue.shared.types.errors import (
     PlanRefused,
     StoreUnavailable,
     UnknownJob,
+    UnknownSchedule,
     UserError,
     VersionConflict,
 )
@@ -144,6 +145,8 @@ def problem_of(error: HandoffError) -> Problem:  # noqa: PLR0911 (one line for e
             return Problem(422, text, errors=[("#", line) for line in text.splitlines()])
         case UnknownJob():
             return Problem(404, text, kind="unknown-job")
+        case UnknownSchedule():
+            return Problem(404, text)
         case Conflict() | VersionConflict():
             return Problem(409, text)
         case BudgetSpent():

@@ -24,6 +24,7 @@ from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
 from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.review import Rubric
+from handoff_queue.shared.types.schedule import Missed, Overlap
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.access import Caller
 from handoff_queue.supervisor.serve.problems import Problem, invalid
@@ -135,7 +136,39 @@ class PauseBody(_Body):
     """One line, which waiting jobs show."""
 
 
-BODIES: tuple[type[BaseModel], ...] = (JobBody, AnswerBody, RetryBody, PauseBody)
+class ScheduleBody(_Body):
+    """A schedule, which starts a job at the times of a cron expression."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "news",
+                    "cron": "0 9 * * mon-fri",
+                    "timezone": "Europe/Berlin",
+                    "job": {"text": "What is new about HNSW?"},
+                }
+            ]
+        }
+    )
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    cron: str
+    """Minute, hour, day, month and weekday, or a name such as `@daily`."""
+    timezone: str = "UTC"
+    overlap: Overlap = Overlap.SKIP
+    """What happens at a slot while an earlier job runs."""
+    missed: Missed = Missed.LAST
+    """Slots to make up for if no supervisor ran."""
+    max_microusd_per_month: Annotated[int, Field(ge=1)] | None = None
+    """Slots are skipped after the jobs of a calendar month have spent this amount."""
+    follows_last: bool = False
+    """True: each job continues the last job of the schedule."""
+    job: JobBody
+    """The job, without `after` and `idempotency_key`."""
+
+
+BODIES: tuple[type[BaseModel], ...] = (JobBody, AnswerBody, RetryBody, PauseBody, ScheduleBody)
 """All bodies, for the OpenAPI document."""
 
 

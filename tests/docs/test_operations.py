@@ -129,6 +129,8 @@ def is_append_only(server: Any) -> bool:
 PLACEHOLDERS = {
     "caller": "TOKEN",
     "window": "MINUTE",
+    "schedule_id": "SCHEDULE",
+    "month": "MONTH",
     "job_id": "{JOB}",
     "handoff_id": "HANDOFF",
     "digest": "DIGEST",

@@ -44,6 +44,14 @@ FLEET = (
     ("POST", "/v1/roles/writer/unpause"),
 )
 """Every operation that concerns all tenants."""
+SCHEDULE_PATHS = (
+    ("GET", ""),
+    ("POST", "/pause"),
+    ("POST", "/unpause"),
+    ("POST", "/run"),
+    ("DELETE", ""),
+)
+"""Every operation on a schedule."""
 
 
 def operations(app: FastAPI) -> Iterator[tuple[str, str]]:
@@ -90,7 +98,10 @@ def test_the_lists_of_these_tests_have_every_operation(app: FastAPI) -> None:
         ("GET", "/v1/specialists"),
         ("GET", "/v1/budgets"),
         ("GET", "/metrics"),
+        ("GET", "/v1/schedules"),
+        ("POST", "/v1/schedules"),
     }
+    others |= {(method, f"/v1/schedules/{{name}}{path}") for method, path in SCHEDULE_PATHS}
     fleet = {
         (method, path.replace("0123abcd", "{letter_id}").replace("writer", "{role}"))
         for method, path in FLEET

@@ -9,6 +9,7 @@
 
 local DAY_MS = 24 * 3600 * 1000
 local DAY_KEPT_MS = 3 * DAY_MS -- after the end of the day; a call at midnight ends long before that
+local MONTH_KEPT_MS = 70 * DAY_MS -- from the first cost of the month
 local DAY = 'handoff:day:'
 
 -- Reservations of handoffs: the upper bound of the call, and the day that holds the reservation;
@@ -121,6 +122,15 @@ local function count_call(job, h, used, is_open)
   if f[3] and not is_open then observe(now_ms() - tonumber(f[3]), 'model_call_duration_seconds', model) end
 end
 
+-- Add money to the month of a schedule, if a schedule started this job. An unreadable figure stops
+-- no job.
+local function add_to_month(job, usd)
+  local month = job_of(job).month
+  if not month or usd <= 0 then return end
+  local is_first = redis.pcall('INCRBY', month, whole(usd)) == usd
+  if is_first then redis.call('PEXPIRE', month, whole(MONTH_KEPT_MS)) end
+end
+
 -- Replace a handoff's reservation by the used amounts, in the budget of the day of the reservation.
 -- `used` nil: the upper bound is charged, because the call was in flight. `used.turns` 0: nothing
 -- is charged, because the call was never made.
@@ -131,6 +141,7 @@ local function settle(job, h, used)
   if used.turns == 0 then return unreserve(job, h) end
   count_call(job, h, used, is_open)
   local levels, changes = levels_of(job, h), spent(used)
+  add_to_month(levels[#levels].job, used.usd)
   local keys, handoffs = set_aside_at(levels, days(job, worst and worst.day or today())), {}
   for i, level in ipairs(levels) do handoffs[i] = level.h end
   count_up(handoffs, changes)

@@ -1,0 +1,124 @@
+"""Schedules in the store: one JSON text for each, its job, and the times of the next slots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.dead_letters import readable
+from handoff_queue.shared.store.payloads import pack, unpack
+from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.types.errors import MalformedMessage
+from handoff_queue.shared.types.schedule import Schedule, ScheduledJob
+
+ADD_WITHIN_S = 600
+"""Seconds for which a stored job stays without its schedule, if the process ends in between."""
+AT_ONCE = 100
+"""Most schedules that one call of `due` returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSchedule:
+    """A schedule with its text in the store. The text proves that nothing has changed."""
+
+    schedule: Schedule
+    text: str
+
+
+class Schedules:
+    """All schedules."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, schedule: Schedule, job: ScheduledJob) -> bool:
+        """Store a new schedule. Return False if the tenant has a schedule of this name."""
+        with translated_errors():
+            self._connection.redis.set(
+                keys.schedule_job(schedule.id), pack(job.to_json()), ex=ADD_WITHIN_S
+            )
+        return self._replace(schedule, "", schedule.to_json())
+
+    def replace(self, old: StoredSchedule, new: Schedule) -> bool:
+        """Replace a schedule. Return False if it is no longer as `old`."""
+        return self._replace(new, old.text, new.to_json())
+
+    def remove(self, old: StoredSchedule) -> bool:
+        """Remove a schedule. Return False if it is no longer as `old`."""
+        return self._replace(old.schedule, old.text, "")
+
+    def find(self, tenant: str, name: str) -> StoredSchedule | None:
+        """Return a schedule, or None if the tenant has no schedule of this name."""
+        with translated_errors():
+            text = self._connection.redis.hget(keys.SCHEDULES, _member(tenant, name))
+        if text is None:
+            return None
+        return _stored(text)
+
+    def all(self, tenant: str | None = None) -> list[Schedule]:
+        """Return the schedules of one tenant or of all tenants, in the order of their names.
+        Unreadable schedules are left out.
+        """
+        with translated_errors():
+            texts = self._connection.redis.hvals(keys.SCHEDULES)
+        found: list[Schedule] = []
+        for schedule in readable(texts, Schedule.from_json, keys.SCHEDULES):
+            if tenant in (None, schedule.tenant):
+                found.append(schedule)
+        return sorted(found, key=lambda schedule: (schedule.name, schedule.tenant))
+
+    def due(self) -> list[StoredSchedule]:
+        """Return schedules that a supervisor must look at now. Unreadable schedules are left
+        out: a supervisor of another version may read them.
+        """
+        now_ms = int(self._connection.now() * 1000)
+        with translated_errors():
+            redis = self._connection.redis
+            members = redis.zrangebyscore(keys.SCHEDULE_SLOTS, "-inf", now_ms, 0, AT_ONCE)
+            if not members:
+                return []
+            texts = redis.hmget(keys.SCHEDULES, members)
+        return readable([text for text in texts if text], _stored, keys.SCHEDULES)
+
+    def job(self, schedule: Schedule) -> ScheduledJob:
+        """Return the job of a schedule.
+
+        Raises:
+            MalformedMessage: the job was lost, or a version that is not this one stored it.
+            UnreadablePayload: the stored bytes are damaged.
+        """
+        with translated_errors():
+            stored = self._connection.redis.get(keys.schedule_job(schedule.id))
+        if stored is None:
+            raise MalformedMessage("the job of the schedule is not stored")
+        return ScheduledJob.from_json(unpack(stored))
+
+    def spent_microusd(self, schedule_id: str, month: str) -> int:
+        """Return the money that the jobs of a month have spent, in micro-dollars."""
+        with translated_errors():
+            spent = self._connection.redis.get(keys.schedule_month(schedule_id, month))
+        return int(spent or 0)
+
+    def _replace(self, schedule: Schedule, old: str, new: str) -> bool:
+        due_at = schedule.due_at
+        return bool(
+            self._connection.script(
+                "replace_schedule",
+                [keys.SCHEDULES, keys.SCHEDULE_SLOTS, keys.schedule_job(schedule.id)],
+                [
+                    _member(schedule.tenant, schedule.name),
+                    old,
+                    new,
+                    "" if due_at is None else int(due_at * 1000),
+                ],
+            )
+        )
+
+
+def _member(tenant: str, name: str) -> str:
+    """Return the field of a schedule. A name has no slash, so the text is unique."""
+    return f"{name}/{tenant}"
+
+
+def _stored(text: bytes) -> StoredSchedule:
+    return StoredSchedule(Schedule.from_json(text), text.decode())

@@ -1,0 +1,238 @@
+"""`handoff schedule`: add, list, show, pause, unpause, run and remove schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from handoff_queue.shared.settings.settings import load_settings
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import DEFAULT_TENANT
+from handoff_queue.shared.types.limits import MOST_USD
+from handoff_queue.shared.types.schedule import Missed, Overlap
+from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.display.terminal import (
+    money,
+    print_message,
+    shorten,
+    write_as_json,
+    write_line,
+)
+from handoff_queue.supervisor.cli.errors import OK
+from handoff_queue.supervisor.cli.options import ADVANCED, AsJson, RequestText
+from handoff_queue.supervisor.cli.request_options import (
+    JobOptions,
+    amount,
+    request_of,
+    takes_a_job,
+    text_of,
+)
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.types.schedule import ScheduleStatus
+    from handoff_queue.supervisor.client.client import Client
+    from handoff_queue.supervisor.client.schedules import ScheduleOptions
+
+SCHEDULE = "Schedule"
+LAST = "last"
+"""Value of `--after`: the last job of the schedule."""
+
+
+class ScheduleAction(StrEnum):
+    """Actions of `handoff schedule`."""
+
+    LIST = "list"
+    ADD = "add"
+    SHOW = "show"
+    PAUSE = "pause"
+    UNPAUSE = "unpause"
+    RUN = "run"
+    REMOVE = "remove"
+
+
+@takes_a_job
+def schedule(
+    job: JobOptions,
+    what: Annotated[
+        ScheduleAction,
+        typer.Argument(
+            metavar="ACTION", help="list, add, show, pause, unpause, run (now) or remove."
+        ),
+    ] = ScheduleAction.LIST,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The name of the schedule.")
+    ] = None,
+    request: RequestText = None,
+    cron: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CRON",
+            help='Minute, hour, day, month and weekday, such as "0 9 * * mon-fri"; or @daily.',
+            rich_help_panel=SCHEDULE,
+        ),
+    ] = None,
+    timezone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ZONE",
+            help="The zone of the times: Europe/Berlin. Default: UTC.",
+            rich_help_panel=SCHEDULE,
+        ),
+    ] = None,
+    overlap: Annotated[
+        Overlap | None,
+        typer.Option(
+            help="What happens while an earlier job runs. Default: skip the slot.",
+            rich_help_panel=SCHEDULE,
+        ),
+    ] = None,
+    missed: Annotated[
+        Missed | None,
+        typer.Option(
+            help="Slots to make up for if no supervisor ran. Default: last.",
+            rich_help_panel=SCHEDULE,
+        ),
+    ] = None,
+    max_usd_per_month: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            min=0,
+            max=MOST_USD,
+            help="Skip slots after the jobs of a month have spent this.",
+            rich_help_panel=SCHEDULE,
+        ),
+    ] = None,
+    webhook: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The URL that gets a signed POST when a job ends.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Start a job at the times of a cron expression.
+
+    The supervisors start each slot once. `--after last` lets each job continue the last one.
+
+    handoff schedule add news --cron "0 9 * * mon-fri" -- "What is new?"
+
+    handoff schedule pause news
+    """
+    if what is ScheduleAction.ADD:
+        if name is None or cron is None or request is None:
+            raise UserError("`handoff schedule add` needs a NAME, --cron and a REQUEST")
+        options = _options(job, cron, timezone, overlap, missed, max_usd_per_month)
+        asked = replace(
+            replace(job, after=None).asked(),
+            request=text_of(request, load_settings()),
+            webhook=webhook,
+        )
+        jobs = client_of_broker()
+        added = jobs.add_schedule(name, request_of(asked, jobs), options)
+        _print([added], as_json=as_json)
+        return OK
+    others = {cron, timezone, overlap, missed, max_usd_per_month, webhook, request}
+    if others != {None} or replace(job, tenant=DEFAULT_TENANT) != JobOptions():
+        raise UserError(f"`handoff schedule {what}` takes a NAME, --tenant and --json only")
+    if what is ScheduleAction.LIST:
+        if name is not None:
+            raise UserError(f"`handoff schedule list` takes no NAME: use `show {name[:48]}`")
+        _print(client_of_broker().schedules(), as_json=as_json)
+        return OK
+    if name is None:
+        raise UserError(f"`handoff schedule {what}` needs a NAME (see `handoff schedule list`)")
+    _act(client_of_broker(), what, name, job.tenant, as_json=as_json)
+    return OK
+
+
+def _options(
+    job: JobOptions,
+    cron: str,
+    timezone: str | None,
+    overlap: Overlap | None,
+    missed: Missed | None,
+    max_usd_per_month: float | None,
+) -> ScheduleOptions:
+    from handoff_queue.supervisor.client.schedules import ScheduleOptions
+
+    if job.after not in (None, LAST):
+        raise UserError("a schedule continues its own last job only: write --after last")
+    return ScheduleOptions(
+        cron,
+        "UTC" if timezone is None else timezone,
+        overlap or Overlap.SKIP,
+        missed or Missed.LAST,
+        amount("--max-usd-per-month", max_usd_per_month),
+        job.after == LAST,
+    )
+
+
+def _act(jobs: Client, what: ScheduleAction, name: str, tenant: str, *, as_json: bool) -> None:
+    if what is ScheduleAction.RUN:
+        write_line(jobs.run_schedule(name, tenant))
+    elif what is ScheduleAction.REMOVE:
+        jobs.remove_schedule(name, tenant)
+        write_line(f"schedule {name} is removed; its jobs stay")
+    elif what is ScheduleAction.PAUSE:
+        _print([jobs.pause_schedule(name, tenant)], as_json=as_json)
+    elif what is ScheduleAction.UNPAUSE:
+        _print([jobs.unpause_schedule(name, tenant)], as_json=as_json)
+    else:
+        _show(jobs.schedule(name, tenant), as_json=as_json)
+
+
+def _print(schedules: Sequence[ScheduleStatus], *, as_json: bool) -> None:
+    if as_json:
+        write_as_json([entry.model_dump(mode="json") for entry in schedules])
+        return
+    for entry in schedules:
+        owner = "" if entry.tenant == DEFAULT_TENANT else f"  tenant {shorten(entry.tenant, 40)}"
+        write_line(f"{entry.name}  {entry.cron}  {_next(entry)}{owner}  {shorten(entry.title, 60)}")
+        if entry.note:
+            write_line(f"  {shorten(entry.note, 200)}")
+    if not schedules:
+        print_message("there are no schedules (`handoff schedule add NAME --cron ... -- REQUEST`)")
+
+
+def _show(entry: ScheduleStatus, *, as_json: bool) -> None:
+    if as_json:
+        write_as_json(entry.model_dump(mode="json"))
+        return
+    most = entry.max_microusd_per_month
+    of_most = "" if most is None else f" of {money(cost_usd(most))}"
+    facts = {
+        "request": shorten(entry.title, 100),
+        "tenant": shorten(entry.tenant, 100),
+        "cron": f"{entry.cron} ({entry.timezone})",
+        "next": _next(entry),
+        "overlap": entry.overlap,
+        "missed": entry.missed,
+        "this month": f"{money(cost_usd(entry.spent_microusd))}{of_most}",
+        "jobs": f"{entry.started} started, {entry.skipped} slots skipped",
+        "waiting": f"{len(entry.waiting)} slots" if entry.waiting else "",
+        "running": " ".join(entry.running),
+        "last job": entry.last_job or "",
+        "after": LAST if entry.follows_last else "",
+        "note": shorten(entry.note, 200),
+    }
+    write_line(entry.name)
+    for what, fact in facts.items():
+        if fact:
+            write_line(f"  {what + ':':12} {fact}")
+
+
+def _next(entry: ScheduleStatus) -> str:
+    """Return the next slot in words."""
+    from handoff_queue.supervisor.client.schedule_slots import shown_slot
+
+    if entry.next_slot is None:
+        return "paused"
+    return f"next {shown_slot(entry.next_slot, entry.timezone)}"

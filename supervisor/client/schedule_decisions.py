@@ -1,0 +1,161 @@
+"""Decisions about the slots of a schedule. Pure: each function returns the next state.
+
+A slot passes three steps, and the store records each step only if the schedule is unchanged. A
+supervisor takes a due slot, decides to start or to skip it, and stores its job. The id of the
+job depends on the slot only, so a step that a dead process began has one effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from handoff_queue.shared.types.ids import JobId, job_id_for
+from handoff_queue.shared.types.schedule import (
+    MOST_WAITING,
+    Missed,
+    Overlap,
+    Schedule,
+    SlotStart,
+)
+from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.client.schedule_slots import (
+    last_slot,
+    month_of,
+    next_slot,
+    shown_slot,
+    slots_between,
+)
+
+ON_TIME_S = 60
+"""Seconds within which a supervisor must take a slot. A later slot counts as missed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The next state of a schedule, and the jobs to cancel."""
+
+    schedule: Schedule
+    to_cancel: tuple[JobId, ...] = ()
+
+
+def job_of_slot(schedule: Schedule, slot: int) -> JobId:
+    """Return the id of the job of a slot."""
+    return job_id_for(schedule.tenant, f"schedule:{schedule.name}:{schedule.id}:{slot}")
+
+
+def take_due_slots(schedule: Schedule, now: float) -> Schedule:
+    """Return the schedule after its due slots are taken.
+
+    A paused schedule drops its slots. Missed slots wait or are dropped, as `missed` says. If
+    `MOST_WAITING` slots wait, the others stay due.
+    """
+    if schedule.next_slot > now:
+        return schedule
+    cron, timezone = schedule.cron, schedule.timezone
+    newest = last_slot(cron, timezone, now)
+    taken: list[int] = []
+    room = MOST_WAITING - len(schedule.waiting)
+    if schedule.is_paused:
+        pass
+    elif schedule.missed is Missed.ALL:
+        for slot in slots_between(cron, timezone, schedule.next_slot, now):
+            if len(taken) == room:
+                return _with(schedule, waiting=(*schedule.waiting, *taken), next_slot=slot)
+            taken.append(slot)
+    elif room == 0:
+        return schedule
+    elif schedule.missed is Missed.LAST or now - newest < ON_TIME_S:
+        taken.append(newest)
+    note = schedule.note
+    if schedule.next_slot < newest or (not taken and not schedule.is_paused):
+        note = _missed_note(schedule, newest, bool(taken)) or note
+    return _with(
+        schedule,
+        waiting=(*schedule.waiting, *taken),
+        next_slot=next_slot(cron, timezone, now),
+        note=note,
+    )
+
+
+def _missed_note(schedule: Schedule, newest: int, is_newest_taken: bool) -> str:
+    if schedule.is_paused or schedule.missed is Missed.ALL:
+        return ""
+    first = shown_slot(schedule.next_slot, schedule.timezone)
+    if is_newest_taken:
+        return f"slots from {first} on were missed; the slot of {_of(schedule, newest)} started"
+    return f"slots from {first} to {_of(schedule, newest)} were missed"
+
+
+def _of(schedule: Schedule, slot: int) -> str:
+    return shown_slot(slot, schedule.timezone)
+
+
+def decide_next(
+    schedule: Schedule, ended: Collection[JobId], spent_microusd: int, now: float
+) -> Decision:
+    """Return the decision about the first waiting slot: start it, skip it, or let it wait.
+
+    Args:
+        ended: jobs of `schedule.running` that have ended or are deleted.
+        spent_microusd: money that jobs of this month have spent.
+    """
+    running = tuple(job_id for job_id in schedule.running if job_id not in ended)
+    slot = schedule.waiting[0]
+    if running and schedule.overlap is Overlap.SKIP:
+        return Decision(skipped(schedule, slot, f"{running[0]} has not ended"))
+    if running:
+        to_cancel = running if schedule.overlap is Overlap.CANCEL else ()
+        return Decision(schedule, tuple(map(JobId, to_cancel)))
+    if is_spent(schedule, spent_microusd):
+        return Decision(skipped(schedule, slot, spent_note(schedule, spent_microusd)))
+    start = SlotStart(
+        slot=slot,
+        month=month_of(schedule.timezone, now),
+        after=schedule.last_job if schedule.follows_last else None,
+    )
+    return Decision(_with(schedule, waiting=schedule.waiting[1:], starting=start, running=running))
+
+
+def is_spent(schedule: Schedule, spent_microusd: int) -> bool:
+    """Return whether the jobs of this month have spent the amount of the schedule."""
+    most = schedule.max_microusd_per_month
+    return most is not None and spent_microusd >= most
+
+
+def spent_note(schedule: Schedule, spent_microusd: int) -> str:
+    """Return the words for a month whose amount is spent."""
+    most = cost_usd(schedule.max_microusd_per_month or 0)
+    return f"${cost_usd(spent_microusd):.6g} of ${most:.6g} of this month are spent"
+
+
+def skipped(schedule: Schedule, slot: int, why: str) -> Schedule:
+    """Return the schedule without a slot that waits or starts."""
+    return _with(
+        schedule,
+        waiting=tuple(other for other in schedule.waiting if other != slot),
+        starting=None,
+        skipped=schedule.skipped + 1,
+        note=f"slot {shown_slot(slot, schedule.timezone)} was skipped: {why}",
+    )
+
+
+def started(schedule: Schedule, slot: int, job_id: JobId) -> Schedule:
+    """Return the schedule after the job of a slot is stored."""
+    return _with(
+        schedule,
+        starting=None,
+        running=(*schedule.running, job_id),
+        last_slot=slot,
+        last_job=job_id,
+        started=schedule.started + 1,
+    )
+
+
+def paused(schedule: Schedule, now: float, *, is_paused: bool) -> Schedule:
+    """Return the schedule with the slots before `now` taken, and then paused or unpaused."""
+    return _with(take_due_slots(schedule, now), is_paused=is_paused)
+
+
+def _with(schedule: Schedule, **changes: object) -> Schedule:
+    return schedule.model_copy(update=changes)

@@ -1,0 +1,126 @@
+"""Slots of a schedule: the times of a cron expression in a time zone. Pure.
+
+A cron expression describes local times. A local time that a zone skips becomes the next valid
+time, and a local time that a zone repeats counts once, when it comes first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from croniter import CroniterBadCronError, CroniterBadDateError, CroniterError, croniter
+
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.schedule import MOST_CRON_CHARS, MOST_ZONE_CHARS
+
+ALIASES = ("@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually")
+_FIELD = r"[0-9A-Za-z*,/#?-]+"
+_FIELDS = re.compile(rf"{_FIELD}( {_FIELD}){{4}}")
+_RANDOM = re.compile(r"(^|[ ,])[rh]([ ,/]|$)", re.IGNORECASE)
+"""A field of croniter whose value is random, or depends on a name."""
+_SUCH_AS = 'write minute, hour, day, month and weekday, such as "0 9 * * mon-fri"'
+
+
+def check_cron(cron: str, timezone: str, now: float) -> tuple[str, int]:
+    """Return the expression with single spaces, and its first slot after `now`.
+
+    Raises:
+        UserError: the expression or the zone cannot be used, or no date matches.
+    """
+    zone_of(timezone)
+    text = " ".join(cron.split())
+    is_cron = _FIELDS.fullmatch(text) and not _RANDOM.search(text)
+    if len(text) > MOST_CRON_CHARS or not (is_cron or text.lower() in ALIASES):
+        raise UserError(f"{cron!r:.80} is not a cron expression: {_SUCH_AS}")
+    try:
+        return text, next_slot(text, timezone, now)
+    except CroniterBadDateError:
+        raise UserError(f"no date matches the cron expression {text!r:.80}: {_SUCH_AS}") from None
+    except (CroniterBadCronError, CroniterError, ValueError) as error:
+        raise UserError(
+            f"{cron!r:.80} is not a cron expression ({error!s:.120}): {_SUCH_AS}"
+        ) from None
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """Return a time zone.
+
+    Raises:
+        UserError: this machine knows no zone of this name.
+    """
+    try:
+        if name and len(name) <= MOST_ZONE_CHARS:
+            return ZoneInfo(name)
+    except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+        pass
+    raise UserError(f"there is no time zone {name!r:.80}: write a name such as Europe/Berlin")
+
+
+def next_slot(cron: str, timezone: str, after: float) -> int:
+    """Return the first slot after a Unix time, in Unix seconds."""
+    zone = zone_of(timezone)
+    local = datetime.fromtimestamp(after, zone).replace(tzinfo=None, fold=0)
+    times = croniter(cron, local)
+    while True:
+        slot = _instant(times.get_next(datetime), zone)
+        if slot > after:
+            return slot
+
+
+def last_slot(cron: str, timezone: str, until: float) -> int:
+    """Return the last slot that is not after a Unix time, in Unix seconds."""
+    zone = zone_of(timezone)
+    moment = datetime.fromtimestamp(until, zone)
+    local = moment.replace(tzinfo=None, fold=0)
+    if moment.fold:  # later local times of the first pass are in the past, too
+        first, second = moment.replace(fold=0).utcoffset(), moment.utcoffset()
+        assert first is not None
+        assert second is not None
+        local += first - second
+    times = croniter(cron, local + timedelta(seconds=1))
+    while True:
+        slot = _instant(times.get_prev(datetime), zone)
+        if slot <= until:
+            return slot
+
+
+def slots_between(cron: str, timezone: str, first: int, until: float) -> Iterator[int]:
+    """Yield the slots from `first`, which is a slot, to a Unix time, the oldest first."""
+    slot = first
+    while slot <= until:
+        yield slot
+        slot = next_slot(cron, timezone, slot)
+
+
+def month_of(timezone: str, at: float) -> str:
+    """Return the month of a Unix time in a zone, such as `2026-11`."""
+    return f"{datetime.fromtimestamp(at, zone_of(timezone)):%Y-%m}"
+
+
+def shown_slot(slot: float, timezone: str) -> str:
+    """Return a slot in the words of its zone, such as `2026-11-28 09:00 CET`."""
+    return f"{datetime.fromtimestamp(slot, zone_of(timezone)):%Y-%m-%d %H:%M %Z}"
+
+
+def _instant(local: datetime, zone: ZoneInfo) -> int:
+    """Return the Unix time of a local time: the first of two, or the end of the gap."""
+    moment = local.replace(tzinfo=zone)
+    unix_s = int(moment.timestamp())
+    if datetime.fromtimestamp(unix_s, zone).replace(tzinfo=None) == local:
+        return unix_s
+    return _end_of_gap(int(moment.replace(fold=1).timestamp()), unix_s, zone)
+
+
+def _end_of_gap(before: int, after: int, zone: ZoneInfo) -> int:
+    """Return the first second of the offset that is valid at `after`."""
+    offset = datetime.fromtimestamp(after, zone).utcoffset()
+    while after - before > 1:
+        middle = (before + after) // 2
+        if datetime.fromtimestamp(middle, zone).utcoffset() == offset:
+            after = middle
+        else:
+            before = middle
+    return after

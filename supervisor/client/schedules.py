@@ -1,0 +1,413 @@
+"""Add, list, pause and remove schedules, and start the jobs of their slots."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.schedules import StoredSchedule
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.types.access import Actor, AuditAction
+from handoff_queue.shared.types.errors import (
+    BudgetSpent,
+    MalformedMessage,
+    StoreUnavailable,
+    UnknownSchedule,
+    UnreadablePayload,
+    UserError,
+    VersionConflict,
+)
+from handoff_queue.shared.types.events import CancelRequested
+from handoff_queue.shared.types.ids import NAME_PATTERN, JobId, new_job_id
+from handoff_queue.shared.types.schedule import (
+    Missed,
+    Overlap,
+    Schedule,
+    ScheduledJob,
+    ScheduleStatus,
+    SlotStart,
+)
+from handoff_queue.supervisor.client.argument_types import check_type
+from handoff_queue.supervisor.client.audit import audited
+from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.client.request import Request
+from handoff_queue.supervisor.client.schedule_decisions import (
+    decide_next,
+    is_spent,
+    job_of_slot,
+    paused,
+    skipped,
+    spent_note,
+    started,
+    take_due_slots,
+)
+from handoff_queue.supervisor.client.schedule_slots import check_cron, month_of
+from handoff_queue.supervisor.client.submission import (
+    ANNOUNCE_AFTER_S,
+    Admission,
+    Submission,
+    follow_on,
+)
+
+MOST_TRIES = 50
+"""Most tries of a user's change while supervisors change the same schedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleOptions:
+    """The times of a schedule, and its rules."""
+
+    cron: str
+    """Minute, hour, day, month and weekday, or a name such as `@daily`."""
+    timezone: str = "UTC"
+    """A name such as `Europe/Berlin`."""
+    overlap: Overlap = Overlap.SKIP
+    missed: Missed = Missed.LAST
+    max_microusd_per_month: int | None = None
+    """Slots are skipped after the jobs of a calendar month have spent this amount."""
+    follows_last: bool = False
+    """True: each job continues the last job of the schedule."""
+
+
+def check_options(name: str, request: Request, options: ScheduleOptions) -> None:
+    """Check a new schedule without Redis.
+
+    Raises:
+        UserError: a value has another type, or values do not fit together.
+    """
+    check_type("the schedule's name", name, str)
+    check_type("the cron expression", options.cron, str)
+    check_type("the time zone", options.timezone, str)
+    check_type("overlap", options.overlap, Overlap)
+    check_type("missed", options.missed, Missed)
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise UserError(
+            f"{name!r:.80} cannot name a schedule: use lower-case letters, digits, `-` and `_`, and"
+            " begin with a letter"
+        )
+    if options.missed is Missed.ALL and options.overlap is not Overlap.QUEUE:
+        raise UserError(
+            f"missed all (--missed) needs overlap queue (--overlap), not {options.overlap}:"
+            " otherwise the first missed job would displace the others"
+        )
+    most = options.max_microusd_per_month
+    if most is not None and (not isinstance(most, int) or most < 1):
+        raise UserError("max_microusd_per_month (--max-usd-per-month) must be above 0")
+    if request.after is not None or request.idempotency_key is not None:
+        raise UserError(
+            "the request of a schedule has no idempotency key, and `after` names no job: use"
+            " follows_last (--after last)"
+        )
+    if options.follows_last and request.workflow is not None:
+        raise UserError(
+            "a schedule with a workflow cannot continue its last job: remove follows_last (--after"
+            " last) or workflow (--workflow)"
+        )
+
+
+def request_to_check(request: Request, options: ScheduleOptions) -> Request:
+    """Return the request with a limit in money if the schedule has one, so that the check needs
+    a model whose price is known.
+    """
+    if options.max_microusd_per_month is None or request.limits.max_microusd is not None:
+        return request
+    limits = request.limits.model_copy(update={"max_microusd": options.max_microusd_per_month})
+    return replace(request, limits=limits)
+
+
+def add_schedule(
+    store: Store, name: str, submission: Submission, options: ScheduleOptions, actor: Actor | None
+) -> ScheduleStatus:
+    """Store a schedule with the job that it starts.
+
+    Raises:
+        UserError: the cron expression or the time zone cannot be used, or the tenant has a schedule
+            of this name.
+    """
+    now = store.connection.now()
+    cron, first = check_cron(options.cron, options.timezone, now)
+    event = submission.event
+    schedule = Schedule(
+        id=secrets.token_hex(6),
+        name=name,
+        tenant=event.tenant,
+        title=event.title,
+        cron=cron,
+        timezone=options.timezone,
+        overlap=options.overlap,
+        missed=options.missed,
+        max_microusd_per_month=options.max_microusd_per_month,
+        follows_last=options.follows_last,
+        actor=actor,
+        created_at=now,
+        next_slot=first,
+    )
+    job = ScheduledJob(
+        event=event, payloads=submission.payloads, documents=dict(submission.documents)
+    )
+    if store.schedules.find(event.tenant, name) is not None:
+        raise _exists(name)
+    is_added = audited(
+        store,
+        actor,
+        AuditAction.ADD_SCHEDULE,
+        name,
+        lambda: store.schedules.add(schedule, job),
+        f"{cron}, {options.timezone}, tenant {event.tenant}",
+    )
+    if not is_added:
+        raise _exists(name)
+    return status_of(store, schedule)
+
+
+def _exists(name: str) -> UserError:
+    return UserError(
+        f"there is a schedule {name} already: remove it first (`handoff schedule remove {name}`)"
+    )
+
+
+def find_schedule(store: Store, tenant: str, name: str) -> StoredSchedule:
+    """Return a schedule.
+
+    Raises:
+        UserError: the tenant has no schedule of this name. The message names similar names.
+    """
+    check_type("the schedule's name", name, str)
+    check_type("the tenant", tenant, str)
+    stored = store.schedules.find(tenant, name)
+    if stored is None:
+        known = sorted(schedule.name for schedule in store.schedules.all(tenant))
+        hint = suggestion(name, known) if known else "`handoff schedule list` lists all schedules"
+        raise UnknownSchedule(f"there is no schedule {name[:64]!r} of tenant {tenant}: {hint}")
+    return stored
+
+
+def status_of(store: Store, schedule: Schedule) -> ScheduleStatus:
+    """Return a schedule for users."""
+    month = month_of(schedule.timezone, store.connection.now())
+    return ScheduleStatus(
+        **{
+            name: getattr(schedule, name)
+            for name in ScheduleStatus.model_fields
+            if name not in ("spent_microusd", "next_slot")
+        },
+        spent_microusd=store.schedules.spent_microusd(schedule.id, month),
+        next_slot=None if schedule.is_paused else schedule.next_slot,
+    )
+
+
+def set_paused(
+    store: Store, tenant: str, name: str, actor: Actor | None, *, is_paused: bool
+) -> ScheduleStatus:
+    """Pause or unpause a schedule. Slots that pass while it is paused are dropped.
+
+    Raises:
+        UserError: there is no such schedule.
+    """
+    action = AuditAction.PAUSE_SCHEDULE if is_paused else AuditAction.UNPAUSE_SCHEDULE
+
+    def change(schedule: Schedule) -> Schedule:
+        return paused(schedule, store.connection.now(), is_paused=is_paused)
+
+    find_schedule(store, tenant, name)
+    changed = audited(
+        store, actor, action, name, lambda: _change(store, tenant, name, change), f"tenant {tenant}"
+    )
+    return status_of(store, changed)
+
+
+def remove_schedule(store: Store, tenant: str, name: str, actor: Actor | None) -> None:
+    """Remove a schedule. Its jobs stay.
+
+    Raises:
+        UserError: there is no such schedule.
+    """
+
+    def remove() -> None:
+        for _ in range(MOST_TRIES):
+            if store.schedules.remove(find_schedule(store, tenant, name)):
+                return
+        raise _busy(name)
+
+    find_schedule(store, tenant, name)
+    audited(store, actor, AuditAction.REMOVE_SCHEDULE, name, remove, f"tenant {tenant}")
+
+
+def _change(
+    store: Store, tenant: str, name: str, change: Callable[[Schedule], Schedule]
+) -> Schedule:
+    """Change a schedule that supervisors may change at the same time. Return the new state."""
+    for _ in range(MOST_TRIES):
+        stored = find_schedule(store, tenant, name)
+        changed = change(stored.schedule)
+        if store.schedules.replace(stored, changed):
+            return changed
+    raise _busy(name)
+
+
+def _busy(name: str) -> StoreUnavailable:
+    return StoreUnavailable(f"the schedule {name} changes all the time: try again")
+
+
+def run_now(
+    store: Store,
+    dispatcher: Dispatcher,
+    settings: Settings,
+    tenant: str,
+    name: str,
+    actor: Actor | None,
+) -> JobId:
+    """Start a job of a schedule at once, and return its id. A running job does not prevent it.
+
+    Raises:
+        UserError: there is no such schedule, or the job is refused.
+        BudgetSpent: the amount of this month is spent.
+    """
+    schedule = find_schedule(store, tenant, name).schedule
+    month = month_of(schedule.timezone, store.connection.now())
+    spent = store.schedules.spent_microusd(schedule.id, month)
+    if is_spent(schedule, spent):
+        raise BudgetSpent(f"schedule {name}: {spent_note(schedule, spent)}")
+    job_id, after = new_job_id(), None
+    if schedule.follows_last and schedule.last_job:
+        after = JobId(schedule.last_job)
+
+    def add_job(current: Schedule) -> Schedule:
+        changes = {"running": (*current.running, job_id), "last_job": job_id}
+        return current.model_copy(update={**changes, "started": current.started + 1})
+
+    submission, _ = _submission(store, schedule, job_id, month, after)
+    _admit(store, settings, submission)
+    _change(store, tenant, name, add_job)
+    _store(store, dispatcher, submission.by(actor))
+    return job_id
+
+
+def advance(
+    store: Store, dispatcher: Dispatcher, settings: Settings, stored: StoredSchedule
+) -> bool:
+    """Take the next step of a due schedule. Return whether another step may follow.
+
+    Another supervisor may take the same step at the same time. Then one of them has no effect.
+
+    Raises:
+        StoreUnavailable: Redis cannot be reached, or has no memory for the job. The step stays
+            due.
+    """
+    schedule = stored.schedule
+    if schedule.starting is not None:
+        _start(store, dispatcher, settings, stored, schedule.starting)
+        return True
+    now = store.connection.now()
+    taken = take_due_slots(schedule, now)
+    if taken != schedule:
+        store.schedules.replace(stored, taken)
+        return True
+    if schedule.is_paused or not schedule.waiting:
+        return False
+    running = tuple(map(JobId, schedule.running))
+    ended, cancelled = set(running), set[JobId]()
+    for standing in store.jobs.standings(running):
+        if not standing.status.ended:
+            ended.discard(standing.job_id)
+        if standing.cancelled:
+            cancelled.add(standing.job_id)
+    month = month_of(schedule.timezone, now)
+    spent = store.schedules.spent_microusd(schedule.id, month)
+    decision = decide_next(schedule, ended, spent, now)
+    for job_id in set(decision.to_cancel) - cancelled:
+        event = CancelRequested(actor=schedule.actor)
+        if store.journal.append_unless_ended(job_id, event, {"cancelled": 1}):
+            dispatcher.wake(job_id)
+    if decision.schedule == schedule:
+        return False
+    store.schedules.replace(stored, decision.schedule)
+    return True
+
+
+def _start(
+    store: Store,
+    dispatcher: Dispatcher,
+    settings: Settings,
+    stored: StoredSchedule,
+    start: SlotStart,
+) -> None:
+    """Store the job of a slot, unless it is stored already, and note it. A refused slot is
+    skipped.
+    """
+    schedule, slot = stored.schedule, start.slot
+    job_id, note = job_of_slot(schedule, slot), ""
+    try:
+        if not store.jobs.standings([job_id]):
+            after = JobId(start.after) if start.after else None
+            submission, note = _submission(store, schedule, job_id, start.month, after)
+            _admit(store, settings, submission)
+            _store(store, dispatcher, submission)
+    except (UserError, MalformedMessage, UnreadablePayload) as error:
+        if not store.jobs.standings([job_id]):
+            store.schedules.replace(stored, skipped(schedule, slot, str(error)))
+            return
+    done = started(schedule, slot, job_id)
+    if note:
+        done = done.model_copy(update={"note": note})
+    store.schedules.replace(stored, done)
+
+
+def _submission(
+    store: Store, schedule: Schedule, job_id: JobId, month: str, after: JobId | None
+) -> tuple[Submission, str]:
+    """Return the job of a slot, and a note if it cannot continue the job `after`."""
+    job = store.schedules.job(schedule)
+    submission = Submission(
+        job_id=job_id,
+        event=job.event,
+        payloads=job.payloads,
+        documents=job.documents,
+        has_key=True,
+        month=keys.schedule_month(schedule.id, month),
+    )
+    if after is None:
+        return submission, ""
+    documents: dict[str, bytes] | None = {} if job.event.manifest else None
+    request = Request(text=job.event.title, documents=documents, after=after)
+    try:
+        follows = follow_on(store, request)
+    except UserError as error:
+        return submission, f"{job_id} does not continue the last job: {error}"
+    assert follows is not None
+    changes: dict[str, object] = {"given": follows.given, "after": follows.earlier}
+    if job.event.manifest is None:
+        changes |= {"manifest": follows.manifest, "document_count": follows.document_count}
+    event = job.event.model_copy(update=changes)
+    payloads = (*job.payloads, *follows.payloads)
+    return replace(submission, event=event, payloads=payloads), ""
+
+
+def _admit(store: Store, settings: Settings, submission: Submission) -> None:
+    """Check the job against the fleet, as `handoff submit` does.
+
+    Raises:
+        UserError, BudgetSpent, StoreUnavailable: see `Admission.check`.
+    """
+    event = submission.event
+    request = Request(text=event.title, model=event.model, tenant=event.tenant)
+    Admission(store, settings.memory_mark).check(submission, request)
+
+
+def _store(store: Store, dispatcher: Dispatcher, submission: Submission) -> None:
+    """Store and announce a job. A job that is stored already stays as it is."""
+    with telemetry().submitting(submission.job_id) as traceparent:
+        work_s = submission.event.limits.max_seconds
+        store.payloads.put_new_documents(submission.documents, work_s)
+        due_at = store.connection.now() + ANNOUNCE_AFTER_S
+        try:
+            store.journal.commit(submission.commit(due_at, traceparent))
+        except VersionConflict:
+            return
+        dispatcher.announce(submission.job_id)

@@ -1,0 +1,52 @@
+"""Start the jobs of due schedules. The sweeper of every supervisor calls it, and the sweepers
+share the work.
+"""
+
+from __future__ import annotations
+
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.schedules import StoredSchedule
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import HandoffError, StoreUnavailable
+from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.client.schedules import advance
+
+STEPS_AT_ONCE = 20
+"""Most steps of one schedule in one sweep, so that one schedule does not delay the others."""
+
+log = log_of(__name__)
+
+
+class ScheduleStarter:
+    """Starts the jobs of due schedules with the settings of this supervisor."""
+
+    def __init__(self, store: Store, dispatcher: Dispatcher, settings: Settings) -> None:
+        self._store = store
+        self._dispatcher = dispatcher
+        self._settings = settings
+
+    def start_due(self) -> None:
+        """Take the due slots of all schedules, and start their jobs.
+
+        Raises:
+            StoreUnavailable: Redis cannot be reached.
+        """
+        for stored in self._store.schedules.due():
+            try:
+                self._advance(stored)
+            except StoreUnavailable:
+                raise
+            except HandoffError as error:
+                name = stored.schedule.name
+                log.warning("schedule not started", schedule=name, why=str(error))
+
+    def _advance(self, stored: StoredSchedule) -> None:
+        for _ in range(STEPS_AT_ONCE):
+            if not advance(self._store, self._dispatcher, self._settings, stored):
+                return
+            tenant, name = stored.schedule.tenant, stored.schedule.name
+            again = self._store.schedules.find(tenant, name)
+            if again is None:
+                return
+            stored = again

@@ -1,0 +1,124 @@
+"""Schedules: add, list, show, pause, unpause, run and remove."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import Request as HttpRequest
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+
+from handoff_queue.shared.types.events import DEFAULT_TENANT
+from handoff_queue.shared.types.schedule import ScheduleStatus
+from handoff_queue.supervisor.client.request import MOST_TENANT_CHARS, Request
+from handoff_queue.supervisor.client.schedules import ScheduleOptions
+from handoff_queue.supervisor.serve.access import (
+    Access,
+    Caller,
+    Operates,
+    Reads,
+    Submits,
+    caller_of,
+)
+from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.request_body import ScheduleBody, body_of, request_of, takes
+
+router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
+
+
+class StartedJob(BaseModel):
+    """A job that a schedule started."""
+
+    job_id: str
+
+
+TenantQuery = Annotated[
+    str | None,
+    Query(
+        min_length=1, max_length=MOST_TENANT_CHARS, description="The owner. Default: the token's."
+    ),
+]
+
+
+async def _tenant_of(
+    caller: Annotated[Caller, Depends(caller_of)], tenant: TenantQuery = None
+) -> str | None:
+    """Return the tenant that a request names or that the token belongs to; None for no tenant.
+
+    Raises:
+        Problem: the request names another tenant than the token.
+    """
+    if caller.tenant is None:
+        return tenant
+    if tenant not in (None, caller.tenant):
+        raise Problem(403, "the token belongs to another tenant: leave the tenant out")
+    return caller.tenant
+
+
+Tenant = Annotated[str | None, Depends(_tenant_of)]
+Name = Annotated[str, Path(description="The name of a schedule.")]
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=ScheduleStatus,
+    summary="Add a schedule",
+    openapi_extra=takes(ScheduleBody, is_required=True),
+)
+async def add(http: HttpRequest, access: Submits) -> ScheduleStatus:
+    """Store a schedule and the documents of its job."""
+    body = await body_of(http, ScheduleBody)
+    options = ScheduleOptions(
+        body.cron,
+        body.timezone,
+        body.overlap,
+        body.missed,
+        body.max_microusd_per_month,
+        body.follows_last,
+    )
+    request = await run_in_threadpool(_request, access, body)
+    return await access.jobs.add_schedule(body.name, request, options)
+
+
+def _request(access: Access, body: ScheduleBody) -> Request:
+    documents = {name: text.encode() for name, text in body.job.documents.items()}
+    return request_of(body.job, documents, access.caller, access.settings, None)
+
+
+@router.get("", summary="List the schedules")
+async def schedules(access: Reads, tenant: Tenant) -> list[ScheduleStatus]:
+    """Return the schedules of the tenant, or of all tenants, in the order of their names."""
+    return await access.jobs.schedules(tenant)
+
+
+@router.get("/{name}", summary="Show a schedule")
+async def show(access: Reads, name: Name, tenant: Tenant) -> ScheduleStatus:
+    """Return the definition, the state and the spending of one schedule."""
+    return await access.jobs.schedule(name, tenant or DEFAULT_TENANT)
+
+
+@router.post("/{name}/pause", summary="Pause a schedule")
+async def pause(access: Operates, name: Name, tenant: Tenant) -> ScheduleStatus:
+    """Drop the slots of the schedule until it is unpaused."""
+    return await access.jobs.pause_schedule(name, tenant or DEFAULT_TENANT)
+
+
+@router.post("/{name}/unpause", summary="Unpause a schedule")
+async def unpause(access: Operates, name: Name, tenant: Tenant) -> ScheduleStatus:
+    """Start jobs again, from the first slot after now."""
+    return await access.jobs.unpause_schedule(name, tenant or DEFAULT_TENANT)
+
+
+@router.post("/{name}/run", status_code=201, summary="Run a schedule now")
+async def run(access: Submits, name: Name, tenant: Tenant) -> StartedJob:
+    """Start a job of the schedule at once."""
+    return StartedJob(job_id=await access.jobs.run_schedule(name, tenant or DEFAULT_TENANT))
+
+
+@router.delete("/{name}", status_code=204, response_class=Response, summary="Remove a schedule")
+async def remove(access: Operates, name: Name, tenant: Tenant) -> Response:
+    """Remove the schedule. Its jobs stay."""
+    await access.jobs.remove_schedule(name, tenant or DEFAULT_TENANT)
+    return Response(status_code=204)

@@ -1,0 +1,346 @@
+"""Schedules on a real store: each slot has one job, wherever a supervisor dies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from handoff_queue.chaos.fleet import arm
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.schedules import StoredSchedule
+from handoff_queue.shared.types.access import AuditAction
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.errors import BudgetSpent, UnknownSchedule, UserError
+from handoff_queue.shared.types.events import JobEnded, JobStatus, JobSubmitted
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.schedule import Missed, Overlap
+from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.schedule_decisions import job_of_slot
+from handoff_queue.supervisor.client.schedule_slots import last_slot, next_slot
+from handoff_queue.supervisor.client.schedules import ScheduleOptions
+from handoff_queue.supervisor.engine.schedule_starter import ScheduleStarter
+from handoff_queue.supervisor.workflows import read_workflow
+from tests.doubles.jobs import granted_claim, issue, model_reply
+from tests.supervisor.shell import SETTINGS
+
+CRON = "0 0 1 1 *"
+"""One slot a year, so that no slot passes during a test."""
+YEARLY = ScheduleOptions(CRON)
+QUEUED = replace(YEARLY, overlap=Overlap.QUEUE, missed=Missed.ALL)
+REQUEST = Request("What is new?")
+POINTS = (
+    "script.replace_schedule.before",
+    "script.replace_schedule.after",
+    "script.commit.before",
+    "script.commit.after",
+)
+
+
+@pytest.fixture
+def starter(jobs: Client) -> ScheduleStarter:
+    return starter_of(jobs)
+
+
+def starter_of(jobs: Client) -> ScheduleStarter:
+    return ScheduleStarter(jobs.store, jobs._dispatcher, SETTINGS)
+
+
+def stored(jobs: Client, name: str = "news") -> StoredSchedule:
+    found = jobs.store.schedules.find("default", name)
+    assert found is not None
+    return found
+
+
+def set_back(jobs: Client, count: int) -> list[int]:
+    """Make the last slots of a schedule due that no supervisor has taken, and return them."""
+    slots: list[int] = []
+    before_that = jobs.store.connection.now()
+    for _ in range(count):
+        slots.insert(0, last_slot(CRON, "UTC", before_that))
+        before_that = slots[0] - 1
+    before = stored(jobs)
+    after = before.schedule.model_copy(update={"next_slot": slots[0]})
+    assert jobs.store.schedules.replace(before, after)
+    return slots
+
+
+def end(jobs: Client, job_id: JobId) -> None:
+    jobs.store.journal.append(job_id, JobEnded(status=JobStatus.OK), {"status": "ok"})
+
+
+def end_all(jobs: Client) -> None:
+    for standing in jobs.newest(100):
+        if not standing.status.ended:
+            end(jobs, standing.job_id)
+
+
+def start_all(jobs: Client, rounds: int) -> None:
+    """Let a supervisor sweep, and end the started job, several times."""
+    for _ in range(rounds):
+        starter_of(jobs).start_due()
+        end_all(jobs)
+
+
+def started_jobs(jobs: Client) -> set[JobId]:
+    return {standing.job_id for standing in jobs.newest(100)}
+
+
+def test_a_due_slot_starts_one_job_with_the_documents_of_the_schedule(
+    jobs: Client, starter: ScheduleStarter
+) -> None:
+    jobs.add_schedule("news", replace(REQUEST, documents={"a.md": b"HNSW is a graph."}), QUEUED)
+    (slot,) = set_back(jobs, 1)
+
+    starter.start_due()
+    starter.start_due()
+
+    job_id = job_of_slot(stored(jobs).schedule, slot)
+    submitted = jobs.store.journal.read(job_id)[0].event
+    assert started_jobs(jobs) == {job_id}
+    assert isinstance(submitted, JobSubmitted)
+    assert (submitted.title, submitted.document_count) == ("What is new?", 1)
+    assert [text.path for text in jobs.export(job_id, texts=True).documents] == ["a.md"]
+    status = jobs.schedule("news")
+    assert (status.last_job, status.last_slot, status.started) == (job_id, slot, 1)
+    assert status.next_slot == next_slot(CRON, "UTC", slot)
+
+
+@pytest.mark.parametrize("first", POINTS)
+@pytest.mark.parametrize("second", POINTS)
+def test_a_supervisor_that_dies_anywhere_leaves_one_job_for_each_slot(
+    jobs: Client, armed: Path, first: str, second: str
+) -> None:
+    jobs.add_schedule("news", REQUEST, QUEUED)
+    schedule, slots = stored(jobs).schedule, set_back(jobs, 3)
+
+    for point in (first, second):
+        arm(armed, point, "defect")
+        with pytest.raises(RuntimeError, match="a defect"):
+            start_all(jobs, 5)
+        end_all(jobs)
+    start_all(jobs, len(slots))
+
+    assert started_jobs(jobs) == {job_of_slot(schedule, slot) for slot in slots}
+    assert jobs.schedule("news").started == len(slots)
+
+
+def test_two_supervisors_at_the_same_slot_start_one_job(jobs: Client, redis_url: str) -> None:
+    jobs.add_schedule("news", REQUEST, QUEUED)
+    set_back(jobs, 1)
+    other = Client(jobs.store, SETTINGS)
+    due = jobs.store.schedules.due()
+
+    for client in (jobs, other):
+        starter = starter_of(client)
+        for schedule in due:  # the second supervisor has read the schedule before the first acted
+            starter._advance(schedule)
+
+    assert len(started_jobs(jobs)) == 1
+    assert jobs.schedule("news").started == 1
+
+
+def test_a_running_job_skips_the_next_slot_with_a_note(
+    jobs: Client, starter: ScheduleStarter
+) -> None:
+    jobs.add_schedule("news", REQUEST, YEARLY)
+    first = jobs.run_schedule("news")
+    set_back(jobs, 1)
+    starter.start_due()
+
+    status = jobs.schedule("news")
+    assert started_jobs(jobs) == {first}
+    assert status.skipped == 1
+    assert f"was skipped: {first} has not ended" in status.note
+
+
+def test_the_overlap_cancel_cancels_the_running_job_once_and_then_starts(
+    jobs: Client, starter: ScheduleStarter
+) -> None:
+    jobs.add_schedule("news", REQUEST, replace(YEARLY, overlap=Overlap.CANCEL))
+    first = jobs.run_schedule("news")
+    set_back(jobs, 1)
+    starter.start_due()
+    starter.start_due()
+    kinds = [recorded.event.type for recorded in jobs.store.journal.read(first)]
+    end(jobs, first)
+    starter.start_due()
+
+    assert kinds.count("cancel_requested") == 1
+    assert len(started_jobs(jobs)) == 2
+
+
+def test_a_job_starts_anew_with_a_note_if_the_last_one_has_no_result(
+    jobs: Client, starter: ScheduleStarter
+) -> None:
+    options = replace(QUEUED, follows_last=True)
+    jobs.add_schedule("news", REQUEST, options)
+    first = jobs.run_schedule("news")
+    end(jobs, first)
+    set_back(jobs, 1)
+    starter.start_due()
+
+    status = jobs.schedule("news")
+    assert status.last_job != first
+    assert f"{status.last_job} does not continue the last job: {first} has no result" in status.note
+
+
+def test_the_money_of_the_month_is_counted_and_stops_the_schedule(
+    jobs: Client, starter: ScheduleStarter
+) -> None:
+    jobs.add_schedule("news", REQUEST, replace(QUEUED, max_microusd_per_month=100))
+    first = jobs.run_schedule("news")
+    spend(jobs, first, 60)
+    is_open = jobs.schedule("news").spent_microusd
+    second = jobs.run_schedule("news")
+    spend(jobs, second, 60)
+    end_all(jobs)
+    set_back(jobs, 1)
+    starter.start_due()
+
+    status = jobs.schedule("news")
+    assert (is_open, status.spent_microusd) == (60, 120)
+    assert "was skipped: $0.00012 of $0.0001 of this month are spent" in status.note
+    assert started_jobs(jobs) == {first, second}
+    with pytest.raises(BudgetSpent, match=r"of this month are spent"):
+        jobs.run_schedule("news")
+    jobs.delete(first)
+    assert jobs.schedule("news").spent_microusd == 120, "a deleted job has spent its money, too"
+
+
+def spend(jobs: Client, job_id: JobId, microusd: int) -> None:
+    issue(jobs.store, job_id, "find.1")
+    claimed = granted_claim(jobs.store, job_id, "find.1")
+    claimed.reserve(WorstCase(500, 100, microusd))
+    claimed.checkpoint(model_reply(100, 20, microusd))
+
+
+def test_a_paused_schedule_starts_nothing_until_it_is_unpaused(
+    jobs: Client, starter: ScheduleStarter
+) -> None:
+    jobs.add_schedule("news", REQUEST, QUEUED)
+    jobs.pause_schedule("news")
+    set_back(jobs, 5)
+    starter.start_due()
+
+    assert started_jobs(jobs) == set()
+    assert jobs.schedule("news").next_slot is None
+    assert jobs.unpause_schedule("news").waiting == ()
+    starter.start_due()
+    assert started_jobs(jobs) == set()
+
+
+def test_a_removed_schedule_leaves_its_jobs_and_nothing_else(jobs: Client) -> None:
+    jobs.add_schedule("news", REQUEST, QUEUED)
+    job_id = jobs.run_schedule("news")
+    schedule = stored(jobs).schedule
+    jobs.remove_schedule("news")
+
+    assert jobs.schedules() == []
+    assert (
+        jobs.store.connection.redis.exists(
+            keys.SCHEDULES, keys.SCHEDULE_SLOTS, keys.schedule_job(schedule.id)
+        )
+        == 0
+    )
+    assert started_jobs(jobs) == {job_id}
+
+
+def test_a_schedule_that_is_added_again_starts_new_jobs(
+    jobs: Client, starter: ScheduleStarter
+) -> None:
+    for _ in range(2):
+        jobs.add_schedule("news", REQUEST, QUEUED)
+        set_back(jobs, 1)
+        starter.start_due()
+        jobs.remove_schedule("news")
+
+    assert len(started_jobs(jobs)) == 2
+
+
+def test_a_job_that_is_refused_is_skipped_with_the_reason(
+    jobs: Client, starter: ScheduleStarter
+) -> None:
+    jobs.add_schedule("news", REQUEST, QUEUED)
+    jobs.store.connection.redis.delete(keys.schedule_job(stored(jobs).schedule.id))
+    set_back(jobs, 1)
+    starter.start_due()
+
+    assert "was skipped: the job of the schedule is not stored" in jobs.schedule("news").note
+
+
+def test_tenants_may_use_the_same_name(jobs: Client) -> None:
+    for tenant in ("acme", "globex"):
+        jobs.add_schedule("news", replace(REQUEST, tenant=tenant), YEARLY)
+
+    assert [one.tenant for one in jobs.schedules()] == ["acme", "globex"]
+    assert [one.tenant for one in jobs.schedules("acme")] == ["acme"]
+    job_id = jobs.run_schedule("news", "acme")
+    assert jobs.store.jobs.owner(job_id) == "acme"
+
+
+def test_every_change_is_in_the_audit(jobs: Client) -> None:
+    jobs.add_schedule("news", REQUEST, YEARLY)
+    jobs.pause_schedule("news")
+    jobs.unpause_schedule("news")
+    jobs.remove_schedule("news")
+
+    assert [(entry.action, entry.subject) for entry in jobs.audit()] == [
+        (AuditAction.ADD_SCHEDULE, "news"),
+        (AuditAction.PAUSE_SCHEDULE, "news"),
+        (AuditAction.UNPAUSE_SCHEDULE, "news"),
+        (AuditAction.REMOVE_SCHEDULE, "news"),
+    ]
+
+
+def refusals() -> Iterator[tuple[str, str, Request, ScheduleOptions]]:
+    """Yield the beginning of the message, and what is refused with it."""
+    all_missed = replace(YEARLY, missed=Missed.ALL)
+    workflow = replace(REQUEST, workflow=read_workflow("brief"))
+    dear = replace(REQUEST, model="unknown-model")
+    yield "'Bad Name' cannot name a schedule", "Bad Name", REQUEST, YEARLY
+    yield "'61 .* is not a cron expression", "news", REQUEST, ScheduleOptions("61 * * * *")
+    yield "no date matches", "news", REQUEST, ScheduleOptions("0 0 30 2 *")
+    yield "there is no time zone 'Mars'", "news", REQUEST, ScheduleOptions("@daily", "Mars")
+    yield "missed all .* needs overlap queue", "news", REQUEST, all_missed
+    yield "max_microusd_per_month", "news", REQUEST, replace(YEARLY, max_microusd_per_month=0)
+    yield "the request is empty", "news", Request(" "), YEARLY
+    yield "the request of a schedule", "news", replace(REQUEST, idempotency_key="k"), YEARLY
+    yield "a schedule with a workflow", "news", workflow, replace(QUEUED, follows_last=True)
+    yield "the price of unknown-model", "news", dear, replace(QUEUED, max_microusd_per_month=1)
+
+
+@pytest.mark.parametrize(("message", "name", "request_", "options"), list(refusals()))
+def test_a_schedule_that_cannot_work_is_refused_with_one_line(
+    jobs: Client, message: str, name: str, request_: Request, options: ScheduleOptions
+) -> None:
+    with pytest.raises(UserError, match=message) as refused:
+        jobs.add_schedule(name, request_, options)
+
+    assert "\n" not in str(refused.value)
+    assert jobs.schedules() == []
+
+
+def test_a_name_that_is_taken_or_unknown_is_named(jobs: Client) -> None:
+    jobs.add_schedule("news", REQUEST, YEARLY)
+
+    with pytest.raises(UserError, match="there is a schedule news already: remove it first"):
+        jobs.add_schedule("news", REQUEST, YEARLY)
+    for call in (jobs.schedule, jobs.pause_schedule, jobs.run_schedule, jobs.remove_schedule):
+        with pytest.raises(UnknownSchedule, match=r"there is no schedule 'nws' .*news"):
+            call("nws")
+
+
+def test_limits_of_the_request_are_those_of_each_job(
+    jobs: Client, starter: ScheduleStarter
+) -> None:
+    limited = replace(REQUEST, limits=JobLimits(max_tokens=5_000))
+    jobs.add_schedule("news", limited, QUEUED)
+    job_id = jobs.run_schedule("news")
+
+    submitted = jobs.store.journal.read(job_id)[0].event
+    assert isinstance(submitted, JobSubmitted)
+    assert submitted.limits.max_tokens == 5_000
