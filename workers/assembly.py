@@ -27,7 +27,7 @@ from handoff_queue.shared.observability.telemetry_start import start_telemetry
 from handoff_queue.shared.runtime.models import MakeModel, provider_models
 from handoff_queue.shared.runtime.process import Announcer, Process, redis_url_of, start_process
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.specialists import load_specialists
+from handoff_queue.shared.specialists import load_servers, load_specialists
 from handoff_queue.shared.store.pauses import HEEDED_WITHIN_S
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
 from handoff_queue.shared.types.errors import StoreUnavailable
@@ -231,7 +231,8 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
         UserError: the file of a specialist or a tool is invalid.
     """
     index = DocumentIndex(settings.cache_folder)
-    registry = build_registry(settings, index)
+    servers = load_servers(BUILT_IN, *settings.specialists_dirs)
+    registry = build_registry(settings, index, servers)
     specialists = load_specialists(
         BUILT_IN, *settings.specialists_dirs, tools=frozenset(registry.names)
     )
@@ -254,6 +255,7 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
     worker.connect(signals.worker_shutting_down, lazy_worker.stopping)
     worker.connect(signals.worker_shutdown, lazy_worker.stopped)
     worker.connect(signals.worker_shutdown, lambda **_: index.close())
+    worker.connect(signals.worker_shutdown, lambda **_: registry.close())
     return app
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.specialists.reader import load_specialists, read_specialist
+from handoff_queue.shared.specialists.reader import (
+    load_servers,
+    load_specialists,
+    read_specialist,
+)
 
-__all__ = ["load_specialists", "read_specialist"]
+__all__ = ["load_servers", "load_specialists", "read_specialist"]

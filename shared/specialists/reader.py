@@ -9,7 +9,7 @@ The YAML front matter is read with its line numbers, so that errors can name a l
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,11 @@ from pydantic import ValidationError
 
 from handoff_queue.shared.agent.schemas import BrokenSchema, check_schema
 from handoff_queue.shared.settings.folders import files_with_suffix
+from handoff_queue.shared.specialists.mcp_servers import (
+    AcceptedServer,
+    accepted_servers,
+    read_servers,
+)
 from handoff_queue.shared.text.durations import InvalidDuration, whole_seconds_of
 from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose
@@ -135,13 +140,16 @@ def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
     return fields, line_numbers
 
 
-FIELDS = tuple(name for name in SpecialistSpec.model_fields if name != "instructions")
+MCP = "mcp"
+"""The field that names MCP servers. A worker reads it; no message has it."""
+FIELDS = (*(name for name in SpecialistSpec.model_fields if name != "instructions"), MCP)
 """Fields of the front matter."""
 OF_AGENTS = (
     "capability",
     "model",
     "tier",
     "tools",
+    MCP,
     "max_turns",
     "max_output_tokens",
     "max_usd",
@@ -170,16 +178,19 @@ def read_specialist(
         if key in FIELDS and value is not None:
             values[key] = _lenient(key, value)
     _resolve_alias(values)
+    servers, wrong_servers = _servers_of(path, values.pop(MCP, None))
     faults = [
+        *(_fault(parts, MCP, problem) for problem in wrong_servers),
         *_wrong_keys(parts),
         *_wrong_schema(parts, values),
         *_wrong_tools(parts, values, tools),
-        *_wrong_task(parts, values),
+        *_wrong_task(parts, parts.fields.keys() & FIELDS),
         *_resolve_duration(parts, values),
     ]
     if values.get("name") in reserved:
         problem = f"{values['name']} is reserved for the system itself; choose another name"
         faults.append(_fault(parts, "name", problem))
+    _add_tools(values, servers)
     if not parts.body:
         problem = "no instructions; write them below the front matter"
         faults.append(_Fault(parts.body_line, "instructions", problem))
@@ -194,6 +205,69 @@ def read_specialist(
     if faults or spec is None:
         raise InvalidSpecialist(_message_of(path, faults))
     return spec
+
+
+def load_servers(*folders: Path) -> list[AcceptedServer]:
+    """Return the MCP servers of all specialists in these folders, as `load_specialists`.
+
+    Two specialists may have the same server, with different tools.
+
+    Raises:
+        InvalidSpecialist: a file has faults, or two specialists have different servers of one name.
+    """
+    files: dict[str, tuple[Path, FrontMatter]] = {}
+    for folder in folders:
+        for path in _files_of(folder):
+            parts = parse(path)
+            files[str(parts.fields.get("name"))] = path, parts
+    servers: list[AcceptedServer] = []
+    for path, parts in files.values():
+        found, faults = _servers_of(path, parts.fields.get(MCP))
+        if faults:
+            raise InvalidSpecialist(
+                _message_of(path, [_fault(parts, MCP, problem) for problem in faults])
+            )
+        servers += found
+    _refuse_two_meanings(servers)
+    return servers
+
+
+def _refuse_two_meanings(servers: Sequence[AcceptedServer]) -> None:
+    """Refuse two tools of one name with different servers or listings.
+
+    Raises:
+        InvalidSpecialist: there are such tools.
+    """
+    meanings: dict[str, tuple[object, AcceptedServer]] = {}
+    for server in servers:
+        same = server.config.model_copy(update={"tools": (), "digest": None})
+        for name, tool in server.tools.items():
+            meaning = (same, server.listing[tool], server.file.parent)
+            first, owner = meanings.setdefault(name, (meaning, server))
+            if first != meaning:
+                raise InvalidSpecialist(
+                    f"{server.file}: mcp: {owner.file.name} has another server {server.name}: give"
+                    " one of the two another name"
+                )
+
+
+def _servers_of(path: Path, value: Any) -> tuple[list[AcceptedServer], list[str]]:
+    """Return the MCP servers of a file, and the faults of the others."""
+    if value is None:
+        return [], []
+    servers, faults = read_servers(value)
+    accepted, unaccepted = accepted_servers(path, servers)
+    return accepted, faults + unaccepted
+
+
+def _add_tools(values: dict[str, Any], servers: Iterable[AcceptedServer]) -> None:
+    """Add the tools of MCP servers to the tools of a specialist."""
+    names: list[str] = []
+    for server in servers:
+        names += server.tools
+    declared = values.get("tools", ())
+    if names and isinstance(declared, tuple):
+        values["tools"] = (*declared, *names)
 
 
 class _Fault(NamedTuple):
@@ -322,7 +396,7 @@ def _resolve_duration(parts: FrontMatter, values: dict[str, Any]) -> Iterator[_F
             yield _fault(parts, "max_seconds", str(error))
 
 
-def _wrong_task(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
+def _wrong_task(parts: FrontMatter, values: Collection[str]) -> Iterator[_Fault]:
     """Yield faults of fields that exclude each other: a specialist is an agent, or a task of
     the host's Celery app.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,6 +46,17 @@ def specialists(
             "--lint", help="Check the specialist files. Exits with 1 if there is a remark."
         ),
     ] = False,
+    accept_mcp: Annotated[
+        Path | None,
+        typer.Option(
+            "--accept-mcp",
+            metavar="FILE",
+            help="Show the tools of the MCP servers of this specialist's file, and accept them.",
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Accept the tools without a question.")
+    ] = False,
     own: OwnSpecialists = [],  # noqa: B006
     tools: OwnTools = [],  # noqa: B006
     as_json: AsJson = False,
@@ -54,6 +66,10 @@ def specialists(
     Without a broker, or with --specialists or --lint, the command lists the specialists of the
     files on this machine.
     """
+    if accept_mcp is not None:
+        from handoff_queue.supervisor.cli.mcp_acceptance import accept_mcp as accept
+
+        return accept(accept_mcp, is_sure=yes)
     settings = with_own(load_settings(), own, tools)
     if lint:
         return _lint(settings)

@@ -1,22 +1,31 @@
-"""The program of docs/how-to/mcp-server.md reads an answer, and its tables are complete."""
+"""The programs of the how-to pages about MCP run, and their tables are complete."""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.specialists import load_servers, read_specialist
+from handoff_queue.shared.specialists.mcp_servers import McpServer
+from handoff_queue.shared.types.errors import InvalidSpecialist
 from handoff_queue.shared.types.events import JobEnded, JobStatus
+from handoff_queue.supervisor.cli.mcp_acceptance import accept_mcp
 from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.serve.application import make_application
 from handoff_queue.supervisor.serve.mcp.tools import TOOLS
+from handoff_queue.workers.tools.mcp.tools import make_mcp_tools
 from tests.docs.pages import blocks, text_of
 from tests.supervisor.serve.serving import serving
 from tests.waiting import wait_until
+from tests.workers.tools.contexts import ToolHarness
 
 PAGE = text_of("how-to/mcp-server")
 
@@ -39,6 +48,38 @@ def test_the_program_of_the_page_submits_a_job_and_prints_its_result(
         thread.join()
 
     assert capsys.readouterr().out.startswith(f"{job.job_id}: cancelled")
+
+
+@pytest.mark.slow
+def test_the_specialist_of_the_page_calls_the_tool_of_the_server_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = text_of("how-to/mcp-tools")
+    (server,), (specialist,) = blocks(page, "python"), blocks(page, "markdown")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    (tmp_path / "weather.py").write_text(server)
+    file = tmp_path / "meteorologist.md"
+    file.write_text(specialist)
+
+    with pytest.raises(InvalidSpecialist, match="no person has accepted these tools"):
+        read_specialist(file)
+    assert accept_mcp(file, is_sure=True) == 0
+    spec = read_specialist(file)
+    tools = make_mcp_tools(load_servers(tmp_path))
+    answer = ToolHarness().call(tools.tools["weather__forecast"], place="Bonn")
+    tools.close()
+
+    assert spec.tools == ("weather__forecast",)
+    assert answer == "Sunny in Bonn."
+    assert tools.tools["weather__forecast"].repeatable
+
+
+def test_the_reference_names_every_field_of_a_server() -> None:
+    (section,) = re.findall(
+        r"^## MCP servers\n(.+?)^## ", text_of("reference/specialist-files"), re.M | re.S
+    )
+
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.M)) == set(McpServer.model_fields)
 
 
 def test_the_page_names_every_tool_and_its_role() -> None:

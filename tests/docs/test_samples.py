@@ -22,6 +22,7 @@ from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists import load_specialists, read_specialist
 from handoff_queue.shared.specialists.lint import lint
+from handoff_queue.shared.specialists.mcp_servers import read_servers
 from handoff_queue.supervisor.assembly import QUEUES
 from handoff_queue.supervisor.cli.request_options import gates_of, rubric_of
 from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
@@ -238,8 +239,15 @@ def check_acl(sample: Sample, _folder: Path) -> None:
 
 
 def check_mcp_program(sample: Sample, _folder: Path) -> None:
-    """Compile it. `test_mcp.py` runs it against a server."""
+    """Compile it. `test_mcp.py` runs it."""
     compile(sample.text, str(sample), "exec")
+
+
+def check_mcp_server(sample: Sample, _folder: Path) -> None:
+    """Read the server of a front matter."""
+    servers, faults = read_servers(yaml.safe_load(sample.text)["mcp"])
+    assert servers
+    assert faults == []
 
 
 def check_mcp_client(sample: Sample, _folder: Path) -> None:
@@ -276,6 +284,9 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/get-started/python.md", "python"): check_program,
     ("docs/how-to/mcp-server.md", "json"): check_mcp_client,
     ("docs/how-to/mcp-server.md", "python"): check_mcp_program,
+    ("docs/how-to/mcp-tools.md", "markdown"): check_output,
+    ("docs/how-to/mcp-tools.md", "python"): check_mcp_program,
+    ("docs/how-to/mcp-tools.md", "yaml"): check_mcp_server,
     ("docs/how-to/notifications.md", "python"): check_program,
     ("docs/how-to/budgets.md", "python"): check_program,
     ("docs/how-to/evaluation.md", "json"): check_golden,

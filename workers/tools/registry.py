@@ -4,17 +4,19 @@ tools of the user's folders.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from handoff_queue.shared.agent.prompt import READ_RESULT
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.specialists.mcp_servers import AcceptedServer
 from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools.current_time import now_tool
 from handoff_queue.workers.tools.fetch_url import fetch_url_tool
+from handoff_queue.workers.tools.mcp.tools import make_mcp_tools
 from handoff_queue.workers.tools.read_document import read_document_tool
 from handoff_queue.workers.tools.search_documents import search_documents_tool
 from handoff_queue.workers.tools.user_tools import find_installed_tools, load_tools
@@ -33,6 +35,8 @@ class Registry:
     """Reason by name of each tool that this worker cannot offer. A specialist may name such a
     tool, and runs without it.
     """
+    close: Callable[[], None] = lambda: None
+    """Ends the connections to MCP servers."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -68,8 +72,13 @@ class Registry:
         return f"unknown tool {name[:64]!r}: {hint}"
 
 
-def build_registry(settings: Settings, index: DocumentIndex) -> Registry:
+def build_registry(
+    settings: Settings, index: DocumentIndex, servers: Sequence[AcceptedServer] = ()
+) -> Registry:
     """Return the registry of a worker with these settings.
+
+    Args:
+        servers: the MCP servers of its specialists.
 
     Raises:
         InvalidTool: a user's tool is invalid, or has the name of another tool.
@@ -97,4 +106,11 @@ def build_registry(settings: Settings, index: DocumentIndex) -> Registry:
     if settings.is_offline:
         del tools["web_search"]
         not_offered["web_search"] = "the offline model has no web search: set ANTHROPIC_API_KEY"
-    return Registry(tools, not_offered)
+    from_servers = make_mcp_tools(servers)
+    if taken_names := sorted(tools.keys() & from_servers.tools.keys()):
+        raise InvalidTool(f"{taken_names[0]}: a tool and a tool of an MCP server have this name")
+    return Registry(
+        tools | dict(from_servers.tools),
+        not_offered | dict(from_servers.not_offered),
+        from_servers.close,
+    )

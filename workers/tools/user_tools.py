@@ -180,9 +180,9 @@ def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
         try:
             output = run(arguments, context)
             assert isinstance(output, ToolOutput)
-            return replace(output, text=_without_secrets(output.text, secrets))
+            return replace(output, text=without_secrets(output.text, secrets))
         except ToolFailed as error:
-            raise ToolFailed(_without_secrets(str(error), secrets)) from None
+            raise ToolFailed(without_secrets(str(error), secrets)) from None
         except BaseException as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             _log.warning(
@@ -196,7 +196,7 @@ def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
     return replace(tool, run=guarded)
 
 
-def _without_secrets(text: str, secrets: tuple[str, ...]) -> str:
+def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
     """Return the text with the name of each secret in place of its value, also where the value
     is written as JSON. Longer values are replaced first, because one value may contain
     another.

@@ -1,0 +1,34 @@
+"""The bytes that a server may still send."""
+
+from __future__ import annotations
+
+MOST_BYTES = 16_000_000
+"""Most bytes that a server sends until its next call. Four images of one result fit in."""
+
+
+class Flooded(OSError):
+    """The server has sent too much."""
+
+
+class Allowance:
+    """The bytes that a server may send until the next call. Each call makes it full again."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most = most_bytes
+        self._left = most_bytes
+        self.is_exceeded = False
+
+    def refill(self) -> None:
+        """Begin a call."""
+        self._left = self._most
+
+    def take(self, count: int) -> None:
+        """Count bytes that the server has sent.
+
+        Raises:
+            Flooded: there are too many.
+        """
+        self._left -= count
+        if self._left < 0:
+            self.is_exceeded = True
+            raise Flooded(f"sent more than {self._most:,} bytes")

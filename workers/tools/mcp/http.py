@@ -1,0 +1,134 @@
+"""A server over streamable HTTP: requests to checked addresses, and responses with a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterable, Mapping
+
+import httpcore2
+import httpx2
+
+from handoff_queue.workers.tools.mcp.allowance import Allowance
+from handoff_queue.workers.tools.pinned_http import (
+    Address,
+    Policy,
+    check_addresses,
+    is_public,
+    system_resolver,
+)
+
+CONNECT_S = 5.0
+"""Longest time in seconds to connect to one address of a host."""
+_MOST_ADDRESSES = 3
+
+
+def any_address(_: Address) -> bool:
+    """Allow each address, for a server whose file says `allow_private: true`."""
+    return True
+
+
+def http_client(
+    headers: Mapping[str, str], allowance: Allowance, *, allow_private: bool
+) -> httpx2.AsyncClient:
+    """Return a client without proxies and redirects, whose responses use up an allowance."""
+    policy = any_address if allow_private else is_public
+    return httpx2.AsyncClient(
+        headers={**headers, "accept-encoding": "identity"},
+        transport=_CheckedTransport(policy, allowance),
+        timeout=httpx2.Timeout(CONNECT_S, read=None),
+        trust_env=False,
+    )
+
+
+class _CheckedTransport(httpx2.AsyncBaseTransport):
+    """A transport that checks the addresses of each connection, and counts the bytes it reads."""
+
+    def __init__(self, policy: Policy, allowance: Allowance) -> None:
+        self._allowance = allowance
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=_tls(), network_backend=_CheckedBackend(policy), retries=0
+        )
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        url = request.url
+        assert isinstance(request.stream, httpx2.AsyncByteStream)
+        response = await self._pool.handle_async_request(
+            httpcore2.Request(
+                method=request.method,
+                url=httpcore2.URL(
+                    scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
+                ),
+                headers=request.headers.raw,
+                content=request.stream,
+                extensions=request.extensions,
+            )
+        )
+        encoding = httpx2.Headers(response.headers).get("content-encoding", "identity")
+        if encoding.strip().lower() not in ("", "identity"):
+            await response.aclose()
+            raise httpx2.DecodingError("the response is compressed, which was not asked for")
+        return httpx2.Response(
+            response.status,
+            headers=response.headers,
+            stream=_Body(response, self._allowance),
+            extensions=response.extensions,
+        )
+
+    async def aclose(self) -> None:
+        await self._pool.aclose()
+
+
+def _tls() -> ssl.SSLContext:
+    return httpx2.create_ssl_context()
+
+
+class _Body(httpx2.AsyncByteStream):
+    """A response's bytes, as they arrive."""
+
+    def __init__(self, response: httpcore2.Response, allowance: Allowance) -> None:
+        self._response = response
+        self._allowance = allowance
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._response.aiter_stream():
+            self._allowance.take(len(piece))
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+class _CheckedBackend(httpcore2.AsyncNetworkBackend):
+    """Opens connections only to addresses that the policy allows."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._sockets = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        addresses = await asyncio.to_thread(
+            check_addresses, host, port, system_resolver, self._policy
+        )
+        for address in addresses[:_MOST_ADDRESSES]:
+            try:
+                return await self._sockets.connect_tcp(
+                    address,
+                    port,
+                    min(timeout or CONNECT_S, CONNECT_S),
+                    local_address,
+                    socket_options,
+                )
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                continue
+        raise httpcore2.ConnectError(f"{host} does not answer on port {port}")
+
+    async def sleep(self, seconds: float) -> None:
+        await self._sockets.sleep(seconds)

@@ -1,0 +1,166 @@
+"""The tools of MCP servers as tools of the agent. Their results are untrusted text."""
+
+from __future__ import annotations
+
+import binascii
+import json
+import threading
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from handoff_queue.shared.agent.schemas import BrokenSchema, problem_with
+from handoff_queue.shared.agent.tool import Image, Tool, ToolContext, ToolFailed, ToolOutput
+from handoff_queue.shared.agent.tool_values import MOST_IMAGES, image_of
+from handoff_queue.shared.settings.optional_packages import missing
+from handoff_queue.shared.specialists.mcp_servers import AcceptedServer
+from handoff_queue.workers.tools.user_tools import without_secrets
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult
+
+    from handoff_queue.workers.tools.mcp.connections import McpConnections
+
+_AFTER_TIMEOUT_S = 10.0
+"""Seconds that the worker waits for the result of a call whose own time is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpTools:
+    """The tools of all MCP servers of a worker."""
+
+    tools: Mapping[str, Tool]
+    not_offered: Mapping[str, str]
+    """Reason by name of each tool that this worker cannot offer."""
+    close: Callable[[], None]
+    """Ends the connections."""
+
+
+def make_mcp_tools(servers: Iterable[AcceptedServer]) -> McpTools:
+    """Return the tools of these servers. No connection is opened before the first call."""
+    servers = list(servers)
+    if not servers:
+        return McpTools({}, {}, lambda: None)
+    if find_spec("mcp") is None:
+        why = missing("mcp", "a tool of an MCP server", "mcp")
+        not_offered: dict[str, str] = {}
+        for server in servers:
+            not_offered |= dict.fromkeys(server.tools, why)
+        return McpTools({}, not_offered, _nothing)
+    connections = _LazyConnections()
+    tools: dict[str, Tool] = {}
+    for server in servers:
+        for name, own_name in server.tools.items():
+            tools[name] = _tool(connections, server, name, own_name)
+    return McpTools(tools, {}, connections.close)
+
+
+def _nothing() -> None:
+    pass
+
+
+class _LazyConnections:
+    """The connections, whose package takes a second to import, from the first call on."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connections: McpConnections | None = None
+
+    def call(self, server: AcceptedServer, tool: str, arguments: dict[str, Any]) -> CallToolResult:
+        with self._lock:
+            if self._connections is None:
+                from handoff_queue.workers.tools.mcp.connections import McpConnections
+
+                self._connections = McpConnections()
+            connections = self._connections
+        return connections.call(server, tool, arguments)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connections is not None:
+                self._connections.close()
+
+
+def _tool(connections: _LazyConnections, server: AcceptedServer, name: str, own_name: str) -> Tool:
+    """Return a tool of a server, as a person has accepted it."""
+    listed = server.listing[own_name]
+    hints = listed.get("annotations", {})
+    is_repeatable = bool(hints.get("readOnlyHint") or hints.get("idempotentHint"))
+    secrets = server.config.variables
+
+    def run(arguments: dict[str, Any], _: ToolContext) -> ToolOutput:
+        try:
+            result = connections.call(server, own_name, arguments)
+            output = _output_of(name, result, listed.get("outputSchema"))
+        except ToolFailed as error:
+            raise ToolFailed(without_secrets(str(error), secrets)) from None
+        return ToolOutput(without_secrets(output.text, secrets), output.images)
+
+    return Tool(
+        name=name,
+        description=str(listed.get("description") or listed.get("title") or own_name),
+        input_schema=listed["inputSchema"],
+        run=run,
+        repeatable=is_repeatable,
+        is_source=True,
+        timeout_s=server.config.timeout_s + _AFTER_TIMEOUT_S,
+    )
+
+
+def _output_of(name: str, result: CallToolResult, schema: Mapping[str, Any] | None) -> ToolOutput:
+    """Return the text and the images of a result.
+
+    Raises:
+        ToolFailed: the server says that the call failed, or the result does not match its schema.
+    """
+    texts: list[str] = []
+    images: list[Image] = []
+    for content in result.content:
+        match content.type:
+            case "text":
+                texts.append(content.text)
+            case "image":
+                texts.append(_labelled(content.data, images))
+            case "resource_link":
+                texts.append(f"[a resource: {content.uri}]")
+            case "resource" if (text := getattr(content.resource, "text", None)) is not None:
+                texts.append(text)
+            case _:
+                texts.append(f"[{content.type}: left out]")
+    text = "\n".join(texts)
+    if result.is_error:
+        raise ToolFailed(f"{name}: {text}" if text else f"{name} failed")
+    if schema is not None:
+        _check_structure(name, result.structured_content, schema)
+    if result.structured_content is not None and not texts:
+        text = json.dumps(result.structured_content, ensure_ascii=False)
+    return ToolOutput(text, tuple(images))
+
+
+def _labelled(data: str, images: list[Image]) -> str:
+    """Add an image to a list, and return the label that stands for it in the text.
+
+    Raises:
+        ToolFailed: the image is broken or too large.
+    """
+    if len(images) == MOST_IMAGES:
+        return "[an image: left out]"
+    try:
+        image = image_of(b64decode(data, validate=True))
+    except binascii.Error:
+        image = None
+    if image is None:
+        return "[an image of an unknown kind: left out]"
+    images.append(image)
+    return f"[image {len(images)}]"
+
+
+def _check_structure(name: str, value: Any, schema: Mapping[str, Any]) -> None:
+    try:
+        problem = problem_with(value, schema)
+    except BrokenSchema as error:
+        problem = str(error)
+    if problem:
+        raise ToolFailed(f"{name}: the result does not match its schema: {problem}")
