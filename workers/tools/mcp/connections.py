@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Coroutine
@@ -38,6 +39,10 @@ CLOSE_S = 5.0
 _FIELDS = {"name", "title", "description", "input_schema", "output_schema", "annotations"}
 """The fields of a tool that a person accepts."""
 Value = TypeVar("Value")
+
+for _name in ("mcp", "httpx2", "httpcore2"):  # their lines hold texts of servers, and URLs
+    logging.getLogger(_name).propagate = False
+    logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
 @dataclass(slots=True)
@@ -240,7 +245,11 @@ async def _transport_of(connection: _Connection) -> AsyncIterator[Any]:
         environment = {name: os.environ[name] for name in config.env}
         environment.setdefault("PATH", os.environ.get("PATH", os.defpath))
         yield stdio_transport(
-            config.command, environment, server.file.parent, connection.allowance, connection.ended
+            config.command,
+            environment,
+            server.file.parent.resolve(),
+            connection.allowance,
+            connection.ended,
         )
         return
     headers: dict[str, str] = {}
