@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-MOST_BYTES = 16_000_000
-"""Most bytes that a server sends until its next call. Four images of one result fit in."""
+MOST_BYTES = 8_000_000
+"""Most bytes that a server sends until its next call. The largest image has 5,000,000 bytes of
+base64.
+"""
 
 
 class Flooded(OSError):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
 from handoff_queue.shared.agent.tool_calls import shorten_result
 from handoff_queue.shared.settings.ports import free_port
-from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, McpServer
+from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, Listing, McpServer
 from handoff_queue.workers.tools.mcp.connections import McpConnections
 from handoff_queue.workers.tools.mcp.tools import McpTools, make_mcp_tools
 from tests.waiting import wait_until
@@ -36,14 +37,21 @@ def a_config(*tools: str, **fields: Any) -> McpServer:
     return McpServer(**{"command": command, "timeout_s": 20.0, "tools": tools, **fields})
 
 
-def listed(config: McpServer, name: str = "weather") -> AcceptedServer:
-    """Return the server with the listing that it has now."""
-    server = AcceptedServer(name, config, {}, HERE / "someone.md")
+@cache
+def listing() -> Listing:
+    """Return the listing of `a_server.py`."""
     connections = McpConnections()
     try:
-        return replace(server, listing=connections.listing(server))
+        return connections.listing(
+            AcceptedServer("weather", a_config("-"), {}, HERE / "someone.md")
+        )
     finally:
         connections.close()
+
+
+def listed(config: McpServer) -> AcceptedServer:
+    """Return the server with the tools that a person has accepted."""
+    return AcceptedServer("weather", config, listing(), HERE / "someone.md")
 
 
 @pytest.fixture
@@ -290,10 +298,8 @@ def test_a_server_that_died_has_a_new_process_for_the_next_call(
 def test_a_changed_tool_is_not_called_and_the_others_are(
     served: Served, harness: ToolHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LIES", "no")
-    honest = listed(a_config("forecast", "measure", env=("LIES",)))
     monkeypatch.setenv("LIES", "description")
-    tools = served(honest)
+    tools = served(listed(a_config("forecast", "measure", env=("LIES",))))
 
     failed = harness.failure(tools["weather__forecast"], place="Bonn")
     assert failed.startswith("weather: forecast is not called: the server has changed its ")
