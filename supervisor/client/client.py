@@ -425,8 +425,8 @@ class Client:
         The documents are read and stored now. `request.tenant` owns the schedule and its jobs.
 
         Raises:
-            UserError: the request cannot be used, as in `submit`; the cron expression or the time
-                zone cannot be used; or the tenant has a schedule of this name.
+            UserError: the request, the cron expression or the time zone cannot be used, or the
+                tenant has a schedule of this name.
         """
         from handoff_queue.supervisor.client.request import check_is_request
         from handoff_queue.supervisor.client.schedules import (
@@ -481,7 +481,7 @@ class Client:
     def run_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> JobId:
         """Start a job of a schedule at once, and return its id.
 
-        The job starts also while the schedule is paused, or while another job of it runs.
+        The job also starts while the schedule is paused, and while an earlier job runs.
 
         Raises:
             UserError: the tenant has no schedule of this name, or the job is refused.

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
-
-from croniter import CroniterBadCronError, CroniterBadDateError, CroniterError, croniter
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.schedule import MOST_CRON_CHARS, MOST_ZONE_CHARS
@@ -30,6 +29,9 @@ def check_cron(cron: str, timezone: str, now: float) -> tuple[str, int]:
     Raises:
         UserError: the expression or the zone cannot be used, or no date matches.
     """
+    # imported here, because croniter starts a process when a program imports it
+    from croniter import CroniterBadDateError
+
     zone_of(timezone)
     text = " ".join(cron.split())
     is_cron = _FIELDS.fullmatch(text) and not _RANDOM.search(text)
@@ -39,7 +41,7 @@ def check_cron(cron: str, timezone: str, now: float) -> tuple[str, int]:
         return text, next_slot(text, timezone, now)
     except CroniterBadDateError:
         raise UserError(f"no date matches the cron expression {text!r:.80}: {_SUCH_AS}") from None
-    except (CroniterBadCronError, CroniterError, ValueError) as error:
+    except ValueError as error:  # also each other error of croniter
         raise UserError(
             f"{cron!r:.80} is not a cron expression ({error!s:.120}): {_SUCH_AS}"
         ) from None
@@ -63,7 +65,7 @@ def next_slot(cron: str, timezone: str, after: float) -> int:
     """Return the first slot after a Unix time, in Unix seconds."""
     zone = zone_of(timezone)
     local = datetime.fromtimestamp(after, zone).replace(tzinfo=None, fold=0)
-    times = croniter(cron, local)
+    times = _times(cron, local)
     while True:
         slot = _instant(times.get_next(datetime), zone)
         if slot > after:
@@ -80,7 +82,7 @@ def last_slot(cron: str, timezone: str, until: float) -> int:
         assert first is not None
         assert second is not None
         local += first - second
-    times = croniter(cron, local + timedelta(seconds=1))
+    times = _times(cron, local + timedelta(seconds=1))
     while True:
         slot = _instant(times.get_prev(datetime), zone)
         if slot <= until:
@@ -103,6 +105,13 @@ def month_of(timezone: str, at: float) -> str:
 def shown_slot(slot: float, timezone: str) -> str:
     """Return a slot in the words of its zone, such as `2026-11-28 09:00 CET`."""
     return f"{datetime.fromtimestamp(slot, zone_of(timezone)):%Y-%m-%d %H:%M %Z}"
+
+
+def _times(cron: str, local: datetime) -> Any:
+    """Return croniter's iterator over local times."""
+    from croniter import croniter
+
+    return croniter(cron, local)
 
 
 def _instant(local: datetime, zone: ZoneInfo) -> int:

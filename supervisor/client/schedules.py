@@ -294,7 +294,7 @@ def advance(
 ) -> bool:
     """Take the next step of a due schedule. Return whether another step may follow.
 
-    Another supervisor may take the same step at the same time. Then one of them has no effect.
+    Two supervisors may take the same step at the same time. The step has one effect.
 
     Raises:
         StoreUnavailable: Redis cannot be reached, or has no memory for the job. The step stays

@@ -33,7 +33,7 @@ COMMANDS = [
     name
     for name in ENTRIES
     if any("JOB" in (parameter.metavar or "") for parameter in load_command(name).params)
-    and name not in ("run", "submit", "quote")
+    and name not in ("run", "submit", "quote", "schedule")
 ]
 """Commands with a JOB argument."""
 

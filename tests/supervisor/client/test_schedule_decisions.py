@@ -41,7 +41,7 @@ class World:
     """Jobs in the store -> their number. A job with a known id is stored once."""
     ended: set[JobId] = field(default_factory=set)
     read: dict[int, Schedule] = field(default_factory=dict)
-    """What each supervisor has read. It may be old."""
+    """The state that each supervisor has read. The state may be old."""
 
     def act(self, number: int, *, dies: bool = False) -> None:
         """Let a supervisor take the next step of its state. `dies`: before it notes the step."""
@@ -120,7 +120,7 @@ def test_no_slot_starts_twice_and_every_started_job_is_noted(
     assert world.schedule.started == len(world.stored)
 
 
-def test_a_slot_that_nobody_took_for_a_minute_is_missed() -> None:
+def test_a_slot_that_no_supervisor_took_within_a_minute_is_missed() -> None:
     late = NOON + 10 * MINUTE + 30
     of_an_hour = a_schedule(cron="0 * * * *")
 

@@ -173,7 +173,7 @@ def test_the_overlap_cancel_cancels_the_running_job_once_and_then_starts(
     assert len(started_jobs(jobs)) == 2
 
 
-def test_a_job_starts_anew_with_a_note_if_the_last_one_has_no_result(
+def test_a_job_starts_with_a_note_if_the_last_job_has_no_result(
     jobs: Client, starter: ScheduleStarter
 ) -> None:
     options = replace(QUEUED, follows_last=True)
@@ -297,7 +297,7 @@ def test_every_change_is_in_the_audit(jobs: Client) -> None:
 
 
 def refusals() -> Iterator[tuple[str, str, Request, ScheduleOptions]]:
-    """Yield the beginning of the message, and what is refused with it."""
+    """Yield the message, and the name, the request and the options that cause it."""
     all_missed = replace(YEARLY, missed=Missed.ALL)
     workflow = replace(REQUEST, workflow=read_workflow("brief"))
     dear = replace(REQUEST, model="unknown-model")
