@@ -41,9 +41,11 @@ class ApiRole(StrEnum):
     READ = "read"
     """See jobs, their events, results and documents."""
     SUBMIT = "submit"
-    """Submit jobs."""
+    """Submit jobs; add and run schedules."""
     OPERATE = "operate"
-    """Cancel, retry, approve, reject and delete jobs; pause roles; handle dead letters."""
+    """Cancel, retry, approve, reject and delete jobs; pause roles; handle dead letters; pause and
+    remove schedules.
+    """
     ADMIN = "admin"
     """Create and revoke tokens."""
 

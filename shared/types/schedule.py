@@ -132,6 +132,7 @@ class ScheduleStatus(Message):
     waiting: tuple[int, ...]
     """Slots whose jobs have not started yet."""
     running: tuple[str, ...]
+    """Jobs of the schedule that have not ended."""
     last_slot: int | None
     last_job: str | None
     started: int

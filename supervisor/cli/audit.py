@@ -33,8 +33,8 @@ def audit(
 ) -> int:
     """Print who did what: on the fleet, or on one job.
 
-    The newest action is last. Actions on the fleet are pauses, dead letters, tokens and
-    deletions of jobs.
+    The newest action is last. Actions on the fleet are pauses, dead letters, tokens,
+    schedules and deletions of jobs.
 
     handoff audit j-0123456789ab
     """

@@ -212,7 +212,7 @@ def _show(entry: ScheduleStatus, *, as_json: bool) -> None:
         "request": shorten(entry.title, 100),
         "tenant": shorten(entry.tenant, 100),
         "cron": f"{entry.cron} ({entry.timezone})",
-        "next": _next(entry),
+        "next": _next(entry).removeprefix("next "),
         "overlap": entry.overlap,
         "missed": entry.missed,
         "this month": f"{money(cost_usd(entry.spent_microusd))}{of_most}",

@@ -191,15 +191,16 @@ def find_schedule(store: Store, tenant: str, name: str) -> StoredSchedule:
 def status_of(store: Store, schedule: Schedule) -> ScheduleStatus:
     """Return a schedule for users."""
     month = month_of(schedule.timezone, store.connection.now())
-    return ScheduleStatus(
-        **{
-            name: getattr(schedule, name)
-            for name in ScheduleStatus.model_fields
-            if name not in ("spent_microusd", "next_slot")
-        },
-        spent_microusd=store.schedules.spent_microusd(schedule.id, month),
-        next_slot=None if schedule.is_paused else schedule.next_slot,
-    )
+    jobs = store.jobs.standings(tuple(map(JobId, schedule.running)))
+    computed: dict[str, object] = {
+        "spent_microusd": store.schedules.spent_microusd(schedule.id, month),
+        "next_slot": None if schedule.is_paused else schedule.next_slot,
+        "running": tuple(job.job_id for job in jobs if not job.status.ended),
+    }
+    values: dict[str, object] = {}
+    for name in ScheduleStatus.model_fields:
+        values[name] = computed[name] if name in computed else getattr(schedule, name)
+    return ScheduleStatus.model_validate(values)
 
 
 def set_paused(

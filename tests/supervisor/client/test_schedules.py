@@ -106,6 +106,9 @@ def test_a_due_slot_starts_one_job_with_the_documents_of_the_schedule(
     assert [text.path for text in jobs.export(job_id, texts=True).documents] == ["a.md"]
     status = jobs.schedule("news")
     assert (status.last_job, status.last_slot, status.started) == (job_id, slot, 1)
+    assert status.running == (job_id,)
+    end(jobs, job_id)
+    assert jobs.schedule("news").running == ()
     assert status.next_slot == next_slot(CRON, "UTC", slot)
 
 
