@@ -95,10 +95,15 @@ def test_the_pages_are_accessible_at_every_size_in_dark_and_light(
 ) -> None:
     a_job(jobs.store)
     jobs.cancel(a_job(jobs.store))
+    jobs.pause("writer", "the model is expensive")
+    jobs.store.dead_letters.add("writer", "unreadable", "{" * 300)
     table = JobTable(window, url).open()
     wait_until(lambda: table.count("running") != "", expected="the counts")
 
     of_table = problems_everywhere(window)
+    for path in ("inbox", "fleet", "dead"):
+        window.visit(f"{url}/{path}")
+        assert problems_everywhere(window) == [], path
     window.visit(f"{url}/nothing")
     of_problem = problems_everywhere(window)
     window.visit(f"{url}/login")
@@ -181,6 +186,19 @@ def test_hostile_text_runs_no_script(window: Browser, jobs: Client, url: str) ->
     assert HOSTILE in window.text(f"#{job_id}")
     assert window.run("return document.title") == "Jobs - Handoff Queue"
     assert window.console_errors() == []
+
+
+def test_an_alarm_appears_while_the_page_of_the_fleet_is_open(
+    window: Browser, jobs: Client, url: str
+) -> None:
+    window.visit(f"{url}/fleet")
+    before = window.count(".alarm")
+
+    a_job(jobs.store)
+
+    wait_until(lambda: window.count(".alarm") == 1, expected="the alarm")
+    assert before == 0
+    assert "No supervisor runs" in window.text(".alarm")
 
 
 def test_with_10_000_jobs_the_table_and_a_filter_cost_a_few_times_a_plain_page(

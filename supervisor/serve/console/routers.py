@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from handoff_queue.supervisor.serve.console import (
+    fleet_routes,
     inbox_routes,
     job_list_routes,
     job_routes,
@@ -14,4 +15,5 @@ CONSOLE_ROUTERS = (
     job_list_routes.router,
     job_routes.router,
     inbox_routes.router,
+    fleet_routes.router,
 )

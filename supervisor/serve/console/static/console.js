@@ -20,3 +20,21 @@ async function read(answer) {
   try { ({ detail } = await answer.json()); } catch { /* not a problem document */ }
   throw new Error(detail);
 }
+
+// Replace a part of the page by its new state, unless the user works in this part.
+const LIVE_MS = 3000;
+function keepLive(part) {
+  const refresh = async () => {
+    try {
+      if (!document.hidden && !part.contains(document.activeElement)) {
+        const answer = await fetch(part.dataset.live);
+        if (!answer.ok) await read(answer);
+        const text = await answer.text();
+        if (!part.contains(document.activeElement)) part.replaceChildren(...new DOMParser().parseFromString(text, "text/html").body.childNodes); // the server has escaped all texts
+      }
+    } catch (error) { announce(error.message); }
+    setTimeout(refresh, LIVE_MS);
+  };
+  setTimeout(refresh, LIVE_MS);
+}
+for (const part of document.querySelectorAll("[data-live]")) keepLive(part);

@@ -1,0 +1,139 @@
+"""The fleet and the dead letters. Both concern all tenants."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from handoff_queue.shared.store.pauses import Pause
+from handoff_queue.shared.store.queue_load import FleetLoad
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE
+from handoff_queue.supervisor.client.fleet import FleetStats, stats_now
+from handoff_queue.supervisor.serve.console.pages import environment, go_to, render
+from handoff_queue.supervisor.serve.console.session import OperatesFleet, ReadsFleet
+from handoff_queue.supervisor.serve.problems import Problem
+
+MOST_HANDOFFS = 100
+"""Most running and deferred handoffs that the page names."""
+MOST_LETTERS = 200
+MOST_BODY_CHARS = 2_000
+"""Most characters of a dead letter that the page shows."""
+
+router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPage:
+    """The fleet at one moment."""
+
+    stats: FleetStats
+    load: FleetLoad
+    versions: Mapping[str, int]
+    """Live processes by version."""
+    pauses: Mapping[str, Pause]
+    alarms: tuple[str, ...]
+    """One line for each queue that has work and that no process serves."""
+
+
+def read_fleet(store: Store) -> FleetPage:
+    """Read the fleet."""
+    load = store.fleet_load.now()
+    stats = stats_now(store, load)
+    versions: Counter[str] = Counter()
+    for process in store.presence.processes():
+        version = "a version that this server cannot read"
+        if process.node:
+            version = process.node.version or "unknown"
+        versions[version] += 1
+    return FleetPage(stats, load, versions, store.pauses.all(), tuple(_alarms(stats)))
+
+
+def _alarms(stats: FleetStats) -> list[str]:
+    alarms: list[str] = []
+    for role in stats.roles:
+        if role.queued and not role.workers and not role.is_paused:
+            alarms.append(
+                f"No worker serves {role.role}, and {role.queued:,} handoffs wait for it: start"
+                f" one with `handoff worker {role.role}`."
+            )
+    if stats.open_jobs and not stats.supervisors:
+        alarms.append(
+            f"No supervisor runs, and {stats.open_jobs:,} jobs are open: start one with `handoff"
+            " supervisor`."
+        )
+    return alarms
+
+
+@router.get("/fleet")
+async def fleet(request: Request, visit: ReadsFleet) -> Response:
+    """Show the fleet."""
+    page = await run_in_threadpool(read_fleet, visit.access.store)
+    return render(request, "fleet.html", visit, **_values(page))
+
+
+@router.get("/fleet/live")
+async def live(visit: ReadsFleet) -> Response:
+    """Return the part of the page that changes."""
+    page = await run_in_threadpool(read_fleet, visit.access.store)
+    template = environment().get_template("fleet_live.html")
+    text = template.render(visit=visit, csrf=visit.csrf, **_values(page))
+    return Response(text, media_type="text/html")
+
+
+def _values(page: FleetPage) -> dict[str, Any]:
+    return {
+        "page": page,
+        "all_roles": (*page.stats.roles, page.stats.supervisor_roles),
+        "most": MOST_HANDOFFS,
+        "roles": sorted(ROLES),
+        "roles_queue": ROLES_QUEUE,
+    }
+
+
+@router.post("/fleet/pause")
+async def pause(request: Request, visit: OperatesFleet) -> Response:
+    """Pause a role."""
+    form = await request.form()
+    await visit.access.jobs.pause(str(form.get("role", "")), str(form.get("reason", "")))
+    return go_to("/fleet")
+
+
+@router.post("/fleet/unpause")
+async def unpause(request: Request, visit: OperatesFleet) -> Response:
+    """End the pause of a role."""
+    form = await request.form()
+    await visit.access.jobs.unpause(str(form.get("role", "")))
+    return go_to("/fleet")
+
+
+@router.get("/dead")
+async def dead(request: Request, visit: ReadsFleet) -> Response:
+    """Show the newest dead letters."""
+    letters = await run_in_threadpool(visit.access.store.dead_letters.newest, MOST_LETTERS)
+    return render(
+        request, "dead.html", visit, letters=letters, most=MOST_LETTERS, most_chars=MOST_BODY_CHARS
+    )
+
+
+@router.post("/dead/{letter_id}/{action}")
+async def act(visit: OperatesFleet, letter_id: str, action: str) -> Response:
+    """Requeue or drop a dead letter."""
+    try:
+        letter = await run_in_threadpool(visit.access.store.dead_letters.find, letter_id)
+    except UserError as error:
+        raise Problem(404, str(error)) from error
+    match action:
+        case "requeue":
+            await visit.access.jobs.requeue_dead(letter)
+        case "drop":
+            await visit.access.jobs.drop_dead(letter)
+        case _:
+            raise Problem(404, "there is no such action")
+    return go_to("/dead")

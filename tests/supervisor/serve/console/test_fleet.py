@@ -1,0 +1,115 @@
+"""The page of the fleet, and the page of the dead letters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from handoff_queue.supervisor.client.client import Client
+from tests.doubles.jobs import a_job
+from tests.supervisor.many_rows import submit_rows
+from tests.supervisor.serve.console.conftest import VisitorOf
+from tests.supervisor.serve.console.visitor import Visitor
+from tests.supervisor.shell import Shell
+from tests.waiting import wait_until
+
+HOSTILE = "<script>document.title='taken'</script>"
+FLEET = (
+    ("GET", "/fleet"),
+    ("GET", "/fleet/live"),
+    ("POST", "/fleet/pause"),
+    ("POST", "/fleet/unpause"),
+    ("GET", "/dead"),
+    ("POST", "/dead/0123abcd/requeue"),
+    ("POST", "/dead/0123abcd/drop"),
+)
+"""Every route that concerns all tenants."""
+
+
+@pytest.mark.parametrize(("method", "path"), FLEET)
+def test_the_fleet_needs_a_token_without_a_tenant(
+    method: str, path: str, visitor_with: VisitorOf
+) -> None:
+    acme = visitor_with("operate", "acme")
+
+    response = acme.post(path, role="writer") if method == "POST" else acme.get(path)
+
+    assert response.status_code == 403
+    assert 'href="/fleet"' not in acme.get("/").text
+
+
+def test_a_queue_with_work_and_without_a_worker_is_an_alarm(
+    shell: Shell, local: Visitor, tmp_path: Path
+) -> None:
+    job_id = submit_rows(shell, tmp_path, 3)
+    role = shell.open(job_id)[0].assigned_to
+    served = local.get("/fleet").text
+    alarm = f"No worker serves {role}, and 3 handoffs wait for it"
+
+    shell.leave()
+
+    assert alarm not in served
+    assert f'id="role-{role}"' in served
+    wait_until(lambda: alarm in local.get("/fleet/live").text, expected=alarm)
+
+
+def test_open_jobs_without_a_supervisor_are_an_alarm(jobs: Client, local: Visitor) -> None:
+    a_job(jobs.store)
+
+    assert "No supervisor runs, and 1 jobs are open" in local.get("/fleet").text
+
+
+def test_an_operator_pauses_and_unpauses_a_role(
+    shell: Shell, jobs: Client, visitor_with: VisitorOf
+) -> None:
+    visitor = visitor_with("operate")
+
+    paused = visitor.post("/fleet/pause", role="writer", reason=HOSTILE)
+    page = visitor.get("/fleet").text
+    unpaused = visitor.post("/fleet/unpause", role="writer")
+
+    assert (paused.status_code, unpaused.status_code) == (303, 303)
+    assert "&lt;script&gt;document.title" in page
+    assert HOSTILE not in page
+    assert jobs.store.pauses.all() == {}
+    actors = {entry.actor.via for entry in jobs.audit() if entry.actor}
+    assert "console" in actors
+
+
+def test_an_unknown_role_is_not_paused(shell: Shell, local: Visitor) -> None:
+    response = local.post("/fleet/pause", role="nobody")
+
+    assert response.status_code == 400
+    assert "nobody" in response.text
+
+
+def test_a_reader_sees_the_fleet_and_changes_nothing(jobs: Client, visitor_with: VisitorOf) -> None:
+    jobs.store.dead_letters.add("writer", "unreadable", HOSTILE)
+    (letter,) = jobs.store.dead_letters.newest()
+    reader = visitor_with("read")
+
+    assert "Pause a role" not in reader.get("/fleet").text
+    assert "<button>Drop" not in reader.get("/dead").text
+    assert reader.post("/fleet/pause", role="planner").status_code == 403
+    assert reader.post(f"/dead/{letter.id}/drop").status_code == 403
+    assert jobs.store.dead_letters.newest() == [letter]
+
+
+def test_a_dead_letter_is_text_and_is_requeued_or_dropped(jobs: Client, local: Visitor) -> None:
+    job_id = a_job(jobs.store)
+    jobs.store.dead_letters.add("writer", HOSTILE, HOSTILE)
+    (hostile,) = jobs.store.dead_letters.newest()
+    jobs.store.dead_letters.add("supervisor", "unreadable", job_id)
+    (lost,) = [letter for letter in jobs.store.dead_letters.newest() if letter.body == job_id]
+    page = local.get("/dead").text
+
+    refused = local.post(f"/dead/{hostile.id}/requeue")
+    local.post(f"/dead/{hostile.id}/drop")
+    local.post(f"/dead/{lost.id}/requeue")
+
+    assert hostile.id in page
+    assert HOSTILE not in page
+    assert refused.status_code == 400
+    assert jobs.store.dead_letters.newest() == []
+    assert local.post(f"/dead/{lost.id}/drop").status_code == 404
