@@ -70,7 +70,7 @@ ENTRIES = _entries({
     "Processes": {
         "supervisor": ("processes:supervisor", "Start a supervisor process."),
         "worker": ("processes:worker", "Start a worker process for one or more specialists."),
-        "serve": ("serve:serve", "Serve the HTTP API."),
+        "serve": ("serve:serve", "Serve the HTTP API and the console."),
         "mcp": ("mcp:mcp", "Serve the queue to one MCP client over stdin and stdout."),
         "pause": ("pause:pause", "Pause a specialist or a role on all machines."),
         "unpause": ("pause:unpause", "Unpause a specialist or a role."),

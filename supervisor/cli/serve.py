@@ -1,4 +1,4 @@
-"""`handoff serve`: the HTTP API."""
+"""`handoff serve`: the HTTP API and the console."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def serve(
         int, typer.Option(metavar="PORT", min=1, max=65_535, help="The port.")
     ] = DEFAULT_PORT,
 ) -> int:
-    """Serve the HTTP API.
+    """Serve the HTTP API and the console.
 
-    /v1/reference describes the API. Without any token (`handoff token`), the server takes only
-    requests of this machine, and each may do everything. Ctrl-C stops the server.
+    The console is at /, and /v1/reference describes the API. Without any token (`handoff
+    token`), the server takes only requests of this machine, and each may do everything. Ctrl-C
+    stops the server.
 
       handoff serve --port 8321
     """
@@ -55,11 +56,12 @@ def serve(
                 " create NAME` makes a token)"
             )
         shown_host = f"[{host}]" if ":" in host else host
+        url = f"http://{shown_host}:{port}"
         application = make_application(AsyncClient(jobs), jobs.settings, is_loopback=is_loopback)
         serve_until_stopped(
             application,
             listening,
-            lambda: print_progress(f"http://{shown_host}:{port}/v1/reference"),
+            lambda: print_progress(f"{url}/ (the API: {url}/v1/reference)"),
         )
     return OK
 

@@ -11,7 +11,7 @@ from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.serve.application import make_application
-from tests.browser.console import JobPage, problems_everywhere
+from tests.browser.console import JobPage, JobTable, problems_everywhere
 from tests.browser.driver import Browser
 from tests.running_system import DOCUMENTS, ROOT, running_system
 from tests.supervisor.serve.serving import serving
@@ -86,4 +86,16 @@ def test_a_user_cancels_a_job_and_its_page_says_so(window: Browser, served: Serv
     wait_until(lambda: page.status() == "cancelled", expected="the end of the job")
     assert window.text("h1").startswith(HOSTILE[:60])
     assert window.run("return document.title").startswith(HOSTILE[:60])
+    assert window.console_errors() == []
+
+
+def test_the_table_has_the_jobs_of_the_workers(window: Browser, served: Served) -> None:
+    window.resize(1280, 800)
+    window.prefer("light")
+    table = JobTable(window, served.url).open("status=ok")
+
+    wait_until(lambda: table.count("ok") not in ("", "0"), expected="the counts")
+    window.screenshot(ROOT / "build" / "console.png")  # docs/images has a copy
+
+    assert "Compare Qdrant, pgvector and Milvus" in window.text("#jobs")
     assert window.console_errors() == []
