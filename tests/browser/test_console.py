@@ -101,7 +101,7 @@ def test_the_pages_are_accessible_at_every_size_in_dark_and_light(
     wait_until(lambda: table.count("running") != "", expected="the counts")
 
     of_table = problems_everywhere(window)
-    for path in ("inbox", "fleet", "dead"):
+    for path in ("inbox", "fleet", "dead", "new"):
         window.visit(f"{url}/{path}")
         assert problems_everywhere(window) == [], path
     window.visit(f"{url}/nothing")

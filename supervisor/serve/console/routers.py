@@ -8,6 +8,7 @@ from handoff_queue.supervisor.serve.console import (
     job_list_routes,
     job_routes,
     login_routes,
+    new_job_routes,
 )
 
 CONSOLE_ROUTERS = (
@@ -16,4 +17,5 @@ CONSOLE_ROUTERS = (
     job_routes.router,
     inbox_routes.router,
     fleet_routes.router,
+    new_job_routes.router,
 )

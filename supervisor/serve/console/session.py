@@ -117,6 +117,7 @@ async def check_csrf(request: Request, expected: str) -> None:
         form = await request.form()
         sent = str(form.get(CSRF_FIELD, ""))
     if not hmac.compare_digest(sent.encode(), expected.encode()):
+        await request.close()  # the files of the form
         raise Problem(403, "this page is older than your login: load the page again")
 
 

@@ -1,0 +1,162 @@
+"""The form for a new job: the fields of `handoff run`, documents, and the quote first."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData, UploadFile
+
+from handoff_queue.shared.types.errors import Conflict, HandoffError, StoreUnavailable, UserError
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.job_options import ApprovalOf, Mode, Priority
+from handoff_queue.shared.types.json_values import refuse_repeats
+from handoff_queue.supervisor.client.quotes import as_quoted
+from handoff_queue.supervisor.serve.access import Access, check_visible
+from handoff_queue.supervisor.serve.console.pages import go_to, render
+from handoff_queue.supervisor.serve.console.session import Submits, Visit
+from handoff_queue.supervisor.serve.problems import Problem, invalid, problem_of
+from handoff_queue.supervisor.serve.request_body import JobBody, request_of
+
+TEXTS = ("text", "mode", "priority", "tenant", "model", "workflow", "after", "webhook_url")
+"""Fields of `JobBody` that the form has as a text. '' leaves the field out."""
+OTHERS = ("specialists", "max_usd", "max_minutes", "more")
+"""Other fields of the form with a text."""
+_AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
+
+router = APIRouter(prefix="/new", include_in_schema=False)
+
+
+@router.get("")
+async def new(request: Request, visit: Submits) -> Response:
+    """Show the form."""
+    return _page(request, visit, dict.fromkeys((*TEXTS, *OTHERS), ""), ())
+
+
+@router.post("")
+async def submit(request: Request, visit: Submits) -> Response:
+    """Submit the job, or ask for its quote first. A mistake leads back to the form."""
+    async with request.form() as form:
+        return await _answer(request, visit, form)
+
+
+async def _answer(request: Request, visit: Visit, form: FormData) -> Response:
+    documents: dict[str, bytes] = {}
+    for part in form.getlist("documents"):
+        if isinstance(part, UploadFile) and part.filename:
+            documents[part.filename] = await part.read()
+    try:
+        job_id = await run_in_threadpool(_submit, visit.access, form, documents)
+    except (Conflict, StoreUnavailable):
+        raise
+    except (Problem, HandoffError) as error:
+        problem = error if isinstance(error, Problem) else problem_of(error)
+        texts = {name: _text(form, name) for name in (*TEXTS, *OTHERS)}
+        chosen = tuple(map(str, form.getlist("approve")))
+        return _page(request, visit, texts, chosen, problem)
+    return go_to(f"/jobs/{job_id}")
+
+
+def _page(
+    request: Request,
+    visit: Visit,
+    texts: dict[str, str],
+    chosen: tuple[str, ...],
+    problem: Problem | None = None,
+) -> Response:
+    problems: list[str] = []
+    status = 200
+    if problem is not None:
+        problems, status = problem.detail.splitlines(), problem.status
+    return render(
+        request,
+        "new.html",
+        visit,
+        status=status,
+        texts=texts,
+        chosen=chosen,
+        problems=problems,
+        modes=list(Mode),
+        priorities=list(Priority),
+        subjects=[subject for subject in ApprovalOf if subject is not ApprovalOf.COST],
+    )
+
+
+def _submit(access: Access, form: FormData, documents: dict[str, bytes]) -> JobId:
+    """Submit the job of a form, as `POST /v1/jobs` does.
+
+    Raises:
+        Problem, UserError: a field cannot be used.
+    """
+    try:
+        body = JobBody.model_validate_json(json.dumps(_fields(form)))
+    except ValidationError as error:
+        raise invalid(error, JobBody) from error
+    given = {name: text.encode() for name, text in body.documents.items()} | documents
+    request = request_of(body, given, access.caller, access.settings, None)
+    access.client.check(request)
+    if request.after is not None:
+        check_visible(access.caller, access.store, request.after)
+    if request.documents is not None:
+        request = replace(request, documents=access.client.read_documents(request))
+    if form.get("quote"):
+        request = as_quoted(request)
+    return access.client.submit(request)
+
+
+def _fields(form: FormData) -> dict[str, Any]:
+    """Return the fields of `JobBody`. Fields of the form replace the fields in `more`."""
+    fields: dict[str, Any] = {}
+    if more := _text(form, "more"):
+        fields = _object(more)
+    for name in TEXTS:
+        if text := _text(form, name):
+            fields[name] = text
+    fields.setdefault("text", "")
+    if names := _text(form, "specialists").replace(",", " ").split():
+        fields["specialists"] = names
+    limits: dict[str, int] = {}
+    for name, limit, factor in (
+        ("max_usd", "max_microusd", 1e6),
+        ("max_minutes", "max_seconds", 60),
+    ):
+        if amount := _text(form, name):
+            if not _AMOUNT.fullmatch(amount):
+                raise UserError(f"{name}: write a number, such as 2.50")
+            limits[limit] = round(float(amount) * factor)
+    if limits:
+        _merge(fields, "limits", limits)
+    if what := list(map(str, form.getlist("approve"))):
+        _merge(fields, "approvals", {"what": what})
+    return fields
+
+
+def _merge(fields: dict[str, Any], name: str, values: dict[str, Any]) -> None:
+    """Set values of a field that is an object."""
+    earlier = fields.get(name) or {}
+    if not isinstance(earlier, dict):
+        raise UserError(f"{name}: must be an object")
+    fields[name] = earlier | values
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+        refuse_repeats(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"the further fields are not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise UserError("the further fields are not a JSON object")
+    return value
+
+
+def _text(form: FormData, name: str) -> str:
+    value = form.get(name, "")
+    if isinstance(value, UploadFile):
+        return ""
+    return value.strip()
