@@ -188,6 +188,25 @@ def test_hostile_text_runs_no_script(window: Browser, jobs: Client, url: str) ->
     assert window.console_errors() == []
 
 
+def test_a_user_submits_a_job_with_a_document(
+    window: Browser, jobs: Client, url: str, tmp_path: Path
+) -> None:
+    document = tmp_path / "orders.md"
+    document.write_text("Order A-1042 was shipped.")
+    window.visit(f"{url}/new")
+
+    window.type("#text", HOSTILE)
+    window.type("#documents", str(document))
+    window.click("main button.main")
+
+    (job,) = wait_until(jobs.newest, expected="the job")
+    wait_until(lambda: window.count("#live") == 1, expected="the page of the job")
+    assert job.job_id in window.text("main")
+    assert jobs.export(job.job_id).documents[0].path == "orders.md"
+    assert window.text("h1").startswith(HOSTILE[:40])
+    assert window.console_errors() == []
+
+
 def test_an_alarm_appears_while_the_page_of_the_fleet_is_open(
     window: Browser, jobs: Client, url: str
 ) -> None:
