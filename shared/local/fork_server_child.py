@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from handoff_queue.shared.local.parent_death_guard import PARENT_IS_GONE, PR_SET_PDEATHSIG
+from handoff_queue.shared.local.process_end import without_teardown
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,4 +199,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with without_teardown():
+        main()

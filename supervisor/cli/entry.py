@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+from handoff_queue.shared.local.process_end import without_teardown
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.types.errors import UserError
 
@@ -18,6 +19,7 @@ def main() -> None:
     except UserError as error:
         sys.stderr.write(f"handoff: {error}\n")
         raise SystemExit(error.exit_code) from None
-    from handoff_queue.supervisor.cli.main import main as run  # imports the packages of the extra
+    with without_teardown():
+        from handoff_queue.supervisor.cli.main import main as run  # needs the packages of the extra
 
-    run()
+        run()
