@@ -10,6 +10,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # The tests of a file run in order in one process. Files run in the order of folders, so that the longest files come first.
 PARALLEL := -n auto --dist loadfile
 WAITING := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 ))) --dist loadfile --no-loadscope-reorder
+# Promises in seconds hold beside two other tests, but not beside the whole suite.
+ALONE := -n 3 --dist worksteal
 # The text as the user typed it: neither make nor the shell expands it.
 export HANDOFF_MAKE_JOB := $(value JOB)
 export HANDOFF_MAKE_DOCS := $(value DOCS)
@@ -25,7 +27,7 @@ run: .venv/.ready-to-run ## Run one job on this machine: make run JOB="..." DOCS
 
 test: .venv/.ready-to-develop ## Run all tests that need only Python
 	$(BIN)/pytest $(WAITING) -m "not browser and not compose and not alone"
-	$(BIN)/pytest -n 2 --dist worksteal -m alone
+	$(BIN)/pytest $(ALONE) -m alone
 
 check: .venv/.ready-to-develop ## Check style, types and import rules, and run the fast tests
 	$(BIN)/ruff check .
