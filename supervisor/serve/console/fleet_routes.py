@@ -15,7 +15,7 @@ from handoff_queue.shared.store.queue_load import FleetLoad
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE
-from handoff_queue.supervisor.client.fleet import FleetStats, stats_now
+from handoff_queue.supervisor.client.fleet_statistics import FleetStats, stats_now
 from handoff_queue.supervisor.serve.console.pages import environment, go_to, render
 from handoff_queue.supervisor.serve.console.session import OperatesFleet, ReadsFleet
 from handoff_queue.supervisor.serve.problems import Problem
