@@ -18,7 +18,7 @@ import pytest
 from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.supervisor.cli.main import main
 from tests import forked_processes
-from tests.waiting import wait_until
+from tests.waiting import LONGEST_WAIT_S, wait_until
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ROOT / "examples" / "vector-databases"
@@ -39,7 +39,11 @@ class Handoff:
     """
 
     def run(
-        self, *arguments: str, stdin: str = "", timeout_s: float = 60.0, **environment: str
+        self,
+        *arguments: str,
+        stdin: str = "",
+        timeout_s: float = LONGEST_WAIT_S,
+        **environment: str,
     ) -> subprocess.CompletedProcess[str]:
         start = forked_processes.run_cold if self.is_cold else forked_processes.run
         return start(
@@ -148,7 +152,11 @@ class HandoffInProcess(Handoff):
     """The fixture `capfd`: the command writes to the descriptors 1 and 2."""
 
     def run(
-        self, *arguments: str, stdin: str = "", timeout_s: float = 60.0, **environment: str
+        self,
+        *arguments: str,
+        stdin: str = "",
+        timeout_s: float = LONGEST_WAIT_S,
+        **environment: str,
     ) -> subprocess.CompletedProcess[str]:
         """Run the command, and restore all that it changes in this process.
 
@@ -226,7 +234,7 @@ def error_line(completed: subprocess.CompletedProcess[str], exit_code: int) -> s
 def interrupt(process: subprocess.Popen[bytes] | ForkedProcess) -> int:
     """Send Ctrl-C to the process, and return its exit code."""
     process.send_signal(signal.SIGINT)
-    return process.wait(timeout=30)
+    return process.wait(timeout=LONGEST_WAIT_S)
 
 
 def processes() -> Iterator[tuple[int, str]]:

@@ -37,7 +37,7 @@ from handoff_queue.testing import (
     tool_call_reply,
 )
 from tests.running_system import RunningSystem
-from tests.waiting import wait_until
+from tests.waiting import LONGEST_WAIT_S, wait_until
 
 LEASE_S = 1.2
 RECOVERY_S = LEASE_S + 5
@@ -309,7 +309,7 @@ class Fleet:
         calls = [self.model.hold(name, step) for step in ("x", "y", "z")]
         job_id = self.submit(name, x="", y="", z="")
         for call in calls:
-            assert call.arrived.wait(30)
+            assert call.arrived.wait(LONGEST_WAIT_S)
         return job_id, calls
 
     def queued(self, job_id: JobId, steps: int) -> list[bytes]:

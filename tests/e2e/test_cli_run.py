@@ -31,7 +31,7 @@ from handoff_queue.testing import (
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, interrupt
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.running_system import RunningSystem
-from tests.waiting import wait_until
+from tests.waiting import LONGEST_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -257,7 +257,7 @@ def test_run_prints_the_answer_while_the_model_writes_it(fleet: Fleet, tmp_path:
         handoff.wait_for_text("The whole of it.", file="out")
         assert process.poll() is None, "it is still being written"
         call.release.set()
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=LONGEST_WAIT_S) == 0
 
     assert handoff.read("out").count("The whole of it.") == 200
 
