@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The tests of a file run in order in one process. Files run in the order of folders, so that the longest files come first.
 PARALLEL := -n auto --dist loadfile
 WAITING := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 ))) --dist loadfile --no-loadscope-reorder
-# Promises in seconds hold beside two other tests, but not beside the whole suite.
+# The tests marked `alone` state promises in seconds. They also pass with three at once on a busy machine.
 ALONE := -n 3 --dist worksteal
 # The text as the user typed it: neither make nor the shell expands it.
 export HANDOFF_MAKE_JOB := $(value JOB)
