@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -45,6 +46,7 @@ from handoff_queue.supervisor.cli.processes import (
     specialist_names,
     with_own,
 )
+from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
 
 WORKERS = 2
 """Worker processes for all specialists, without --worker."""
@@ -70,6 +72,13 @@ def up(
         int,
         typer.Option(metavar="PORT", min=1, max=65_535, help="The port of Flower on 127.0.0.1."),
     ] = 5555,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Start the console and the HTTP API too.")
+    ] = False,
+    serve_port: Annotated[
+        int,
+        typer.Option(metavar="PORT", min=1, max=65_535, help="The port of --serve on 127.0.0.1."),
+    ] = DEFAULT_PORT,
     home: Annotated[
         Path,
         typer.Option(
@@ -86,12 +95,15 @@ def up(
     The command prints the `export` line for the other terminal. With HANDOFF_REDIS_URL, it
     uses that Redis. Ctrl-C stops everything, and open jobs continue at the next start.
 
-      handoff up --worker researcher=3 --worker writer=1 --flower
+      handoff up --worker researcher=3 --worker writer=1 --flower --serve
     """
     if flower:
         check_extra("flower", "handoff up --flower")
         check_port(port, "choose another for Flower with --port")
         check_log_ins(filter(None, os.environ.get("FLOWER_BASIC_AUTH", "").split(",")))
+    if serve:
+        check_extra("serve", "handoff up --serve")
+        check_port(serve_port, "choose another with --serve-port")
     settings = with_own(_without_own_url(load_process_settings(), home), specialists, tools)
     queues = workers_of(worker, specialist_names(settings))
     check_cache_folder(settings)
@@ -109,7 +121,10 @@ def up(
             flower_port = None
             if flower:
                 flower_port = port
-            _start(processes, folder, settings, queues, concurrency, flower_port)
+            console_port = None
+            if serve:
+                console_port = serve_port
+            _start(processes, folder, settings, queues, concurrency, flower_port, console_port)
             return _stay(processes)
         except KeyboardInterrupt:
             _stop(processes, settings)
@@ -169,6 +184,7 @@ def _start(
     queues: dict[str, list[str]],
     slots: int | None,
     flower_port: int | None,
+    console_port: int | None,
 ) -> None:
     """Start all processes, wait until they are ready, and print how to use them."""
     print_progress("starting ...")
@@ -203,6 +219,8 @@ def _start(
     password = None
     if flower_port:
         password = _start_flower(processes, folder, environment, flower_port)
+    if console_port:
+        _start_server(processes, environment, console_port)
     _wait(processes)
     redis, there = "your Redis", "with the same HANDOFF_REDIS_URL"
     if settings.redis_url is None:
@@ -216,6 +234,11 @@ def _start(
         if password:
             log_in = f"user admin, password {password}"
         print_progress(f"Flower: http://127.0.0.1:{flower_port}, {log_in}")
+    if console_port:
+        print_progress(
+            f"console: http://127.0.0.1:{console_port}/, open to every user of this machine until"
+            " the first `handoff token create`"
+        )
     print_progress(
         f"Ctrl-C stops everything; in another terminal, {there}: handoff submit, handoff run,"
         " handoff doctor"
@@ -263,6 +286,19 @@ def _start_flower(
         )
     )
     return password
+
+
+def _start_server(processes: Processes, environment: dict[str, str], port: int) -> None:
+    """Start the server of the console and the HTTP API."""
+    command = [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main", "serve"]
+    processes.start(
+        ChildSpec(
+            "serve",
+            [*command, "--port", str(port)],
+            environment,
+            is_ready=lambda: _answers(port),
+        )
+    )
 
 
 def _answers(port: int) -> bool:

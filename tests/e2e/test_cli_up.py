@@ -120,6 +120,7 @@ class SecondStart:
 
     first: FirstStart
     flower_port: int = field(default_factory=free_port)
+    console_port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | ForkedProcess | None = None
     _parts: ExitStack = field(default_factory=ExitStack)
 
@@ -131,7 +132,8 @@ class SecondStart:
         """Start the system, unless it runs."""
         if self.process is not None and self.process.poll() is None:
             return
-        up = ("up", "--flower", "--port", str(self.flower_port))
+        flower = ("--flower", "--port", str(self.flower_port))
+        up = ("up", *flower, "--serve", "--serve-port", str(self.console_port))
         self.process = self._parts.enter_context(
             self.home.started(*up, HANDOFF_REDIS_URL=self.first.url)
         )
@@ -207,6 +209,28 @@ def test_flower_refuses_requests_without_its_password(system: SecondStart) -> No
 
     with urllib.request.urlopen(page, timeout=10) as answer:
         assert answer.status == 200
+
+
+def test_up_serves_the_console_and_the_api_of_its_queue(system: SecondStart) -> None:
+    address = f"http://127.0.0.1:{system.console_port}"
+
+    with urllib.request.urlopen(f"{address}/", timeout=30) as page:
+        jobs_page = page.read().decode()
+    with urllib.request.urlopen(f"{address}/v1/jobs", timeout=30) as answer:
+        jobs = json.load(answer)["jobs"]
+
+    (job_id,) = {job["job_id"] for job in jobs}
+    assert job_id in jobs_page
+    assert f"console: {address}/" in system.home.read("err")
+
+
+def test_up_refuses_a_taken_port_for_the_console_before_anything_starts(handoff: Handoff) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        line = error_line(handoff.run("up", "--serve", "--serve-port", port), BAD_INPUT)
+
+    assert line.endswith("is taken by another process: choose another with --serve-port")
+    assert handoff.remaining_processes() == []
 
 
 def test_up_names_the_restarted_process_and_its_log(system: SecondStart) -> None:
