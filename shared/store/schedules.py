@@ -13,8 +13,6 @@ from handoff_queue.shared.types.schedule import Schedule, ScheduledJob
 
 ADD_WITHIN_S = 600
 """Seconds for which a stored job stays without its schedule, if the process ends in between."""
-AT_ONCE = 100
-"""Most schedules that one call of `due` returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +66,13 @@ class Schedules:
         return sorted(found, key=lambda schedule: (schedule.name, schedule.tenant))
 
     def due(self) -> list[StoredSchedule]:
-        """Return schedules that a supervisor must look at now. Unreadable schedules are left
+        """Return all schedules that a supervisor must look at now. Unreadable schedules are left
         out: a supervisor of another version may read them.
         """
         now_ms = int(self._connection.now() * 1000)
         with translated_errors():
             redis = self._connection.redis
-            members = redis.zrangebyscore(keys.SCHEDULE_SLOTS, "-inf", now_ms, 0, AT_ONCE)
+            members = redis.zrangebyscore(keys.SCHEDULE_SLOTS, "-inf", now_ms)
             if not members:
                 return []
             texts = redis.hmget(keys.SCHEDULES, members)

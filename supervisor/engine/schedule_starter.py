@@ -4,6 +4,9 @@ share the work.
 
 from __future__ import annotations
 
+import random
+import time
+
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.schedules import StoredSchedule
@@ -14,6 +17,11 @@ from handoff_queue.supervisor.client.schedules import advance
 
 STEPS_AT_ONCE = 20
 """Most steps of one schedule in one sweep, so that one schedule does not delay the others."""
+
+MOST_S = 0.5
+"""Seconds after which a sweep starts with no further schedule, because the sweeper also wakes
+jobs and announces its supervisor.
+"""
 
 log = log_of(__name__)
 
@@ -27,12 +35,15 @@ class ScheduleStarter:
         self._settings = settings
 
     def start_due(self) -> None:
-        """Take the due slots of all schedules, and start their jobs.
+        """Take due slots, and start their jobs.
+
+        The order is random. So the supervisors meet rarely, and no schedule waits for ever.
 
         Raises:
             StoreUnavailable: Redis cannot be reached.
         """
-        for stored in self._store.schedules.due():
+        due, until = self._store.schedules.due(), time.monotonic() + MOST_S
+        for stored in random.sample(due, len(due)):
             try:
                 self._advance(stored)
             except StoreUnavailable:
@@ -40,6 +51,8 @@ class ScheduleStarter:
             except HandoffError as error:
                 name = stored.schedule.name
                 log.warning("schedule not started", schedule=name, why=str(error))
+            if time.monotonic() > until:
+                return
 
     def _advance(self, stored: StoredSchedule) -> None:
         for _ in range(STEPS_AT_ONCE):

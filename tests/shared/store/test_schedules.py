@@ -91,6 +91,14 @@ def test_due_schedules_are_those_with_a_slot_or_a_step_left(store: Store) -> Non
     assert due(store) == ["waiting", "now"]
 
 
+def test_many_waiting_schedules_hide_no_due_schedule(store: Store) -> None:
+    for number in range(200):
+        store.schedules.add(a_schedule(f"waiting-{number}", waiting=(60,)), JOB)
+    store.schedules.add(a_schedule("now"), JOB)
+
+    assert "now" in due(store)
+
+
 def test_a_paused_schedule_is_due_no_longer(store: Store) -> None:
     schedule = a_schedule()
     store.schedules.add(schedule, JOB)

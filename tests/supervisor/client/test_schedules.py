@@ -22,6 +22,7 @@ from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.schedule_decisions import job_of_slot
 from handoff_queue.supervisor.client.schedule_slots import last_slot, next_slot
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
+from handoff_queue.supervisor.engine import schedule_starter
 from handoff_queue.supervisor.engine.schedule_starter import ScheduleStarter
 from handoff_queue.supervisor.workflows import read_workflow
 from tests.doubles.jobs import granted_claim, issue, model_reply
@@ -55,14 +56,14 @@ def stored(jobs: Client, name: str = "news") -> StoredSchedule:
     return found
 
 
-def set_back(jobs: Client, count: int) -> list[int]:
+def set_back(jobs: Client, count: int, name: str = "news") -> list[int]:
     """Make the last slots of a schedule due that no supervisor has taken, and return them."""
     slots: list[int] = []
     before_that = jobs.store.connection.now()
     for _ in range(count):
         slots.insert(0, last_slot(CRON, "UTC", before_that))
         before_that = slots[0] - 1
-    before = stored(jobs)
+    before = stored(jobs, name)
     after = before.schedule.model_copy(update={"next_slot": slots[0]})
     assert jobs.store.schedules.replace(before, after)
     return slots
@@ -144,6 +145,20 @@ def test_two_supervisors_at_the_same_slot_start_one_job(jobs: Client, redis_url:
 
     assert len(started_jobs(jobs)) == 1
     assert jobs.schedule("news").started == 1
+
+
+def test_many_due_schedules_all_start_if_a_sweep_has_time_for_one(
+    jobs: Client, starter: ScheduleStarter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule_starter, "MOST_S", 0)
+    names = [f"news-{number}" for number in range(3)]
+    for name in names:
+        jobs.add_schedule(name, REQUEST, QUEUED)
+        set_back(jobs, 1, name)
+
+    for number in range(1, len(names) + 1):
+        starter.start_due()
+        assert len(started_jobs(jobs)) == number
 
 
 def test_a_running_job_skips_the_next_slot_with_a_note(
