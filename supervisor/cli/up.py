@@ -46,7 +46,6 @@ from handoff_queue.supervisor.cli.processes import (
     specialist_names,
     with_own,
 )
-from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
 
 WORKERS = 2
 """Worker processes for all specialists, without --worker."""
@@ -73,12 +72,14 @@ def up(
         typer.Option(metavar="PORT", min=1, max=65_535, help="The port of Flower on 127.0.0.1."),
     ] = 5555,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Start the console and the HTTP API too.")
-    ] = False,
-    serve_port: Annotated[
-        int,
-        typer.Option(metavar="PORT", min=1, max=65_535, help="The port of --serve on 127.0.0.1."),
-    ] = DEFAULT_PORT,
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=1,
+            max=65_535,
+            help="Start the console and the HTTP API too, on this port of 127.0.0.1.",
+        ),
+    ] = None,
     home: Annotated[
         Path,
         typer.Option(
@@ -95,15 +96,15 @@ def up(
     The command prints the `export` line for the other terminal. With HANDOFF_REDIS_URL, it
     uses that Redis. Ctrl-C stops everything, and open jobs continue at the next start.
 
-      handoff up --worker researcher=3 --worker writer=1 --flower --serve
+      handoff up --worker researcher=3 --worker writer=1 --flower --serve 8321
     """
     if flower:
         check_extra("flower", "handoff up --flower")
         check_port(port, "choose another for Flower with --port")
         check_log_ins(filter(None, os.environ.get("FLOWER_BASIC_AUTH", "").split(",")))
-    if serve:
+    if serve is not None:
         check_extra("serve", "handoff up --serve")
-        check_port(serve_port, "choose another with --serve-port")
+        check_port(serve, "choose another with --serve")
     settings = with_own(_without_own_url(load_process_settings(), home), specialists, tools)
     queues = workers_of(worker, specialist_names(settings))
     check_cache_folder(settings)
@@ -121,10 +122,7 @@ def up(
             flower_port = None
             if flower:
                 flower_port = port
-            console_port = None
-            if serve:
-                console_port = serve_port
-            _start(processes, folder, settings, queues, concurrency, flower_port, console_port)
+            _start(processes, folder, settings, queues, concurrency, flower_port, serve)
             return _stay(processes)
         except KeyboardInterrupt:
             _stop(processes, settings)

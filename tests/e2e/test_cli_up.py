@@ -133,7 +133,7 @@ class SecondStart:
         if self.process is not None and self.process.poll() is None:
             return
         flower = ("--flower", "--port", str(self.flower_port))
-        up = ("up", *flower, "--serve", "--serve-port", str(self.console_port))
+        up = ("up", *flower, "--serve", str(self.console_port))
         self.process = self._parts.enter_context(
             self.home.started(*up, HANDOFF_REDIS_URL=self.first.url)
         )
@@ -227,9 +227,9 @@ def test_up_serves_the_console_and_the_api_of_its_queue(system: SecondStart) -> 
 def test_up_refuses_a_taken_port_for_the_console_before_anything_starts(handoff: Handoff) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-        line = error_line(handoff.run("up", "--serve", "--serve-port", port), BAD_INPUT)
+        line = error_line(handoff.run("up", "--serve", port), BAD_INPUT)
 
-    assert line.endswith("is taken by another process: choose another with --serve-port")
+    assert line.endswith("is taken by another process: choose another with --serve")
     assert handoff.remaining_processes() == []
 
 
