@@ -122,9 +122,9 @@ def schedule(
 
     The supervisors start each slot once. `--after last` lets each job continue the last one.
 
-    handoff schedule add news --cron "0 9 * * mon-fri" -- "What is new?"
+    handoff schedule add weekly --cron "0 9 * * mon" -- "What is new?"
 
-    handoff schedule pause news
+    handoff schedule pause weekly
     """
     if what is ScheduleAction.ADD:
         if name is None or cron is None or request is None:

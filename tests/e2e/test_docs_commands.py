@@ -58,7 +58,16 @@ RUN_ELSEWHERE = {
 """Program -> its tests. It needs Docker, a network, a server or many minutes."""
 LINES_RUN_ELSEWHERE = {
     "handoff up --worker researcher=2 --flower": "tests/e2e/test_cli_up.py",
-    "handoff up --worker researcher=3 --worker writer=1 --flower": "tests/e2e/test_cli_up.py",
+    "handoff up --worker researcher=3 --worker writer=1 --flower --serve 8321": (
+        "tests/e2e/test_cli_up.py"
+    ),
+    "handoff specialists --accept-mcp specialists/meteorologist.md": (
+        "tests/e2e/test_mcp_servers.py"
+    ),
+    'handoff run "What is the weather in Bonn tomorrow?" --specialists ./specialists': (
+        "tests/e2e/test_mcp_servers.py"
+    ),
+    "handoff worker meteorologist --specialists ./specialists": "tests/e2e/test_mcp_servers.py",
 }
 """Line -> the tests of its options. Each of its processes takes seconds of processor time."""
 STAYING = {"celery", "handoff serve", "handoff supervisor", "handoff up", "handoff worker"}
@@ -88,7 +97,8 @@ def names_of(words: Sequence[str]) -> set[str]:
 
 def runs_elsewhere(words: Sequence[str]) -> bool:
     is_program = not names_of(words).isdisjoint(RUN_ELSEWHERE)
-    return is_program or " ".join(words) in LINES_RUN_ELSEWHERE
+    lines = [shlex.split(line) for line in LINES_RUN_ELSEWHERE]
+    return is_program or list(words) in lines
 
 
 def console_samples() -> dict[Sample, list[TypedCommand]]:
