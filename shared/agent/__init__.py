@@ -1,1 +1,1 @@
-"""The agent: the turn loop, the port to a model, and the types of their messages."""
+"""The agent: its loop, prompts, answer formats, tool calls, prices and retry policy."""

@@ -381,7 +381,7 @@ def _at_the_same_place(part: Mapping[str, Any]) -> list[Any]:
 def problem_with(value: Any, schema: Mapping[str, Any]) -> str | None:
     """Return the place and the problem of a value in one line, or None if the value matches.
 
-    A value that needs more than `bounded_validation.MOST_STEPS` or `MOST_CPU_S` does not
+    A value that needs more than `MOST_STEPS` or `MOST_CPU_S` does not
     match.
 
     Raises:

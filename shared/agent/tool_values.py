@@ -188,8 +188,8 @@ class _Reading:
             )
         if isinstance(value, bytes | bytearray | memoryview):
             value = self._of_bytes(bytes(value))
-        elif (render_tree := encode_image(value)) is not None:
-            value = self._of_bytes(render_tree)
+        elif (image := encode_image(value)) is not None:
+            value = self._of_bytes(image)
         elif id(value) not in inside:
             within = inside | {id(value)}
             if type(value) in (list, tuple, set, frozenset):
@@ -235,8 +235,8 @@ class _Reading:
             for field in fields:
                 by_name[field.name] = getattr(value, field.name)
             return by_name
-        if (plainly := _plain_method(value)) is not None:
-            return plainly()
+        if (convert := _plain_method(value)) is not None:
+            return convert()
         has_text = any("__str__" in vars(kind) for kind in type(value).__mro__[:-1])
         if has_text and not callable(value):
             return str(value)

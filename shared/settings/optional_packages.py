@@ -13,15 +13,32 @@ from itertools import chain
 from handoff_queue.shared.types.errors import UserError
 
 PACKAGES: Mapping[str, tuple[str, ...]] = {
-    "cli": ("rich", "typer"),
+    "cli": ("rich", "typer", "croniter"),
     "documents": ("pypdf", "selectolax"),
     "flower": ("flower",),
-    "mcp": ("fastapi", "mcp", "python_multipart", "uvicorn"),
+    "mcp": (
+        "fastapi",
+        "mcp",
+        "croniter",
+        "jinja2",
+        "prometheus_client",
+        "python_multipart",
+        "uvicorn",
+    ),
     "prices": ("genai_prices",),
-    "serve": ("fastapi", "jinja2", "prometheus_client", "python_multipart", "uvicorn"),
+    "schedules": ("croniter",),
+    "serve": (
+        "croniter",
+        "fastapi",
+        "jinja2",
+        "prometheus_client",
+        "python_multipart",
+        "uvicorn",
+    ),
     "worker": (
         "aiohttp",
         "anthropic",
+        "croniter",
         "genai_prices",
         "httpx2",
         "imagesize",

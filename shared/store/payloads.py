@@ -229,11 +229,13 @@ class PayloadStore:
             work_s: seconds that the job may take.
         """
         batch: dict[str, str] = {}
+        chars = 0
         for digest in sorted(self.missing_documents(list(texts), work_s)):
             batch[digest] = texts[digest]
-            if sum(map(len, batch.values())) > UPLOAD_CHARS:
+            chars += len(texts[digest])
+            if chars > UPLOAD_CHARS:
                 self.put_documents(batch, work_s)
-                batch = {}
+                batch, chars = {}, 0
         if batch:
             self.put_documents(batch, work_s)
 

@@ -212,11 +212,13 @@ class FleetLoadReader:
         account, _, model = name.partition(":")
         until = _figure(fields, "until") / 1000
         limits = {}
-        for bucket in ("requests", "input", "output"):
-            if limit := int(_figure(fields, bucket)):
+        for limit_name in ("requests", "input", "output"):
+            if limit := int(_figure(fields, limit_name)):
                 since = at - _figure(fields, "at") / 1000
-                level = _figure(fields, f"{bucket}_level") + limit * max(0.0, since) / self.window_s
-                limits[bucket] = Allowance(limit, max(0, min(limit, int(level))))
+                level = (
+                    _figure(fields, f"{limit_name}_level") + limit * max(0.0, since) / self.window_s
+                )
+                limits[limit_name] = Allowance(limit, max(0, min(limit, int(level))))
         return RateLimitBucket(
             account,
             model,

@@ -1,4 +1,6 @@
-"""Usage of model calls. Money is in whole micro-dollars (1e-6 USD), rounded up."""
+"""Usage of model calls. Money is in whole micro-dollars (1e-6 USD): costs are rounded up, and
+limits down.
+"""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def chaos(
     else:
         records = run.run(options, print_message)
     if as_json:
-        write_line(json.dumps(report.json_of(records) | {"seed": seed}))
+        write_line(json.dumps(report.json_of(records) | {"seed": chosen}))
     else:
         write_line(report.table_of(records))
     if report.is_kept(records):

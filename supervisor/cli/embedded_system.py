@@ -112,9 +112,9 @@ class EmbeddedSystem:
         """Return when the supervisor and all workers have announced themselves.
 
         Raises:
-            UserError: a process has ended, or a process is not ready in time.
-            The message ends with a line of its log.
-        StoreUnavailable: the private Redis has ended.
+            UserError: a process has ended, or a process is not ready in time. The message ends
+                with a line of its log.
+            StoreUnavailable: the private Redis has ended.
         """
         until = time.monotonic() + READY_WITHIN_S
         roles = jobs.store.presence

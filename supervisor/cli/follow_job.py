@@ -132,7 +132,7 @@ def follow_to_end(
     Raises:
         KeyboardInterrupt: Ctrl-C, or stdout has no reader while the draft of the answer is printed.
         OutputFailed: standard output, or the file `output`, cannot be written.
-        NobodyToAsk: the job asks a question that has no reader (`is_private` without `asks`).
+        NoTerminal: the job asks a question that has no reader (`is_private` without `asks`).
     """
     from handoff_queue.supervisor.cli.display.answer import Draft
     from handoff_queue.supervisor.client.client import onlooker_of

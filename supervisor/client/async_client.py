@@ -1,9 +1,9 @@
 """The Python client for asyncio: the same methods as `supervisor.client.client.Client`.
 
-    from handoff_queue.supervisor.client.async_client import connect_async
+    import handoff_queue
 
-    async with connect_async("redis://:password@localhost:6379/0") as jobs:
-        job_id = await jobs.submit(Request("Compare Qdrant, pgvector and Milvus"))
+    async with handoff_queue.connect_async("redis://:password@localhost:6379/0") as jobs:
+        job_id = await jobs.submit(handoff_queue.Request("Compare Qdrant and Milvus"))
         async for recorded in jobs.events(job_id):     # ends when the job has ended
             print(recorded.event.type)
         print((await jobs.result(job_id)).answer)

@@ -1,10 +1,13 @@
 """The Python client: submit a job, follow its events, read its result, cancel the job.
 
+    from pathlib import Path
+
     import handoff_queue
 
     jobs = handoff_queue.connect("redis://:password@localhost:6379/0")
-    job_id = jobs.submit(handoff_queue.Request("Compare Qdrant and Milvus",
-    documents=Path("notes"))) for recorded in jobs.events(job_id):  # stops at the end of the job
+    request = handoff_queue.Request("Compare Qdrant and Milvus", documents=Path("notes"))
+    job_id = jobs.submit(request)
+    for recorded in jobs.events(job_id):  # stops at the end of the job
         print(recorded.event.type)
     print(jobs.result(job_id, wait_s=600).answer)
 

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.schedule import MOST_CRON_CHARS, MOST_ZONE_CHARS
 
@@ -27,8 +28,10 @@ def check_cron(cron: str, timezone: str, now: float) -> tuple[str, int]:
     """Return the expression with single spaces, and its first slot after `now`.
 
     Raises:
-        UserError: the expression or the zone cannot be used, or no date matches.
+        UserError: the expression or the zone cannot be used, no date matches, or croniter is not
+            installed.
     """
+    check_extra("schedules", "a schedule", "schedules")
     # imported here, because croniter starts a process when a program imports it
     from croniter import CroniterBadDateError
 

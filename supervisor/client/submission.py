@@ -360,9 +360,6 @@ def complete_request(store: Store, settings: Settings, request: Request) -> Subm
         request = replace(request, documents=documents_of(request, settings))
     if request.after is None:
         return submission_of(request, settings)
-    # imported here, because it folds a journal, which few requests need
-    from handoff_queue.supervisor.client.submission import follow_on
-
     return submission_of(request, settings, follow_on(store, request))
 
 

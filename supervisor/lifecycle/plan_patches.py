@@ -2,7 +2,8 @@
 
 A step repeats an earlier step of the same specialist if both tasks have the same word stems in
 the same order, apart from articles and politeness. A reworded repeat is not found; the limit
-on rounds stops it. Docs decision 23 has the figures of stricter and looser measures.
+on rounds stops it. `docs/decisions/0023-measured-mechanisms.md` has the figures of stricter and
+looser measures.
 """
 
 from __future__ import annotations

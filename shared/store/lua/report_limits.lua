@@ -47,7 +47,7 @@ if is_current then
     end
     redis.call('HSET', bucket.key, name, limit, name .. '_level', string.format('%.3f', level))
   end
-  if next(report.limits) then -- buckets without an answer are updated to the same time
+  if next(report.limits) then -- limits without an answer are updated to the same time
     for _, name in ipairs(limiter.LIMITS) do
       if is[name] and not report.limits[name] then
         redis.call('HSET', bucket.key, name .. '_level', string.format('%.3f', limiter.level_at(bucket, name, at, window)))

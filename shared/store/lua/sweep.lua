@@ -61,8 +61,9 @@ local function may_wake(job)
 end
 
 -- Repair a queue with fewer elements than messages: a worker popped an element and died before it
--- took a message. An element is added for each missing message. Entries that no job needs are removed,
--- because a version without the fair order has run them. Returns whether the queue is empty.
+-- took a message. An element is added for each missing message. Entries that no job needs are
+-- removed, because a version without the fair order has run them. Returns whether the queue is
+-- empty.
 local function even_up(queue)
   local fair, elements = 'handoff:fair:' .. queue, redis.call('LLEN', queue)
   local missing = redis.call('ZCARD', fair) - elements

@@ -1,5 +1,5 @@
--- Part of the scripts that begin or end an evaluation of a job. The field `evaluations` of the job's hash
--- has an entry ID:MS for each evaluation that began after the last one that ended, in order. MS is
+-- Part of the scripts that begin or end an evaluation of a job. The field `evaluations` of the
+-- job's hash has an entry ID:MS for each evaluation that began after the last one that ended, in order. MS is
 -- the time of its last heartbeat (Unix ms). `evaluation_lease.py` describes the rules.
 
 -- Return the noted evaluations, from the text of the field or false.
@@ -25,8 +25,8 @@ local function is_among(evaluations, name)
   return false
 end
 
--- Note the evaluation. A repeated note changes nothing, and the name '' notes nothing. `evaluations`: the
--- noted evaluations if the caller has read them.
+-- Note the evaluation. A repeated note changes nothing, and the name '' notes nothing.
+-- `evaluations`: the noted evaluations if the caller has read them.
 local function begin_evaluation(job, name, at, evaluations)
   if name == '' then return end
   evaluations = evaluations or evaluations_of(redis.call('HGET', job, 'evaluations'))

@@ -7,8 +7,8 @@
 --   going, going_until    the call that goes first, and how long the others wait for it at most
 --   cleared               admission time of the last successful first call, Unix ms: refusals of
 --     earlier calls are old
---   NAME, NAME_level, at  token buckets for requests, input and output: limit in a window, the
---     rest, and its time
+--   NAME, NAME_level, at  for each of the limits requests, input and output: its value in a window,
+--     the rest, and the time of the rest
 --   output_mean           output tokens of recent calls
 -- With limits it has a line of waiting calls: two zsets of job/handoff, by arrival, and by the time
 -- until which each counts as alive. The functions are defined only for a call with limits, because
@@ -62,7 +62,7 @@ local function rate_limiter()
     return math.min(limit, bucket.is[name .. '_level'] + limit * math.max(0, at - bucket.is.at) / window)
   end
 
-  -- Add to the buckets (never above their limits), and store them with the current time.
+  -- Add amounts to the rest of each limit (never above the limit), and store it with the time.
   local function fill(bucket, amounts, at, window)
     if not bucket.limited then return end
     for _, name in ipairs(LIMITS) do
@@ -93,7 +93,7 @@ local function rate_limiter()
   end
 
   -- Ms after `from` until there is enough for the calls in front, with the same need, and for this
-  -- one, plus the refill while a call is on its way. A full bucket does not refill: the server's
+  -- one, plus the refill while a call is on its way. An unused limit does not refill: the server's
   -- bucket loses that amount until the first call of a burst arrives. A call at the exact moment of
   -- enough tokens, with a shorter way than that first call, would come too early.
   local function time_for(bucket, needs, many, from, window)
