@@ -26,7 +26,7 @@ class AttemptEnd(StrEnum):
     """
     HELD = "held"
     """The role is paused; the handoff is published again when the role is unpaused."""
-    DEFERRED = "throttled"
+    DEFERRED = "deferred"
     """The handoff waits for the rate limits of its provider. It is published again later."""
     HANDED_BACK = "handed_back"
     """This process cannot run the handoff now: the message goes back to its queue."""

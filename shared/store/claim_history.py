@@ -14,7 +14,7 @@ class ClaimEnd(StrEnum):
     """The process died."""
     RELEASED = "released"
     """The claim was handed back, because its process shuts down."""
-    THROTTLED = "throttled"
+    DEFERRED = "deferred"
     """The handoff was deferred until the rate limits of its provider allow a call."""
     PAUSED = "paused"
     """The role was paused."""

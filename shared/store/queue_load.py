@@ -106,7 +106,7 @@ class FleetLoad:
             total += queue_of(handoff.role) == queue and handoff.deferred_until is None
         return total
 
-    def throttled(self, queue: str) -> int:
+    def deferred(self, queue: str) -> int:
         """Return the number of deferred handoffs of this queue."""
         total = 0
         for handoff in self.at_work:

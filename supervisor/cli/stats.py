@@ -52,7 +52,7 @@ _COLUMNS = (
     Column("busy", 1),
     Column("queued", 2),
     Column("oldest", 5),
-    Column("throttled", 6),
+    Column("deferred", 6),
     Column("a handoff", 8),
     Column("wanted", 4),
 )
@@ -84,7 +84,7 @@ class StatsColumns:
 
 
 def _is_idle(role: RoleStats) -> bool:
-    return not (role.busy or role.queued or role.throttled or role.is_paused)
+    return not (role.busy or role.queued or role.deferred or role.is_paused)
 
 
 def headline(fleet_stats: FleetStats) -> str:
@@ -133,7 +133,7 @@ def _cells(role: RoleStats) -> tuple[str, ...]:
         str(role.busy),
         str(role.queued),
         oldest,
-        str(role.throttled or ""),
+        str(role.deferred or ""),
         duration,
         str(role.wanted_slots),
     )

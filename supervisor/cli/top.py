@@ -182,7 +182,7 @@ def _age_order(handoff: RunningHandoff) -> tuple[float, JobId, HandoffId]:
 
 
 def longest(load: FleetLoad) -> tuple[RunningHandoff, ...]:
-    """Return the running and the throttled handoffs, the longest-running first."""
+    """Return the running and the deferred handoffs, the longest-running first."""
     return tuple(sorted(load.at_work, key=_age_order))
 
 

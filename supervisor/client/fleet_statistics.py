@@ -6,7 +6,7 @@ allow. These are the limits of the buckets that its newest handoffs used: reques
 tokens and output tokens. Roles that share a bucket get fair shares. An unknown limit has no
 effect.
 
-While a bucket is refused, its throttled and queued handoffs need no slot. Only handoffs that
+While a bucket is refused, its deferred and queued handoffs need no slot. Only handoffs that
 have a slot keep it.
 
 The parts of all roles grow together from 0 until a limit is full. The roles that use the full
@@ -116,7 +116,7 @@ class RoleStats:
     queued: int
     oldest_s: float | None
     """Seconds that the oldest queued handoff has waited."""
-    throttled: int
+    deferred: int
     """Handoffs that wait for the provider without a slot."""
     is_paused: bool
     seconds: float | None
@@ -248,7 +248,7 @@ def _demand(load: FleetLoad, role: str, refused_part: float) -> int:
     """
     if role in load.paused:
         return 0
-    waiting = load.throttled(role) + load.waiting.get(role, NO_BACKLOG).handoffs
+    waiting = load.deferred(role) + load.waiting.get(role, NO_BACKLOG).handoffs
     return load.busy(role) + math.ceil(round(waiting * (1.0 - refused_part), 6))
 
 
@@ -257,7 +257,7 @@ def _refused_part(
 ) -> float:
     """Return the part of a role's calls, from 0 to 1, that goes to refused buckets.
 
-    A role without finished handoffs counts as refused if its handoffs are throttled, or if all
+    A role without finished handoffs counts as refused if its handoffs are deferred, or if all
     buckets are refused.
     """
     turns = refused_turns = 0
@@ -268,7 +268,7 @@ def _refused_part(
                 refused_turns += sample["turns"]
     if turns:
         return refused_turns / turns
-    if refused and (load.throttled(role) > 0 or len(refused) == len(load.buckets)):
+    if refused and (load.deferred(role) > 0 or len(refused) == len(load.buckets)):
         return 1.0
     return 0.0
 
@@ -336,7 +336,7 @@ def _role(
         busy=load.busy(name),
         queued=waiting.handoffs,
         oldest_s=None if waiting.since is None else max(0.0, load.at - waiting.since),
-        throttled=load.throttled(name),
+        deferred=load.deferred(name),
         is_paused=name in load.paused,
         seconds=median(sample["ms"] for sample in samples) / 1000 if samples else None,
         wanted_slots=wanted,

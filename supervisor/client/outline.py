@@ -61,7 +61,7 @@ class JobOutline(Message):
     version of this program that does not count handoffs wrote a part of the journal.
     """
     at_work: dict[str, Any]
-    """{running, throttled, at_least} of the open handoffs. `at_least` is true if there may be
+    """{running, deferred, at_least} of the open handoffs. `at_least` is true if there may be
     more.
     """
     failed: tuple[dict[str, Any], ...] = ()
@@ -128,7 +128,7 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
         counts={**asdict(summary.tally), "open": summary.tally.open},
         at_work={
             "running": len(summary.running),
-            "throttled": len(summary.deferred),
+            "deferred": len(summary.deferred),
             "at_least": summary.is_cut,
         },
         failed=shown(reversed(summary.failed)),

@@ -514,7 +514,7 @@ def handoff_as_json(
         "past_claims": [asdict(past_claim) for past_claim in standing.past_claims],
     }
     if standing.deferred_until:
-        handoff["throttled_until"] = standing.deferred_until
+        handoff["deferred_until"] = standing.deferred_until
     return handoff | {
         "usage": usage_of(standing),
         "issued_at": standing.issued_at,

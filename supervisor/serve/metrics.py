@@ -296,7 +296,7 @@ def _fleet(stats: FleetStats, held: Mapping[str, int]) -> Iterator[Metric]:
     yield of_each(BUSY_SLOTS, {role.role: role.busy for role in roles})
     yield of_each(FREE_SLOTS, {role.role: _free(role) for role in roles})
     yield of_each(WORKERS, {role.role: role.workers for role in roles})
-    yield of_each(DEFERRED, {role.role: role.throttled for role in roles})
+    yield of_each(DEFERRED, {role.role: role.deferred for role in roles})
     yield of_each(HELD, _held_by_queue(roles, held))
     yield of_each(PAUSED, {role.role: int(role.is_paused) for role in roles})
     yield _gauge(SUPERVISORS, [((), stats.supervisors)])

@@ -192,7 +192,7 @@ def test_a_deferred_handoff_waits_with_its_reason_and_then_succeeds(
     fleet.model.refusals["shown-deferred", "a", 1] = 8.0
     job_id = fleet.submit("shown-deferred", a="")
 
-    assert events.wait_for_state(job_id, "a.1", "RETRY").exception.startswith("throttled: ")
+    assert events.wait_for_state(job_id, "a.1", "RETRY").exception.startswith("deferred: ")
     assert events.states_of(job_id, "a.1") == ["RECEIVED", "STARTED", "RETRY"], (
         "the state RETRY comes last, however soon the handoff was deferred"
     )

@@ -8,7 +8,7 @@ local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff
 if gone(redis.call('HGET', job, 'version'), redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
 local at = now_ms()
 local until_ms = at + tonumber(ARGV[3])
-give_back(h, 'throttled')
+give_back(h, 'deferred')
 redis.call('HSET', h, 'held', 1, 'deferred', until_ms, 'doing', why)
 redis.call('ZADD', due, until_ms, member)
 if ARGV[5] ~= '' then -- the handoff keeps its place in the line

@@ -43,7 +43,7 @@ def silence(now: float, standing: HandoffStanding) -> str:
     return f"no heartbeat for {now - standing.heartbeat_at:.0f} s"
 
 
-def is_throttled(standing: HandoffStanding, now: float) -> bool:
+def is_deferred(standing: HandoffStanding, now: float) -> bool:
     """Return whether a handoff waits without a slot for the rate limits of its provider."""
     return (
         standing.deferred_until is not None
@@ -52,8 +52,8 @@ def is_throttled(standing: HandoffStanding, now: float) -> bool:
     )
 
 
-def throttle_reason(standing: HandoffStanding, now: float) -> str:
-    """Return how long a throttled handoff waits, and why: `waits 40 s: rate limit`."""
+def deferral_reason(standing: HandoffStanding, now: float) -> str:
+    """Return how long a deferred handoff waits, and why: `waits 40 s: rate limit`."""
     return f"waits {(standing.deferred_until or now) - now:.0f} s: {standing.doing}"
 
 
@@ -65,7 +65,7 @@ def tools_of(standing: HandoffStanding | None) -> str:
 
 
 def activity_line(view: JobView) -> str | None:
-    """Return a line about the running and throttled handoffs of the job and its child jobs.
+    """Return a line about the running and deferred handoffs of the job and its child jobs.
 
     The line begins with the usage of the job, and silent handoffs come first. Return None if
     there is no such handoff.
@@ -91,7 +91,7 @@ def activity_line(view: JobView) -> str | None:
 
 
 def _activities(view: JobView, before: str = "") -> Iterator[tuple[bool, str]]:
-    """Yield for each running or throttled handoff whether it is silent, and its text.
+    """Yield for each running or deferred handoff whether it is silent, and its text.
 
     Args:
         before: beginning of each text.
@@ -103,8 +103,8 @@ def _activities(view: JobView, before: str = "") -> Iterator[tuple[bool, str]]:
         standing = view.standings.get(event.handoff_id)
         if standing is None or event.child is not None or event.handoff_id in view.finished:
             continue
-        if is_throttled(standing, view.now):
-            yield False, f"{before}{name_of(event)} {throttle_reason(standing, view.now)}"
+        if is_deferred(standing, view.now):
+            yield False, f"{before}{name_of(event)} {deferral_reason(standing, view.now)}"
         elif standing.state == "running":
             for_s = max(0.0, view.now - (standing.started_at or view.now))
             doing, silent = shorten(standing.doing or "starting", 60), silence(view.now, standing)

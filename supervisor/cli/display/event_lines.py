@@ -47,9 +47,9 @@ from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.presence import is_news, waiting_in
 from handoff_queue.supervisor.cli.display.activity import (
-    is_throttled,
+    deferral_reason,
+    is_deferred,
     name_of,
-    throttle_reason,
     tools_of,
 )
 from handoff_queue.supervisor.cli.display.job_status import quote_line
@@ -130,17 +130,17 @@ def new_claims(before: JobView, after: JobView) -> Iterator[str]:
 def new_waits(before: JobView, after: JobView) -> Iterator[str]:
     """Yield a line for each handoff that starts to wait, such as for a rate limit.
 
-    A running handoff keeps its slot. A throttled handoff has no slot.
+    A running handoff keeps its slot. A deferred handoff has no slot.
     """
     issued = _issued_by_id(after)
     for handoff_id, standing in after.standings.items():
         doing, earlier = _doing(standing), before.standings.get(handoff_id)
         if waiting_in(doing) and is_news(doing, _doing(earlier)):
             yield f"{name_of(issued[handoff_id])}: {doing}"
-        elif is_throttled(standing, after.now) and not (
-            earlier is not None and is_throttled(earlier, before.now)
+        elif is_deferred(standing, after.now) and not (
+            earlier is not None and is_deferred(earlier, before.now)
         ):
-            yield f"{name_of(issued[handoff_id])}: {throttle_reason(standing, after.now)}"
+            yield f"{name_of(issued[handoff_id])}: {deferral_reason(standing, after.now)}"
 
 
 def _doing(standing: HandoffStanding | None) -> str:

@@ -198,12 +198,12 @@ def _counts(outline: JobOutline) -> Iterator[str]:
         ended.append(f"{counts['open']:,} open")
         yield f"{counts['issued']:,} issued: {', '.join(ended)}"
     at_work = outline.at_work
-    if at_work["running"] or at_work["throttled"] or at_work["at_least"]:
+    if at_work["running"] or at_work["deferred"] or at_work["at_least"]:
         least = ""
         if at_work["at_least"]:
             least = "at least "
         yield (
-            f"open: {least}{at_work['running']:,} at work and {at_work['throttled']:,} waiting for"
+            f"open: {least}{at_work['running']:,} at work and {at_work['deferred']:,} waiting for"
             " their provider"
         )
     yield f"journal: {count_text(outline.events, 'event')}"

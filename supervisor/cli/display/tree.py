@@ -18,9 +18,9 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.activity import (
-    is_throttled,
+    deferral_reason,
+    is_deferred,
     silence,
-    throttle_reason,
     tools_of,
 )
 from handoff_queue.supervisor.cli.display.job_status import against_quote, headline
@@ -334,8 +334,8 @@ def _standing_of(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str], 
             return _RUNNING, _activity(view, event, standing)
         case "dropped":
             return _DROPPED, "stopped"
-        case _ if is_throttled(standing, view.now):
-            return _QUEUED, throttle_reason(standing, view.now)
+        case _ if is_deferred(standing, view.now):
+            return _QUEUED, deferral_reason(standing, view.now)
         case _ if standing.claims:
             return _QUEUED, "waits for another attempt"
         case _:

@@ -64,7 +64,7 @@ def test_a_deferred_handoff_is_recorded_as_deferred(store: Store, job_id: JobId)
     assert granted_claim(store, job_id, "find.1").defer(60, "rate limit")
 
     (past_claim,) = store.jobs.handoffs(job_id, [ONE])[ONE].past_claims
-    assert (past_claim.worker, past_claim.left) == ("w1", ClaimEnd.THROTTLED)
+    assert (past_claim.worker, past_claim.left) == ("w1", ClaimEnd.DEFERRED)
 
 
 def test_only_the_newest_lost_claims_are_kept(store: Store, job_id: JobId) -> None:

@@ -123,7 +123,7 @@ def test_running_deferred_and_waiting_handoffs_need_a_slot_each() -> None:
 
     assert (
         role_stats_of(stats).busy,
-        role_stats_of(stats).throttled,
+        role_stats_of(stats).deferred,
         role_stats_of(stats).queued,
         role_stats_of(stats).wanted_slots,
     ) == (
@@ -294,7 +294,7 @@ def test_while_the_provider_refuses_only_running_handoffs_need_a_slot() -> None:
 
     assert (
         role_stats_of(stats).busy,
-        role_stats_of(stats).throttled,
+        role_stats_of(stats).deferred,
         role_stats_of(stats).queued,
         role_stats_of(stats).wanted_slots,
     ) == (

@@ -132,7 +132,7 @@ def test_the_counts_of_the_outline_match_the_handoffs(shell: Shell, tmp_path: Pa
         "issued": FEW, "ok": FEW - 13, "partial": 0, "needs_input": 0,
         "failed": 3, "dropped": 0, "open": 10,
     }  # fmt: skip
-    assert outline.at_work == {"running": 2, "throttled": 0, "at_least": False}
+    assert outline.at_work == {"running": 2, "deferred": 0, "at_least": False}
     assert outline.plan == {
         "steps": FEW,
         "parts": [

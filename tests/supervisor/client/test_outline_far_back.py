@@ -111,6 +111,6 @@ def test_a_team_counts_as_running_from_its_begin(shell: Shell, tmp_path: Path) -
 
     outline = outline_on(shell.store, job_id)
 
-    assert outline.at_work == {"running": 2, "throttled": 0, "at_least": False}
+    assert outline.at_work == {"running": 2, "deferred": 0, "at_least": False}
     assert len(outline.running) == 2
     assert all(handoff["child"] for handoff in outline.running)

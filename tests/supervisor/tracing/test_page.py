@@ -122,7 +122,7 @@ def test_an_open_claim_counts_as_work_and_an_unclaimed_handoff_as_waiting() -> N
     builder = JobRecordBuilder()
     builder.running("a", (0, 2))
     builder.running("b", (0, 0))
-    builder.past_claims("b", (0, 3, ClaimEnd.THROTTLED), last_claim_at=None)
+    builder.past_claims("b", (0, 3, ClaimEnd.DEFERRED), last_claim_at=None)
 
     record = builder.record(until=10)
     (job,) = embedded_data(

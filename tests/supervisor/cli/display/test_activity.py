@@ -120,13 +120,13 @@ def test_an_activity_line_appears_in_a_log_within_5_seconds() -> None:
     assert EVERY_S + TICK_S < 5.0 <= SILENT_AFTER_S
 
 
-def test_a_throttled_handoff_is_shown_next_to_running_handoffs() -> None:
+def test_a_deferred_handoff_is_shown_next_to_running_handoffs() -> None:
     view = view_of_handoffs(left=RUNNING, right=DEFERRED)
 
     assert (activity_line(view) or "").endswith("12 s; right (researcher) waits 40 s: rate limit")
 
 
-def test_a_log_reports_once_that_a_handoff_is_throttled() -> None:
+def test_a_log_reports_once_that_a_handoff_is_deferred() -> None:
     before, after = view_of_handoffs(left=RUNNING), view_of_handoffs(left=DEFERRED)
 
     assert list(new_waits(before, after)) == ["left (researcher): waits 40 s: rate limit"]
