@@ -21,7 +21,7 @@ from handoff_queue.chaos.plan import TROUBLE_SHARE, PlannedJob
 from handoff_queue.chaos.queue_messages import delete_queue
 from handoff_queue.chaos.strikes import EVERYBODY, Fault, Stops, Strike
 from handoff_queue.chaos.system import System
-from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Progress, Stage
+from handoff_queue.chaos.test_bed import CHECK_EVERY_S, Progress, Stage
 from handoff_queue.shared.observability.failpoints import BEFORE
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import StoreError
@@ -109,7 +109,7 @@ class Trial:
                 self.tell(
                     f"{len(cases) - len(waiting) - len(self._armed)} of {len(cases)} failpoints"
                 )
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(CHECK_EVERY_S)
 
     def _next(self, waiting: Sequence[Case]) -> Case | None:
         """Return a case that can be armed now, or None. Enough processes must be left to reach

@@ -17,7 +17,7 @@ from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.job_generator import Draw, jobs_of
 from handoff_queue.chaos.killer import PAUSE_S, Killer, order_of
 from handoff_queue.chaos.system import Kind, System
-from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Progress, Stage, stage
+from handoff_queue.chaos.test_bed import CHECK_EVERY_S, Progress, Stage, stage
 
 if TYPE_CHECKING:
     from handoff_queue.chaos.plan import PlannedJob
@@ -82,7 +82,7 @@ def _strike_alone(bed: Stage[System], killer: Killer, options: Options, draw: Dr
         return [f"{options.alone} strikes alone: jobs were still open"]
     for job in jobs_of(options.seed, options.alone, options.jobs, draw):
         while not bed.submit(job):
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(CHECK_EVERY_S)
         is_struck = False
         family: dict[str, PlannedJob] = {}
         for member in job.family:
@@ -97,7 +97,7 @@ def _strike_alone(bed: Stage[System], killer: Killer, options: Options, draw: Dr
             )
             is_struck = is_long and killer.kill(last.process)
             bed.observe()
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(CHECK_EVERY_S)
         if not is_struck:
             not_struck.append(f"a strike alone on {job.name}: no long call of it was in flight")
         bed.settle()
@@ -128,7 +128,7 @@ def _strike_at_random(
                 f"{killer.kills} of {options.kills} kills, {done - len(bed.open)} of {options.jobs}"
                 " jobs have ended"
             )
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(CHECK_EVERY_S)
 
 
 def try_failpoints(

@@ -25,7 +25,7 @@ from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import StoreError, UserError
 from handoff_queue.shared.types.names import UNROUTED_QUEUE
 
-LOOK_EVERY_S = 0.05
+CHECK_EVERY_S = 0.05
 SETTLE_S = 180.0
 """Seconds after the last fault after which a job that has not ended counts as lost."""
 TIDY_WITHIN_S = 30.0
@@ -133,7 +133,7 @@ class Stage(Generic[Made_co]):
         until = time.monotonic() + SETTLE_S
         while self.is_busy and time.monotonic() < until:
             self.observe()
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(CHECK_EVERY_S)
 
     def close(
         self,
@@ -178,7 +178,7 @@ class Stage(Generic[Made_co]):
                 rest += miscounted(redis)
             if not rest or time.monotonic() > until:
                 return rest
-            time.sleep(LOOK_EVERY_S * 10)
+            time.sleep(CHECK_EVERY_S * 10)
 
 
 @contextmanager

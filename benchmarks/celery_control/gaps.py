@@ -22,7 +22,7 @@ from handoff_queue.chaos.leaks import UNACKED
 from handoff_queue.chaos.plan import PlannedJob, PlannedStep
 from handoff_queue.chaos.shapes import Shape
 from handoff_queue.chaos.system import Kind, Made_co, System
-from handoff_queue.chaos.test_bed import LOOK_EVERY_S, Progress, Stage
+from handoff_queue.chaos.test_bed import CHECK_EVERY_S, Progress, Stage
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
@@ -156,7 +156,7 @@ def _begin(bed: Stage[System], gap: Gap, name: str) -> None:
         name, Shape.PARALLEL, (PlannedStep("a", QUEUES[gap]),), seed=1, trouble_share=0.0
     )
     while not bed.submit(job):
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(CHECK_EVERY_S)
 
 
 def _calm(gap: Gap) -> str:
@@ -172,7 +172,7 @@ def _ends(bed: Stage[System], names: dict[Gap, str]) -> dict[Gap, bool]:
     until = time.monotonic() + GIVEN_UP_AFTER_S
     while bed.open and time.monotonic() < until:
         bed.observe()
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(CHECK_EVERY_S)
     with translated_errors():
         ends: dict[Gap, bool] = {}
         for gap, name in names.items():
@@ -209,7 +209,7 @@ def _wait_until(is_so: Callable[[], bool]) -> None:
     """Wait for a condition, up to the limit of this run."""
     until = time.monotonic() + GIVEN_UP_AFTER_S
     while not is_so() and time.monotonic() < until:
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(CHECK_EVERY_S)
 
 
 def _is_stopped(pid: int) -> bool:

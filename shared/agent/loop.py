@@ -213,9 +213,11 @@ class Agent:
             self._note(*refused)
         doing = ", ".join(self._tool_labels(runnable))
         if runnable:
-            self._beat(doing)
+            self._heartbeat(doing)
         threads = ToolThreads(self._tools, self._dependencies.for_tools())
-        for result in threads.results_of(runnable, lambda: self._beat(doing), self._note_start):
+        for result in threads.results_of(
+            runnable, lambda: self._heartbeat(doing), self._note_start
+        ):
             self._note(self._citable(self._conversation.with_room_for(result)))
 
     def _tool_labels(self, calls: Sequence[Block]) -> list[str]:
@@ -329,7 +331,7 @@ class Agent:
             self._conversation, StopReason.INVALID_OUTPUT, problem
         )
 
-    def _beat(self, doing: str) -> None:
+    def _heartbeat(self, doing: str) -> None:
         """Send a heartbeat, and check the claim and the remaining time, while tools run.
 
         Raises:

@@ -165,7 +165,7 @@ class ModelTurns:
             self.draft = self._pulse.text
             note(ModelCallFailed(error=str(limit), usage=self._settled(call, worst)))
             raise
-        self._hear(reply.limits)
+        self._report_limits(reply.limits)
         self._longest_turn_s = max(self._longest_turn_s, self.dependencies.now() - started)
         usage = self._used(reply, call, worst)
         content = with_valid_calls(reply.content, conversation.ids)
@@ -203,7 +203,7 @@ class ModelTurns:
             return None
         return Expected(bucket, self._expected_input(conversation), call.max_output_tokens)
 
-    def _hear(self, limits: RateLimits | None) -> None:
+    def _report_limits(self, limits: RateLimits | None) -> None:
         """Record the reported rate limits once for each call, as soon as the server has
         accepted the call.
         """
@@ -306,7 +306,7 @@ class ModelTurns:
         return self.dependencies.prices.priced(most, call.model).of_a_cut_call()
 
     def _on_pulse(self, pulse: Pulse) -> None:
-        self._hear(pulse.limits)
+        self._report_limits(pulse.limits)
         self._pulse = pulse
         self.dependencies.checkpoints.heartbeat(
             "thinking", self._draft_so_far(pulse.text) if self.dependencies.streams_draft else None

@@ -27,7 +27,7 @@ from handoff_queue.shared.types.errors import StoreError
 
 log = log_of(__name__)
 
-LOOK_AGAIN_S = 0.1
+READ_TIMEOUT_S = 0.1
 """Longest blocking read, in seconds, of a worker that leaves out a queue. A blocking read
 cannot be extended to another queue. With kombu's one second, a free slot would be idle for up
 to a second.
@@ -58,7 +58,7 @@ class ConsumptionControl:
             consumer: Celery's consumer of a started worker.
             queues: queues to control. A queue that the worker does not consume is ignored.
             may_take: whether the worker may consume a queue now.
-            resumes_quickly: True to resume a queue within `LOOK_AGAIN_S`. Otherwise it takes up
+            resumes_quickly: True to resume a queue within `READ_TIMEOUT_S`. Otherwise it takes up
                 to a second.
         """
         self._ask, self._resumes_quickly = may_take, resumes_quickly
@@ -99,7 +99,7 @@ class ConsumptionControl:
         if all(self._is_consumed.values()):
             channel.brpop_timeout = channel.connection.brpop_timeout
         else:
-            channel.brpop_timeout = LOOK_AGAIN_S
+            channel.brpop_timeout = READ_TIMEOUT_S
 
 
 EVENTS_EVERY_S = 0.25

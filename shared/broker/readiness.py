@@ -27,7 +27,7 @@ def touch_while_alive(app: Any) -> None:
         if (file := _file()) is not None:
             file.touch()
 
-    def beat(**_: Any) -> None:
+    def heartbeat(**_: Any) -> None:
         if (file := _file()) is not None and file.exists():
             file.touch()
 
@@ -37,7 +37,7 @@ def touch_while_alive(app: Any) -> None:
 
     worker = WorkerSignals(app)
     worker.connect(signals.worker_ready, ready)
-    worker.connect(signals.heartbeat_sent, beat)
+    worker.connect(signals.heartbeat_sent, heartbeat)
     worker.connect(signals.worker_shutting_down, end)
 
 

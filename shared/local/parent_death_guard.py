@@ -19,7 +19,7 @@ PR_SET_PDEATHSIG = 1
 """Option of prctl, from linux/prctl.h. The kernel takes the *thread* that started this process
 as its parent, so that thread must live as long as the command (see `processes.py`).
 """
-LOOK_EVERY_S = 0.5
+CHECK_EVERY_S = 0.5
 PARENT_IS_GONE = 75
 """Exit status of a guard without its parent: EX_TEMPFAIL of sysexits.h."""
 NO_SUCH_COMMAND = 127
@@ -66,7 +66,7 @@ def _watch(parent_pid: int, command: list[str]) -> int:
         signal.signal(number, lambda received, _frame: child.send_signal(received))
     while os.getppid() == parent_pid:
         try:
-            return child.wait(LOOK_EVERY_S)
+            return child.wait(CHECK_EVERY_S)
         except subprocess.TimeoutExpired:
             continue
     child.kill()

@@ -290,7 +290,7 @@ class Settings(BaseSettings):
     """
     sweep_interval_s: Interval = 1.0
     """How often each supervisor looks for ended leases, lost messages, deadlines and webhooks.
-    It looks at least eight times in each lease.
+    The longest interval is an eighth of a lease.
     """
     retention_s: WholeSeconds = Field(default=7 * DAY_S, gt=60, le=10 * YEAR_S)
     """How long a job and its documents are kept after the last change. A job that has not

@@ -87,11 +87,11 @@ class FinishRequest:
         )
 
 
-BEAT_EVERY_S = 2.0
+HEARTBEAT_EVERY_S = 2.0
 """Seconds between two heartbeats of a handoff without a change. 500 running handoffs make 250
 small round trips a second.
 """
-NEWS_EVERY_S = 0.4
+CHANGED_HEARTBEAT_EVERY_S = 0.4
 """Least seconds between two heartbeats with a change: another activity, or more text of the
 answer.
 """
@@ -165,7 +165,7 @@ class Claim:
     keeps_turns: bool = False
     """True if the checkpoints stay as long as the job, for readers of its trace."""
     _interrupted: Interrupted | None = None
-    _beaten_at: float = field(default_factory=time.monotonic)
+    _heartbeat_at: float = field(default_factory=time.monotonic)
     held_at: float = field(default_factory=time.monotonic)
     """Send time of the latest message after which the store confirmed the claim (monotonic)."""
     _doing: str = "starting"
@@ -233,10 +233,10 @@ class Claim:
     def heartbeat(self, doing: str, draft: str | None = None) -> None:
         self.check()
         now = time.monotonic()
-        since = now - self._beaten_at
+        since = now - self._heartbeat_at
         changed, self._doing = is_news(doing, self._doing), doing
         self._unsent_draft = draft or self._unsent_draft
-        if since >= (NEWS_EVERY_S if changed or draft else BEAT_EVERY_S):
+        if since >= (CHANGED_HEARTBEAT_EVERY_S if changed or draft else HEARTBEAT_EVERY_S):
             # Without Redis the work goes on, because the call in flight is paid for. The next
             # checkpoint waits for Redis, and the fence decides whether it is stored.
             with suppress(StoreUnavailable):
@@ -265,7 +265,7 @@ class Claim:
         """Return the keys and arguments of `renew.lua`. The caller passes its answer to
         `apply_answer`.
         """
-        self._beaten_at = time.monotonic()
+        self._heartbeat_at = time.monotonic()
         draft, self._unsent_draft = self._unsent_draft, ""
         shown = pack(draft) if draft else ""
         return self._keys, [
@@ -444,7 +444,7 @@ class Claim:
             return in_time and not self.drain.is_over and time.monotonic() < until
 
         def run() -> Any:
-            self._beaten_at = time.monotonic()
+            self._heartbeat_at = time.monotonic()
             return self.connection.script(script, self._keys, list(order))
 
         return retry_until_answered(run, is_worth_it)
@@ -478,7 +478,7 @@ class Claim:
             Interrupted: the claim is lost.
         """
         if answer == b"ok":
-            self.held_at = self._beaten_at
+            self.held_at = self._heartbeat_at
         elif answer == b"lost":
             self._interrupted = LeaseLost(f"{self.handoff_id}: its lease is lost")
         elif answer == b"dropped":

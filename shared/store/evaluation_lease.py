@@ -107,7 +107,7 @@ class EvaluationLease:
     @property
     def heartbeat(self) -> ScriptCall:
         """Return the keys and arguments of `evaluate.lua` for a heartbeat, which `Leases` sends."""
-        return self._keys, [self.name, "lives"]
+        return self._keys, [self.name, "heartbeat"]
 
     def interrupted(self) -> None:
         """Remove the note, because the evaluation was interrupted through no fault of the job.

@@ -48,7 +48,7 @@ after a lost lease within which a handoff runs again.
 """
 FORGET_AT_ONCE = 1_000
 """Jobs in one round trip of `forget_older_than`."""
-LOOK_AT = 500
+JOBS_A_ROUND_TRIP = 500
 """Jobs of the list that one script reads: about a millisecond of Redis's time."""
 PARTS_AT_MOST = 20
 """Round trips of one page of the list: 10,000 jobs."""
@@ -183,7 +183,7 @@ def first_place(where: JobFilter) -> str:
     return f"({int(where.submitted_before * 1000)}"
 
 
-def _order(where: JobFilter, place: str, look_at: int, count: int) -> list[str | int]:
+def _order(where: JobFilter, place: str, jobs_read: int, count: int) -> list[str | int]:
     """Return the arguments of the scripts of the list: see `lua/parts/job_filter.lua`."""
     lowest = "-inf"
     if where.submitted_after is not None:
@@ -194,7 +194,7 @@ def _order(where: JobFilter, place: str, look_at: int, count: int) -> list[str |
     return [
         place,
         lowest,
-        look_at,
+        jobs_read,
         count,
         where.tenant,
         where.mode,
@@ -256,7 +256,7 @@ class Jobs:
         """Return at most `count` jobs that match the filter, the newest first."""
         return list(islice(self.matching(where, count), count))
 
-    def matching(self, where: JobFilter, count: int = LOOK_AT) -> Iterator[JobId]:
+    def matching(self, where: JobFilter, count: int = JOBS_A_ROUND_TRIP) -> Iterator[JobId]:
         """Yield the jobs that match the filter, the newest first. Each round trip reads one
         page of the list.
 
@@ -289,10 +289,10 @@ class Jobs:
     def _part(self, where: JobFilter, count: int, place: str) -> tuple[str, list[JobId]]:
         """Return the place after a part of the list, and the jobs in it that match."""
         if where != EVERY_JOB:
-            look_at = LOOK_AT
+            jobs_read = JOBS_A_ROUND_TRIP
         else:
-            look_at = min(count, LOOK_AT)
-        order = _order(where, place, look_at, count)
+            jobs_read = min(count, JOBS_A_ROUND_TRIP)
+        order = _order(where, place, jobs_read, count)
         go_on, entries = self._connection.script("list_jobs", [keys.JOBS], order)
         return go_on.decode(), list(map(job_id_in, entries))
 
@@ -304,7 +304,7 @@ class Jobs:
         counts: dict[JobStatus, int] = {}
         place = first_place(where)
         while place:
-            order = _order(where, place, LOOK_AT, LOOK_AT)
+            order = _order(where, place, JOBS_A_ROUND_TRIP, JOBS_A_ROUND_TRIP)
             go_on, answer = self._connection.script("count_jobs", [keys.JOBS], order)
             place = go_on.decode()
             for name, count in zip(answer[::2], answer[1::2], strict=True):
@@ -332,7 +332,7 @@ class Jobs:
         job_ids: list[JobId] = []
         place = "+inf"
         while place and len(job_ids) < most:
-            order = [place, LOOK_AT, prefix]
+            order = [place, JOBS_A_ROUND_TRIP, prefix]
             go_on, names = self._connection.script("find_jobs", [keys.JOBS], order)
             place = go_on.decode()
             job_ids.extend(map(job_id_in, names))

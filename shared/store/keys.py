@@ -73,7 +73,7 @@ SCHEDULES = f"{PREFIX}schedules"
 it.
 """
 SCHEDULE_SLOTS = f"{PREFIX}schedule_slots"
-"""zset: `name/tenant` of a schedule -> Unix ms at which a supervisor must look at it. A paused
+"""zset: `name/tenant` of a schedule -> Unix ms at which a supervisor must check it. A paused
 schedule is not a member.
 """
 NOTHING = f"{PREFIX}nothing"

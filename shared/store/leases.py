@@ -22,7 +22,7 @@ from handoff_queue.shared.types.errors import Interrupted, StoreError
 log = log_of(__name__)
 
 RENEWALS_PER_LEASE = 3
-SIGN_EVERY_S = 4.0
+RENEW_EVERY_S = 4.0
 """Longest interval between renewals, in seconds. A renewal is a heartbeat, and `handoff watch`
 promises a heartbeat of each handoff within 5 s.
 """
@@ -38,12 +38,12 @@ third of a lease after Redis is back, which is less than the grace of `parts/out
 
 def renews_every_s(lease_s: float) -> float:
     """Return the seconds between two renewals of a lease of `lease_s` seconds."""
-    return min(lease_s / RENEWALS_PER_LEASE, SIGN_EVERY_S)
+    return min(lease_s / RENEWALS_PER_LEASE, RENEW_EVERY_S)
 
 
 def retries_every_s(lease_s: float) -> float:
     """Return the seconds until the next try after a failed renewal."""
-    return min(lease_s * RETRY_PER_LEASE, SIGN_EVERY_S)
+    return min(lease_s * RETRY_PER_LEASE, RENEW_EVERY_S)
 
 
 class Leases:

@@ -18,7 +18,7 @@ from handoff_queue.shared.store.presence import PresenceStore
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.types.ids import JobId, is_job_id, new_word
 
-LOOKED_AT = 200
+MESSAGES_A_CHECK = 200
 """Messages of a queue that one call checks. They take some milliseconds of Redis's time, more
 at the far end of a long queue, and half a megabyte.
 """
@@ -46,9 +46,9 @@ class QueueRepair:
         return bool(self._passed)
 
     def drop_orphans(self) -> int:
-        """Check the next `LOOKED_AT` messages of each unserved queue, and drop the messages of
-        deleted jobs. Return the number of dropped messages; 0 if another supervisor owns the
-        repair.
+        """Check the next `MESSAGES_A_CHECK` messages of each unserved queue, and drop the
+        messages of deleted jobs. Return the number of dropped messages; 0 if another supervisor
+        owns the repair.
         """
         if not self._is_mine():
             self._passed = {}
@@ -78,7 +78,7 @@ class QueueRepair:
         """Check the next messages of a queue, and drop the orphans. Return their number."""
         passed = self._passed.pop(queue, 0)
         with translated_errors():
-            frames = self._connection.redis.lrange(queue, -passed - LOOKED_AT, -passed - 1)
+            frames = self._connection.redis.lrange(queue, -passed - MESSAGES_A_CHECK, -passed - 1)
         messages = list(map(_named, frames))
         deleted_jobs = self._deleted(messages)
         orphans: list[Any] = []
@@ -89,7 +89,7 @@ class QueueRepair:
         if orphans:
             piece = (-passed - len(frames), -passed - 1)
             dropped = self._connection.script("drop_orphans", [queue], [*piece, *orphans])
-        if len(frames) == LOOKED_AT:
+        if len(frames) == MESSAGES_A_CHECK:
             self._passed[queue] = passed + len(frames) - dropped
         return dropped
 

@@ -66,7 +66,7 @@ class Schedules:
         return sorted(found, key=lambda schedule: (schedule.name, schedule.tenant))
 
     def due(self) -> list[StoredSchedule]:
-        """Return all schedules that a supervisor must look at now. Unreadable schedules are left
+        """Return all schedules that a supervisor must check now. Unreadable schedules are left
         out: a supervisor of another version may read them.
         """
         now_ms = int(self._connection.now() * 1000)

@@ -101,7 +101,7 @@ class Schedule(Message):
 
     @property
     def due_at(self) -> float | None:
-        """Return the time at which a supervisor must look at the schedule; None while it is
+        """Return the time at which a supervisor must check the schedule; None while it is
         paused.
         """
         if self.starting is not None:

@@ -37,7 +37,7 @@ DRAIN_S = 2.0
 repeats it.
 """
 READY_WITHIN_S = 60.0
-_LOOK_EVERY_S = 0.02
+_CHECK_EVERY_S = 0.02
 
 
 class EmbeddedSystem:
@@ -127,7 +127,7 @@ class EmbeddedSystem:
                     f"the processes of this run were not ready within {READY_WITHIN_S:.0f} s:"
                     f" {self._last_words()}"
                 )
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_CHECK_EVERY_S)
 
     def check(self) -> None:
         """Check that all needed processes live.

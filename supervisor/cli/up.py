@@ -52,7 +52,7 @@ WORKERS = 2
 MOST_PROCESSES = 64
 _ACCESS = "redis-access.json"
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
-_LOOK_EVERY_S = 0.5
+_CHECK_EVERY_S = 0.5
 _AFTER_DRAIN_S = 5.0
 
 
@@ -326,7 +326,7 @@ def _stay(processes: Processes) -> int:
     """Wait until Ctrl-C, or until a process has died too often. Return the exit code."""
     known = processes.pids()
     while not (broken := processes.broken()):
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_CHECK_EVERY_S)
         for name, pid in processes.pids().items():
             if known.get(name, pid) != pid:
                 print_progress(f"{name} died and was started again; see {processes.log_of(name)}")

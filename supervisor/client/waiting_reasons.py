@@ -21,7 +21,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES, SUPERVISOR_QUEUE
 
-LOOK_EVERY_S = 2.0
+CHECK_EVERY_S = 2.0
 """Seconds between two checks of a watcher. One check is one round trip."""
 _NUMBER = re.compile(r"([0-9]+)")
 MOST_NAMED = 5

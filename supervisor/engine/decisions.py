@@ -114,7 +114,7 @@ class DecisionMaker:
         A step whose stored result is needed and cannot be read fails first, and the decisions
         are made again without its result.
         """
-        now, seen = self._store.connection.now(), self._look(state, suspects)
+        now, seen = self._store.connection.now(), self._observe(state, suspects)
         prepared, later = PendingWrites(), state
         damaged: set[StepId] = set()
         for _ in range(MOST_DECISIONS + len(state.steps)):
@@ -274,7 +274,7 @@ class DecisionMaker:
         tell_end(state, recorded, self._dispatcher)
         return CommittedDecision(state, decision.prepared, role, _dropped(decision))
 
-    def _look(self, state: JobState, suspects: Sequence[HandoffId]) -> Observations:
+    def _observe(self, state: JobState, suspects: Sequence[HandoffId]) -> Observations:
         """Read facts that the journal does not hold.
 
         These are the served specialists with their load and effects. They are also the

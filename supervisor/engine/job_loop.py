@@ -104,9 +104,9 @@ class JobLoop:
         """
         with self._wake_ups.turn(job_id, suspects) as ticket:
             if ticket is not None:  # otherwise another thread handles this wake-up
-                self._look_at(job_id, ticket)
+                self._evaluate(job_id, ticket)
 
-    def _look_at(self, job_id: JobId, ticket: WakeUpTicket) -> None:
+    def _evaluate(self, job_id: JobId, ticket: WakeUpTicket) -> None:
         evaluation = self._store.evaluation_leases.at(job_id)
         try:
             with self._attempts.leases.evaluating(evaluation.heartbeat):

@@ -128,7 +128,7 @@ class _Exchange:
         self._reply: ModelReply | None = None
         self._end: ModelReply | BaseException | None = None
         self._awake: SimpleQueue[None] = SimpleQueue()
-        """Gets an item when the waiting thread must look at the exchange."""
+        """Gets an item when the waiting thread must check the exchange."""
 
     def wait(self, on_pulse: Callable[[Pulse], None], every_s: Callable[[], float]) -> ModelReply:
         """Return the complete reply. Until then, send pulses.

@@ -154,7 +154,7 @@ elseif is_overtaken then
 else
   redis.call('ZADD', due, whole(c.due), id)
 end
-looked_at(id, status)
+note_evaluated(id, status)
 if c.score then
   local MOST_SCORES = 100
   keep_newest('handoff:scores', c.score, MOST_SCORES, PAST_KEPT_MS)

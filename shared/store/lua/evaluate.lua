@@ -1,6 +1,6 @@
 -- Begin an evaluation of a job, and read the journal after a version; or end an evaluation that no
 -- other script ends; or store the heartbeat of a long evaluation.
--- KEYS job, due, log.  ARGV: evaluation, 'end'; or evaluation, 'lives'; or evaluation, 'begin',
+-- KEYS job, due, log.  ARGV: evaluation, 'end'; or evaluation, 'heartbeat'; or evaluation, 'begin',
 -- version, most events, most evaluations, frozen_ms, together_ms, lease_ms.
 -- Returns {verdict, entries}. Verdicts: ok | frozen (too many evaluations never ended) | crowded
 -- (as many evaluations as may run have not ended, and the job is due again soon). Only `ok` has
@@ -11,8 +11,8 @@ if ARGV[2] == 'end' then
   end_evaluation(job, name, redis.call('HGET', job, 'evaluations'))
   return { 'ok', {} }
 end
-if ARGV[2] == 'lives' then
-  heard_of(job, name, now_ms())
+if ARGV[2] == 'heartbeat' then
+  store_heartbeat(job, name, now_ms())
   return { 'ok', {} }
 end
 local most, frozen, together, lease = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -22,18 +22,18 @@ local at = now_ms()
 -- it.
 local function counted(times, within)
   local count, since = 0, nil
-  for _, heard in ipairs(times) do
-    if not since or heard - since >= within then count, since = count + 1, heard end
+  for _, time in ipairs(times) do
+    if not since or time - since >= within then count, since = count + 1, time end
   end
   return count
 end
 
 local function verdict_of(evaluations)
-  hear(at, lease)
+  note_call(at, lease)
   local open, given_up = {}, {}
   for _, evaluation in ipairs(evaluations) do
-    local is_open = end_of(evaluation.heard + frozen) > at
-    table.insert(is_open and open or given_up, evaluation.heard)
+    local is_open = end_of(evaluation.heartbeat_at + frozen) > at
+    table.insert(is_open and open or given_up, evaluation.heartbeat_at)
   end
   table.sort(open)
   table.sort(given_up)
@@ -50,7 +50,7 @@ if status then
   local verdict = #evaluations > 0 and not is_among(evaluations, name) and verdict_of(evaluations) or 'ok'
   if verdict == 'crowded' then
     local id = id_of(job)
-    looked_at(id, status)
+    note_evaluated(id, status)
     redis.call('ZADD', due, at + together, id)
     return { verdict, {} }
   end

@@ -5,7 +5,7 @@
 local job, due = KEYS[1], KEYS[2]
 local id = id_of(job)
 local f = redis.call('HMGET', job, 'version', 'failures', 'failed_at', 'status', 'evaluations')
-looked_at(id, f[4])
+note_evaluated(id, f[4])
 end_evaluation(job, ARGV[2], f[5])
 if not f[1] then
   redis.call('ZREM', due, id)

@@ -9,7 +9,7 @@ local why = gone(job_of(job).version, f, ARGV[2])
 if why then return why end
 if is_cancelled(job) then return 'cancelled' end
 local at = now_ms()
-hear(at, tonumber(ARGV[3]))
+note_call(at, tonumber(ARGV[3]))
 redis.call('HSET', h, 'lease', at + ARGV[3], 'heartbeat', at)
 if f[3] then redis.call('HDEL', h, 'lost') end
 if ARGV[4] ~= '' then redis.call('HSET', h, 'doing', ARGV[4]) end

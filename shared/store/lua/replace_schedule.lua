@@ -1,6 +1,6 @@
 -- Add, replace or remove a schedule, if it is still as the caller has read it.
 -- KEYS schedules, slots, the schedule's job.  ARGV: member, old text ('': it must not exist), new
--- text ('': remove it), Unix ms at which a supervisor must look at it ('': never).
+-- text ('': remove it), Unix ms at which a supervisor must check it ('': never).
 -- Returns 1; 0: the schedule has changed.
 local schedules, slots, job = KEYS[1], KEYS[2], KEYS[3]
 local member, old, new, due = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

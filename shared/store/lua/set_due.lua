@@ -6,7 +6,7 @@
 local job, due = KEYS[1], KEYS[2]
 local id = id_of(job)
 local version, status, evaluations = unpack(redis.call('HMGET', job, 'version', 'status', 'evaluations'))
-looked_at(id, status)
+note_evaluated(id, status)
 end_evaluation(job, ARGV[3], evaluations)
 if tonumber(version or 0) ~= tonumber(ARGV[1]) then
   -- a sweep may have removed the time that the new event has set

@@ -8,7 +8,7 @@
 local due, queues = KEYS[1], KEYS[2]
 local most, bump, grace = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local at = now_ms()
-hear(at, tonumber(ARGV[4]))
+note_call(at, tonumber(ARGV[4]))
 local WAITING = 'handoff:waiting:'
 local overdue, fresh, woken = {}, {}, {}
 

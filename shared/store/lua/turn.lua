@@ -48,7 +48,7 @@ if paused then -- between two turns: the claim ends here, and does not count
 end
 
 local at = now_ms()
-hear(at, lease)
+note_call(at, lease)
 redis.call('HSET', h, 'lease', whole(at + lease), 'heartbeat', whole(at), 'doing', ARGV[8])
 if f[4] then redis.call('HDEL', h, 'lost') end
 if worst then -- the next call may take long; at the old end of the lease, the sweeper reads the new end

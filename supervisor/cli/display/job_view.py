@@ -18,7 +18,7 @@ from handoff_queue.supervisor.client.journal_follower import (
     ReconnectLimit,
 )
 from handoff_queue.supervisor.client.waiting_reasons import (
-    LOOK_EVERY_S,
+    CHECK_EVERY_S,
     WaitingReason,
     waiting_reasons_for,
 )
@@ -291,7 +291,7 @@ def follow(
             fresh, news = with_children(jobs, fresh)
             if fresh.standing is None:
                 raise UnknownJob.named(job_id)
-            if time.monotonic() - asked_at >= LOOK_EVERY_S or fresh.ended:
+            if time.monotonic() - asked_at >= CHECK_EVERY_S or fresh.ended:
                 fresh, asked_at = with_waiting_reasons(jobs, fresh), time.monotonic()
             view = fresh  # set after all reads, so that a lost connection loses no events
         except StoreUnavailable as error:

@@ -62,7 +62,7 @@ def key_presses() -> Iterator[Callable[[float], str]]:
             termios.tcsetattr(stdin, termios.TCSADRAIN, before)
 
 
-_LOOK_EVERY_S = 0.5
+_CHECK_EVERY_S = 0.5
 """Longest time in seconds until Ctrl-C is noticed.
 
 Python only records a signal that arrives just before a blocking read, or in another thread.
@@ -92,7 +92,7 @@ def line_of_terminal() -> str:
     Raises:
         KeyboardInterrupt: Ctrl-C.
     """
-    while not select.select([sys.stdin], [], [], _LOOK_EVERY_S)[0]:
+    while not select.select([sys.stdin], [], [], _CHECK_EVERY_S)[0]:
         pass
     return sys.stdin.readline()
 

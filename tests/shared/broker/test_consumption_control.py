@@ -12,7 +12,7 @@ from celery import Celery
 from celery.worker import WorkController
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.broker.consumer import LOOK_AGAIN_S, ConsumptionControl
+from handoff_queue.shared.broker.consumer import READ_TIMEOUT_S, ConsumptionControl
 from handoff_queue.shared.settings.settings import Settings
 
 USUAL_S = 1
@@ -54,7 +54,7 @@ def test_a_consumer_of_all_its_queues_waits_as_long_as_a_stock_celery_worker(con
 def test_a_consumer_with_a_skipped_queue_polls_again_soon(consumer: Any) -> None:
     attach_control(consumer, lambda queue: queue != "two")
 
-    assert poll_interval_s(consumer) == LOOK_AGAIN_S
+    assert poll_interval_s(consumer) == READ_TIMEOUT_S
     assert not consumer.task_consumer.consuming_from("two")
 
 
@@ -68,7 +68,7 @@ def test_without_urgency_the_consumer_does_not_poll_often(consumer: Any) -> None
 def test_a_consumer_of_all_queues_again_waits_as_long_as_before(consumer: Any) -> None:
     left_out = {"two"}
     changing = attach_control(consumer, lambda queue: queue not in left_out)
-    assert poll_interval_s(consumer) == LOOK_AGAIN_S
+    assert poll_interval_s(consumer) == READ_TIMEOUT_S
     left_out.clear()
     changing.changed()
     consumer.perform_pending_operations()

@@ -270,7 +270,7 @@ def test_a_live_evaluation_does_not_count_as_frozen(store: Store, job_id: JobId)
     first = redis.hget(keys.job(job_id), "evaluations").decode().partition(":")[0]
 
     store.connection.script(
-        "evaluate", [keys.job(job_id), keys.DUE, keys.log(job_id)], [first, "lives"]
+        "evaluate", [keys.job(job_id), keys.DUE, keys.log(job_id)], [first, "heartbeat"]
     )
 
     with pytest.raises(TooManyEvaluators):  # one evaluation is open, so the job is not given up

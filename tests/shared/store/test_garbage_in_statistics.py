@@ -49,7 +49,7 @@ BREAKS: dict[str, Break] = {
     "day of another type": lambda redis, garbage: redis.set(today(), garbage),
     "pace": garbage_in_fields(lambda: keys.bucket(BUCKET), BUCKET_FIELDS),
     "pace of another type": lambda redis, garbage: redis.set(keys.bucket(BUCKET), garbage),
-    "silence": garbage_in_fields(lambda: keys.OUTAGE, ("heard", "since", "until", "times")),
+    "silence": garbage_in_fields(lambda: keys.OUTAGE, ("last_call", "since", "until", "times")),
     "presence": lambda redis, garbage: redis.zadd(keys.SERVING, {garbage: 2**52}),
     "an announcement": lambda redis, garbage: redis.set(keys.worker("w"), garbage),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from handoff_queue.shared.store.claim import BEAT_EVERY_S
+from handoff_queue.shared.store.claim import HEARTBEAT_EVERY_S
 from handoff_queue.shared.store.store import Store
 from tests.doubles.jobs import a_job, granted_claim, issue
 
@@ -18,11 +18,13 @@ def test_a_countdown_does_not_cause_one_heartbeat_per_second(store: Store) -> No
         """Return the activity in the store after a heartbeat, `since_s` seconds after the last
         one.
         """
-        running._beaten_at = time.monotonic() - since_s
+        running._heartbeat_at = time.monotonic() - since_s
         running.heartbeat(doing)
         return store.jobs.handoffs(job_id, [running.handoff_id])[running.handoff_id].doing
 
     assert activity_after("waiting 12 s: rate limit", 1.0) == "waiting 12 s: rate limit"
     assert activity_after("waiting 11 s: rate limit", 1.0) == "waiting 12 s: rate limit"
-    assert activity_after("waiting 10 s: rate limit", BEAT_EVERY_S) == "waiting 10 s: rate limit"
+    assert (
+        activity_after("waiting 10 s: rate limit", HEARTBEAT_EVERY_S) == "waiting 10 s: rate limit"
+    )
     assert activity_after("waiting 9 s: overloaded", 1.0) == "waiting 9 s: overloaded"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.jobs import LOOK_AT, JobFilter
+from handoff_queue.shared.store.jobs import JOBS_A_ROUND_TRIP, JobFilter
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobStatus
@@ -117,7 +117,7 @@ def test_the_list_is_filtered_by_age(store: Store) -> None:
 
 def test_a_rare_job_is_found_pages_back_and_no_job_is_listed_twice(store: Store) -> None:
     old = [with_status(store, JobStatus.FAILED) for _ in range(2)]
-    job_ids = submit_together(store, 2 * LOOK_AT)
+    job_ids = submit_together(store, 2 * JOBS_A_ROUND_TRIP)
 
     failed = JobFilter(statuses=frozenset({JobStatus.FAILED}))
     assert store.jobs.newest(1, failed) == [old[1]]
@@ -148,7 +148,7 @@ def test_a_job_is_looked_up_by_the_beginning_of_its_id(store: Store) -> None:
 
 def test_a_prefix_is_looked_up_in_all_pages_of_the_list(store: Store) -> None:
     old = a_job(store)
-    submit_together(store, 2 * LOOK_AT)
+    submit_together(store, 2 * JOBS_A_ROUND_TRIP)
 
     assert store.jobs.beginning_with(old, 9) == [old]
     assert len(store.jobs.beginning_with("j-", 6)) == 6
@@ -174,9 +174,9 @@ def test_the_list_is_filtered_by_mode_priority_text_cost_and_age(store: Store) -
 
 
 def test_the_counts_are_of_all_jobs_that_match(store: Store) -> None:
-    submit_together(store, 2 * LOOK_AT + 1)
+    submit_together(store, 2 * JOBS_A_ROUND_TRIP + 1)
     with_status(store, JobStatus.FAILED, "ann")
 
-    assert store.jobs.counts() == {JobStatus.QUEUED: 2 * LOOK_AT + 1, JobStatus.FAILED: 1}
+    assert store.jobs.counts() == {JobStatus.QUEUED: 2 * JOBS_A_ROUND_TRIP + 1, JobStatus.FAILED: 1}
     assert store.jobs.counts(JobFilter(tenant="ann")) == {JobStatus.FAILED: 1}
     assert store.jobs.counts(JobFilter(frozenset({JobStatus.OK}))) == {}

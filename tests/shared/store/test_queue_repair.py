@@ -164,7 +164,7 @@ def test_each_repair_reads_a_queue_once(shell: Shell) -> None:
         pieces += 1
 
     assert shell.store.connection.redis.llen("oracle") == 600
-    assert pieces == 1_500 // queues.LOOKED_AT + 1
+    assert pieces == 1_500 // queues.MESSAGES_A_CHECK + 1
     assert command_calls(shell, "lrem")[0] - before <= pieces
 
 
@@ -185,7 +185,7 @@ def test_a_message_that_has_moved_stays(shell: Shell) -> None:
 def test_one_supervisor_at_a_time_repairs_the_queues(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues, "LOOKED_AT", 1)
+    monkeypatch.setattr(queues, "MESSAGES_A_CHECK", 1)
     put_unserved(shell, *deleted_job_ids(1, 2, 3))
     other = shell.another()
     shell.store.queue_repair.drop_orphans()
@@ -205,7 +205,7 @@ def test_one_supervisor_at_a_time_repairs_the_queues(
 def test_a_long_queue_is_repaired_in_slices_despite_remaining_messages(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues, "LOOKED_AT", 4)
+    monkeypatch.setattr(queues, "MESSAGES_A_CHECK", 4)
     stays = JobId("j-000000000001")
     redis = shell.store.connection.redis
     redis.hset(keys.QUEUES, "oracle", 0)
@@ -230,7 +230,7 @@ def test_a_long_queue_is_repaired_in_slices_despite_remaining_messages(
 def test_every_supervisor_repairs_at_its_start_and_continues_while_there_is_more(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues, "LOOKED_AT", 1)
+    monkeypatch.setattr(queues, "MESSAGES_A_CHECK", 1)
     jobs = publish_jobs(shell, 3)
     shell.leave()
     delete_jobs(shell, *jobs)

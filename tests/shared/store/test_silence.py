@@ -169,7 +169,7 @@ def test_a_role_is_not_run_twice_after_a_silence(store: Store) -> None:
 def test_a_redis_that_took_no_writes_was_silent(store: Store, job_id: JobId) -> None:
     held = granted_claim(store, job_id, "a.1")
     redis = store.connection.redis
-    heard = redis.hget(keys.OUTAGE, "heard")
+    last_call = redis.hget(keys.OUTAGE, "last_call")
     redis.config_set("maxmemory", 1)
     try:
         for speak in (store.jobs.sweep, held.renew):
@@ -178,4 +178,4 @@ def test_a_redis_that_took_no_writes_was_silent(store: Store, job_id: JobId) -> 
     finally:
         redis.config_set("maxmemory", 0)
 
-    assert redis.hget(keys.OUTAGE, "heard") == heard
+    assert redis.hget(keys.OUTAGE, "last_call") == last_call

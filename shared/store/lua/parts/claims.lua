@@ -24,7 +24,7 @@ local function claim(job, due, order, fresh)
   if not state or issued_as ~= digest or not job_of(job).version then return { 'unknown', 0, {} } end
   if state == 'done' or state == 'dropped' then return { 'duplicate', 0, {} } end
   if is_cancelled(job) then return { 'cancelled', 0, {} } end
-  hear(at, lease)
+  note_call(at, lease)
   local fence, is_again, is_taken_over = order[9], false, false
   if state == 'running' then
     local its = redis.call('HMGET', h, 'fence', 'lease')

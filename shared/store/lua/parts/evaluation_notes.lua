@@ -6,15 +6,15 @@
 local function evaluations_of(text)
   local evaluations = {}
   if not text then return evaluations end
-  for evaluation, heard in string.gmatch(text, '(%x+):(%d+)') do
-    evaluations[#evaluations + 1] = { name = evaluation, heard = tonumber(heard) }
+  for evaluation, heartbeat_at in string.gmatch(text, '(%x+):(%d+)') do
+    evaluations[#evaluations + 1] = { name = evaluation, heartbeat_at = tonumber(heartbeat_at) }
   end
   return evaluations
 end
 
 local function written(evaluations)
   local words = {}
-  for _, evaluation in ipairs(evaluations) do words[#words + 1] = string.format('%s:%d', evaluation.name, evaluation.heard) end
+  for _, evaluation in ipairs(evaluations) do words[#words + 1] = string.format('%s:%d', evaluation.name, evaluation.heartbeat_at) end
   return table.concat(words, ' ')
 end
 
@@ -31,17 +31,17 @@ local function begin_evaluation(job, name, at, evaluations)
   if name == '' then return end
   evaluations = evaluations or evaluations_of(redis.call('HGET', job, 'evaluations'))
   if is_among(evaluations, name) then return end
-  evaluations[#evaluations + 1] = { name = name, heard = at }
+  evaluations[#evaluations + 1] = { name = name, heartbeat_at = at }
   redis.call('HSET', job, 'evaluations', written(evaluations))
 end
 
 -- Store a heartbeat of a noted evaluation. An evaluation without a note gets none: while the
 -- supervisor runs a role's handoff itself, the claim replaces the note.
-local function heard_of(job, name, at)
+local function store_heartbeat(job, name, at)
   local evaluations = evaluations_of(redis.call('HGET', job, 'evaluations'))
   if not is_among(evaluations, name) then return end
   for _, evaluation in ipairs(evaluations) do
-    if evaluation.name == name then evaluation.heard = at end
+    if evaluation.name == name then evaluation.heartbeat_at = at end
   end
   redis.call('HSET', job, 'evaluations', written(evaluations))
 end

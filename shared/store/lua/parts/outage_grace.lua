@@ -1,7 +1,8 @@
 -- Part of the scripts that keep or check leases: time in which no process could reach Redis does
 -- not count against a lease.
--- `handoff:outage` has the fields heard (time of the last call of such a script), since and until
--- (start of the last outage, and end of its grace), all in Unix ms, and times (outages in a row).
+-- `handoff:outage` has the fields last_call (time of the last call of such a script), since and
+-- until (start of the last outage, and end of its grace), all in Unix ms, and times (outages in a
+-- row).
 
 -- Both are parts of a lease. Supervisors sweep eight times in a lease, so a quarter of a lease
 -- without a sweep is an outage. A lease has two thirds left when an outage begins, and a live
@@ -11,21 +12,21 @@ local MOST_IN_A_ROW = 3 -- otherwise a Redis with rare calls would keep dead cla
 
 -- Note the time of a call. If the last call was longer ago than QUIET, note an outage. Redis cannot
 -- tell whether it was stopped, unreachable, full or cut off, or whether its clients were.
-local function hear(at, lease)
-  local heard = figure(redis.call('HGET', 'handoff:outage', 'heard'), at)
-  if at - heard > lease * QUIET then
+local function note_call(at, lease)
+  local last_call = figure(redis.call('HGET', 'handoff:outage', 'last_call'), at)
+  if at - last_call > lease * QUIET then
     local f = redis.call('HMGET', 'handoff:outage', 'since', 'until', 'times')
     local since, good_until, times = figure(f[1], 0), figure(f[2], 0), figure(f[3], 0) + 1
-    if heard > good_until or times > MOST_IN_A_ROW then
-      since, times = heard, 1
+    if last_call > good_until or times > MOST_IN_A_ROW then
+      since, times = last_call, 1
     end
     redis.call('HSET', 'handoff:outage', 'since', since, 'until', at + math.floor(lease * GRACE), 'times', times)
   end
-  redis.call('HSET', 'handoff:outage', 'heard', whole(at))
+  redis.call('HSET', 'handoff:outage', 'last_call', whole(at))
 end
 
 -- Return the real end of a lease (Unix ms). A lease that was valid when the outage began stays
--- valid until its holder has had time to renew it. A script calls `hear` first.
+-- valid until its holder has had time to renew it. A script calls `note_call` first.
 local outage
 local function end_of(ends)
   outage = outage or redis.call('HMGET', 'handoff:outage', 'since', 'until')

@@ -258,7 +258,7 @@ end
 
 -- Note that a supervisor has evaluated a job with this status, so that its wake-up no longer waits.
 -- Only a job that has not begun can have an entry in the queue of submissions.
-local function looked_at(id, status)
+local function note_evaluated(id, status)
   forget('supervisor', id)
   if not status or status == 'queued' then forget('submissions', id) end
 end

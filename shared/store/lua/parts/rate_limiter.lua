@@ -23,7 +23,7 @@ local function rate_limiter()
   local KEEP_BUCKETS_MS = 86400000 -- longer than any refusal of a provider
   local BUCKETS = 'handoff:buckets' -- existing buckets, and their expiry
   local AHEAD_MS, PROBE_MS = 3000, 30000 -- the first call of a bucket; the first after a refusal
-  local LOOK_AGAIN_MS = 200
+  local ASK_AGAIN_MS = 200
   local ON_THE_WAY_MS = 1000 -- time until the provider counts a call: a new connection, a busy machine
   local ALIVE_MS = 10000 -- a waiting call asks again every 2 s
   local DEFERRED_ALIVE_MS = 60000 -- a deferred call asks again after it is published and claimed
@@ -125,7 +125,7 @@ local function rate_limiter()
     local is_probe, goes_ahead = (is.strikes or 0) > 0, false
     if is_probe or not is.known then
       local is_awaited = is.going and is.going ~= member
-      if is_awaited and is.going_until > at then return LOOK_AGAIN_MS, is.why or 'first call' end
+      if is_awaited and is.going_until > at then return ASK_AGAIN_MS, is.why or 'first call' end
       -- a first call that was silent for so long has no limits to report
       goes_ahead = is_probe or not is_awaited
     end
