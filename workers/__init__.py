@@ -1,0 +1,1 @@
+"""The workers, which run handoffs with the instructions and tools of their specialists."""

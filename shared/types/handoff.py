@@ -1,4 +1,6 @@
-"""The handoff and its reply: the messages between the supervisor and a specialist's worker.
+"""Handoffs, results, documents and manifests, and the results of earlier jobs.
+
+Handoffs and results are the messages between the supervisor and a specialist's worker.
 
 A stored result that cannot be read becomes a failed result, and does not stop its job.
 """

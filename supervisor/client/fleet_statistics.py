@@ -9,10 +9,10 @@ effect.
 While a bucket is refused, its deferred and queued handoffs need no slot. Only handoffs that
 have a slot keep it.
 
-The parts of all roles grow together from 0 until a limit is full. The roles that use the full
-limit stop there, and the others continue. The result is max-min fair: a role could only get
-more if a role with an equal or smaller part got less (progressive filling; Bertsekas and
-Gallager, "Data Networks", 1992, 6.5.2).
+`fair_parts` gives each role a part of its wanted slots. All parts grow together from 0 until a
+limit is full. The roles that use the full limit stop there, and the others continue. The result
+is max-min fair: a role could only get more if a role with an equal or smaller part got less
+(progressive filling; Bertsekas and Gallager, "Data Networks", 1992, 6.5.2).
 """
 
 from __future__ import annotations

@@ -114,12 +114,12 @@ class DecisionMaker:
         A step whose stored result is needed and cannot be read fails first, and the decisions
         are made again without its result.
         """
-        now, seen = self._store.connection.now(), self._observe(state, suspects)
+        now, observations = self._store.connection.now(), self._observe(state, suspects)
         prepared, later = PendingWrites(), state
         damaged: set[StepId] = set()
         for _ in range(MOST_DECISIONS + len(state.steps)):
             recorded = len(prepared.events)
-            for command in decide(later, seen, now):
+            for command in decide(later, observations, now):
                 self._recorder.record(later, command, prepared)
             if more := _damaged(later, prepared) - damaged:
                 damaged |= more
@@ -130,12 +130,12 @@ class DecisionMaker:
             if new:
                 later = fold_on(later, _as_of(later, now, new))
             if not new or prepared.is_full:
-                due_at = next_due(later, now, self._lease_s, seen)
+                due_at = next_due(later, now, self._lease_s, observations)
                 if prepared.is_full:  # the wake-up for the next slice may be lost
                     due_at = min(due_at or now + LOST_AFTER_S, now + LOST_AFTER_S)
                 return Decision(state, later, prepared, due_at)
-            if seen.handoffs:
-                seen = replace(seen, handoffs={})  # the repairs are ordered
+            if observations.handoffs:
+                observations = replace(observations, handoffs={})  # the repairs are ordered
         raise AssertionError("the decisions on one state never end")
 
     def _without_results(self, state: JobState, damaged: Collection[StepId]) -> PendingWrites:
@@ -293,7 +293,7 @@ class DecisionMaker:
         checker = state.submitted.fact_checker
         is_away = checker is not None and checker not in self._store.presence.served()
         return Observations(
-            roles=frozenset(served),
+            specialists=frozenset(served),
             loads=loads,
             handoffs=handoffs,
             acting=acting(served),

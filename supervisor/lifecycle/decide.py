@@ -1,5 +1,5 @@
-"""decide(state, seen, now) -> commands: the next commands of a job. All decisions about a job
-start here.
+"""decide(state, observations, now) -> commands: the next commands of a job. All decisions about
+a job start here.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ MOST_CONDITIONS = 5_000
 """
 
 
-def decide(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
+def decide(state: JobState, observations: Observations, now: float) -> tuple[Command, ...]:
     """Return the next commands. If there are none, the caller waits for the next event or for
     `next_due`.
     """
@@ -105,20 +105,22 @@ def decide(state: JobState, seen: Observations, now: float) -> tuple[Command, ..
                 " effect",
             ),
         )
-    return _go_on(state, seen, now)
+    return _go_on(state, observations, now)
 
 
-def _go_on(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
-    recovered = recoveries(state, seen, now)
+def _go_on(state: JobState, observations: Observations, now: float) -> tuple[Command, ...]:
+    recovered = recoveries(state, observations, now)
     if state.question:
         waits = decide_while_asked(state, state.question, now)
         if waits or not state.asks_about_steps:
             return (*recovered, *waits)
-        return (*recovered, *_beside_the_question(state, seen, now))
-    return _unasked(state, seen, now, recovered)
+        return (*recovered, *_beside_the_question(state, observations, now))
+    return _unasked(state, observations, now, recovered)
 
 
-def _beside_the_question(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
+def _beside_the_question(
+    state: JobState, observations: Observations, now: float
+) -> tuple[Command, ...]:
     """Return the commands that are allowed while a person is asked about steps: all commands
     except other questions.
 
@@ -129,14 +131,14 @@ def _beside_the_question(state: JobState, seen: Observations, now: float) -> tup
     else:
         clock = now
     allowed: list[Command] = []
-    for command in _unasked(state, seen, clock, ()):
+    for command in _unasked(state, observations, clock, ()):
         if not isinstance(command, AskApproval | AskUser):
             allowed.append(command)
     return tuple(allowed)
 
 
 def _unasked(
-    state: JobState, seen: Observations, now: float, recovered: tuple[Command, ...]
+    state: JobState, observations: Observations, now: float, recovered: tuple[Command, ...]
 ) -> tuple[Command, ...]:
     if state.rejected:
         return after_rejection(state, state.rejected)
@@ -152,7 +154,7 @@ def _unasked(
     if on_limit is OnLimit.ASK:
         what_next = _ask(state)
     else:
-        what_next = ask_first(state, _next(state, seen, now))
+        what_next = ask_first(state, _next(state, observations, now))
     return (*recovered, *what_next)
 
 
@@ -162,20 +164,20 @@ def _ask(state: JobState) -> tuple[Command, ...]:
     return (AskUser(why_over(state)),)
 
 
-def _next(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:  # noqa: PLR0911 (one case a phase)
+def _next(state: JobState, observations: Observations, now: float) -> tuple[Command, ...]:  # noqa: PLR0911 (one case a phase)
     match state.phase:
         case Phase.ROUTING:
-            return route(state, seen)
+            return route(state, observations)
         case Phase.PLANNING:
-            return plan(state, seen)
+            return plan(state, observations)
         case Phase.WORKING if state.patches.proposal is not None:
             return (PatchPlan(state.patches.proposal),)
         case Phase.WORKING:
-            return _work(state, seen, now)
+            return _work(state, observations, now)
         case Phase.SYNTHESISING:
             return _synthesise(state, now)
         case Phase.ANSWERING:
-            first = check_facts(state, seen, now)
+            first = check_facts(state, observations, now)
             if first is not None:
                 return first
             return (check_or_end(state, may_send_back=may_send_back(state, now)),)
@@ -185,17 +187,17 @@ def _next(state: JobState, seen: Observations, now: float) -> tuple[Command, ...
             assert_never(state.phase)
 
 
-def _work(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
+def _work(state: JobState, observations: Observations, now: float) -> tuple[Command, ...]:
     if state.submitted.is_quoted and state.quote is None:
         return (MakeQuote(),)
     is_replanning = state.has_open(REPLANNER) or should_replan(state, now)
-    settled_first = _settle(state, seen, now, is_replanning=is_replanning)
+    settled_first = _settle(state, observations, now, is_replanning=is_replanning)
     if settled_first is not None:
         return settled_first
     if state.spent is not None and (unbegun := _unbegun_steps(state)):
         return (AbandonSteps(unbegun, why_over(state)),)
     ready = may_begin(state, ready_steps(state, now))
-    to_approve = find_unapproved_steps(state, seen, ready)
+    to_approve = find_unapproved_steps(state, observations, ready)
     can_begin = [step_id for step_id in ready if step_id not in {*to_approve}]
     room = max(0, state.submitted.limits.max_handoffs - state.handoffs)
     if can_begin and not room:
@@ -206,7 +208,7 @@ def _work(state: JobState, seen: Observations, now: float) -> tuple[Command, ...
             ),
         )
     agents, commands = for_children(state, can_begin[: min(room, MOST_IN_A_SLICE)])
-    commands += _groups(state, agents, seen)
+    commands += _groups(state, agents, observations)
     needy = state.step_index.in_need
     if needy and not state.has_open("planner"):
         commands.append(_answer_needs(state, needy))
@@ -230,16 +232,16 @@ def _unbegun_steps(state: JobState) -> tuple[StepId, ...]:
 
 
 def _settle(
-    state: JobState, seen: Observations, now: float, *, is_replanning: bool
+    state: JobState, observations: Observations, now: float, *, is_replanning: bool
 ) -> tuple[Command, ...] | None:
     """Return the commands for steps that are late, failed, or cannot begin; None if there are
     none.
     """
     if too_late := abandon_late_steps(state, now):
         return too_late
-    if chances := second_chances(state, seen, now):
+    if chances := second_chances(state, observations, now):
         return (TryAgain(chances),)
-    about = steps_to_ask_about(state, seen, now)
+    about = steps_to_ask_about(state, observations, now)
     if about and (asked := _ask_about_failure(state, about)):
         return asked
     if not about and not is_replanning:  # the replanner may still change hopeless steps
@@ -301,13 +303,13 @@ def _conclude(state: JobState, now: float) -> tuple[Command, ...]:
     return _synthesise(state, now)
 
 
-def _groups(state: JobState, ready: list[StepId], seen: Observations) -> list[Command]:
+def _groups(state: JobState, ready: list[StepId], observations: Observations) -> list[Command]:
     """Return chords of ready steps with the same dependents, so that unequal branches never
     wait for each other.
     """
     if not ready:
         return []
-    dependents, reassigned = state.dependents, reassigned_steps(state, ready, seen)
+    dependents, reassigned = state.dependents, reassigned_steps(state, ready, observations)
     together: dict[frozenset[StepId], list[StepId]] = {}
     for step_id in ready:
         together.setdefault(dependents[step_id], []).append(step_id)

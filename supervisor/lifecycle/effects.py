@@ -99,7 +99,7 @@ def may_begin(state: JobState, steps: Sequence[StepId]) -> list[StepId]:
 
 
 def find_unapproved_steps(
-    state: JobState, seen: Observations, steps: Sequence[StepId]
+    state: JobState, observations: Observations, steps: Sequence[StepId]
 ) -> tuple[StepId, ...]:
     """Return the steps among these that a person must approve before they begin: steps with
     `approve: true`, and acting steps in a job whose research or answer needs approval. Helpers
@@ -113,18 +113,18 @@ def find_unapproved_steps(
     unapproved = []
     for step_id in steps:
         step = state.steps[step_id]
-        acts = step_id not in helpers and _may_act(step, seen)
+        acts = step_id not in helpers and _may_act(step, observations)
         if step.is_approved is None and (step.outline.approve or (is_covered and acts)):
             unapproved.append(step_id)
     return tuple(unapproved)
 
 
-def _may_act(step: StepState, seen: Observations) -> bool:
+def _may_act(step: StepState, observations: Observations) -> bool:
     """Return whether a step may have an effect, by its plan or by the planned specialist's
     tools. A specialist that replaces the planned one gets no other effects.
     """
     outline = step.outline
-    return bool(outline.acts or outline.after or outline.specialist in seen.acting)
+    return bool(outline.acts or outline.after or outline.specialist in observations.acting)
 
 
 def has_open_condition(step: StepState) -> bool:

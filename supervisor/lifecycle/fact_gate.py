@@ -35,7 +35,9 @@ FAILED = "the fact-checker failed"
 UNSURE = "the fact-checker could not say"
 
 
-def check_facts(state: JobState, seen: Observations, now: float) -> tuple[Command, ...] | None:
+def check_facts(
+    state: JobState, observations: Observations, now: float
+) -> tuple[Command, ...] | None:
     """Return the command that checks the answer's facts, or that applies or skips the check;
     empty while the check runs. None: no check is due.
     """
@@ -45,7 +47,7 @@ def check_facts(state: JobState, seen: Observations, now: float) -> tuple[Comman
         return (TakeFactCheck(known, may_send_back(state, now)),)
     if any(handoff.is_fact_check for handoff in state.open.values()):
         return ()
-    if seen.is_fact_checker_away:
+    if observations.is_fact_checker_away:
         return (SkipFactCheck(NO_WORKER.format(state.submitted.fact_checker)),)
     if now >= state.working_deadline:
         return (SkipFactCheck(NO_TIME),)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def reassigned_steps(
-    state: JobState, steps: Sequence[StepId], seen: Observations
+    state: JobState, steps: Sequence[StepId], observations: Observations
 ) -> dict[StepId, str]:
     """Return the steps that go to a less busy specialist of the same capability, with its
     name. Steps that were tried before stay with their specialists.
@@ -35,15 +35,15 @@ def reassigned_steps(
     given, reassigned = Counter[str](), dict[StepId, str]()
 
     def busy(name: str) -> float:
-        load = seen.loads[name]
+        load = observations.loads[name]
         return (load.queued + given[name]) / max(1, load.slots)
 
     for step_id in steps:
         step = state.steps[step_id]
         own = step.specialist
-        if own in seen.loads and step.attempt == 0:
+        if own in observations.loads and step.attempt == 0:
             chosen = min(
-                (own, *seen.able_specialists(own)), key=busy
+                (own, *observations.able_specialists(own)), key=busy
             )  # the planned one, if equally busy
             given[chosen] += 1
             if chosen != own:

@@ -212,7 +212,7 @@ def question_due(state: JobState, question: Question) -> float:
 
 
 def next_due(
-    state: JobState, now: float, claim_within_s: float, seen: Observations | None = None
+    state: JobState, now: float, claim_within_s: float, observations: Observations | None = None
 ) -> float | None:
     """Return the time at which the sweeper must evaluate the job if no event comes before;
     None: never. Unix time in seconds.
@@ -246,17 +246,17 @@ def next_due(
             now + min(max(soonest_s, (now - state.started_at) / 4), latest_s),
             max(state.deadline, now + 1.0),
         )
-    if not _needs_no_claim(state, seen).issuperset(state.step_index.apart):
+    if not _needs_no_claim(state, observations).issuperset(state.step_index.apart):
         return min(now + claim_within_s, until)
     return max(until, now + 1.0)
 
 
-def _needs_no_claim(state: JobState, seen: Observations | None) -> set[HandoffId]:
+def _needs_no_claim(state: JobState, observations: Observations | None) -> set[HandoffId]:
     """Return the observed handoffs that are on hold, or whose child jobs have begun."""
     handoff_ids: set[HandoffId] = set()
-    if seen is None:
+    if observations is None:
         return handoff_ids
-    for handoff_id, observed in seen.handoffs.items():
+    for handoff_id, observed in observations.handoffs.items():
         issued = state.open.get(handoff_id)
         is_begun_child = issued is not None and issued.child and observed.state == "running"
         if observed.held or is_begun_child:

@@ -48,14 +48,14 @@ class SpecialistLoad:
 class Observations:
     """Facts that the shell read outside the journal."""
 
-    roles: frozenset[str] = frozenset()
+    specialists: frozenset[str] = frozenset()
     """Specialists that live workers announce."""
     handoffs: Mapping[HandoffId, ObservedHandoff] = field(default_factory=dict)
     """Handoffs that may need a repair, and every open handoff of a role."""
     loads: Mapping[str, SpecialistLoad] = field(default_factory=dict)
     """Load of the specialists that another specialist could replace."""
     acting: frozenset[str] = frozenset()
-    """Handoffs whose specialist has a tool with effects."""
+    """Specialists that have a tool or a task with effects."""
     is_fact_checker_away: bool = False
     """True if no live worker announces the fact-checker."""
 

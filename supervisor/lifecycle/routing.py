@@ -19,23 +19,23 @@ WHOLE = StepId("answer")
 """The one step of a plan that is the whole request."""
 
 
-def route(state: JobState, seen: Observations) -> tuple[Command, ...]:
+def route(state: JobState, observations: Observations) -> tuple[Command, ...]:
     """Return the command that chooses one specialist or a team: the router decides, unless
     only one specialist is served. Empty while the router works, or no worker announces a
     specialist.
     """
-    if state.has_open("router") or not seen.roles:
+    if state.has_open("router") or not observations.specialists:
         return ()
-    if len(seen.roles) == 1:  # a call could not choose otherwise
-        return (Route(Mode.SINGLE, *seen.roles),)
+    if len(observations.specialists) == 1:  # a call could not choose otherwise
+        return (Route(Mode.SINGLE, *observations.specialists),)
     return (ask_role(state, "router"),)
 
 
-def plan(state: JobState, seen: Observations) -> tuple[Command, ...]:
+def plan(state: JobState, observations: Observations) -> tuple[Command, ...]:
     """Return the command that plans the job. A planner plans for a team; code makes every
     other plan. Empty while the planner works, or no worker announces a specialist.
     """
-    if state.has_open("planner") or not seen.roles:
+    if state.has_open("planner") or not observations.specialists:
         return ()
     match state.mode:
         case Mode.PIPELINE:
@@ -44,7 +44,7 @@ def plan(state: JobState, seen: Observations) -> tuple[Command, ...]:
             chosen = None
             if state.routed:
                 chosen = state.routed.specialist
-            return (MakePlan(chosen or default_specialist(seen.roles)),)
+            return (MakePlan(chosen or default_specialist(observations.specialists)),)
         case Mode.TEAM | Mode.ADAPTIVE:
             return (ask_role(state, "planner"),)
         case Mode.AUTO:

@@ -18,13 +18,13 @@ from handoff_queue.supervisor.lifecycle.routing import GENERALIST
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
 
-def recoveries(state: JobState, seen: Observations, now: float) -> tuple[Command, ...]:
+def recoveries(state: JobState, observations: Observations, now: float) -> tuple[Command, ...]:
     """Return the commands that publish lost handoffs of steps again, run lost roles and start
     missing child jobs.
     """
     lost: list[HandoffId] = []
     commands: list[Command] = []
-    for handoff_id, observed in seen.handoffs.items():
+    for handoff_id, observed in observations.handoffs.items():
         issued = state.open.get(handoff_id)
         if issued is None or observed.held:
             continue
@@ -57,14 +57,16 @@ than a team, may then do the step with the rest of the job's budget.
 """
 
 
-def second_chances(state: JobState, seen: Observations, now: float) -> tuple[SecondChance, ...]:
+def second_chances(
+    state: JobState, observations: Observations, now: float
+) -> tuple[SecondChance, ...]:
     """Return the steps that get another attempt now."""
     if state.spent is not None or now >= state.working_deadline:
         return ()
     chances: list[SecondChance] = []
     for step_id in state.step_index.unusable:
         step = state.steps[step_id]
-        if _may_try(state, step_id, step) and (chance := _chance(step_id, step, seen)):
+        if _may_try(state, step_id, step) and (chance := _chance(step_id, step, observations)):
             chances.append(chance)
     if chances:
         return _wanted(state, chances, now)
@@ -101,7 +103,9 @@ def had_too_small_a_slice(step: StepState) -> bool:
     return step.specialist == SUB_SUPERVISOR and step.stop_reason in SLICES
 
 
-def steps_to_ask_about(state: JobState, seen: Observations, now: float) -> tuple[StepId, ...]:
+def steps_to_ask_about(
+    state: JobState, observations: Observations, now: float
+) -> tuple[StepId, ...]:
     """Return the failed steps with `on_failure: ask` that need a person: no specialist can try
     them again, or the planner could not answer their question. Child jobs ask no person.
     """
@@ -113,7 +117,7 @@ def steps_to_ask_about(state: JobState, seen: Observations, now: float) -> tuple
         may_ask = step.outline.on_failure is OnFailure.ASK and not step.is_released
         if (
             may_ask
-            and _is_stuck(step_id, step, seen)
+            and _is_stuck(step_id, step, observations)
             and _is_unused(state, step_id)
             and is_wanted(state, state.dependents[step_id], now)
         ):
@@ -150,15 +154,17 @@ def _is_unused(state: JobState, step_id: StepId) -> bool:
     return all(state.steps[dependent].status is StepStatus.WAITING for dependent in dependents)
 
 
-def _is_stuck(step_id: StepId, step: StepState, seen: Observations) -> bool:
+def _is_stuck(step_id: StepId, step: StepState, observations: Observations) -> bool:
     """Return whether the step has an unanswered question, or failed and no specialist may try
     it.
     """
     is_needy = step.is_settled and step.result_status is ResultStatus.NEEDS_INPUT
-    return is_needy or (has_failed(step) and (step.acted or _chance(step_id, step, seen) is None))
+    return is_needy or (
+        has_failed(step) and (step.acted or _chance(step_id, step, observations) is None)
+    )
 
 
-def _chance(step_id: StepId, step: StepState, seen: Observations) -> SecondChance | None:
+def _chance(step_id: StepId, step: StepState, observations: Observations) -> SecondChance | None:
     """Return the next attempt at a step; None if no specialist is left to try it.
 
     The current specialist retries up to MOST_RETRIES failures of the step. After that, the
@@ -168,7 +174,10 @@ def _chance(step_id: StepId, step: StepState, seen: Observations) -> SecondChanc
     is_child = step.outline.specialist == SUB_SUPERVISOR
     if step.stop_reason in RETRIED and step.failures <= MOST_RETRIES and not is_child:
         return SecondChance(step=step_id)
-    for name in (*seen.able_specialists(step.outline.specialist), *({GENERALIST} & seen.roles)):
+    for name in (
+        *observations.able_specialists(step.outline.specialist),
+        *({GENERALIST} & observations.specialists),
+    ):
         if name not in step.tried and name != step.outline.specialist:
             return SecondChance(step=step_id, specialist=name)
     return None
