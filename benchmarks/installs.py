@@ -43,8 +43,11 @@ class Environment:
         return packages
 
     def megabytes(self) -> float:
-        """Return the size of its files, links not followed, in millions of bytes."""
-        sizes = (path.lstat().st_size for path in self.folder.rglob("*"))
+        """Return the size of its files without bytecode, links not followed, in millions of
+        bytes.
+        """
+        files = (path for path in self.folder.rglob("*") if path.suffix != ".pyc")
+        sizes = (path.lstat().st_size for path in files)
         return sum(sizes) / 1e6
 
 

@@ -17,6 +17,7 @@ import pytest
 from benchmarks.installs import Environment, newest
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis, find_server
+from tests.package.bytecode import copy_bytecode
 from tests.running_system import DOCUMENTS
 
 pytestmark = pytest.mark.slow
@@ -65,6 +66,7 @@ def project(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
     (folder / "program.py").write_text(PROGRAM)
     build_folder = tmp_path_factory.mktemp("built")
     environment = newest(build_folder / "environment", wheel, "all")
+    copy_bytecode(environment)
     variables = {
         "PATH": f"{find_server().parent}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(folder),
@@ -91,7 +93,7 @@ def redis_url(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Ite
             options = ["worker", "-n", f"{room}@%h", "-Q", queues, "-c", "4"]
             environment = {**project.variables, "HANDOFF_REDIS_URL": url}
             processes.start(ChildSpec(room, [*command, *options], environment))
-            processes.wait_until_ready()  # The next process needs no compilation of the packages.
+        processes.wait_until_ready()
         yield url
 
 

@@ -13,6 +13,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -23,6 +25,7 @@ import redis
 from benchmarks.installs import ROOT, Environment, newest, oldest
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from tests.doubles.tls_proxy import a_certificate
+from tests.package.bytecode import copy_bytecode
 from tests.running_system import DOCUMENTS, RunningSystem, running_system
 
 pytestmark = pytest.mark.slow
@@ -76,7 +79,10 @@ def installs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[s
     with ThreadPoolExecutor() as threads:
         old = threads.submit(oldest, folder / "oldest", wheel)
         new = threads.submit(newest, folder / "newest", wheel)
-        return {"oldest": old.result(), "newest": new.result()}
+        environments = {"oldest": old.result(), "newest": new.result()}
+    for environment in environments.values():
+        copy_bytecode(environment)
+    return environments
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +91,59 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
         yield running
 
 
+@dataclass(frozen=True)
+class Service:
+    """A process of a user's service in one of the environments. It runs programs of the tests."""
+
+    process: subprocess.Popen[str]
+    errors: Path
+
+    def output_of(self, redis_url: str, program: Path, *arguments: str) -> str:
+        """Run a program with this Redis, check that no warning or error occurs, and return the
+        program's output.
+        """
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps([redis_url, str(program), *arguments]) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        assert self.errors.read_text() == ""
+        output: str = json.loads(answer)
+        return output
+
+
+@pytest.fixture(scope="module")
+def services(
+    installs: Mapping[str, Environment], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[str, Service]]:
+    """Yield a service in each environment, in isolated mode and without this repository."""
+    folder = tmp_path_factory.mktemp("services")
+    services = {}
+    with ExitStack() as stack:
+        for end, environment in installs.items():
+            errors = folder / end
+            process = subprocess.Popen(
+                [environment.python, "-I", "-W", "error", HERE / "a_service.py"],
+                cwd=folder,
+                env={"PATH": os.environ["PATH"]},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stack.enter_context(errors.open("w")),
+                text=True,
+            )
+            stack.enter_context(process)  # It closes stdin, which ends the service.
+            services[end] = Service(process, errors)
+        yield services
+
+
 def run_in(
-    environment: Environment, *arguments: str, cwd: Path, **variables: str
+    environment: Environment, *arguments: str, cwd: Path
 ) -> subprocess.CompletedProcess[str]:
     """Run the environment's interpreter in isolated mode, without this repository."""
     return subprocess.run(
         [environment.python, "-I", *arguments],
         cwd=cwd,
-        env={"PATH": os.environ["PATH"], **variables},
+        env={"PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
         check=False,
@@ -152,14 +203,14 @@ def test_the_environments_have_the_versions_at_each_end(
 
 @pytest.mark.parametrize("end", ENDS)
 def test_a_client_submits_follows_and_reads_at_each_end_of_the_supported_versions(
-    installs: Mapping[str, Environment], system: RunningSystem, tmp_path: Path, end: str
+    installs: Mapping[str, Environment],
+    services: Mapping[str, Service],
+    system: RunningSystem,
+    end: str,
 ) -> None:
-    arguments = ("-W", "error", str(HERE / "a_client.py"), str(DOCUMENTS))
+    output = services[end].output_of(system.redis_url, HERE / "a_client.py", str(DOCUMENTS))
 
-    completed = run_in(installs[end], *arguments, cwd=tmp_path, HANDOFF_REDIS_URL=system.redis_url)
-
-    assert completed.stderr == ""
-    printed = json.loads(completed.stdout)
+    printed = json.loads(output)
     assert Path(printed["installed"]).is_relative_to(installs[end].folder)
     for result in printed["results"]:
         assert result["status"] == "ok"
@@ -170,18 +221,17 @@ def test_a_client_submits_follows_and_reads_at_each_end_of_the_supported_version
 
 @pytest.mark.parametrize("end", ENDS)
 def test_a_client_keeps_its_prefix_with_the_oldest_and_the_newest_supported_versions(
-    installs: Mapping[str, Environment], redis_url: str, tmp_path: Path, end: str
+    services: Mapping[str, Service], redis_url: str, tmp_path: Path, end: str
 ) -> None:
     submit = tmp_path / "submit.py"
     submit.write_text(
         "from handoff_queue.supervisor.client.client import Request, connect\n"
         "print(connect().submit(Request('What is HNSW?')))\n"
     )
-    url = f"{redis_url}?prefix=team"
 
-    completed = run_in(installs[end], str(submit), cwd=tmp_path, HANDOFF_REDIS_URL=url)
+    output = services[end].output_of(f"{redis_url}?prefix=team", submit)
 
-    assert re.fullmatch("j-[0-9a-f]{12}\n", completed.stdout), completed.stderr
+    assert re.fullmatch("j-[0-9a-f]{12}\n", output)
     with redis.Redis.from_url(redis_url, decode_responses=True) as store:
         keys = store.keys()
     assert keys
@@ -191,7 +241,7 @@ def test_a_client_keeps_its_prefix_with_the_oldest_and_the_newest_supported_vers
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 @pytest.mark.parametrize("end", ENDS)
 def test_a_client_refuses_the_certificate_of_another_host_at_each_end(
-    installs: Mapping[str, Environment],
+    services: Mapping[str, Service],
     redis_url: str,
     processes: Processes,
     tmp_path: Path,
@@ -221,10 +271,9 @@ def test_a_client_refuses_the_certificate_of_another_host_at_each_end(
 
     unchecked = f"{url}&ssl_check_hostname=false"
 
-    completed = run_in(installs[end], str(program), url, unchecked, cwd=tmp_path)
+    output = services[end].output_of(redis_url, program, url, unchecked)
 
-    assert completed.stderr == ""
-    refused, allowed = completed.stdout.splitlines()
+    refused, allowed = output.splitlines()
     assert "certificate" in refused
     assert allowed == "[]"
 
@@ -283,7 +332,7 @@ def test_a_command_without_its_extra_names_it_in_one_line(
 
 
 def test_a_request_that_needs_an_extra_is_refused_with_its_name(
-    installs: Mapping[str, Environment], redis_url: str, tmp_path: Path
+    services: Mapping[str, Service], redis_url: str, tmp_path: Path
 ) -> None:
     program = tmp_path / "program.py"
     requests = ", ".join(f"dict({arguments})" for arguments in NEEDS_EXTRA)
@@ -298,10 +347,9 @@ def test_a_request_that_needs_an_extra_is_refused_with_its_name(
         "        print(error)\n"
     )
 
-    completed = run_in(installs["newest"], str(program), cwd=tmp_path, HANDOFF_REDIS_URL=redis_url)
+    output = services["newest"].output_of(redis_url, program)
 
-    assert completed.stderr == ""
-    assert completed.stdout.splitlines() == list(NEEDS_EXTRA.values())
+    assert output.splitlines() == list(NEEDS_EXTRA.values())
 
 
 @pytest.mark.parametrize("end", ENDS)
