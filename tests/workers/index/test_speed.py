@@ -13,6 +13,7 @@ from handoff_queue.workers.index.index import DocumentIndex
 from tests.workers.index.sets import Library
 
 MOST_P95_S = 0.1
+SEARCHES = 60
 
 
 @pytest.mark.slow
@@ -41,16 +42,16 @@ def test_ten_thousand_documents_are_searched_within_a_tenth_of_a_second(tmp_path
     filling_s = time.perf_counter() - started
 
     taken_s = []
-    for _ in range(200):
+    for _ in range(SEARCHES):
         query = " ".join(rng.choices(words, cum_weights=frequency, k=rng.randint(1, 10)))
         started = time.thread_time()  # The thread's own time, independent of other load.
         index.search(library.manifest, query, text_of=library.text_of)
         taken_s.append(time.thread_time() - started)
     index.close()
 
-    p95_s = sorted(taken_s)[189]
+    p50_s, p95_s = (sorted(taken_s)[SEARCHES * percent // 100 - 1] for percent in (50, 95))
     print(
         f"\n10,000 documents: filled in {filling_s:.1f} s; search p50"
-        f" {sorted(taken_s)[100] * 1e3:.0f} ms, p95 {p95_s * 1e3:.0f} ms"
+        f" {p50_s * 1e3:.0f} ms, p95 {p95_s * 1e3:.0f} ms"
     )
     assert p95_s < MOST_P95_S
