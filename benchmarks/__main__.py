@@ -17,20 +17,22 @@ from dataclasses import replace
 from benchmarks.call import Call, Way
 from benchmarks.fleets import BENCH, ROWS, SLOTS, rows_here
 from benchmarks.table import lines, measure, targets
+from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.types.plan import Synthesis
 
 _CALLS = [Call(0), *(Call(1, way) for way in Way)]
 CRITICAL_PATH_CALLS = {Synthesis.MERGE: 3, Synthesis.RECONCILE: 4}
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None, *, fork_server: ForkServer | None = None) -> None:
+    """Measure, and print the table. `fork_server`: see `table.measure`."""
     asked = _asked(arguments)
     rows = [
         row for row in rows_here() if not asked.rows or any(part in row.name for part in asked.rows)
     ]
     synthesis = Synthesis(asked.synthesis)
     table = {}
-    for table in measure(rows, asked.calls, asked.at_once, synthesis, asked.repeats):
+    for table in measure(rows, asked.calls, asked.at_once, synthesis, asked.repeats, fork_server):
         print(
             f"{sum(map(len, table.values()))} of"
             f" {len(rows) * len(asked.calls) * len(asked.at_once) * asked.repeats}",

@@ -161,9 +161,14 @@ def messages_server(folder: Path, *arguments: str) -> Iterator[str]:
 
 
 @contextmanager
-def running(row: Row, call: Call, synthesis: Synthesis) -> Iterator[tuple[Driver, dict[str, int]]]:
+def running(
+    row: Row, call: Call, synthesis: Synthesis, fork_server: ForkServer | None = None
+) -> Iterator[tuple[Driver, dict[str, int]]]:
     """Start the row's processes; they end with the block. Gives the driver and the process
     ids. The HTTP server is not included, because it stands for the provider.
+
+    Args:
+        fork_server: see `fleet`.
     """
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder, pids, url = Path(name), {}, ""
@@ -181,7 +186,12 @@ def running(row: Row, call: Call, synthesis: Synthesis) -> Iterator[tuple[Driver
             }
         pids |= stack.enter_context(
             fleet(
-                folder / "fleet", environment, row.parts, row.copies, 0 if call.seconds else SLOTS
+                folder / "fleet",
+                environment,
+                row.parts,
+                row.copies,
+                0 if call.seconds else SLOTS,
+                fork_server,
             )
         )
         paths = os.pathsep.join([str(ROOT), *([str(BENCH)] if row.is_peer else [])])

@@ -11,6 +11,7 @@ from benchmarks.call import Call
 from benchmarks.driver import Driver
 from benchmarks.fleets import BARE_CANVAS, THIS, THIS_TWICE, Row, running
 from benchmarks.processor_time import cpu_s, forget_peak, peak_mb
+from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.types.plan import Synthesis
 
 JOBS_AT_LEAST = 20
@@ -88,16 +89,20 @@ def measure(
     at_once: Sequence[int],
     synthesis: Synthesis,
     repeats: int,
+    fork_server: ForkServer | None = None,
 ) -> Iterator[Table]:
     """Measure the rows in turn. Each row has its own processes, which end before the next row
     begins. Yields the table after each turn.
+
+    Args:
+        fork_server: see `fleets.fleet`. The figures of forked processes cannot be compared.
     """
     table: Table = {}
     kinds = list(calls)
     for _ in range(repeats):
         for call in kinds:
             for row in rows:
-                with running(row, call, synthesis) as (driver, pids):
+                with running(row, call, synthesis, fork_server) as (driver, pids):
                     for count in sorted(at_once):  # what many have taken is not given back
                         load = Load(call, count)
                         table.setdefault((load, row), []).append(measured(driver, pids, load))

@@ -21,7 +21,8 @@ def test_the_table_has_a_line_for_every_row_under_every_load(
 ) -> None:
     rows = ["canvas", "1 worker"]
     calls = ["1:streamed"]
-    main(["--quick", "--rows", *rows, "--calls", *calls])
+    fork_server = forked_processes.shared_fork_server()
+    main(["--quick", "--rows", *rows, "--calls", *calls], fork_server=fork_server)
 
     output = capsys.readouterr().out.splitlines()
     lines = [
