@@ -162,6 +162,8 @@ class JobFilter:
     """A part of the title or of the id. Capital letters of ASCII match small letters."""
     min_microusd: int | None = None
     """Least cost so far in millionths of a US dollar."""
+    specialist: str = ""
+    """A specialist that got a handoff of the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,7 @@ def _order(where: JobFilter, place: str, jobs_read: int, count: int) -> list[str
         where.priority,
         where.text.encode().lower().decode(),  # as Lua does: ASCII only
         least,
+        where.specialist,
         *sorted(where.statuses),
     ]
 

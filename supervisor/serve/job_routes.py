@@ -157,6 +157,10 @@ async def list_jobs(
         float | None,
         Query(ge=0, le=1e11, allow_inf_nan=False, description="Unix time in seconds."),
     ] = None,
+    specialist: Annotated[
+        str | None,
+        Query(min_length=1, description="Only jobs in which this specialist got a handoff."),
+    ] = None,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_JOBS)] = 50,
 ) -> JobsPage:
@@ -171,7 +175,9 @@ async def list_jobs(
             "cursor: must be the next_cursor of a page",
             errors=[("#query/cursor", "must be the next_cursor of a page")],
         )
-    where = JobFilter(frozenset(status or ()), tenant or "", submitted_before)
+    where = JobFilter(
+        frozenset(status or ()), tenant or "", submitted_before, specialist=specialist or ""
+    )
     standings, place = await run_in_threadpool(_page, access, where, limit, cursor)
     jobs = [standing_as_json(standing) for standing in standings]
     return JobsPage(jobs=jobs, next_cursor=place.lstrip("(") or None)

@@ -11,16 +11,15 @@ import pytest
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.types.access import ApiRole
-from handoff_queue.shared.types.ids import JobId, new_job_id
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client, connect
 from handoff_queue.supervisor.serve.application import make_application
 from tests.browser.console import JobPage, JobTable, painted_after_ms, problems_everywhere
 from tests.browser.driver import Browser
-from tests.doubles.jobs import a_job, submission
+from tests.doubles.jobs import a_job
+from tests.doubles.many_jobs import many_jobs
 from tests.supervisor.many_rows import submit_rows
 from tests.supervisor.serve.serving import serving
 from tests.supervisor.shell import SETTINGS, Shell
@@ -50,26 +49,6 @@ def url(window: Browser, jobs: Client) -> Iterator[str]:
         yield served
         window.visit("about:blank")  # the page asks for news no more
         window.console_errors()
-
-
-def many_jobs(jobs: Client, count: int) -> list[JobId]:
-    """Store queued jobs in a few round trips. Each tenth job belongs to the tenant `tenth`."""
-    store = jobs.store
-    due_at = store.connection.now() + 3_600
-    commits: list[Commit] = []
-    for number in range(count):
-        tenant = "default" if number % 10 else "tenth"
-        fields: dict[str, str | int] = {
-            "status": "queued",
-            "title": f"Compare database {number}",
-            "tenant": tenant,
-        }
-        commits.append(
-            Commit(new_job_id(), 0, [submission()], fields=fields, due_at=due_at, creates=True)
-        )
-    for start in range(0, count, 1_000):
-        store.journal.commit_each(commits[start : start + 1_000])
-    return [commit.job_id for commit in commits]
 
 
 def test_a_user_logs_in_with_a_token_and_logs_out(window: Browser, jobs: Client, url: str) -> None:
@@ -131,7 +110,7 @@ def test_the_rows_and_the_counts_change_while_the_page_is_open(
 def test_all_jobs_that_match_are_cancelled_with_a_progress_display(
     window: Browser, jobs: Client, url: str
 ) -> None:
-    matching, others = many_jobs(jobs, 120)[::10], a_job(jobs.store)
+    matching, others = many_jobs(jobs.store, 120)[::10], a_job(jobs.store)
     table = JobTable(window, url).open("tenant=tenth")
 
     window.click("#matching")
@@ -223,7 +202,7 @@ def test_an_alarm_appears_while_the_page_of_the_fleet_is_open(
 def test_with_10_000_jobs_the_table_and_a_filter_cost_a_few_times_a_plain_page(
     window: Browser, jobs: Client, url: str
 ) -> None:
-    many_jobs(jobs, MANY)
+    many_jobs(jobs.store, MANY)
     table = JobTable(window, url).open()
     plain, whole, filtered = list[float](), list[float](), list[float]()
     for _ in range(7):

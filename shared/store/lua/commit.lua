@@ -24,7 +24,7 @@ local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local c = cjson.decode(ARGV[1])
 local issued, drops, first_event = c.issue or {}, c.drop or {}, 2 + (c.ends or 0)
 if c.after and redis.call('EXISTS', key_of(c.after)) == 0 then return { 0, -1, 0, false } end
-local last, tip, children, tally, status, evaluations = unpack(redis.call('HMGET', job, 'version', 'tip', 'children', 'tally', 'status', 'evaluations'))
+local last, tip, children, tally, status, evaluations, assigned = unpack(redis.call('HMGET', job, 'version', 'tip', 'children', 'tally', 'status', 'evaluations', 'assigned'))
 local version = tonumber(last or 0)
 
 -- Return whether all events after `expected` are results, in the history that the decision has
@@ -90,6 +90,13 @@ for name, size in pairs(c.groups or {}) do c.fields['g:' .. name] = size end
 if #issued > 0 then
   tally = tally_on(tally, { issued = #issued })
   c.fields.tally = tally
+  for _, handoff in ipairs(issued) do -- for the filter of the list of jobs
+    local queue = handoff.queue
+    if queue and not has_word(assigned, queue) then
+      assigned = (assigned and assigned .. ' ' or '') .. queue
+      c.fields.assigned = assigned
+    end
+  end
 end
 c.fields.evaluations = without(c.evaluation, evaluations)
 version = append(job, version, ARGV, first_event, c.events, at, c.fields)

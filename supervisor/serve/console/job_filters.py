@@ -22,7 +22,7 @@ AGES: Final[Mapping[str, tuple[str, float]]] = {
     "30d": ("30 days", 30 * 86_400),
 }
 """Words and seconds of each choice of an age."""
-NAMES = ("tenant", "mode", "priority", "text", "age", "min_usd")
+NAMES = ("tenant", "mode", "priority", "specialist", "text", "age", "min_usd")
 MOST_TEXT_CHARS = 200
 _AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _PLACE = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?(e\+[0-9]{1,2})?")
@@ -55,6 +55,7 @@ class UrlFilter:
             priority=self.texts["priority"],
             text=self.texts["text"],
             min_microusd=min_microusd,
+            specialist=self.texts["specialist"],
         )
 
     def query(self, cursor: str = "") -> str:

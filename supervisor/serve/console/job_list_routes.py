@@ -78,6 +78,7 @@ async def jobs(request: Request, visit: Reads) -> Response:
     """Show the jobs that match the filter in the URL, the newest first."""
     shown = filter_in(request.query_params, visit.access.tenant)
     now, rows, place = await run_in_threadpool(_page, visit.access, shown)
+    served = await run_in_threadpool(visit.access.store.presence.served)
     next_page = ""
     if place:
         next_page = shown.query(place.lstrip("("))
@@ -92,6 +93,7 @@ async def jobs(request: Request, visit: Reads) -> Response:
         statuses=list(JobStatus),
         modes=list(Mode),
         priorities=list(Priority),
+        specialists=sorted(served),
         ages=AGES,
     )
 

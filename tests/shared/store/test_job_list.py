@@ -10,7 +10,7 @@ from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId, new_job_id
-from tests.doubles.jobs import a_job, submission
+from tests.doubles.jobs import a_job, issue, submission
 
 
 def submit_together(store: Store, count: int) -> list[JobId]:
@@ -171,6 +171,21 @@ def test_the_list_is_filtered_by_mode_priority_text_cost_and_age(store: Store) -
     assert store.jobs.newest(9, JobFilter(min_microusd=501)) == []
     assert store.jobs.newest(9, JobFilter(submitted_after=middle + 1)) == [second]
     assert store.jobs.labels([first])[first].mode == "team"
+
+
+def test_the_list_is_filtered_by_a_whole_name_of_an_assigned_specialist(store: Store) -> None:
+    both, reviewed = a_job(store), a_job(store)
+    issue(store, both, "a.1", role="writer")
+    issue(store, both, "b.1", role="reviewer")
+    issue(store, reviewed, "a.1", role="reviewer")
+
+    def found(name: str) -> list[str]:
+        return list(store.jobs.newest(9, JobFilter(specialist=name)))
+
+    assert found("writer") == [both]
+    assert found("reviewer") == [reviewed, both]
+    assert found("write") == []
+    assert store.jobs.counts(JobFilter(specialist="writer")) == {JobStatus.RUNNING: 1}
 
 
 def test_the_counts_are_of_all_jobs_that_match(store: Store) -> None:

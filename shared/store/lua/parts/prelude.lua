@@ -134,6 +134,11 @@ end
 
 local PAST_KEPT_MS = 90 * 24 * 3600 * 1000 -- of the history that quotes are computed from
 
+-- Return whether a text of words has this word. `text` nil: no words.
+local function has_word(text, word)
+  return text and string.find(' ' .. text .. ' ', ' ' .. word .. ' ', 1, true) ~= nil
+end
+
 -- Push a text to a list that keeps the newest `most` texts, the newest first.
 local function keep_newest(list, text, most, keep_ms)
   local length = redis.pcall('LPUSH', list, text)

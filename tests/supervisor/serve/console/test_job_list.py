@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from fastapi.testclient import TestClient
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.access import Actor
@@ -10,10 +13,12 @@ from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Client
 from tests.doubles.jobs import a_job
+from tests.supervisor.many_rows import submit_rows
 from tests.supervisor.serve.conftest import URL
 from tests.supervisor.serve.console.conftest import VisitorOf
 from tests.supervisor.serve.console.visitor import Visitor
 from tests.supervisor.serve.test_job_routes import end
+from tests.supervisor.shell import Shell
 
 HOSTILE = "</td><script>document.title='taken'</script>\"' onclick=x"
 
@@ -50,6 +55,23 @@ def test_the_url_filters_the_table(jobs: Client, local: Visitor) -> None:
     assert shown("tenant=acme") == {failed}
     assert shown("age=1h&min_usd=&mode=&priority=") == {failed, running}
     assert shown("min_usd=1") == set()
+
+
+def test_the_url_filters_by_a_specialist_that_got_a_handoff(
+    shell: Shell, jobs: Client, local: Visitor, http: TestClient, tmp_path: Path
+) -> None:
+    assigned, other = submit_rows(shell, tmp_path, 1), a_job(jobs.store)
+    (issued,) = shell.open(assigned)
+    query = f"specialist={issued.assigned_to}"
+
+    page = local.get(f"/?{query}").text
+    listed = http.get(f"/v1/jobs?{query}").json()["jobs"]
+
+    assert f'<tr id="{assigned}"' in page
+    assert other not in page
+    assert f"<option>{issued.assigned_to}</option>" in page
+    assert [job["job_id"] for job in listed] == [assigned]
+    assert f'<tr id="{assigned}"' not in local.get("/?specialist=nobody").text
 
 
 @pytest.mark.parametrize(
