@@ -26,7 +26,7 @@ Every setting is an environment variable. [Configuration](configuration.md) says
 command or one file reads.
 
 "Read by" names the processes that need the variable. A *client* is a program that submits jobs: `handoff run`, `handoff submit`, `handoff
-quote`, or your web backend.
+quote`, `handoff serve`, or your web backend.
 """  # noqa: E501 - lines of a text
 GROUPS: dict[str, dict[str, str]] = {
     "The broker": {"redis_url": "all"},

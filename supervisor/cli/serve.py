@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from handoff_queue.shared.settings.optional_packages import check_extra
+from handoff_queue.shared.settings.placeholder_passwords import load_process_settings
 from handoff_queue.shared.settings.ports import unusable_port
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.connection import client_of_broker
@@ -26,12 +27,20 @@ def serve(
     port: Annotated[
         int, typer.Option(metavar="PORT", min=1, max=65_535, help="The port.")
     ] = DEFAULT_PORT,
+    wait_for_token: Annotated[
+        bool,
+        typer.Option(
+            "--wait-for-token",
+            help="Start on any address without a token, and refuse every request until there is"
+            " one.",
+        ),
+    ] = False,
 ) -> int:
     """Serve the HTTP API and the console.
 
     The console is at /, and /v1/reference describes the API. Without any token (`handoff
-    token`), the server takes only requests of this machine, and each may do everything. Ctrl-C
-    stops the server.
+    token`), the server takes only requests of this machine, and each may do everything. /healthz
+    answers without a token. Ctrl-C stops the server.
 
       handoff serve --port 8321
     """
@@ -40,30 +49,47 @@ def serve(
     from handoff_queue.supervisor.serve.application import make_application
     from handoff_queue.supervisor.serve.server import serve_until_stopped
 
+    load_process_settings()  # refuses the placeholder of a password
     jobs = client_of_broker()
     has_tokens = jobs.store.api_tokens.exist()
     jobs.store.health.refuse_a_cluster()
     listening, is_loopback = listen(host, port)
     with listening:
-        if not (has_tokens or is_loopback):
-            raise UserError(
-                f"without a token, the server listens on loopback only, not on {host}: make a token"
-                " first (`handoff token create NAME --role admin`)"
-            )
+        is_open = is_loopback and not wait_for_token
         if not has_tokens:
-            print_message(
-                "there is no token: every program of this machine may do everything (`handoff token"
-                " create NAME` makes a token)"
-            )
+            _print_access(host, is_open=is_open, may_wait=wait_for_token)
         shown_host = f"[{host}]" if ":" in host else host
         url = f"http://{shown_host}:{port}"
-        application = make_application(AsyncClient(jobs), jobs.settings, is_loopback=is_loopback)
+        application = make_application(AsyncClient(jobs), jobs.settings, is_loopback=is_open)
         serve_until_stopped(
             application,
             listening,
             lambda: print_progress(f"{url}/ (the API: {url}/v1/reference)"),
         )
     return OK
+
+
+def _print_access(host: str, *, is_open: bool, may_wait: bool) -> None:
+    """Say who has access to a server without tokens.
+
+    Raises:
+        UserError: the server would listen beyond loopback, and may not wait for a token.
+    """
+    if is_open:
+        print_message(
+            "there is no token: every program of this machine may do everything (`handoff token"
+            " create NAME` makes a token)"
+        )
+    elif may_wait:
+        print_message(
+            "there is no token: every request is refused until `handoff token create NAME --role"
+            " admin`"
+        )
+    else:
+        raise UserError(
+            f"without a token, the server listens on loopback only, not on {host}: make a token"
+            " first (`handoff token create NAME --role admin`), or start with --wait-for-token"
+        )
 
 
 def listen(host: str, port: int) -> tuple[socket.socket, bool]:

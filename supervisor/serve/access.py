@@ -40,7 +40,7 @@ class AppState:
     jobs: AsyncClient
     settings: Settings
     is_loopback: bool
-    """True if the server listens on a loopback address only."""
+    """True if the server takes requests of this machine without a token, while there is none."""
 
     @property
     def store(self) -> Store:

@@ -15,6 +15,7 @@ from handoff_queue.supervisor.serve import (
     decision_routes,
     event_routes,
     fleet_routes,
+    health_route,
     job_routes,
     metrics_route,
     quote_routes,
@@ -42,6 +43,7 @@ ROUTERS = (
     schedule_routes.router,
     reference_page.router,
     mcp_route.router,
+    health_route.router,
 )
 
 

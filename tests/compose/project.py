@@ -26,6 +26,7 @@ class Project:
     redis_url: str
     flower_url: str
     flower_log_in: str
+    console_url: str
     compose: list[str]
 
     def compose_command(self, *arguments: str, **environment: str) -> str:
@@ -74,12 +75,13 @@ def running_project(folder: Path, settings: Mapping[str, str], *up: str) -> Iter
     compose up`.
     """
     password, flower_password = secrets.token_hex(12), secrets.token_hex(12)
-    redis_port, flower_port = free_port(), free_port()
+    redis_port, flower_port, console_port = free_port(), free_port(), free_port()
     lines = {
         "REDIS_PASSWORD": password,
         "REDIS_PORT": redis_port,
         "FLOWER_BASIC_AUTH": f"admin:{flower_password}",
         "FLOWER_PORT": flower_port,
+        "CONSOLE_PORT": console_port,
         **settings,
     }
     env_file = folder / "env"
@@ -96,6 +98,7 @@ def running_project(folder: Path, settings: Mapping[str, str], *up: str) -> Iter
         f"redis://:{password}@127.0.0.1:{redis_port}/0",
         f"http://127.0.0.1:{flower_port}",
         f"admin:{flower_password}",
+        f"http://127.0.0.1:{console_port}",
         compose,
     )
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -68,6 +69,32 @@ def test_flower_answers_only_logged_in_users(system: Project) -> None:
 
     assert refused.value.code == 401
     refused.value.close()
+
+
+def test_the_console_is_closed_until_a_token_is_made_in_its_container(system: Project) -> None:
+    healthy = urllib.request.urlopen(f"{system.console_url}/healthz", timeout=10)
+    with healthy:
+        assert healthy.status == 200
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        _stored_jobs(system, None)
+    assert refused.value.code == 401
+    refused.value.close()
+
+    made = system.compose_command(
+        "exec", "-T", "console", "handoff", "token", "create", "ann", "--role", "admin"
+    )
+
+    job_id = system.handoff("submit", "How does HNSW work?").split()[-1]
+    assert job_id in _stored_jobs(system, made.strip())
+
+
+def _stored_jobs(system: Project, token: str | None) -> list[str]:
+    """Return the ids of the jobs that the HTTP API lists."""
+    request = urllib.request.Request(f"{system.console_url}/v1/jobs")
+    if token:
+        request.add_header("Authorization", f"Bearer {token}")
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return [job["job_id"] for job in json.load(answer)["jobs"]]
 
 
 def test_a_stop_takes_less_than_its_grace_and_loses_nothing(system: Project) -> None:

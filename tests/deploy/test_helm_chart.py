@@ -200,6 +200,18 @@ def test_flower_runs_as_in_the_compose_file(helm: Helm) -> None:
     assert container["args"] == flower["command"]
 
 
+def test_the_console_runs_as_in_the_compose_file_and_each_probe_asks_for_its_health(
+    helm: Helm,
+) -> None:
+    compose = yaml.safe_load((CHART.parents[2] / "docker-compose.yml").read_text())
+
+    container = container_of(of_kind(helm.template(), "Deployment")["demo-console"])
+
+    assert set(compose["services"]["console"]["command"]) <= set(container["args"])
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/healthz", "port": "http"}
+
+
 def test_variables_are_known_settings_and_secrets_come_by_reference(helm: Helm) -> None:
     objects = helm.template("--set", "settings.HANDOFF_LOG_LEVEL=INFO")
 

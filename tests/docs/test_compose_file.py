@@ -20,9 +20,14 @@ SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml
 WORKERS = {
     name for name, service in SERVICES.items() if service.get("command", [""])[0] == "worker"
 }
-NO_AGENTS = ("flower", "redis")
+NO_AGENTS = ("console", "flower", "redis")
 READ_BY = {variable(name): said for group in GROUPS.values() for name, said in group.items()}
-ABOUT_FOLDERS = {"HANDOFF_SPECIALISTS_DIRS", "HANDOFF_TOOLS_DIRS", "HANDOFF_CACHE_DIR"}
+ABOUT_FOLDERS = {
+    "HANDOFF_SPECIALISTS_DIRS",
+    "HANDOFF_TOOLS_DIRS",
+    "HANDOFF_CACHE_DIR",
+    "HANDOFF_GATES",
+}
 """They name places in the container, so they come with a volume: in an override, or in the image.
 """
 SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD")
@@ -31,8 +36,14 @@ SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD")
 def readers(variable: str) -> set[str]:
     """The services that read a setting."""
     said = READ_BY[variable]
-    found = WORKERS if "workers" in said or said == "all" else set()
-    return found | ({"supervisor"} if "supervisor" in said or said == "all" else set())
+    found: set[str] = set()
+    if "workers" in said or said == "all":
+        found |= WORKERS
+    if "supervisor" in said or said == "all":
+        found.add("supervisor")
+    if "client" in said or "`handoff serve`" in said or said == "all":
+        found.add("console")
+    return found
 
 
 def given(service: str) -> dict[str, str]:
@@ -54,10 +65,14 @@ def test_a_setting_only_reaches_the_services_that_read_it(variable: str) -> None
 
 
 @pytest.mark.parametrize("service", NO_AGENTS)
-def test_flower_and_redis_get_no_key_of_a_model_and_no_secret_but_their_own(service: str) -> None:
-    own = {"flower": {"FLOWER_BASIC_AUTH", "HANDOFF_REDIS_URL"}, "redis": {"REDIS_PASSWORD"}}[
-        service
-    ]
+def test_services_without_agents_get_no_key_of_a_model_and_no_secret_but_their_own(
+    service: str,
+) -> None:
+    own = {
+        "console": {"HANDOFF_REDIS_URL"},
+        "flower": {"FLOWER_BASIC_AUTH", "HANDOFF_REDIS_URL"},
+        "redis": {"REDIS_PASSWORD"},
+    }[service]
     secrets = {name for name in given(service) if SECRET.search(name)}
 
     assert secrets <= own
@@ -80,6 +95,13 @@ def test_flower_starts_as_in_handoff_up_and_keeps_its_state_in_its_own_folder() 
         "install -d -o handoff -g handoff -m 700 /var/lib/flower"
         in (ROOT / "Dockerfile").read_text()
     )
+
+
+def test_the_console_listens_beyond_its_container_and_stays_closed_until_there_is_a_token() -> None:
+    console = SERVICES["console"]
+
+    assert console["command"] == ["serve", "--host", "0.0.0.0", "--wait-for-token"]
+    assert "/healthz" in console["healthcheck"]["test"][-1]
 
 
 def test_the_broker_of_the_host_is_the_supervisors() -> None:
@@ -131,5 +153,6 @@ def test_each_port_of_the_host_comes_from_a_setting_that_the_page_names() -> Non
     assert published == {
         "127.0.0.1:${REDIS_PORT:-6379}:6379",
         "127.0.0.1:${FLOWER_PORT:-5555}:5555",
+        "127.0.0.1:${CONSOLE_PORT:-8321}:8321",
     }
-    assert "set `REDIS_PORT` or `FLOWER_PORT` in `.env`" in " ".join(page.split())
+    assert "set `REDIS_PORT`, `FLOWER_PORT` or `CONSOLE_PORT` in `.env`" in " ".join(page.split())

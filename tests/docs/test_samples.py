@@ -117,7 +117,11 @@ def check_docker(arguments: list[str]) -> None:
         scaled = re.findall(r"\b([a-z]+)=\d+", " ".join(arguments))
         named = [word for word in arguments[2:] if word in SERVICES]
         assert {*scaled, *named} <= set(SERVICES)
-        assert arguments[1] in {"up", "ps", "logs", "cp"}
+        assert arguments[1] in {"up", "ps", "logs", "cp", "exec"}
+        if arguments[1] == "exec":
+            assert arguments[2] in SERVICES
+            assert arguments[3] == "handoff"
+            check_handoff(arguments[4:])
     elif PROJECT in arguments:
         check_handoff(arguments[arguments.index(PROJECT) + 1 :])
 

@@ -213,6 +213,33 @@ def test_every_address_needs_a_token_and_says_how_to_make_one(
     assert "handoff token create" in error_line(refused, BAD_INPUT)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_server_that_waits_for_a_token_refuses_every_request_until_there_is_one(
+    host: str, handoff: Handoff, redis_url: str
+) -> None:
+    with served(handoff, redis_url, "--host", host, "--wait-for-token") as (_, url):
+        closed = [
+            httpx2.get(f"{url}/v1/jobs"),
+            httpx2.post(f"{url}/v1/jobs", json={"text": "Where is it?"}),
+            httpx2.get(f"{url}/metrics"),
+            httpx2.get(f"{url}/", headers={"Accept": "text/html"}),
+        ]
+        healthy = httpx2.get(f"{url}/healthz")
+        made = handoff.run("token", "create", "ann", "--role", "admin", HANDOFF_REDIS_URL=redis_url)
+        secret = made.stdout.strip()
+        opened = httpx2.get(f"{url}/v1/jobs", headers={"Authorization": f"Bearer {secret}"})
+
+    assert [answer.status_code for answer in closed] == [401, 401, 401, 303]
+    assert closed[-1].headers["location"].startswith("/login")
+    assert (healthy.status_code, opened.status_code) == (200, 200)
+
+
+def test_a_server_refuses_the_placeholder_of_a_password(handoff: Handoff) -> None:
+    refused = handoff.run("serve", HANDOFF_REDIS_URL="redis://:change-me@127.0.0.1:6379/0")
+
+    assert "is a placeholder" in error_line(refused, BAD_INPUT)
+
+
 def test_a_server_with_a_token_listens_on_every_address(handoff: Handoff, redis_url: str) -> None:
     store = open_store(redis_url, Settings())
     _, secret = store.api_tokens.create("a test", ApiRole.READ, None)

@@ -270,12 +270,21 @@ def test_a_server_on_another_address_stays_closed_when_its_tokens_are_gone(
     assert http.get("/v1/jobs").status_code == 401
 
 
+def test_only_the_health_check_needs_no_token(app: FastAPI, client_with: ClientOf) -> None:
+    client_with()
+
+    with TestClient(app, base_url="http://queue.example", client=("192.0.2.7", 50_000)) as http:
+        answer = http.get("/healthz")
+
+    assert (answer.status_code, answer.text) == (200, "ok\n")
+
+
 def test_no_route_escapes_the_openapi_document(app: FastAPI) -> None:
     listed = app.openapi()["paths"]
     routes = [route for router in ROUTERS for route in router.routes]
     hidden = {route.path for route in routes if isinstance(route, APIRoute)} - set(listed)
 
-    assert hidden == {"/v1/openapi.json", "/v1/reference", "/mcp"}
+    assert hidden == {"/v1/openapi.json", "/v1/reference", "/mcp", "/healthz"}
 
 
 def test_the_journal_and_the_audit_name_the_token_of_an_action(
