@@ -162,6 +162,7 @@ def approve(
     steps: Sequence[str] = (),
     rows: Sequence[str] = (),
     actor: Actor | None = None,
+    asked: int | None = None,
 ) -> None:
     """Approve the question of a job.
 
@@ -169,12 +170,13 @@ def approve(
         steps: approve only these of the steps in question. The name of a repeated step means its
             copies.
         rows: approve only the copies with these keys.
+        asked: the version of the only question that the answer is for; None: the open question.
 
     Raises:
-        UserError: the job has no question, or none about these steps or rows, or the plan is
-            not valid.
+        UserError: the job has no question, another one than `asked`, or none about these steps
+            or rows, or the plan is not valid.
     """
-    state, question = _waiting(store, job_id)
+    state, question = _waiting(store, job_id, asked)
     if (steps or rows) and question.what is not ApprovalOf.STEP:
         raise UserError(
             f"{job_id} waits for an approval of its {question.what}, not of steps:"
@@ -283,14 +285,15 @@ def reject(
     plan: JsonValue,
     rows: Sequence[str] = (),
     actor: Actor | None = None,
+    asked: int | None = None,
 ) -> None:
-    """Reject the question of a job. `steps` and `rows`: see `approve`.
+    """Reject the question of a job. `steps`, `rows` and `asked`: see `approve`.
 
     Raises:
-        UserError: the job has no question, or no such step or row; the plan is not valid, or
-            no planner would read the plan.
+        UserError: the job has no question, another one than `asked`, or no such step or row;
+            the plan is not valid, or no planner would read the plan.
     """
-    state, question = _waiting(store, job_id)
+    state, question = _waiting(store, job_id, asked)
     if (steps or rows) and question.what in (ApprovalOf.PLAN, ApprovalOf.COST):
         raise UserError(
             f"{job_id} waits for an approval of its {question.what}: there is no finished step to"
@@ -457,12 +460,15 @@ def _dependencies(step: Mapping[str, JsonValue]) -> list[str]:
     return [name for name in listed if isinstance(name, str)]
 
 
-def _waiting(store: Store, job_id: JobId) -> tuple[JobState, Question]:
+def _waiting(store: Store, job_id: JobId, asked: int | None) -> tuple[JobState, Question]:
     """Return the state and the open question of a job.
+
+    Args:
+        asked: the version that the question must have; None: any.
 
     Raises:
         UnknownJob: there is no such job.
-        UserError: the job does not wait for an approval.
+        UserError: the job does not wait for an approval, or asks another question.
     """
     state = fold(job_id, None, store.journal.read(job_id))
     if state is None:
@@ -470,6 +476,11 @@ def _waiting(store: Store, job_id: JobId) -> tuple[JobState, Question]:
     if state.question is None:
         raise UserError(
             f"{job_id} does not wait for an approval" + (": it has ended" if state.ended else "")
+        )
+    if asked not in (None, state.question.version):
+        raise UserError(
+            f"{job_id} does not ask question {asked} any more: it asks question"
+            f" {state.question.version}, about its {state.question.what}"
         )
     return state, state.question
 

@@ -287,9 +287,10 @@ class AsyncClient:
         plan: JsonValue = None,
         steps: Sequence[str] = (),
         rows: Sequence[str] = (),
+        question: int | None = None,
     ) -> None:
         """Approve the open question of a job. Raises as `Client.approve`."""
-        await self._call(self._client.approve, job_id, note, plan, steps, rows)
+        await self._call(self._client.approve, job_id, note, plan, steps, rows, question)
 
     async def reject(
         self,
@@ -298,9 +299,10 @@ class AsyncClient:
         steps: Sequence[str] = (),
         plan: JsonValue = None,
         rows: Sequence[str] = (),
+        question: int | None = None,
     ) -> None:
         """Reject the open question of a job. Raises as `Client.reject`."""
-        await self._call(self._client.reject, job_id, note, steps, plan, rows)
+        await self._call(self._client.reject, job_id, note, steps, plan, rows, question)
 
     async def pause(self, role: str, reason: str = "") -> None:
         """Pause a specialist or a role of the supervisor. Raises as `Client.pause`."""

@@ -61,13 +61,18 @@ def _add_or_log(store: Store, entry: AuditEntry) -> None:
 
 def actions_in(job_id: JobId, events: Sequence[Recorded]) -> list[AuditEntry]:
     """Return the actions of users in the journal of a job, the newest last. Actions of other
-    jobs and of the clock are left out.
+    jobs and of the clock are left out, and so are answers to questions that had an answer.
     """
     questions: dict[int, str] = {}
+    answered: set[int] = set()
     entries: list[AuditEntry] = []
     for recorded in events:
         if isinstance(recorded.event, ApprovalAsked):
             questions[recorded.version] = recorded.event.what.value
+        if isinstance(recorded.event, Approved | Rejected):
+            if recorded.event.asked in answered:
+                continue
+            answered.add(recorded.event.asked)
         action = _action_of(recorded, questions)
         if action is not None:
             kind, detail, actor = action

@@ -291,6 +291,7 @@ class Client:
         plan: JsonValue = None,
         steps: Sequence[str] = (),
         rows: Sequence[str] = (),
+        question: int | None = None,
     ) -> None:
         """Approve the open question of a job.
 
@@ -298,15 +299,18 @@ class Client:
             plan: a plan that replaces the plan of the job, in the form of `result(...).plan`.
             steps: approve only these steps.
             rows: approve only the copies with these keys of a step with `for_each`.
+            question: answer only this question: the version of its entry in
+                `result(...).approvals`. A repeated call then answers no later question.
 
         Raises:
-            UserError: the job does not wait for an approval, or does not ask about a given
-                step or row. If `plan` has errors, the message has a line for each error.
+            UserError: the job does not wait for an approval, asks another question, or does not
+                ask about a given step or row. If `plan` has errors, the message has a line for
+                each error.
         """
         from handoff_queue.supervisor.client.approvals import approve
 
         self._known(job_id)
-        approve(self.store, job_id, note, plan, steps, rows, self._actor)
+        approve(self.store, job_id, note, plan, steps, rows, self._actor, question)
         self._dispatcher.wake(job_id)
 
     def reject(
@@ -316,6 +320,7 @@ class Client:
         steps: Sequence[str] = (),
         plan: JsonValue = None,
         rows: Sequence[str] = (),
+        question: int | None = None,
     ) -> None:
         """Reject the open question of a job.
 
@@ -327,15 +332,18 @@ class Client:
             steps: reject only these steps. For research or an answer: repeat only these steps.
             plan: a draft, which the planner reads, in the form of `result(...).plan`.
             rows: reject only the copies with these keys of a step with `for_each`.
+            question: answer only this question: the version of its entry in
+                `result(...).approvals`. A repeated call then answers no later question.
 
         Raises:
-            UserError: the job does not wait for an approval, or has no such step or row. If
+            UserError: the job does not wait for an approval, asks another question, or has no such
+                step or row. If
                 `plan` has errors, the message has a line for each error.
         """
         from handoff_queue.supervisor.client.approvals import reject
 
         self._known(job_id)
-        reject(self.store, job_id, note, steps, plan, rows, self._actor)
+        reject(self.store, job_id, note, steps, plan, rows, self._actor, question)
         self._dispatcher.wake(job_id)
 
     def pause(self, role: str, reason: str = "") -> None:

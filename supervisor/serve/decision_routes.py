@@ -56,7 +56,7 @@ async def retry(http: HttpRequest, access: Operates, job_id: VisibleJob) -> Acce
 async def approve(http: HttpRequest, access: Operates, job_id: VisibleJob) -> Accepted:
     """Approve the plan, the steps or the answer of a waiting job."""
     body = await body_of(http, AnswerBody)
-    await access.jobs.approve(job_id, body.note, body.plan, body.steps, body.rows)
+    await access.jobs.approve(job_id, body.note, body.plan, body.steps, body.rows, body.question)
     return Accepted(job_id=job_id)
 
 
@@ -70,5 +70,5 @@ async def approve(http: HttpRequest, access: Operates, job_id: VisibleJob) -> Ac
 async def reject(http: HttpRequest, access: Operates, job_id: VisibleJob) -> Accepted:
     """Reject the plan, the steps or the answer of a waiting job, with a note."""
     body = await body_of(http, AnswerBody)
-    await access.jobs.reject(job_id, body.note, body.steps, body.plan, body.rows)
+    await access.jobs.reject(job_id, body.note, body.steps, body.plan, body.rows, body.question)
     return Accepted(job_id=job_id)

@@ -118,6 +118,9 @@ class AnswerBody(_Body):
     """Only these steps."""
     rows: tuple[str, ...] = ()
     """Only the copies with these keys of a step with `for_each`."""
+    question: Annotated[int, Field(ge=1)] | None = None
+    """Only this question: the id of the event `approval_asked`. Send it, so that a repeated request
+    answers no later question."""
 
 
 class RetryBody(_Body):

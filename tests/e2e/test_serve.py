@@ -61,6 +61,11 @@ def result_of(http: httpx2.Client, job_id: str) -> dict[str, Any]:
     return result
 
 
+def result_of_waiting(http: httpx2.Client, job_id: str) -> dict[str, Any]:
+    result: dict[str, Any] = http.get(f"/v1/jobs/{job_id}/result").json()
+    return result
+
+
 def wait_for_status(http: httpx2.Client, job_id: str, status: str) -> None:
     wait_until(
         lambda: http.get(f"/v1/jobs/{job_id}").json()["status"] == status,
@@ -104,10 +109,14 @@ def test_a_job_with_documents_is_followed_across_a_reconnection_to_its_answer(
 def test_a_person_approves_a_plan_over_http(http: httpx2.Client) -> None:
     job_id = submitted(http, approvals={"what": ["plan"]}, documents={"a.md": "Qdrant is fast."})
     wait_for_status(http, job_id, "waiting")
-    approved = http.post(f"/v1/jobs/{job_id}/approve", json={"note": "Go on."})
+    (asked,) = result_of_waiting(http, job_id)["approvals"]
+    answer = {"note": "Go on.", "question": asked["version"]}
+    other = http.post(f"/v1/jobs/{job_id}/approve", json={**answer, "question": 1})
+    approved = http.post(f"/v1/jobs/{job_id}/approve", json=answer)
     again = http.post(f"/v1/jobs/{job_id}/approve")
 
-    assert (approved.status_code, again.status_code) == (202, 400)
+    assert (other.status_code, approved.status_code, again.status_code) == (400, 202, 400)
+    assert "does not ask question 1 any more" in other.json()["detail"]
     result = result_of(http, job_id)
     assert result["status"] in ("ok", "partial")
     assert result["approvals"][0]["note"] == "Go on."

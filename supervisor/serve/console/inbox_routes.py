@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,13 +65,15 @@ async def decide(request: Request, visit: Operates, job_id: VisibleJob) -> Respo
     form = await request.form()
     text, note = str(form.get("plan", "")), str(form.get("note", "")).strip()
     report = await run_in_threadpool(report_on, visit.access.store, job_id)
+    version = str(form.get("question", ""))
+    asked = int(version) if re.fullmatch(r"[0-9]{1,15}", version) else None
     is_edited = bool(text.strip()) and _lines(text) != _lines(_plan_text(report))
     try:
         plan = parsed_plan(text) if is_edited else None
         if form.get("decision") == "approve":
-            await visit.access.jobs.approve(job_id, note or None, plan)
+            await visit.access.jobs.approve(job_id, note or None, plan, question=asked)
         else:
-            await visit.access.jobs.reject(job_id, note or None, plan=plan)
+            await visit.access.jobs.reject(job_id, note or None, plan=plan, question=asked)
     except (UnknownJob, Conflict):
         raise
     except UserError as error:

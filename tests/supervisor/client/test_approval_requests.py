@@ -388,6 +388,22 @@ def test_a_second_or_early_answer_is_refused(shell: Shell) -> None:
         shell.jobs.approve(job_id)
 
 
+def test_an_answer_that_names_its_question_answers_no_later_question(shell: Shell) -> None:
+    job_id = submit_with_approvals(shell, ApprovalOf.PLAN, ApprovalOf.ANSWER)
+    asked = shell.jobs.result(job_id).approvals[0]["version"]
+    shell.jobs.approve(job_id, question=asked)
+    shell.advance(job_id)
+    finish_all(shell, job_id)
+
+    repeated = f"^{job_id} does not ask question {asked} any more: it asks question .* its answer$"
+    with pytest.raises(UserError, match=repeated):
+        shell.jobs.approve(job_id, question=asked)
+    with pytest.raises(UserError, match=repeated):
+        shell.jobs.reject(job_id, question=asked)
+    plan, answer = shell.jobs.result(job_id).approvals
+    assert (plan["decision"], answer["decision"]) == ("approved", None)
+
+
 def test_the_webhook_is_notified_that_the_job_waits(shell: Shell) -> None:
     with WebhookServer(200) as hook:
         job_id = submit_with_approvals(shell, ApprovalOf.PLAN, webhook_url=hook.url)

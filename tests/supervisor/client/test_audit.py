@@ -70,6 +70,17 @@ def test_the_journal_of_a_job_names_the_actor_of_each_action(shell: Shell) -> No
     assert actions(shell.jobs) == []
 
 
+def test_the_audit_has_only_the_answer_that_counted_of_two_at_the_same_time(shell: Shell) -> None:
+    request = Request("Compare.", approvals=Approvals(what=(ApprovalOf.PLAN,)))
+    job_id = shell.jobs.submit(request)
+    shell.advance(job_id)
+    asked = shell.jobs.result(job_id).approvals[0]["version"]
+    shell.jobs.acting_as(ANN).approve(job_id)
+    shell.store.journal.append(job_id, Approved(asked=asked, actor=BOB))
+
+    assert actions(shell.jobs, job_id)[1:] == [("approve", job_id, "plan", ANN)]
+
+
 def test_events_of_the_clock_and_of_a_parent_job_are_no_actions(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
     jobs.store.journal.append(job_id, Approved(asked=1, by="timeout"))

@@ -80,6 +80,23 @@ def test_an_unchanged_plan_is_approved_with_a_note(
     assert jobs.result(waiting).approvals[0]["note"] == "Good."
 
 
+def test_a_form_that_is_sent_too_late_answers_no_later_question(
+    waiting: JobId, jobs: Client, local: Visitor
+) -> None:
+    page = local.get(f"/inbox/{waiting}").text
+    found = re.search(r'<input type="hidden" name="question" value="(\d+)">', page)
+    assert found
+    asked = found[1]
+    late = local.post(f"/inbox/{waiting}", decision="approve", question=str(int(asked) - 1))
+    still_waits = jobs.standing(waiting).approval
+    in_time = local.post(f"/inbox/{waiting}", decision="approve", question=asked)
+
+    assert (late.status_code, still_waits) == (422, "plan")
+    assert "asks question" in late.text
+    assert in_time.status_code == 303
+    assert isinstance(answer(jobs, waiting), Approved)
+
+
 def test_an_edited_plan_replaces_the_plan(waiting: JobId, jobs: Client, local: Visitor) -> None:
     plan = json.loads(plan_in(local.get(f"/inbox/{waiting}").text))
     plan["steps"][0]["task"] = "Read the documents about Qdrant only."
