@@ -82,7 +82,7 @@ def age_everything(store: Store, seconds: float) -> None:
 def simulate_silence(store: Store, seconds: float) -> None:
     """Make the store believe that Redis has been silent for some seconds."""
     store.connection.redis.hset(
-        keys.OUTAGE, "heard", int((store.connection.now() - seconds) * 1000)
+        keys.OUTAGE, "last_call", int((store.connection.now() - seconds) * 1000)
     )
 
 
