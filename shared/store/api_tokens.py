@@ -13,8 +13,8 @@ import re
 import secrets
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.dead_letters import readable
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.script_arguments import read_entries
 from handoff_queue.shared.types.access import ApiRole, ApiToken
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.ids import Digest
@@ -136,7 +136,7 @@ class ApiTokens:
         """Return all tokens, also expired tokens, in the order of their creation."""
         with translated_errors():
             texts = self._connection.redis.hvals(keys.TOKENS)
-        stored = readable(texts, StoredToken.from_json, keys.TOKENS)
+        stored = read_entries(texts, StoredToken.from_json, keys.TOKENS)
         return sorted(
             (entry.token for entry in stored), key=lambda token: (token.created_at, token.id)
         )

@@ -5,8 +5,8 @@ holds the other actions on the job.
 from __future__ import annotations
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.dead_letters import readable
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.script_arguments import read_entries
 from handoff_queue.shared.types.access import AuditEntry
 
 KEEP_AT_MOST = 100_000
@@ -40,4 +40,4 @@ class Audit:
         with translated_errors():
             stored = self._connection.redis.xrevrange(keys.AUDIT, count=count)
         texts = [fields.get(_ENTRY, b"") for _, fields in reversed(stored)]
-        return readable(texts, AuditEntry.from_json, keys.AUDIT)
+        return read_entries(texts, AuditEntry.from_json, keys.AUDIT)

@@ -11,42 +11,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
-from typing import TypeVar
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.types.errors import MalformedMessage, UserError
+from handoff_queue.shared.store.script_arguments import read_entries
+from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
 from handoff_queue.shared.types.message import Message, digest_of
-
-Entry = TypeVar("Entry")
-
-
-def readable(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: str) -> list[Entry]:
-    """Return the entries of a Redis key that `read` can parse. The other entries are skipped,
-    and one log line has their number.
-
-    `read` refuses an entry with MalformedMessage, ValueError, KeyError, TypeError or
-    RecursionError.
-
-    Args:
-        key: name of the Redis key, for the log.
-    """
-    entries, unreadable = [], 0
-    for text in stored:
-        try:
-            entries.append(read(text))
-        except (MalformedMessage, ValueError, KeyError, TypeError, RecursionError):
-            unreadable += 1
-    if unreadable:
-        from handoff_queue.shared.observability.logs import (
-            log_of,  # commands that list jobs load no logging
-        )
-
-        log_of(__name__).warning("unreadable entries skipped", key=key, entries=unreadable)
-    return entries
-
 
 KEEP_AT_MOST = 1_000
 """Dead letters that the store keeps."""
@@ -173,7 +144,7 @@ class DeadLetters:
         """
         with translated_errors():
             stored = self._connection.redis.lrange(keys.DEAD, 0, count - 1)
-        return readable(stored, DeadLetter.from_json, keys.DEAD)
+        return read_entries(stored, DeadLetter.from_json, keys.DEAD)
 
     def drop(self, letter: DeadLetter) -> bool:
         """Delete the letter. Return False if another process or retention had deleted it."""

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.dead_letters import readable
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.script_arguments import read_entries
 
 MOST_EXACT_INTEGER = 2**53
 """The largest whole number that Lua and JSON readers hold exactly."""
@@ -76,8 +76,8 @@ class History:
             *samples, scores = pipe.execute()
         samples_by_name: dict[str, list[dict[str, Any]]] = {}
         for name, stored in zip(names, samples, strict=True):
-            samples_by_name[name] = readable(stored, _read_sample, keys.history(name))
-        return samples_by_name, readable(scores, _read_score, keys.SCORES)
+            samples_by_name[name] = read_entries(stored, _read_sample, keys.history(name))
+        return samples_by_name, read_entries(scores, _read_score, keys.SCORES)
 
 
 def _read_sample(text: bytes) -> dict[str, Any]:

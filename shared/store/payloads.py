@@ -11,8 +11,8 @@ from contextlib import suppress
 from functools import lru_cache
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.dead_letters import readable
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.script_arguments import read_entries
 from handoff_queue.shared.types.errors import StoreError, UnreadablePayload
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -292,4 +292,4 @@ class PayloadStore:
         """Return the pages that were fetched for this job, without entries that cannot be read."""
         with translated_errors():
             texts = self._redis.hvals(keys.fetched(job_id))
-        return readable(texts, Document.from_json, keys.fetched(job_id))
+        return read_entries(texts, Document.from_json, keys.fetched(job_id))

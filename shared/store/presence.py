@@ -12,10 +12,9 @@ from itertools import chain
 from typing import Any, Literal
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.dead_letters import readable
 from handoff_queue.shared.store.pauses import Pause, pause_in, pauses_in
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import name_in
+from handoff_queue.shared.store.script_arguments import name_in, read_entries
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, queue_of
@@ -190,7 +189,7 @@ class PresenceStore:
         """
         _, workers = self._live_names()
         stored = self._announced(list(map(keys.worker, workers)))
-        return readable(filter(None, stored), Announcement.from_json, keys.worker("*"))
+        return read_entries(filter(None, stored), Announcement.from_json, keys.worker("*"))
 
     def processes(self) -> list[LiveProcess]:
         """Return the live workers and supervisors, by kind and name."""

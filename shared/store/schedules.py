@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.dead_letters import readable
 from handoff_queue.shared.store.payloads import pack, unpack
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.script_arguments import read_entries
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.schedule import Schedule, ScheduledJob
 
@@ -60,7 +60,7 @@ class Schedules:
         with translated_errors():
             texts = self._connection.redis.hvals(keys.SCHEDULES)
         found: list[Schedule] = []
-        for schedule in readable(texts, Schedule.from_json, keys.SCHEDULES):
+        for schedule in read_entries(texts, Schedule.from_json, keys.SCHEDULES):
             if tenant in (None, schedule.tenant):
                 found.append(schedule)
         return sorted(found, key=lambda schedule: (schedule.name, schedule.tenant))
@@ -76,7 +76,7 @@ class Schedules:
             if not members:
                 return []
             texts = redis.hmget(keys.SCHEDULES, members)
-        return readable([text for text in texts if text], _stored, keys.SCHEDULES)
+        return read_entries([text for text in texts if text], _stored, keys.SCHEDULES)
 
     def job(self, schedule: Schedule) -> ScheduledJob:
         """Return the job of a schedule.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from pydantic_core import to_json
 
 from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
 
 
@@ -54,3 +55,31 @@ def worst_case_argument(worst: WorstCase | None, call: Mapping[str, Any]) -> str
         usd = worst.microusd
     tokens = {"input": worst.input_tokens, "output": worst.output_tokens}
     return json_argument({**tokens, "usd": usd, "model": worst.model, **call})
+
+
+Entry = TypeVar("Entry")
+
+
+def read_entries(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: str) -> list[Entry]:
+    """Return the entries of a Redis key that `read` can parse. The other entries are skipped,
+    and one log line has their number.
+
+    `read` refuses an entry with MalformedMessage, ValueError, KeyError, TypeError or
+    RecursionError.
+
+    Args:
+        key: name of the Redis key, for the log.
+    """
+    entries, unreadable = [], 0
+    for text in stored:
+        try:
+            entries.append(read(text))
+        except (MalformedMessage, ValueError, KeyError, TypeError, RecursionError):
+            unreadable += 1
+    if unreadable:
+        from handoff_queue.shared.observability.logs import (
+            log_of,  # commands that list jobs load no logging
+        )
+
+        log_of(__name__).warning("unreadable entries skipped", key=key, entries=unreadable)
+    return entries

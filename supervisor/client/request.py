@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -22,13 +22,9 @@ from handoff_queue.shared.types.errors import (
 )
 from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
-    Event,
-    FactsChecked,
-    GatesChecked,
-    JobSubmitted,
 )
 from handoff_queue.shared.types.gates import FactTable, Gates, GatesFrom
-from handoff_queue.shared.types.handoff import BlobRef, Earlier, Given, ref
+from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import JobId, is_job_id
 from handoff_queue.shared.types.job_options import (
     NOBODY_THERE,
@@ -50,9 +46,6 @@ from handoff_queue.supervisor.client.task_signatures import check_allowed, end_t
 from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in_file
 from handoff_queue.supervisor.workflows import Items, Workflow
 from handoff_queue.supervisor.workflows.workflow import WorkflowStep
-
-if TYPE_CHECKING:
-    from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 
 
 def check_documents(documents: object) -> None:
@@ -243,50 +236,6 @@ def _default_gates(file: Path) -> GateSet:
         raise
     except UserError as error:
         raise UserError(f"HANDOFF_GATES: {error}") from error
-
-
-def checks_of(events: Sequence[Event], texts: ResultTexts) -> dict[str, Any] | None:
-    """Return the gates and their results in the form of `JobResult.gates`, or None without
-    gates.
-
-    `events`: the journal of a job, from its first event.
-    """
-    submitted = events[0]
-    assert isinstance(submitted, JobSubmitted)
-    if submitted.gates is None:
-        return None
-    answers: list[dict[str, Any]] = []
-    fact_checks: list[dict[str, Any]] = []
-    for event in events:
-        if isinstance(event, GatesChecked):
-            vetoes = list(texts.vetoes(event))
-            answers.append({"vetoes": vetoes, "sent_back": event.is_sent_back})
-        elif isinstance(event, FactsChecked):
-            fact_checks.append(_fact_check(event, texts))
-    checks = {
-        "from": submitted.gates_from.value if submitted.gates_from else None,
-        "checks": submitted.gates.model_dump(mode="json", exclude_defaults=True),
-        "facts": len(texts.facts(submitted.facts).facts) if submitted.facts else 0,
-        "answers": answers,
-    }
-    if submitted.fact_checker:
-        checks["fact_checks"] = fact_checks
-    return checks
-
-
-def _fact_check(check: FactsChecked, texts: ResultTexts) -> dict[str, Any]:
-    fact_check = None
-    if check.result:
-        fact_check = texts.fact_check(check.result)
-    wrong: list[dict[str, Any]] = []
-    if fact_check and check.wrong:
-        wrong = [statement.model_dump() for statement in fact_check.wrong]
-    return {
-        "wrong": wrong,
-        "why": fact_check.why if fact_check else None,
-        "problem": check.problem,
-        "sent_back": check.is_sent_back,
-    }
 
 
 MOST_TENANT_CHARS = 100
@@ -543,20 +492,3 @@ def _check_prices(request: Request, settings: Settings) -> None:
                 f"the price of {name} is not known, so {bound} cannot be kept: set HANDOFF_PRICE_AS"
                 " to a model with the same price"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class EarlierWork:
-    """Results and documents of an earlier job for the job that continues it."""
-
-    earlier: Earlier
-    """The earlier job and its request."""
-    given: tuple[Given, ...]
-    """The results of the earlier job."""
-    manifest: BlobRef | None
-    """The documents of the earlier job, for a job without documents."""
-    document_count: int
-    payloads: tuple[str, ...]
-    """The payloads of the request, the manifest and the results."""
-    priority: Priority
-    """The priority of the earlier job."""

@@ -37,14 +37,14 @@ from handoff_queue.shared.types.errors import (
     VersionConflict,
 )
 from handoff_queue.shared.types.events import Event, JobStatus, JobSubmitted
-from handoff_queue.shared.types.handoff import Earlier, Given, Manifest, answers_in, ref
+from handoff_queue.shared.types.handoff import BlobRef, Earlier, Given, Manifest, answers_in, ref
 from handoff_queue.shared.types.ids import JobId, StepId, job_id_for, new_job_id
-from handoff_queue.shared.types.job_options import Approvals, Mode
+from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.plan import Plan, Step
 from handoff_queue.supervisor.client.dispatch import Dispatcher
-from handoff_queue.supervisor.client.request import EarlierWork, Request, answer_gates
+from handoff_queue.supervisor.client.request import Request, answer_gates
 from handoff_queue.supervisor.client.task_signatures import end_task_of
 from handoff_queue.supervisor.lifecycle.follow_up import copy_results, results_to_give
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -692,3 +692,20 @@ def _other_request(submission: Submission) -> Conflict:
     return Conflict(
         f"the idempotency key was used for another request ({submission.job_id}): use a new key"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierWork:
+    """Results and documents of an earlier job for the job that continues it."""
+
+    earlier: Earlier
+    """The earlier job and its request."""
+    given: tuple[Given, ...]
+    """The results of the earlier job."""
+    manifest: BlobRef | None
+    """The documents of the earlier job, for a job without documents."""
+    document_count: int
+    payloads: tuple[str, ...]
+    """The payloads of the request, the manifest and the results."""
+    priority: Priority
+    """The priority of the earlier job."""

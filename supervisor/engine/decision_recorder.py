@@ -6,7 +6,7 @@ after a time limit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, assert_never
 
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
@@ -26,6 +26,7 @@ from handoff_queue.shared.types.events import (
     FactsChecked,
     JobEnded,
     JobStatus,
+    PlanPatched,
     Quoted,
     Reviewed,
     Routed,
@@ -41,6 +42,7 @@ from handoff_queue.shared.types.handoff import (
     Manifest,
     StopReason,
     answers_in,
+    ref,
 )
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
@@ -48,8 +50,9 @@ from handoff_queue.shared.types.plan import Plan, Step
 from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from, unannounced_spec
 from handoff_queue.supervisor.client.dispatch import OutgoingHandoff
 from handoff_queue.supervisor.engine.child_jobs import hand_over
+from handoff_queue.supervisor.engine.payload_loader import PayloadLoader
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites, RoleHandoff, issued_event
-from handoff_queue.supervisor.engine.role_briefs import PayloadLoader, RoleBriefs, record_patch
+from handoff_queue.supervisor.engine.role_briefs import RoleBriefs
 from handoff_queue.supervisor.lifecycle.answer import (
     assemble,
     choose_method,
@@ -91,6 +94,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
 from handoff_queue.supervisor.lifecycle.conditions import make_conditions_event, make_skip_event
 from handoff_queue.supervisor.lifecycle.conditions import results_for_conditions as conditions_want
 from handoff_queue.supervisor.lifecycle.disputes import find_conflicts, results_in
+from handoff_queue.supervisor.lifecycle.effects import patch_after_review
 from handoff_queue.supervisor.lifecycle.fact_gate import apply_fact_check
 from handoff_queue.supervisor.lifecycle.gates import check_gates, payloads_for_gates
 from handoff_queue.supervisor.lifecycle.handoffs import (
@@ -99,14 +103,19 @@ from handoff_queue.supervisor.lifecycle.handoffs import (
     step_handoff,
 )
 from handoff_queue.supervisor.lifecycle.joins import fan_ins_to_count
-from handoff_queue.supervisor.lifecycle.result_texts import payloads_for_remarks, result_by_code
+from handoff_queue.supervisor.lifecycle.replanning import apply_patch, unbegun_steps
+from handoff_queue.supervisor.lifecycle.result_texts import (
+    ResultTexts,
+    payloads_for_remarks,
+    result_by_code,
+)
 from handoff_queue.supervisor.lifecycle.routing import one_step
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.quoting.quote_history import make_quote
 from handoff_queue.supervisor.roles.briefs import read_role_once
 from handoff_queue.supervisor.roles.disputed_review import is_arbitration
 from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
-from handoff_queue.supervisor.roles.outcomes import make_plan_event
+from handoff_queue.supervisor.roles.outcomes import make_plan_event, outline_of
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.step_events import HandoffIssued
@@ -541,3 +550,58 @@ class DecisionRecorder:
             spec = read_role_once(name)
             self._roles[name] = (spec, spec.to_json())
         return self._roles[name]
+
+
+def record_patch(
+    state: JobState,
+    plan: Plan,
+    proposal: BlobRef,
+    texts: ResultTexts,
+    writes: PendingWrites,
+    acting: Collection[str] = (),
+) -> None:
+    """Record the outcome of the replanner's proposal.
+
+    Args:
+        texts: payloads of the proposal.
+        acting: the specialists that have tools with effects.
+    """
+    event, text = make_patch_event(state, plan, proposal, texts, acting)
+    if text is not None:
+        writes.ref(text)
+    writes.events.append(event)
+
+
+def make_patch_event(
+    state: JobState,
+    plan: Plan,
+    proposal: BlobRef,
+    texts: ResultTexts,
+    acting: Collection[str] = (),
+) -> tuple[PlanPatched, str | None]:
+    """Return the event of a patch, and the payload of the plan if the patch changes it.
+
+    If the steps that were added last brought nothing new, the patch adds no steps. See
+    `record_patch` for the arguments.
+    """
+    patch = texts.patch(proposal)
+    if patch is None:
+        return PlanPatched(result=proposal, problem="the replanner failed"), None
+    if state.is_reviewed:
+        patch = patch_after_review(patch, acting)
+    made = apply_patch(plan, patch, unbegun_steps(state), state.submitted.limits.max_steps)
+    text = None
+    if made.plan:
+        text = made.plan.to_json()
+    event = PlanPatched(
+        result=proposal,
+        plan=ref(text) if text else None,
+        added=tuple(outline_of(step, plan.given, acting) for step in made.added),
+        changed=tuple(outline_of(step, plan.given, acting) for step in made.changed),
+        dropped=made.dropped,
+        too_late=made.too_late,
+        repeats=patch.repeats,
+        is_final=patch.finalize,
+        problem=made.problem,
+    )
+    return event, text

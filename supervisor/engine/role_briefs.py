@@ -1,37 +1,27 @@
-"""Briefs of the supervisor's roles, made from the state and the payloads of a job; and the
-event that follows from the replanner's answer.
-"""
+"""Briefs of the supervisor's roles, made from the state and the payloads of a job."""
 
 from __future__ import annotations
 
-import json
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import JsonValue
-
-from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.events import PlanPatched
-from handoff_queue.shared.types.handoff import BlobRef, ref
+from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan
+from handoff_queue.supervisor.engine.payload_loader import PayloadLoader
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.lifecycle.answer import results_for_answer, usable_sinks
 from handoff_queue.supervisor.lifecycle.disputes import disputes_of, payloads_for_disputes
-from handoff_queue.supervisor.lifecycle.effects import patch_after_review, reviewed_steps
+from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of
 from handoff_queue.supervisor.lifecycle.input_steps import can_help, steps_left
 from handoff_queue.supervisor.lifecycle.replanning import (
-    apply_patch,
     most_new_steps,
     unbegun_steps,
     unseen_results,
 )
-from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 from handoff_queue.supervisor.lifecycle.teams import may_have_children
 from handoff_queue.supervisor.roles.assessment import verdict_format
@@ -49,7 +39,6 @@ from handoff_queue.supervisor.roles.briefs import (
 )
 from handoff_queue.supervisor.roles.disputed_review import judge_task, payloads_for_judge
 from handoff_queue.supervisor.roles.input_requests import NeedsFormat
-from handoff_queue.supervisor.roles.outcomes import outline_of
 from handoff_queue.supervisor.roles.planner import PlanFormat
 from handoff_queue.supervisor.roles.replanner import patch_schema
 from handoff_queue.supervisor.roles.router import RouteFormat
@@ -84,137 +73,8 @@ def _standing(step: StepState) -> str:
     return "under way"
 
 
-def record_patch(
-    state: JobState,
-    plan: Plan,
-    proposal: BlobRef,
-    texts: ResultTexts,
-    writes: PendingWrites,
-    acting: Collection[str] = (),
-) -> None:
-    """Record the outcome of the replanner's proposal.
-
-    Args:
-        texts: payloads of the proposal.
-        acting: the specialists that have tools with effects.
-    """
-    event, text = make_patch_event(state, plan, proposal, texts, acting)
-    if text is not None:
-        writes.ref(text)
-    writes.events.append(event)
-
-
-def make_patch_event(
-    state: JobState,
-    plan: Plan,
-    proposal: BlobRef,
-    texts: ResultTexts,
-    acting: Collection[str] = (),
-) -> tuple[PlanPatched, str | None]:
-    """Return the event of a patch, and the payload of the plan if the patch changes it.
-
-    If the steps that were added last brought nothing new, the patch adds no steps. See
-    `record_patch` for the arguments.
-    """
-    patch = texts.patch(proposal)
-    if patch is None:
-        return PlanPatched(result=proposal, problem="the replanner failed"), None
-    if state.is_reviewed:
-        patch = patch_after_review(patch, acting)
-    made = apply_patch(plan, patch, unbegun_steps(state), state.submitted.limits.max_steps)
-    text = None
-    if made.plan:
-        text = made.plan.to_json()
-    event = PlanPatched(
-        result=proposal,
-        plan=ref(text) if text else None,
-        added=tuple(outline_of(step, plan.given, acting) for step in made.added),
-        changed=tuple(outline_of(step, plan.given, acting) for step in made.changed),
-        dropped=made.dropped,
-        too_late=made.too_late,
-        repeats=patch.repeats,
-        is_final=patch.finalize,
-        problem=made.problem,
-    )
-    return event, text
-
-
 RoleTask = tuple[str, tuple[StepId, ...], Mapping[str, Any]]
 """The brief of a role, the steps whose results it sees, and the JSON Schema of its answer."""
-MOST_PLAN_STEPS = 200_000
-"""Most steps in all parsed plans that a process keeps: about 100 MB. The newest plan may
-exceed it.
-"""
-
-
-class PlanCache:
-    """Cache of parsed plans, because a plan of thousands of steps is issued in many slices. It
-    drops the least recently used plan first.
-    """
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[str, Plan] = OrderedDict()
-        self._steps = 0
-        self._lock = threading.Lock()
-
-    def get(self, digest: str, text: Callable[[], str]) -> Plan:
-        """Return the plan of a digest.
-
-        Args:
-            text: returns the text of the plan. It is only called if the plan is not cached.
-        """
-        with self._lock:
-            if digest in self._known:
-                self._known.move_to_end(digest)
-                return self._known[digest]
-        plan = Plan.from_json(text())
-        with self._lock:
-            if digest not in self._known:
-                self._steps += len(plan.steps)
-            self._known[digest] = plan
-            while self._steps > MOST_PLAN_STEPS and len(self._known) > 1:
-                self._steps -= len(self._known.popitem(last=False)[1].steps)
-        return plan
-
-
-class PayloadLoader:
-    """Loads payloads from the store, or from the decision in preparation."""
-
-    def __init__(self, payload_cache: PayloadCache) -> None:
-        self._payload_cache = payload_cache
-        self._plans = PlanCache()
-
-    def plan(self, state: JobState, writes: PendingWrites) -> Plan:
-        """Return the plan of a job. A plan that is not stored yet comes from `writes`."""
-        assert state.plan is not None
-        ref = state.plan.plan
-        return self._plans.get(
-            ref.digest, lambda: writes.texts.get(ref.digest) or self.text(state, ref)
-        )
-
-    def answer_schema(self, state: JobState) -> Mapping[str, Any]:
-        """Return the JSON Schema of the job's answer; by default the answer is a string."""
-        if state.submitted.answer_schema is None:
-            return {"type": "string"}
-        schema: dict[str, JsonValue] = json.loads(self.text(state, state.submitted.answer_schema))
-        return schema
-
-    def texts(self, state: JobState, refs: Iterable[BlobRef], writes: PendingWrites) -> ResultTexts:
-        """Load results in at most one round trip. Results that are not stored yet come from
-        `writes`.
-        """
-        pending: dict[str, str] = {}
-        missing: list[str] = []
-        for reference in refs:
-            if reference.digest in writes.texts:
-                pending[reference.digest] = writes.texts[reference.digest]
-            else:
-                missing.append(reference.digest)
-        stored = self._payload_cache.payloads(state.job_id, [], results=missing)
-        return ResultTexts(stored | pending, writes.unreadable)
-
-    def text(self, state: JobState, ref: BlobRef) -> str:
-        return self._payload_cache.payloads(state.job_id, [ref.digest])[ref.digest]
 
 
 class RoleBriefs:

@@ -26,8 +26,8 @@ from pydantic import JsonValue
 
 from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.supervisor.client.approvals import change_in_words
 from handoff_queue.supervisor.client.report import JobRecord, JobResult
+from handoff_queue.supervisor.client.report_fields import change_in_words
 from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
 from handoff_queue.supervisor.tracing.timeline import Timeline, TimelineBar
 

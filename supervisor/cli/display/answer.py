@@ -36,7 +36,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
     write_line,
 )
 from handoff_queue.supervisor.client.answer_draft import SYNTHESIZER, AnswerDraft
-from handoff_queue.supervisor.client.approvals import change_in_words
+from handoff_queue.supervisor.client.report_fields import change_in_words
 from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ from handoff_queue.supervisor.cli.display.job_view import (
     names,
 )
 from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
-from handoff_queue.supervisor.client.approvals import change_in_words, change_of
+from handoff_queue.supervisor.client.report_fields import change_in_words, change_of
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState

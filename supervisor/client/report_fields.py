@@ -1,0 +1,107 @@
+"""The gates and the changes of the plan, in the form of `JobResult`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from handoff_queue.shared.types.events import (
+    Event,
+    FactsChecked,
+    GatesChecked,
+    JobSubmitted,
+    PlanPatched,
+)
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
+
+
+def checks_of(events: Sequence[Event], texts: ResultTexts) -> dict[str, Any] | None:
+    """Return the gates and their results in the form of `JobResult.gates`, or None without
+    gates.
+
+    `events`: the journal of a job, from its first event.
+    """
+    submitted = events[0]
+    assert isinstance(submitted, JobSubmitted)
+    if submitted.gates is None:
+        return None
+    answers: list[dict[str, Any]] = []
+    fact_checks: list[dict[str, Any]] = []
+    for event in events:
+        if isinstance(event, GatesChecked):
+            vetoes = list(texts.vetoes(event))
+            answers.append({"vetoes": vetoes, "sent_back": event.is_sent_back})
+        elif isinstance(event, FactsChecked):
+            fact_checks.append(_fact_check(event, texts))
+    checks = {
+        "from": submitted.gates_from.value if submitted.gates_from else None,
+        "checks": submitted.gates.model_dump(mode="json", exclude_defaults=True),
+        "facts": len(texts.facts(submitted.facts).facts) if submitted.facts else 0,
+        "answers": answers,
+    }
+    if submitted.fact_checker:
+        checks["fact_checks"] = fact_checks
+    return checks
+
+
+def _fact_check(check: FactsChecked, texts: ResultTexts) -> dict[str, Any]:
+    fact_check = None
+    if check.result:
+        fact_check = texts.fact_check(check.result)
+    wrong: list[dict[str, Any]] = []
+    if fact_check and check.wrong:
+        wrong = [statement.model_dump() for statement in fact_check.wrong]
+    return {
+        "wrong": wrong,
+        "why": fact_check.why if fact_check else None,
+        "problem": check.problem,
+        "sent_back": check.is_sent_back,
+    }
+
+
+def change_of(event: PlanPatched, texts: ResultTexts) -> dict[str, Any]:
+    """Return a change of the plan in the form of `JobResult.patches`."""
+    patch = texts.patch(event.result)
+    added: list[dict[str, str]] = []
+    for step in event.added:
+        added.append({"id": step.id, "specialist": step.specialist})
+    repeats: dict[str, str] = {}
+    for repeat in event.repeats:
+        repeats[repeat.step] = repeat.earlier
+    return {
+        "added": added,
+        "changed": [step.id for step in event.changed],
+        "dropped": list(event.dropped),
+        "too_late": list(event.too_late),
+        "repeats": repeats,
+        "final": event.is_final,
+        "why": patch.why if patch else "",
+        "problem": event.problem and (texts.why(event.result) or event.problem),
+    }
+
+
+def change_in_words(change: Mapping[str, Any]) -> str:
+    """Return an entry of `JobResult.patches` in words, such as `check_config (ops) added;
+    draft dropped: the code is sound`.
+    """
+    text = "; ".join(_clauses(change)) or "as it was"
+    why = change["problem"] or change["why"]
+    if why:
+        text += f": {why}"
+    return text
+
+
+def _clauses(change: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one clause for each part of a change."""
+    for added in change["added"]:
+        yield f"{added['id']} ({added['specialist']}) added"
+    for step in change["changed"]:
+        yield f"{step} changed"
+    for step in change["dropped"]:
+        yield f"{step} dropped"
+    for step, earlier in change["repeats"].items():
+        yield f"{step} not run, because {earlier} has the same task"
+    for step in change["too_late"]:
+        yield f"{step} unchanged, because it had begun"
+    if change["final"]:
+        yield "no further work is needed"
