@@ -38,6 +38,30 @@ _ID = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _UNUSABLE = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
+LAST_TURN = (
+    "This is your last turn: you can call no more tools. Give your answer now, as complete as"
+    " possible."
+)
+UNUSABLE = "Your answer cannot be used: "
+TOO_LONG = (
+    "Your answer was cut off because it was too long. Give it again, whole, and much shorter."
+)
+EMPTY = f"{UNUSABLE}it is empty."
+_THINKING = ("thinking", "redacted_thinking")
+_OF_USERS = ("tool_result", "image", "document")
+"""Blocks that the Messages API refuses in a message of the model. Some servers write them."""
+_SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
+MOST_IMAGES = 20
+"""Images in one conversation. With more, the Messages API takes only images of at most 2,000
+pixels a side.
+"""
+MOST_IMAGE_CHARS = 10_000_000
+"""Characters of base64 in one conversation. Redis stores them, and each request of the
+conversation carries them.
+"""
+NO_ROOM_FOR_IMAGE = "[an image is left out: this conversation holds as many images as it can]"
+
+
 def ids_in(content: Iterable[Block]) -> list[str]:
     """Return the ids of the calls in these blocks."""
     ids: list[str] = []
@@ -112,30 +136,6 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return ""
-
-
-LAST_TURN = (
-    "This is your last turn: you can call no more tools. Give your answer now, as complete as"
-    " possible."
-)
-UNUSABLE = "Your answer cannot be used: "
-TOO_LONG = (
-    "Your answer was cut off because it was too long. Give it again, whole, and much shorter."
-)
-EMPTY = f"{UNUSABLE}it is empty."
-_THINKING = ("thinking", "redacted_thinking")
-_OF_USERS = ("tool_result", "image", "document")
-"""Blocks that the Messages API refuses in a message of the model. Some servers write them."""
-_SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
-MOST_IMAGES = 20
-"""Images in one conversation. With more, the Messages API takes only images of at most 2,000
-pixels a side.
-"""
-MOST_IMAGE_CHARS = 10_000_000
-"""Characters of base64 in one conversation. Redis stores them, and each request of the
-conversation carries them.
-"""
-NO_ROOM_FOR_IMAGE = "[an image is left out: this conversation holds as many images as it can]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,32 @@ _Keyword = Callable[[Any, Any, Any, Any], Any]
 _base: Mapping[str, _Keyword] = jsonschema.Draft202012Validator.VALIDATORS
 
 
+_budget: ContextVar[_Budget | None] = ContextVar("budget of the validation", default=None)
+UNSUPPORTED = {
+    "unevaluatedProperties": "additionalProperties",
+    "unevaluatedItems": "items",
+}
+"""Unsupported keywords, each with the keyword to use instead.
+
+For these, jsonschema searches all branches for the evaluated parts again. It has no hook that
+could count this work.
+"""
+MOST_EXPANDED = 10_000
+"""Subschemas that apply to one value. A subschema counts once for each path that leads to it."""
+MOST_SCHEMA_STEPS = 1_000_000
+"""Steps of the check of one schema. A subschema needs about 100 steps."""
+MOST_SCHEMA_CPU_S = 15.0
+"""Processor seconds of the check of one schema."""
+_NOWHERE: referencing.Registry[Any] = referencing.Registry()
+"""An empty registry. jsonschema's default registry would fetch a remote `$ref`."""
+_json: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
+_REFERENCES = ("$ref", "$dynamicRef")
+_AT_THE_SAME_PLACE = ("not", "if", "then", "else")
+"""Keywords whose schema applies to the value itself and not to a part of the value."""
+_SEVERAL_AT_THE_SAME_PLACE = ("allOf", "anyOf", "oneOf")
+"""Keywords with a list of such schemas."""
+
+
 class ValidationTooCostly(HandoffError):
     """A validation took more steps or more processor time than it may."""
 
@@ -63,9 +89,6 @@ class _Budget:
         self._steps -= steps
         if self._steps < 0 or time.thread_time() > self._deadline:
             raise ValidationTooCostly("too costly to check")
-
-
-_budget: ContextVar[_Budget | None] = ContextVar("budget of the validation", default=None)
 
 
 @contextmanager
@@ -202,16 +225,6 @@ def _refused(name: str) -> _Keyword:
     return check
 
 
-UNSUPPORTED = {
-    "unevaluatedProperties": "additionalProperties",
-    "unevaluatedItems": "items",
-}
-"""Unsupported keywords, each with the keyword to use instead.
-
-For these, jsonschema searches all branches for the evaluated parts again. It has no hook that
-could count this work.
-"""
-
 _KEYWORDS: dict[str, _Keyword] = {
     **_base,
     "pattern": _pattern,
@@ -227,22 +240,6 @@ BoundedValidator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped
     {name: _counted(keyword) for name, keyword in _KEYWORDS.items()},
 )
 BoundedValidator.evolve = _evolve
-
-
-MOST_EXPANDED = 10_000
-"""Subschemas that apply to one value. A subschema counts once for each path that leads to it."""
-MOST_SCHEMA_STEPS = 1_000_000
-"""Steps of the check of one schema. A subschema needs about 100 steps."""
-MOST_SCHEMA_CPU_S = 15.0
-"""Processor seconds of the check of one schema."""
-_NOWHERE: referencing.Registry[Any] = referencing.Registry()
-"""An empty registry. jsonschema's default registry would fetch a remote `$ref`."""
-_json: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
-_REFERENCES = ("$ref", "$dynamicRef")
-_AT_THE_SAME_PLACE = ("not", "if", "then", "else")
-"""Keywords whose schema applies to the value itself and not to a part of the value."""
-_SEVERAL_AT_THE_SAME_PLACE = ("allOf", "anyOf", "oneOf")
-"""Keywords with a list of such schemas."""
 
 
 class BrokenSchema(HandoffError):

@@ -43,6 +43,17 @@ UNKNOWN_TOOL = "an unknown tool"
 """Text that replaces a tool name that a model has invented."""
 
 
+MOST_AT_ONCE = 8
+"""Tool calls of one handoff that run at the same time."""
+MOST_LEFT_BEHIND = 16
+"""Abandoned calls of one tool that still run in this process. At this number the tool is not
+called again.
+"""
+TICK_S = 0.25
+"""Seconds between two checks of the claim and the timeouts while tools run."""
+_log = log_of(__name__)
+
+
 def definition(tool: Tool) -> dict[str, object]:
     """Return the definition of a tool in the form of the Messages API."""
     if tool.server_param is not None:
@@ -133,17 +144,6 @@ def shorten_result(text: str) -> str:
 
 def _line(text: str) -> str:
     return " ".join(text.split())[:MOST_ERROR_CHARS]
-
-
-MOST_AT_ONCE = 8
-"""Tool calls of one handoff that run at the same time."""
-MOST_LEFT_BEHIND = 16
-"""Abandoned calls of one tool that still run in this process. At this number the tool is not
-called again.
-"""
-TICK_S = 0.25
-"""Seconds between two checks of the claim and the timeouts while tools run."""
-_log = log_of(__name__)
 
 
 @dataclass(slots=True)

@@ -66,6 +66,15 @@ from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from
 log = log_of(__name__)
 
 
+AWAY_PAUSE_S = 1.0
+"""Seconds that a worker waits before it hands a message back because Redis is unreachable."""
+Finish = Callable[[Claim, FinishRequest], FinishReply]
+"""Function that stores the end of a handoff. It raises `Interrupted` if the claim is lost."""
+_First = tuple[WorstCase | None, Expected | None]
+"""Upper bound of a handoff's first call, and its expected share of the rate limits."""
+_NO_CALL: _First = (None, None)
+
+
 class Runner(Protocol):
     """Object that does the work of one handoff under a claim, such as `shared.agent.loop.Agent`."""
 
@@ -127,15 +136,6 @@ Conclude = Callable[[AgentHandoff, HandoffResult], Consequences]
 def nothing_follows(_handoff: AgentHandoff, _result: HandoffResult) -> Consequences:
     """Return no consequences."""
     return Consequences()
-
-
-AWAY_PAUSE_S = 1.0
-"""Seconds that a worker waits before it hands a message back because Redis is unreachable."""
-Finish = Callable[[Claim, FinishRequest], FinishReply]
-"""Function that stores the end of a handoff. It raises `Interrupted` if the claim is lost."""
-_First = tuple[WorstCase | None, Expected | None]
-"""Upper bound of a handoff's first call, and its expected share of the rate limits."""
-_NO_CALL: _First = (None, None)
 
 
 @dataclass(frozen=True, slots=True)

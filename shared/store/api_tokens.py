@@ -24,6 +24,12 @@ WINDOW_S = 60
 """Seconds of one window. A count expires after two windows."""
 
 
+MOST_NAME_CHARS = 100
+"""Most characters of a token's name and of its tenant. A tenant of a job has the same limit."""
+_ID = re.compile(r"[0-9a-f]{12}")
+_SECRET = re.compile(r"hq_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
+
+
 class RequestCounts:
     """The requests of each caller in the current minute of Redis's clock."""
 
@@ -47,10 +53,6 @@ class RequestCounts:
         return int(count), (window + 1) * WINDOW_S - now
 
 
-MOST_NAME_CHARS = 100
-"""Most characters of a token's name and of its tenant. A tenant of a job has the same limit."""
-_ID = re.compile(r"[0-9a-f]{12}")
-_SECRET = re.compile(r"hq_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _ID_BYTES, _SECRET_BYTES = 6, 32
 
 

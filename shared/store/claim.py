@@ -55,6 +55,22 @@ URGENT = (ResultStatus.FAILED, ResultStatus.NEEDS_INPUT)
 """Statuses that wake the supervisor at once, before the other parts of the chord end."""
 
 
+HEARTBEAT_EVERY_S = 2.0
+"""Seconds between two heartbeats of a handoff without a change. 500 running handoffs make 250
+small round trips a second.
+"""
+CHANGED_HEARTBEAT_EVERY_S = 0.4
+"""Least seconds between two heartbeats with a change: another activity, or more text of the
+answer.
+"""
+RESERVE_RETRY_S = 0.2
+"""Seconds between two tries to reserve while other reservations use up the budget."""
+OUTAGE_S = 900.0
+"""Seconds that a claim waits for an unreachable Redis, if the handoff has that much time left."""
+LATE_S = 60.0
+"""Seconds after the handoff's deadline in which a claim may store its last results."""
+
+
 @dataclass(frozen=True, slots=True)
 class FinishReply:
     """Reply of the store after a handoff has ended."""
@@ -85,22 +101,6 @@ class FinishRequest:
             bool(wakes),
             tuple(with_versions(self.events, int(version), int(at_ms) / 1000)),
         )
-
-
-HEARTBEAT_EVERY_S = 2.0
-"""Seconds between two heartbeats of a handoff without a change. 500 running handoffs make 250
-small round trips a second.
-"""
-CHANGED_HEARTBEAT_EVERY_S = 0.4
-"""Least seconds between two heartbeats with a change: another activity, or more text of the
-answer.
-"""
-RESERVE_RETRY_S = 0.2
-"""Seconds between two tries to reserve while other reservations use up the budget."""
-OUTAGE_S = 900.0
-"""Seconds that a claim waits for an unreachable Redis, if the handoff has that much time left."""
-LATE_S = 60.0
-"""Seconds after the handoff's deadline in which a claim may store its last results."""
 
 
 class ClaimVerdict(StrEnum):

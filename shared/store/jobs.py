@@ -16,6 +16,24 @@ from handoff_queue.shared.store.script_arguments import job_id_in
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId, JobIdField
 
+SWEEP_AT_MOST = 200
+"""Entries of each kind that one sweep reads."""
+ACTED_WITHIN_S = 1.5
+"""Seconds for which a wake-up in no queue counts as on its way to a supervisor. After that
+time the sweeper finds its job again. With two sweeps of a second each, this fits into the 5 s
+after a lost lease within which a handoff runs again.
+"""
+FORGET_AT_ONCE = 1_000
+"""Jobs in one round trip of `forget_older_than`."""
+JOBS_A_ROUND_TRIP = 500
+"""Jobs of the list that one script reads: about a millisecond of Redis's time."""
+PARTS_AT_MOST = 20
+"""Round trips of one page of the list: 10,000 jobs."""
+LOST_AFTER_S = 5.0
+"""Seconds for which a message in no queue counts as on its way to the queue or to a claim.
+After that time it counts as lost.
+"""
+
 
 class Traces:
     """The trace contexts of jobs. Reads only."""
@@ -37,25 +55,6 @@ class Traces:
             traceparent.decode("ascii", "replace") if traceparent else None,
             JobId(parent.decode().partition("/")[0]) if parent else None,
         )
-
-
-SWEEP_AT_MOST = 200
-"""Entries of each kind that one sweep reads."""
-ACTED_WITHIN_S = 1.5
-"""Seconds for which a wake-up in no queue counts as on its way to a supervisor. After that
-time the sweeper finds its job again. With two sweeps of a second each, this fits into the 5 s
-after a lost lease within which a handoff runs again.
-"""
-FORGET_AT_ONCE = 1_000
-"""Jobs in one round trip of `forget_older_than`."""
-JOBS_A_ROUND_TRIP = 500
-"""Jobs of the list that one script reads: about a millisecond of Redis's time."""
-PARTS_AT_MOST = 20
-"""Round trips of one page of the list: 10,000 jobs."""
-LOST_AFTER_S = 5.0
-"""Seconds for which a message in no queue counts as on its way to the queue or to a claim.
-After that time it counts as lost.
-"""
 
 
 @dataclass(frozen=True, slots=True)

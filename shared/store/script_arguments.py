@@ -11,6 +11,8 @@ from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
 
+Entry = TypeVar("Entry")
+
 
 def name_in(stored: bytes) -> str:
     """Return a name. A byte that is not UTF-8 becomes a replacement character."""
@@ -55,9 +57,6 @@ def worst_case_argument(worst: WorstCase | None, call: Mapping[str, Any]) -> str
         usd = worst.microusd
     tokens = {"input": worst.input_tokens, "output": worst.output_tokens}
     return json_argument({**tokens, "usd": usd, "model": worst.model, **call})
-
-
-Entry = TypeVar("Entry")
 
 
 def read_entries(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: str) -> list[Entry]:

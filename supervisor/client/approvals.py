@@ -43,6 +43,16 @@ from handoff_queue.supervisor.lifecycle.teams import may_have_children
 from handoff_queue.supervisor.roles.outcomes import make_plan_event
 from handoff_queue.supervisor.workflows.workflow import join_as_json
 
+MOST_NOTE_CHARS = 10_000
+"""Most characters of a note."""
+MOST_KEYS_TOLD = 20
+"""Most keys of rows that an error names."""
+_OF_A_REPORT = frozenset({"degraded", "method", "sub_teams"})
+"""Fields of `JobResult.plan` that a plan does not have."""
+_OF_A_PLAN = frozenset(Plan.model_fields)
+_Problem = tuple[str, Sequence[str]]
+"""A problem, and its place in the plan, such as `("steps", "0", "task")`."""
+
 
 def answers_in(events: Sequence[Recorded]) -> dict[int, Approved | Rejected]:
     """Return the first answer to each question, by the version of the question."""
@@ -91,17 +101,6 @@ def approvals_in(
             }
         )
     return tuple(approvals)
-
-
-MOST_NOTE_CHARS = 10_000
-"""Most characters of a note."""
-MOST_KEYS_TOLD = 20
-"""Most keys of rows that an error names."""
-_OF_A_REPORT = frozenset({"degraded", "method", "sub_teams"})
-"""Fields of `JobResult.plan` that a plan does not have."""
-_OF_A_PLAN = frozenset(Plan.model_fields)
-_Problem = tuple[str, Sequence[str]]
-"""A problem, and its place in the plan, such as `("steps", "0", "task")`."""
 
 
 def approve(

@@ -16,6 +16,13 @@ from handoff_queue.shared.types.names import RESERVED, ROLES, ROLES_QUEUE
 from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.client.audit import audited
 
+_ALIKE = 0.9
+"""Least similarity, as a ratio of difflib, of a misspelled name and a known role: one letter
+more or less, or two swapped letters.
+"""
+MOST_REASON_CHARS = 200
+"""Most characters of a reason. Each waiting handoff shows the reason in one line."""
+
 
 def create_token(
     store: Store,
@@ -102,14 +109,6 @@ def check_ended(standing: JobStanding) -> None:
         if standing.parent:
             remedy = f"it stops when {standing.parent} stops; try again then"
         raise UserError(f"{standing.job_id} has not ended yet: {remedy}")
-
-
-_ALIKE = 0.9
-"""Least similarity, as a ratio of difflib, of a misspelled name and a known role: one letter
-more or less, or two swapped letters.
-"""
-MOST_REASON_CHARS = 200
-"""Most characters of a reason. Each waiting handoff shows the reason in one line."""
 
 
 def pause(store: Store, role: str, reason: str, actor: Actor | None = None) -> None:

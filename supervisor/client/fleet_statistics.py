@@ -36,6 +36,13 @@ Limit = tuple[str, str]
 """A rate-limit bucket, and the limited quantity: requests, input tokens or output tokens."""
 
 
+NEWEST = 50
+"""Newest handoffs of a role that set its wanted slots, so that a changed model shows soon."""
+NO_BACKLOG = QueueBacklog(0, None)
+Samples = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Usage of the newest handoffs, by role: see `History.read`."""
+
+
 def fair_parts(
     wants: Mapping[str, Mapping[Limit, float]], allowed: Mapping[Limit, float]
 ) -> dict[str, float]:
@@ -99,11 +106,6 @@ def usage_of(standing: JobStanding | HandoffStanding) -> dict[str, Any]:
     }
 
 
-NEWEST = 50
-"""Newest handoffs of a role that set its wanted slots, so that a changed model shows soon."""
-NO_BACKLOG = QueueBacklog(0, None)
-
-
 @dataclass(frozen=True, slots=True)
 class RoleStats:
     """Statistics of one specialist, or of all roles of the supervisor. A slot runs one handoff."""
@@ -160,10 +162,6 @@ class FleetStats:
                 "most_tokens": spent.most_tokens or None,
             }
         }
-
-
-Samples = Mapping[str, Sequence[Mapping[str, Any]]]
-"""Usage of the newest handoffs, by role: see `History.read`."""
 
 
 def stats_of(

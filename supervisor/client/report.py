@@ -66,6 +66,12 @@ from handoff_queue.supervisor.roles.router import Route
 EventType = TypeVar("EventType", bound=Event)
 
 
+CHECKED_OFFLINE = "sources and coverage were checked by code; no model judged the content"
+"""The note on a verdict of the offline model."""
+MOST_ID_CHARS = 80
+"""Most characters of an unknown handoff id in an error."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobRecord:
     """All data of a job in the store, read at about the time `at`."""
@@ -140,10 +146,6 @@ def refs_in(value: object) -> Iterable[BlobRef]:
     elif isinstance(value, tuple):
         for item in value:
             yield from refs_in(item)
-
-
-CHECKED_OFFLINE = "sources and coverage were checked by code; no model judged the content"
-"""The note on a verdict of the offline model."""
 
 
 class JobResult(Message):
@@ -579,10 +581,6 @@ def _notes(
     if ended and ended.reason:
         notes.append(texts.why(ended.because) or ended.reason)
     return (*notes, *waits)
-
-
-MOST_ID_CHARS = 80
-"""Most characters of an unknown handoff id in an error."""
 
 
 class HandoffReport(Message):

@@ -47,6 +47,9 @@ from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in_file
 from handoff_queue.supervisor.workflows import Items, Workflow
 from handoff_queue.supervisor.workflows.workflow import WorkflowStep
 
+MOST_TENANT_CHARS = 100
+"""Most characters of a tenant's name. The name is part of a key, and a column of lists."""
+
 
 def check_documents(documents: object) -> None:
     """Check the type of the documents, and the names in a mapping.
@@ -236,10 +239,6 @@ def _default_gates(file: Path) -> GateSet:
         raise
     except UserError as error:
         raise UserError(f"HANDOFF_GATES: {error}") from error
-
-
-MOST_TENANT_CHARS = 100
-"""Most characters of a tenant's name. The name is part of a key, and a column of lists."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,25 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.text.markdown import title_of
 
+HANDOFFS_A_STEP = 3
+"""Most handoffs for each step of a workflow: one, and two repetitions."""
+TURNS_A_STEP = 10
+"""Most turns for each step of a workflow. Most built-in specialists have `max_turns: 8`; the
+rest is for repairs.
+"""
+ANNOUNCE_AFTER_S = 5.0
+"""Seconds after which a sweeper finds a job whose first wake-up was lost."""
+FLUSH_S = 2.0
+"""Longest time in seconds for which an unreachable OpenTelemetry collector delays the end of a
+command.
+"""
+SLICE = 50
+"""Jobs that share their round trips. Larger slices save little and delay the first id."""
+SLICE_CHARS = 1_000_000
+"""Characters of payloads and documents after which a slice gets no further job. A slice is
+held in memory.
+"""
+
 
 def follow_on(store: Store, request: Request) -> EarlierWork | None:
     """Return the results of the job that `request.after` names, or None if it names none.
@@ -118,14 +137,6 @@ def keep_documents(store: Store, state: JobState) -> None:
             f"{len(gone)} of the documents of {state.job_id} are no longer stored: give them again"
             " in documents (--docs)"
         )
-
-
-HANDOFFS_A_STEP = 3
-"""Most handoffs for each step of a workflow: one, and two repetitions."""
-TURNS_A_STEP = 10
-"""Most turns for each step of a workflow. Most built-in specialists have `max_turns: 8`; the
-rest is for repairs.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,19 +497,6 @@ def check_fact_checker(store: Store, name: str | None) -> None:
             f" {suggestion(name, sorted(served))}"
         )
 
-
-ANNOUNCE_AFTER_S = 5.0
-"""Seconds after which a sweeper finds a job whose first wake-up was lost."""
-FLUSH_S = 2.0
-"""Longest time in seconds for which an unreachable OpenTelemetry collector delays the end of a
-command.
-"""
-SLICE = 50
-"""Jobs that share their round trips. Larger slices save little and delay the first id."""
-SLICE_CHARS = 1_000_000
-"""Characters of payloads and documents after which a slice gets no further job. A slice is
-held in memory.
-"""
 
 PreparedJob = tuple[Request, Submission]
 """A request and the job that it becomes."""

@@ -121,6 +121,12 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.step_events import HandoffIssued
 
 
+OFFLINE_LABEL = (
+    "Made without a language model: the offline model only quotes and arranges what the documents"
+    " say."
+)
+
+
 def record_question(
     command: AskUser | AskApproval | RemindUser | ApproveBySilence,
     wait_s: int,
@@ -183,12 +189,6 @@ def pin_spec(
         spec = unannounced_spec(name)
         return spec, spec.content_digest, spec.to_json()
     return served.spec, served.digest, served.spec.to_json()
-
-
-OFFLINE_LABEL = (
-    "Made without a language model: the offline model only quotes and arranges what the documents"
-    " say."
-)
 
 
 def end_task_begun(state: JobState, command: SendEndTask) -> EndTaskTried:

@@ -43,6 +43,22 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 log = log_of(__name__)
 
 
+TIMEOUT_S = 10.0
+"""Seconds for a whole try. Without this limit, a receiver that sends one byte at a time would
+block a thread forever.
+"""
+SIGNATURE_HEADER = "X-Handoff-Signature"
+"""`sha256=` and the hexadecimal HMAC-SHA256 of `<timestamp>.<body>` under
+HANDOFF_WEBHOOK_SECRET.
+"""
+TIMESTAMP_HEADER = "X-Handoff-Timestamp"
+NOT_SET = "HANDOFF_ON_END_BROKER_URL is not set"
+DEAD_LETTER_QUEUE = "on_end"
+"""The name under which `handoff dead` lists tasks that could not be sent."""
+_IDS = UUID("5b0b3a44-6e0a-4a56-9d0e-0d5b6f6f1f0e")
+"""Namespace of the task ids. A random constant."""
+
+
 def tell_end(state: JobState, recorded: Sequence[Recorded], dispatcher: Dispatcher) -> None:
     """Report a job's end to OpenTelemetry and Flower, if these new events of its journal end
     it.
@@ -67,17 +83,6 @@ def tell_end(state: JobState, recorded: Sequence[Recorded], dispatcher: Dispatch
     if telemetry().is_on:
         telemetry().job_ended(span)
     dispatcher.tell_ended(span)
-
-
-TIMEOUT_S = 10.0
-"""Seconds for a whole try. Without this limit, a receiver that sends one byte at a time would
-block a thread forever.
-"""
-SIGNATURE_HEADER = "X-Handoff-Signature"
-"""`sha256=` and the hexadecimal HMAC-SHA256 of `<timestamp>.<body>` under
-HANDOFF_WEBHOOK_SECRET.
-"""
-TIMESTAMP_HEADER = "X-Handoff-Timestamp"
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -217,13 +222,6 @@ def signature(secret: str, timestamp: str, body: bytes) -> str:
     """
     signed = timestamp.encode() + b"." + body
     return "sha256=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
-
-
-NOT_SET = "HANDOFF_ON_END_BROKER_URL is not set"
-DEAD_LETTER_QUEUE = "on_end"
-"""The name under which `handoff dead` lists tasks that could not be sent."""
-_IDS = UUID("5b0b3a44-6e0a-4a56-9d0e-0d5b6f6f1f0e")
-"""Namespace of the task ids. A random constant."""
 
 
 class EndTasks:

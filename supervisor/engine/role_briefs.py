@@ -43,6 +43,9 @@ from handoff_queue.supervisor.roles.planner import PlanFormat
 from handoff_queue.supervisor.roles.replanner import patch_schema
 from handoff_queue.supervisor.roles.router import RouteFormat
 
+RoleTask = tuple[str, tuple[StepId, ...], Mapping[str, Any]]
+"""The brief of a role, the steps whose results it sees, and the JSON Schema of its answer."""
+
 
 def replanning(
     state: JobState, request: str, plan: Plan, candidates: Sequence[Candidate], known: JobContext
@@ -71,10 +74,6 @@ def _standing(step: StepState) -> str:
     if step.status is StepStatus.WAITING and step.attempt == 0:
         return "not begun"
     return "under way"
-
-
-RoleTask = tuple[str, tuple[StepId, ...], Mapping[str, Any]]
-"""The brief of a role, the steps whose results it sees, and the JSON Schema of its answer."""
 
 
 class RoleBriefs:

@@ -26,6 +26,16 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.handoff import BlobRef
 
 
+TOKENS_PER_TURN = 40_000
+"""Token budget of a handoff for each of its turns: a turn reads a long context and writes an
+answer.
+"""
+MOST_TASK_CHARS = 99_000
+"""Most characters of a step's task if a sentence about missing inputs is added."""
+ROLE_STEPS_TOKENS = 400_000
+"""Token budget of a role's handoff: a role may read the results of all steps."""
+
+
 def reassigned_steps(
     state: JobState, steps: Sequence[StepId], observations: Observations
 ) -> dict[StepId, str]:
@@ -49,16 +59,6 @@ def reassigned_steps(
             if chosen != own:
                 reassigned[step_id] = chosen
     return reassigned
-
-
-TOKENS_PER_TURN = 40_000
-"""Token budget of a handoff for each of its turns: a turn reads a long context and writes an
-answer.
-"""
-MOST_TASK_CHARS = 99_000
-"""Most characters of a step's task if a sentence about missing inputs is added."""
-ROLE_STEPS_TOKENS = 400_000
-"""Token budget of a role's handoff: a role may read the results of all steps."""
 
 
 def context_for(state: JobState, depends_on: Sequence[StepId]) -> tuple[ContextResult, ...]:

@@ -47,22 +47,6 @@ from handoff_queue.shared.types.step_events import FactCheck
 from handoff_queue.supervisor.lifecycle.state import AttemptFeedback, StepState
 from handoff_queue.supervisor.text.markdown import title_of
 
-
-def result_by_code(
-    job_id: JobId, step_id: StepId, attempt: int, error: str, stop_reason: StopReason
-) -> HandoffResult:
-    """Return a failed result that code makes for a step, with `error` as the reason."""
-    return HandoffResult(
-        handoff_id=handoff_id(step_id, attempt),
-        job_id=job_id,
-        step_id=step_id,
-        attempt=attempt,
-        status=ResultStatus.FAILED,
-        error=error,
-        stop_reason=stop_reason,
-    )
-
-
 WHY_CHARS = 300
 """Most characters of a reason in a line. The whole text is in the result."""
 STOPPED_BY = {
@@ -98,6 +82,21 @@ BRING_UP_TO_DATE = (
     "A step that you depend on was done again: its new result is in your context. "
     "Update your result."
 )
+
+
+def result_by_code(
+    job_id: JobId, step_id: StepId, attempt: int, error: str, stop_reason: StopReason
+) -> HandoffResult:
+    """Return a failed result that code makes for a step, with `error` as the reason."""
+    return HandoffResult(
+        handoff_id=handoff_id(step_id, attempt),
+        job_id=job_id,
+        step_id=step_id,
+        attempt=attempt,
+        status=ResultStatus.FAILED,
+        error=error,
+        stop_reason=stop_reason,
+    )
 
 
 def refs_with_texts(event: Event) -> tuple[BlobRef, ...]:

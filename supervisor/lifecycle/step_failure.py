@@ -17,6 +17,20 @@ from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.routing import GENERALIST
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
+MOST_RETRIES = 2
+"""Failures of a step up to which its current specialist retries it."""
+RETRIED = frozenset({StopReason.FINISHED, StopReason.INVALID_OUTPUT})
+"""Stop reasons after which the same specialist retries. An agent that reports a failure, or an
+output of the wrong form, may succeed with feedback. The agent loop has already retried failed
+model calls, and a retry would reach a limit again.
+"""
+GIVEN_AWAY = RETRIED | {StopReason.REFUSED}
+"""Stop reasons after which another specialist, with other instructions, tries the step."""
+SLICES = frozenset({StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.MAX_USD})
+"""Stop reasons of a team whose slice of the job's budget is spent. One agent, which needs less
+than a team, may then do the step with the rest of the job's budget.
+"""
+
 
 def recoveries(state: JobState, observations: Observations, now: float) -> tuple[Command, ...]:
     """Return the commands that publish lost handoffs of steps again, run lost roles and start
@@ -40,21 +54,6 @@ def recoveries(state: JobState, observations: Observations, now: float) -> tuple
     if lost:  # first, because running a role takes as long as its model does
         return (PublishAgain(tuple(lost)), *commands)
     return tuple(commands)
-
-
-MOST_RETRIES = 2
-"""Failures of a step up to which its current specialist retries it."""
-RETRIED = frozenset({StopReason.FINISHED, StopReason.INVALID_OUTPUT})
-"""Stop reasons after which the same specialist retries. An agent that reports a failure, or an
-output of the wrong form, may succeed with feedback. The agent loop has already retried failed
-model calls, and a retry would reach a limit again.
-"""
-GIVEN_AWAY = RETRIED | {StopReason.REFUSED}
-"""Stop reasons after which another specialist, with other instructions, tries the step."""
-SLICES = frozenset({StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.MAX_USD})
-"""Stop reasons of a team whose slice of the job's budget is spent. One agent, which needs less
-than a team, may then do the step with the rest of the job's budget.
-"""
 
 
 def second_chances(

@@ -29,20 +29,6 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.lifecycle.teams import SPEC
 from handoff_queue.supervisor.roles.answer_text import clip
 
-
-def read_role(name: str) -> SpecialistSpec:
-    """Return the spec of a role in `shared.types.names.ROLES`. A role has no tools: its
-    handoff has all of its inputs.
-    """
-    return read_specialist(Path(__file__).parent / f"{name}.md", tools=(), reserved=())
-
-
-@lru_cache
-def read_role_once(name: str) -> SpecialistSpec:
-    """Return `read_role`, read from its file at the first call in this process."""
-    return read_role(name)
-
-
 MAX_REQUEST_CHARS = 60_000
 """Most characters of the request in a brief."""
 MAX_BRIEF_CHARS = 100_000
@@ -55,6 +41,19 @@ user's own plan.
 """
 MAX_NEED_CHARS = 4_000
 """Most characters of a step's question."""
+
+
+def read_role(name: str) -> SpecialistSpec:
+    """Return the spec of a role in `shared.types.names.ROLES`. A role has no tools: its
+    handoff has all of its inputs.
+    """
+    return read_specialist(Path(__file__).parent / f"{name}.md", tools=(), reserved=())
+
+
+@lru_cache
+def read_role_once(name: str) -> SpecialistSpec:
+    """Return `read_role`, read from its file at the first call in this process."""
+    return read_role(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,26 @@ _PERCENT = re.compile(r"(100|[1-9][0-9]?) ?%")
 _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 
 
+MOST_STEPS = 100_000
+"""Most steps of one plan, including copies."""
+MOST_DEPENDENCIES = 200_000
+"""Most dependencies of one plan: enough for two fan-ins over all its steps. A plan with more
+has copies that each wait for all copies of another step.
+"""
+MOST_PLAN_CHARS = 32_000_000
+"""Most characters of the tasks, fallbacks, titles and conditions of one plan, which is one
+payload. It is the limit of `shared.runtime.payload_cache`.
+"""
+MOST_NAME_CHARS = 1_000
+"""Most characters of a path or line that is the key of its item. If one path
+or line is longer, the key of each item is its number.
+"""
+MOST_KEY_CHARS = 40
+"""Most characters of the values of a column that can name its rows, if the workflow has no
+`key`.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """A number or a percentage of results."""
@@ -164,27 +184,6 @@ def _share(where: str, node: yaml.Node) -> Share:
     if _COUNT.fullmatch(text):
         return Share(int(text))
     raise UserError(f"{where} must be a number of results, such as 3, or a percentage, such as 80%")
-
-
-MOST_STEPS = 100_000
-"""Most steps of one plan, including copies."""
-MOST_DEPENDENCIES = 200_000
-"""Most dependencies of one plan: enough for two fan-ins over all its steps. A plan with more
-has copies that each wait for all copies of another step.
-"""
-MOST_PLAN_CHARS = 32_000_000
-"""Most characters of the tasks, fallbacks, titles and conditions of one plan, which is one
-payload. It is the limit of `shared.runtime.payload_cache`.
-"""
-
-MOST_NAME_CHARS = 1_000
-"""Most characters of a path or line that is the key of its item. If one path
-or line is longer, the key of each item is its number.
-"""
-MOST_KEY_CHARS = 40
-"""Most characters of the values of a column that can name its rows, if the workflow has no
-`key`.
-"""
 
 
 class ForEach(StrEnum):
