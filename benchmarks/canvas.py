@@ -14,8 +14,7 @@ from celery import Celery, chain, group
 from benchmarks.instant_model import STEPS, call_for
 from benchmarks.peers_model import peers_model
 from handoff_queue.shared.broker.readiness import touch_while_alive
-from handoff_queue.shared.runtime.process import redis_url_of
-from handoff_queue.shared.settings.settings import load_settings
+from handoff_queue.shared.settings.settings import load_settings, redis_url_of
 from handoff_queue.shared.types.model import Pulse
 from handoff_queue.shared.types.plan import Synthesis
 

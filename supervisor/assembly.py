@@ -21,8 +21,8 @@ from handoff_queue.shared.broker.worker_signals import WorkerSignals
 from handoff_queue.shared.observability.logs import logged_as
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.runtime.models import MakeModel, provider_models
-from handoff_queue.shared.runtime.process import Announcer, Process, redis_url_of, start_process
-from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.runtime.process import Announcer, Process, start_process
+from handoff_queue.shared.settings.settings import Settings, redis_url_of
 from handoff_queue.shared.store.daily_budget import caps_from
 from handoff_queue.shared.types.ids import HandoffId, JobId, is_job_id
 from handoff_queue.shared.types.names import (

@@ -25,8 +25,8 @@ from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.telemetry_start import start_telemetry
 from handoff_queue.shared.runtime.models import MakeModel, provider_models
-from handoff_queue.shared.runtime.process import Announcer, Process, redis_url_of, start_process
-from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.runtime.process import Announcer, Process, start_process
+from handoff_queue.shared.settings.settings import Settings, redis_url_of
 from handoff_queue.shared.specialists import load_servers, load_specialists
 from handoff_queue.shared.store.pauses import HEEDED_WITHIN_S
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S

@@ -51,7 +51,7 @@ _THINKING = ("thinking", "redacted_thinking")
 _OF_USERS = ("tool_result", "image", "document")
 """Blocks that the Messages API refuses in a message of the model. Some servers write them."""
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
-MOST_IMAGES = 20
+MOST_IMAGES_A_REQUEST = 20
 """Images in one conversation. With more, the Messages API takes only images of at most 2,000
 pixels a side.
 """
@@ -334,8 +334,8 @@ class Conversation:
         return drafts
 
     def with_room_for(self, observed: ToolObserved) -> ToolObserved:
-        """Return the result without the images that exceed `MOST_IMAGES` or `MOST_IMAGE_CHARS`
-        in this conversation.
+        """Return the result without the images that exceed `MOST_IMAGES_A_REQUEST` or
+        `MOST_IMAGE_CHARS` in this conversation.
         """
         if not observed.images:
             return observed
@@ -347,7 +347,7 @@ class Conversation:
         chars = sum(len(image.data) for image in stored)
         for image in observed.images:
             fits = chars + len(image.data) <= MOST_IMAGE_CHARS
-            if fits and len(stored) + len(kept_images) < MOST_IMAGES:
+            if fits and len(stored) + len(kept_images) < MOST_IMAGES_A_REQUEST:
                 kept_images.append(image)
                 chars += len(image.data)
         if len(kept_images) == len(observed.images):

@@ -69,7 +69,7 @@ def observe_result(call: Block, text: str, *, is_error: bool = False) -> ToolObs
     return ToolObserved(tool_use_id=call["id"], text=in_whole_characters(text), is_error=is_error)
 
 
-def result_of(call: Block, tools: dict[str, Tool], context: ToolContext) -> ToolObserved:
+def run_tool(call: Block, tools: dict[str, Tool], context: ToolContext) -> ToolObserved:
     """Run one call and return its result. An exception of the tool, also `SystemExit`, becomes
     one line for the model.
 
@@ -270,7 +270,7 @@ class ToolThreads:
     def _work(self, call: Block, label: str) -> None:
         try:
             with telemetry().tool(call, label) as span:
-                result = result_of(call, self._tools, self._context)
+                result = run_tool(call, self._tools, self._context)
                 span.observed(result)
             self._done.put((call["id"], result))
         except BaseException as error:  # noqa: BLE001 - the waiting thread raises it: a defect must not end as silence

@@ -86,7 +86,7 @@ def encode_image(value: Any) -> bytes | None:
     return None
 
 
-MOST_IMAGES = 4
+MOST_IMAGES_A_RESULT = 4
 """Images of one result."""
 
 _PLAIN = ("_asdict", "to_dict", "tolist")
@@ -110,9 +110,10 @@ def output_of(name: str, value: Any) -> ToolOutput:
         value = asyncio.run(_awaited(value))
     reading = _Reading(name)
     plain = reading.plain(value)
-    if len(reading.images) > MOST_IMAGES:
+    if len(reading.images) > MOST_IMAGES_A_RESULT:
         raise ToolFailed(
-            f"{name} returned {len(reading.images)} images; at most {MOST_IMAGES} can be shown"
+            f"{name} returned {len(reading.images)} images;"
+            f" at most {MOST_IMAGES_A_RESULT} can be shown"
         )
     images = tuple(reading.images)
     if isinstance(plain, str):

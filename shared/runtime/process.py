@@ -39,8 +39,6 @@ from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.presence import MOST_ROLES, ModelCalls, Node
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
-__all__ = ["Process", "redis_url_of", "start_process"]
-
 SWITCH_EVERY_S = 0.02
 """Seconds that a thread waits for the interpreter lock before it requests the lock. With
 Python's default of 5 ms, hundreds of threads that wake at once spend a fifth of the processor

@@ -37,33 +37,29 @@ MOST_DUE = 5_000
 """Due entries of all jobs that are searched for running handoffs of this job: 1 ms of Redis's
 time.
 """
-MOST_AT_WORK = 500
+MOST_JOB_HANDOFFS = 500
 """Due handoffs of the job whose state is read: 1 ms of Redis's time."""
 
-_ACCOUNT_FIELDS = (
+_JOB_FIELDS = (
     "asked_last",
-    *(
-        "status",
-        "version",
-        "title",
-        "submitted_at",
-        "turns",
-        "input_tokens",
-        "output_tokens",
-        "usd",
-        "unpriced",
-        "cancelled",
-    ),
-    *(
-        "specialists",
-        "cut_calls",
-        "cut_tokens",
-        "cut_usd",
-        "asks",
-        "asked_at",
-        "teams_lack",
-        "parent",
-    ),
+    "status",
+    "version",
+    "title",
+    "submitted_at",
+    "turns",
+    "input_tokens",
+    "output_tokens",
+    "usd",
+    "unpriced",
+    "cancelled",
+    "specialists",
+    "cut_calls",
+    "cut_tokens",
+    "cut_usd",
+    "asks",
+    "asked_at",
+    "teams_lack",
+    "parent",
 )
 """Fields of a job's hash that are read. The hash also has a field for each chord, so it can
 have thousands of fields.
@@ -142,15 +138,22 @@ class JobSummaries:
         Raises:
             UnknownJob: the job does not exist.
         """
-        order = [TAIL_EVENTS, MOST_EVENT_BYTES, MOST_DUE, MOST_AT_WORK, *_ACCOUNT_FIELDS, *_SHORT]
+        arguments = [
+            TAIL_EVENTS,
+            MOST_EVENT_BYTES,
+            MOST_DUE,
+            MOST_JOB_HANDOFFS,
+            *_JOB_FIELDS,
+            *_SHORT,
+        ]
         answer = self._connection.script(
-            "job_summary", [keys.job(job_id), keys.DUE, keys.JOBS], order
+            "job_summary", [keys.job(job_id), keys.DUE, keys.JOBS], arguments
         )
         if not answer or not answer[3]:
             raise UnknownJob.named(job_id)
         at_ms, submitted_ms, values, first, tail, running, deferred, more, question = answer
         fields: dict[bytes, bytes] = {}
-        for name, value in zip((*_ACCOUNT_FIELDS, *_SHORT), values, strict=True):
+        for name, value in zip((*_JOB_FIELDS, *_SHORT), values, strict=True):
             if value is not None:
                 fields[name.encode()] = value
         if question:

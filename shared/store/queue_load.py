@@ -16,7 +16,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
 from handoff_queue.shared.types.rate_limits import Allowance
 
-MOST_AT_WORK = 5_000
+MOST_DUE_HANDOFFS = 5_000
 """Due handoffs whose state is read, the earliest due time first: about 20 ms of Redis's time.
 If more handoffs are due, the load reports only the running and deferred handoffs among these.
 """
@@ -135,7 +135,7 @@ class FleetLoadReader:
         at_ms, open_jobs, waiting_jobs, entries = self._connection.script(
             "running_handoffs",
             [keys.DUE, *(woken if counts_jobs else [])],
-            [MOST_AT_WORK, int(counts_jobs)],
+            [MOST_DUE_HANDOFFS, int(counts_jobs)],
         )
         at = int(at_ms) / 1000
         with translated_errors():

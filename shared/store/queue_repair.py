@@ -31,9 +31,9 @@ reads the queues after a common restart.
 class QueueRepair:
     """Drops the orphans of unserved queues, some messages at a time."""
 
-    def __init__(self, connection: Connection, roles: PresenceStore) -> None:
+    def __init__(self, connection: Connection, presence: PresenceStore) -> None:
         self._connection = connection
-        self._roles = roles
+        self._presence = presence
         self._name = new_word()
         self._passed: dict[str, int] = {}
         """Number of messages, counted from the head, that were checked and kept, for each
@@ -53,7 +53,7 @@ class QueueRepair:
         if not self._is_mine():
             self._passed = {}
             return 0
-        redis, served = self._connection.redis, self._roles.presence().queues
+        redis, served = self._connection.redis, self._presence.presence().queues
         with translated_errors():
             known: set[str] = set()
             for name in redis.hkeys(keys.QUEUES):

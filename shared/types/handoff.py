@@ -37,6 +37,9 @@ from handoff_queue.shared.types.limits import MOST_DEPTH, HandoffLimits
 from handoff_queue.shared.types.message import Message, OmitNone, digest_of
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
+DEFAULT_FALLBACK = "Say exactly what is missing, and give what you have."
+"""The fallback of a step that states none."""
+
 
 class Document(Message):
     """A document of a job. Its text is in the store under its digest."""
@@ -127,7 +130,7 @@ class AgentHandoff(Message):
     artifacts: tuple[Artifact, ...] = ()
     expected_output_format: dict[str, Any] = Field(default_factory=lambda: {"type": "string"})
     """JSON Schema of HandoffResult.output."""
-    fallback_instruction: str = "Say exactly what is missing, and give what you have."
+    fallback_instruction: str = DEFAULT_FALLBACK
     limits: HandoffLimits = HandoffLimits()
     acts_with: Annotated[tuple[str, ...] | None, OmitNone] = None
     """The only tools with effects that may be called; None: all tools of the specialist."""

@@ -24,9 +24,8 @@ from pydantic import (
 
 from handoff_queue.shared.text.durations import whole_seconds_in
 from handoff_queue.shared.text.words import suggestion
-from handoff_queue.shared.types.condition import When
-from handoff_queue.shared.types.condition import problem_with as when_problem
-from handoff_queue.shared.types.handoff import Text, own
+from handoff_queue.shared.types.condition import When, problem_with
+from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, Text, own
 from handoff_queue.shared.types.ids import NameField, StepId, StepIdField
 from handoff_queue.shared.types.message import Message, OmitNone
 from handoff_queue.shared.types.names import FACT_GATE, ROLES
@@ -94,7 +93,6 @@ def join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
 
 TITLE_CHARS = 80
 """Characters of the longest title of a job or a step: one line of a terminal."""
-DEFAULT_FALLBACK = "Say exactly what is missing, and give what you have."
 
 
 AFTER_REVIEW: Final = "review"
@@ -326,7 +324,7 @@ def _of_one_step(step: Step, known: Collection[StepId], given: Collection[StepId
     for problem in join_problems(step.join, own(step.depends_on, given)):
         yield f"the join of step {step.id} {problem}"
     if step.when is not None:
-        if wrong := when_problem(step.when):
+        if wrong := problem_with(step.when):
             yield f"the condition of step {step.id}: {wrong}"
         for name in step.when.steps.values():
             if name not in step.depends_on:

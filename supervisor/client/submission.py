@@ -64,10 +64,10 @@ FLUSH_S = 2.0
 """Longest time in seconds for which an unreachable OpenTelemetry collector delays the end of a
 command.
 """
-SLICE = 50
-"""Jobs that share their round trips. Larger slices save little and delay the first id."""
-SLICE_CHARS = 1_000_000
-"""Characters of payloads and documents after which a slice gets no further job. A slice is
+JOBS_A_BATCH = 50
+"""Jobs that share their round trips. Larger batches save little and delay the first id."""
+CHARS_A_BATCH = 1_000_000
+"""Characters of payloads and documents after which a batch gets no further job. A batch is
 held in memory.
 """
 
@@ -536,7 +536,7 @@ def submit(
 def submit_each(
     store: Store, dispatcher: Dispatcher, settings: Settings, requests: Iterable[PreparedJob]
 ) -> Iterator[JobId]:
-    """Store and announce many jobs, one slice at a time, and yield their ids in order.
+    """Store and announce many jobs, one batch at a time, and yield their ids in order.
 
     No job after a refused job is stored.
 
@@ -544,22 +544,22 @@ def submit_each(
         UserError, BudgetSpent, Conflict, StoreUnavailable: see `Client.submit_each`.
     """
     _start_telemetry(store, settings)
-    for slice_ in _slices(requests):
-        submissions = [submission for _, submission in slice_]
+    for batch in _batches(requests):
+        submissions = [submission for _, submission in batch]
         stored = store.journal.first_events(keyed_job_ids(submissions))
         clash = first_clash(submissions, stored)
-        admitted, refusal = _admitted(store, settings, slice_, clash)
+        admitted, refusal = _admitted(store, settings, batch, clash)
         yield from _enter(store, dispatcher, admitted, stored)
         if refusal:
             raise refusal
 
 
 def _admitted(
-    store: Store, settings: Settings, slice_: Sequence[PreparedJob], clash: Clash | None
+    store: Store, settings: Settings, batch: Sequence[PreparedJob], clash: Clash | None
 ) -> tuple[list[PreparedJob], HandoffError | None]:
     """Return the jobs before the first refused job, and the reason for the refusal."""
     admission, admitted = Admission(store, settings.memory_mark), list[PreparedJob]()
-    for place, (request, submission) in enumerate(slice_):
+    for place, (request, submission) in enumerate(batch):
         try:
             admission.check(submission, request)
             if clash and clash.place == place:
@@ -575,47 +575,47 @@ def _start_telemetry(store: Store, settings: Settings) -> None:
     telemetry().set_trace_reader(store.traces.kept)
 
 
-def _slices(requests: Iterable[PreparedJob]) -> Iterator[list[PreparedJob]]:
-    """Yield slices that are not empty. A request that is not valid ends its slice, and its
-    error is raised after the slice.
+def _batches(requests: Iterable[PreparedJob]) -> Iterator[list[PreparedJob]]:
+    """Yield batches that are not empty. A request that is not valid ends its batch, and its
+    error is raised after the batch.
     """
-    slice_, chars = list[PreparedJob](), 0
+    batch, chars = list[PreparedJob](), 0
     try:
         for request, submission in requests:
-            if slice_ and (len(slice_) == SLICE or chars >= SLICE_CHARS):
-                yield slice_
-                slice_, chars = [], 0
-            slice_.append((request, submission))
+            if batch and (len(batch) == JOBS_A_BATCH or chars >= CHARS_A_BATCH):
+                yield batch
+                batch, chars = [], 0
+            batch.append((request, submission))
             chars += sum(map(len, submission.payloads)) + sum(
                 map(len, submission.documents.values())
             )
     except HandoffError:
-        if slice_:
-            yield slice_
+        if batch:
+            yield batch
         raise
-    if slice_:
-        yield slice_
+    if batch:
+        yield batch
 
 
 def _enter(
     store: Store,
     dispatcher: Dispatcher,
-    slice_: Sequence[PreparedJob],
+    batch: Sequence[PreparedJob],
     stored: Mapping[JobId, Event],
 ) -> Iterator[JobId]:
-    """Store one slice, and yield the ids of its jobs.
+    """Store one batch, and yield the ids of its jobs.
 
     A job is stored only if the job before it is stored. `stored`: the first events of jobs
     that were stored before.
     """
     new: dict[JobId, PreparedJob] = {}
-    for request, submission in slice_:
+    for request, submission in batch:
         if submission.job_id not in stored:
             new[submission.job_id] = (request, submission)
     problems: dict[JobId, StoreError | None] = {}
     if new:
         problems.update(zip(new, _commit_each(store, dispatcher, list(new.values())), strict=True))
-    for _, submission in slice_:
+    for _, submission in batch:
         if isinstance(problem := problems.get(submission.job_id), VersionConflict):
             _check_same(store, submission)
         elif problem is not None:

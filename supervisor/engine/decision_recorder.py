@@ -91,8 +91,11 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TellParent,
     TryAgain,
 )
-from handoff_queue.supervisor.lifecycle.conditions import make_conditions_event, make_skip_event
-from handoff_queue.supervisor.lifecycle.conditions import results_for_conditions as conditions_want
+from handoff_queue.supervisor.lifecycle.conditions import (
+    make_conditions_event,
+    make_skip_event,
+    results_for_conditions,
+)
 from handoff_queue.supervisor.lifecycle.disputes import find_conflicts, results_in
 from handoff_queue.supervisor.lifecycle.effects import patch_after_review
 from handoff_queue.supervisor.lifecycle.fact_gate import apply_fact_check
@@ -174,7 +177,7 @@ def keep_documents_for(state: JobState, blobs: PayloadStore, payload_cache: Payl
 
 
 def pin_spec(
-    state: JobState, name: str, payload_cache: PayloadCache, roles: PresenceStore
+    state: JobState, name: str, payload_cache: PayloadCache, presence: PresenceStore
 ) -> tuple[SpecialistSpec, str, str | None]:
     """Return a specialist's spec, its digest, and its text if the text must be stored.
 
@@ -184,7 +187,7 @@ def pin_spec(
     pinned = state.specialists.get(name)
     if pinned:
         return spec_from(payload_cache.payloads(state.job_id, [pinned])[pinned]), pinned, None
-    served = roles.served().get(name)
+    served = presence.served().get(name)
     if served is None:  # no live worker announces this specialist
         spec = unannounced_spec(name)
         return spec, spec.content_digest, spec.to_json()
@@ -436,7 +439,7 @@ class DecisionRecorder:
             event, results = make_skip_event(state, command.steps, command.why)
         else:
             plan = self._loader.plan(state, writes)
-            wanted = list(dict.fromkeys(conditions_want(state, plan, command.steps)))
+            wanted = list(dict.fromkeys(results_for_conditions(state, plan, command.steps)))
             texts = self._loader.texts(state, wanted, writes)
             event, results = make_conditions_event(state, plan, command.steps, texts)
         for result in with_pauses(results):

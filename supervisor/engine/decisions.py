@@ -108,7 +108,7 @@ class DecisionMaker:
         self._lease_s = attempts.settings.lease_s
 
     def decide(self, state: JobState, suspects: Sequence[HandoffId] = ()) -> Decision:
-        """Make decisions until no more follow or a slice is full, as if each decision had been
+        """Make decisions until no more follow or a batch is full, as if each decision had been
         recorded immediately.
 
         A step whose stored result is needed and cannot be read fails first, and the decisions
@@ -131,7 +131,7 @@ class DecisionMaker:
                 later = fold_on(later, _as_of(later, now, new))
             if not new or prepared.is_full:
                 due_at = next_due(later, now, self._lease_s, observations)
-                if prepared.is_full:  # the wake-up for the next slice may be lost
+                if prepared.is_full:  # the wake-up for the next batch may be lost
                     due_at = min(due_at or now + LOST_AFTER_S, now + LOST_AFTER_S)
                 return Decision(state, later, prepared, due_at)
             if observations.handoffs:

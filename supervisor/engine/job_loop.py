@@ -47,7 +47,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     StartChild,
     TellParent,
 )
-from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
+from handoff_queue.supervisor.lifecycle.decide import MOST_HANDOFFS_A_DECISION
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MOST_TOLD = 1_000
@@ -139,9 +139,9 @@ class JobLoop:
                     raise
                 time.sleep(0.002 * min(conflicts, 10))
                 state = self._states.load(job_id)
-                if state is not None and state.handoffs - known.handoffs >= MOST_IN_A_SLICE:
-                    # Another process has published a whole slice and continues. Two processes
-                    # would prepare the same next slice.
+                if state and state.handoffs - known.handoffs >= MOST_HANDOFFS_A_DECISION:
+                    # Another process has published a whole batch and continues. Two processes
+                    # would prepare the same next batch.
                     evaluation.interrupted()
                     return
 
@@ -248,7 +248,7 @@ class JobLoop:
         return (None, self._after_role(made.state, ended))
 
     def _publish(self, job_id: JobId, prepared: PendingWrites) -> None:
-        """Publish one slice. The next slice needs another wake-up, which waits behind other
+        """Publish one batch. The next batch needs another wake-up, which waits behind other
         jobs.
         """
         for group in prepared.groups:

@@ -24,7 +24,7 @@ exceed it.
 
 
 class PlanCache:
-    """Cache of parsed plans, because a plan of thousands of steps is issued in many slices. It
+    """Cache of parsed plans, because a plan of thousands of steps is issued in many batches. It
     drops the least recently used plan first.
     """
 

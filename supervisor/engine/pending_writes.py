@@ -8,7 +8,7 @@ from handoff_queue.shared.types.events import Counted, Event, HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff, BlobRef, ref
 from handoff_queue.supervisor.client.dispatch import OutgoingHandoff
 from handoff_queue.supervisor.lifecycle.commands import Command
-from handoff_queue.supervisor.lifecycle.decide import MOST_IN_A_SLICE
+from handoff_queue.supervisor.lifecycle.decide import MOST_HANDOFFS_A_DECISION
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class PendingWrites:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the decision issues `MOST_IN_A_SLICE` handoffs, so that more may
-        follow.
+        """Return whether the decision issues `MOST_HANDOFFS_A_DECISION` handoffs. More may
+        follow then.
         """
-        return sum(map(len, self.groups)) >= MOST_IN_A_SLICE
+        return sum(map(len, self.groups)) >= MOST_HANDOFFS_A_DECISION
 
     def ref(self, text: str) -> BlobRef:
         """Add a payload to the commit, and return its reference."""

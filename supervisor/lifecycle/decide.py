@@ -78,7 +78,7 @@ MOST_FRUITLESS = 3
 """Results of roles in a row without an effect after which the job fails. The next result would
 cost money and have no effect either.
 """
-MOST_IN_A_SLICE = 500
+MOST_HANDOFFS_A_DECISION = 500
 """Most handoffs of one decision. To publish 1,000 takes a second, and other jobs wait during
 that time. The next decision issues the rest.
 """
@@ -207,7 +207,7 @@ def _work(state: JobState, observations: Observations, now: float) -> tuple[Comm
                 f"the job's limit of {state.submitted.limits.max_handoffs} handoffs is reached",
             ),
         )
-    agents, commands = for_children(state, can_begin[: min(room, MOST_IN_A_SLICE)])
+    agents, commands = for_children(state, can_begin[: min(room, MOST_HANDOFFS_A_DECISION)])
     commands += _groups(state, agents, observations)
     needy = state.step_index.in_need
     if needy and not state.has_open("planner"):

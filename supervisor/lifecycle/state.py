@@ -184,7 +184,7 @@ class StepStatus(StrEnum):
     """Progress of a step."""
 
     WAITING = "waiting"
-    """The step waits for its dependencies or for a slice of handoffs."""
+    """The step waits for its dependencies or for the next batch of handoffs."""
     RUNNING = "running"
     """A handoff is out."""
     IN_NEED = "in_need"

@@ -26,7 +26,7 @@ model calls, and a retry would reach a limit again.
 """
 GIVEN_AWAY = RETRIED | {StopReason.REFUSED}
 """Stop reasons after which another specialist, with other instructions, tries the step."""
-SLICES = frozenset({StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.MAX_USD})
+SLICE_SPENT = frozenset({StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.MAX_USD})
 """Stop reasons of a team whose slice of the job's budget is spent. One agent, which needs less
 than a team, may then do the step with the rest of the job's budget.
 """
@@ -99,7 +99,7 @@ def had_too_small_a_slice(step: StepState) -> bool:
     """Return whether a team did the step last, and its slice of the budget ended it. The same
     slice would end it again.
     """
-    return step.specialist == SUB_SUPERVISOR and step.stop_reason in SLICES
+    return step.specialist == SUB_SUPERVISOR and step.stop_reason in SLICE_SPENT
 
 
 def steps_to_ask_about(

@@ -82,7 +82,7 @@ def child_of(state: JobState, step_id: StepId, before: JobId | None) -> Child:
     job_id = before or child_id_for(
         state.job_id, handoff_id(step_id, state.steps[step_id].attempt + 1)
     )
-    return Child(job_id=job_id, limits=slice_of(state))
+    return Child(job_id=job_id, limits=child_limits(state))
 
 
 def team_of(state: JobState, step_id: StepId, child: Child) -> PreviousTeam:
@@ -120,7 +120,7 @@ def has_gaps_alone(child: JobState) -> bool:
     return is_planned and bool(child.incomplete_steps)
 
 
-def slice_of(state: JobState) -> JobLimits:
+def child_limits(state: JobState) -> JobLimits:
     """Return the budget of a child that begins now: its share of the budget at planning time,
     and at most the rest.
     """
@@ -185,7 +185,7 @@ def bill_of(state: JobState) -> tuple[TeamLayer, ...]:
         planned += step.outline.specialist == SUB_SUPERVISOR
     if not planned:
         return ()
-    limits, layers, teams = _first_slice(state), list[TeamLayer](), planned
+    limits, layers, teams = _first_child_limits(state), list[TeamLayer](), planned
     for depth in range(state.submitted.depth + 1, state.submitted.limits.max_depth + 1):
         layers.append(TeamLayer(depth, teams, limits.max_turns, limits.max_microusd))
         most_steps = limits.max_steps
@@ -211,7 +211,7 @@ def lacking(state: JobState, first: WorstCase) -> str:
     """
     if not has_teams(state):
         return ""
-    limits, tokens = _first_slice(state), first.input_tokens + first.output_tokens
+    limits, tokens = _first_child_limits(state), first.input_tokens + first.output_tokens
     needed = {
         "max_turns": SHARES_OF_A_CHILD,
         "max_handoffs": SHARES_OF_A_CHILD,
@@ -233,7 +233,7 @@ def lacking(state: JobState, first: WorstCase) -> str:
     return ""
 
 
-def _first_slice(state: JobState) -> JobLimits:
+def _first_child_limits(state: JobState) -> JobLimits:
     """Return the slice of a child that begins before the job has used anything."""
     unspent = {
         "turns": 0,
@@ -241,7 +241,7 @@ def _first_slice(state: JobState) -> JobLimits:
             update={"input_tokens": 0, "output_tokens": 0, "cost_microusd": 0}
         ),
     }
-    return slice_of(state.model_copy(update=unspent | {"handoffs": 0}))
+    return child_limits(state.model_copy(update=unspent | {"handoffs": 0}))
 
 
 def bill_text(layers: Sequence[TeamLayer]) -> str:

@@ -13,11 +13,10 @@ from pydantic import Field, ValidationError, field_validator
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
 from handoff_queue.shared.agent.json_answers import LenientAnswer
-from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.plan import (
-    DEFAULT_FALLBACK,
     Join,
     OnFailure,
     Plan,

@@ -13,12 +13,12 @@ from pydantic import ValidationError
 from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.condition import Condition, InvalidCondition, condition_of
 from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import (
     AFTER_REVIEW,
-    DEFAULT_FALLBACK,
     TITLE_CHARS,
     OnFailure,
     Step,

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from handoff_queue.shared.types.plan import DEFAULT_FALLBACK, Synthesis
+from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK
+from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.workflows import (
     ForEach,
     Items,

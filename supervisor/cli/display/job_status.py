@@ -103,7 +103,7 @@ def against_quote(view: JobView) -> str | None:
         )
     parts: list[str] = []
     if quote.seconds:
-        parts.append(_against(working_seconds(view), quote.seconds, _seconds))
+        parts.append(_against(shown_working_seconds(view), quote.seconds, _seconds))
     spent = view.standing.cost_microusd
     if quote.microusd and spent is not None:
         parts.append(_against(spent, quote.microusd, _usd))
@@ -135,13 +135,13 @@ def _since_the_retry(view: JobView, handoffs: int) -> str:
             is_known = False
         else:
             microusd += standing.cost_microusd
-    time = _seconds(working_seconds(view))
+    time = _seconds(shown_working_seconds(view))
     if not is_known:
         return time
     return f"{time}, {money(cost_usd(microusd), at_most=is_upper_bound)}"
 
 
-def working_seconds(view: JobView) -> float:
+def shown_working_seconds(view: JobView) -> float:
     """Return the seconds since the start, without waits for a person."""
     state = view.state
     if state is None:

@@ -30,7 +30,7 @@ from handoff_queue.shared.types.events import ApprovalAsked, Approved, JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 from handoff_queue.supervisor.serve.access import Access
-from handoff_queue.supervisor.serve.mcp.tools import result_of
+from handoff_queue.supervisor.serve.mcp.tools import tool_result_of
 from handoff_queue.supervisor.serve.problems import Problem
 
 TASKS = "io.modelcontextprotocol/tasks"
@@ -102,7 +102,7 @@ async def task_of(access: Access, job_id: JobId) -> JobTask:
     match standing.status:
         case JobStatus.OK | JobStatus.PARTIAL | JobStatus.FAILED:
             result = await access.jobs.result(job_id)
-            fields = {"status": "completed", "result": result_of(result)}
+            fields = {"status": "completed", "result": tool_result_of(result)}
         case JobStatus.CANCELLED:
             fields = {"status": "cancelled"}
         case _:

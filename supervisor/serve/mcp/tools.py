@@ -187,10 +187,10 @@ async def _status(access: Access, arguments: JobArguments) -> CallToolResult:
 
 async def _read_result(access: Access, arguments: ResultArguments) -> CallToolResult:
     job_id = await visible_job(access, arguments.job_id)
-    return result_of(await access.jobs.result(job_id, arguments.wait_s))
+    return tool_result_of(await access.jobs.result(job_id, arguments.wait_s))
 
 
-def result_of(result: JobResult) -> CallToolResult:
+def tool_result_of(result: JobResult) -> CallToolResult:
     """Return the result of a job. Its text is the answer, or the status while there is none.
 
     The result of a failed job is an error.

@@ -24,11 +24,11 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Client, Request
-from handoff_queue.supervisor.client.submission import SLICE
+from handoff_queue.supervisor.client.submission import JOBS_A_BATCH
 from tests.doubles.jobs import granted_claim, issue, model_reply
 
 INVALID = Request(" ")
-MANY = [Request(f"Compare {number}.") for number in range(2 * SLICE + 1)]
+MANY = [Request(f"Compare {number}.") for number in range(2 * JOBS_A_BATCH + 1)]
 
 
 def announced_count(jobs: Client) -> int:
@@ -84,7 +84,7 @@ def test_nothing_happens_before_the_first_id_is_read_and_then_only_its_slice(
 
     assert len(list(islice(some, 2))) == 2
 
-    assert announced_count(jobs) == SLICE
+    assert announced_count(jobs) == JOBS_A_BATCH
 
 
 def test_only_jobs_before_an_invalid_job_are_enqueued(

@@ -43,7 +43,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
 from handoff_queue.supervisor.lifecycle.job_end import TELL_AGAIN_AFTER_S, next_due
 from handoff_queue.supervisor.lifecycle.observations import ObservedHandoff
 from handoff_queue.supervisor.lifecycle.state import StepStatus
-from handoff_queue.supervisor.lifecycle.teams import bill_of, may_have_children, slice_of
+from handoff_queue.supervisor.lifecycle.teams import bill_of, child_limits, may_have_children
 from tests.doubles.handoffs import JOB
 from tests.doubles.jobs import submission
 from tests.doubles.simulated_job import LEASE_S, SimulatedJob
@@ -86,7 +86,7 @@ def test_the_limits_of_all_children_never_exceed_their_parents_limits(
 ) -> None:
     state = planned_job(plan_with_teams(agents, children), limits).state
 
-    each = slice_of(state)
+    each = child_limits(state)
 
     for name in ("max_turns", "max_tokens", "max_microusd", "max_handoffs"):
         of_child, of_parent = getattr(each, name), getattr(limits, name)
@@ -104,7 +104,7 @@ def test_a_child_gets_at_most_the_rest_and_at_most_the_bill(limits: JobLimits, t
         update={"turns": turns, "usage": Usage(input_tokens=turns, cost_microusd=turns)}
     )
 
-    each, (first, *_) = slice_of(spent), bill_of(spent)
+    each, (first, *_) = child_limits(spent), bill_of(spent)
 
     assert limits.max_turns is None or each.max_turns in range(
         1, max(2, limits.max_turns - turns + 1)
@@ -118,7 +118,9 @@ def test_a_child_gets_at_most_the_rest_and_at_most_the_bill(limits: JobLimits, t
 def test_a_child_ends_before_its_parent_has_to_write_its_answer(limits: JobLimits) -> None:
     state = planned_job(plan_with_teams(), limits).state
 
-    assert state.as_of + slice_of(state).max_seconds <= max(state.working_deadline, state.as_of + 1)
+    assert state.as_of + child_limits(state).max_seconds <= max(
+        state.working_deadline, state.as_of + 1
+    )
 
 
 def test_a_question_about_a_plan_includes_its_bill() -> None:

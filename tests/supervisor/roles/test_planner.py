@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
 from handoff_queue.shared.types.errors import MalformedMessage
-from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, ResultStatus
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import DEFAULT_FALLBACK, Join, Plan, Synthesis
+from handoff_queue.shared.types.plan import Join, Plan, Synthesis
 from handoff_queue.supervisor.roles.planner import PlanFormat, fallback_plan
 
 READING = PlanFormat(("writer", "researcher"), max_steps=3)

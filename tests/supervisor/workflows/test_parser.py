@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import RESERVED, ROLES, SUB_SUPERVISOR
-from handoff_queue.shared.types.plan import DEFAULT_FALLBACK, Synthesis
+from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.workflows import ForEach, read_workflow
 from handoff_queue.supervisor.workflows.parser import MOST_BYTES, MOST_WRITTEN_STEPS
 from tests.supervisor.workflows.workflow_files import UNREVIEWED, make_workflow, write_workflow

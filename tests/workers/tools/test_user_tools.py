@@ -13,7 +13,7 @@ import pytest
 
 from handoff_queue.shared.agent.prompt import READ_RESULT
 from handoff_queue.shared.agent.tool import Tool
-from handoff_queue.shared.agent.tool_calls import result_of
+from handoff_queue.shared.agent.tool_calls import run_tool
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.workers.index.index import DocumentIndex
@@ -80,7 +80,7 @@ def test_half_a_surrogate_pair_in_a_tools_result_can_be_stored(tmp_path: Path) -
             \"\"\"All names.\"\"\"
             return b"caf\\xe9".decode("utf-8", "surrogateescape")
     """
-    observed = result_of(
+    observed = run_tool(
         {"id": "t", "name": "names", "input": {}},
         tools_of(tmp_path, source=source),
         ToolHarness().context,
@@ -163,7 +163,7 @@ def test_the_model_gets_the_type_and_no_text_of_a_tools_error(tmp_path: Path) ->
 
     def message(**arguments: object) -> str:
         call = {"type": "tool_use", "id": "t", "name": "fetch", "input": arguments}
-        return result_of(call, {"fetch": fetch}, ToolHarness().context).text
+        return run_tool(call, {"fetch": fetch}, ToolHarness().context).text
 
     assert message(a=1) == "fetch failed with OSError; try other arguments, or do without"
     assert message(a=0) == "give an a above 0"

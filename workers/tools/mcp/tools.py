@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from handoff_queue.shared.agent.schemas import BrokenSchema, problem_with
 from handoff_queue.shared.agent.tool import Image, Tool, ToolContext, ToolFailed, ToolOutput
-from handoff_queue.shared.agent.tool_values import MOST_IMAGES, image_of
+from handoff_queue.shared.agent.tool_values import MOST_IMAGES_A_RESULT, image_of
 from handoff_queue.shared.settings.optional_packages import missing
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer
 from handoff_queue.workers.tools.user_tools import without_secrets
@@ -145,7 +145,7 @@ def _labelled(data: str, images: list[Image]) -> str:
     Raises:
         ToolFailed: the image is broken or too large.
     """
-    if len(images) == MOST_IMAGES:
+    if len(images) == MOST_IMAGES_A_RESULT:
         return "[an image: left out]"
     try:
         image = image_of(b64decode(data, validate=True))
