@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,34 +19,53 @@ ROOT = Path(__file__).parents[2]
 SDK = {"anthropic", "aiohttp"}
 AGENTS = {*SDK, "genai_prices", "httpx2", "jsonschema", "re2"}
 PUBLISHING = {"celery", "kombu", "structlog"}
+NOT_FOR_LISTS = {*AGENTS, *PUBLISHING, "yaml"}
+UNUSED = {
+    "list": NOT_FOR_LISTS,
+    "list --json": NOT_FOR_LISTS,
+    "stats": NOT_FOR_LISTS,
+    "show JOB": AGENTS | PUBLISHING,
+    "cancel JOB": AGENTS,
+    "submit hello": AGENTS,
+}
+"""Command -> modules that it does not use. A later command may use more than an earlier one."""
 TYPING_SCRIPT = """
 import sys
 from handoff_queue.supervisor.cli.main import main
-try:
-    main()
-finally:
-    print(*sys.modules)
+for line in sys.argv[1:]:
+    sys.argv = ["handoff", *line.split()]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, line
+    print("\\nmodules:", *sys.modules, flush=True)
 """
-WORKER_START_SCRIPT = """
+WORKERS_SCRIPT = """
 import sys
 from celery import signals
-{app}
-class Worker:
-    app, hostname = app, "worker@here"
-print(*sys.modules)
-signals.worker_init.send(Worker())
-print(*sys.modules)
-"""
-"""Script that prints the modules before and after Celery's `worker_init` signal."""
-CUSTOM_MODELS_SCRIPT = """
 from handoff_queue.shared.settings.settings import load_settings
-from {room}.assembly import make_{room}_app
-app = make_{room}_app(load_settings(), lambda settings: None)
+from handoff_queue.{room}.assembly import make_{room}_app
+
+def start_worker(app):
+    class Worker:
+        pass
+    Worker.app, Worker.hostname = app, "worker@here"
+    signals.worker_init.send(Worker())
+
+start_worker(make_{room}_app(load_settings(), lambda settings: None))
+print(*sys.modules)
+from handoff_queue.{room}.app import app
+print(*sys.modules)
+start_worker(app)
+print(*sys.modules)
+"""
+"""Script that prints the modules after the start of a worker with custom models, after the import
+of an app with the models of the product, and after the start of its worker.
 """
 
 
-def run_code(code: str, *arguments: str, **surroundings: str) -> list[set[str]]:
-    """Run Python code in a new process. Return the words of each line that it prints."""
+def run_code(code: str, *arguments: str, **surroundings: str) -> list[str]:
+    """Run Python code in a new process, and return the lines that it prints."""
     command = [sys.executable, "-c", code, *arguments]
     process = subprocess.run(
         command,
@@ -55,58 +75,56 @@ def run_code(code: str, *arguments: str, **surroundings: str) -> list[set[str]]:
         text=True,
         check=True,
     )
-    return [set(line.split()) for line in process.stdout.splitlines()]
+    return process.stdout.splitlines()
 
 
-@pytest.mark.parametrize(
-    ("typed", "unused"),
-    [
-        ("list", {*AGENTS, *PUBLISHING, "yaml"}),
-        ("list --json", {*AGENTS, *PUBLISHING, "yaml"}),
-        ("stats", {*AGENTS, *PUBLISHING, "yaml"}),
-        ("show JOB", {*AGENTS, *PUBLISHING}),
-        ("cancel JOB", AGENTS),
-        ("submit hello", AGENTS),
-    ],
-)
-def test_a_command_imports_nothing_heavy_that_it_does_not_use(
-    typed: str, unused: set[str], redis_url: str
-) -> None:
+def test_a_command_imports_nothing_heavy_that_it_does_not_use(redis_url: str) -> None:
     job_id = client.connect(redis_url, Settings(offline=True)).submit(
         client.Request("What is HNSW?")
     )
+    commands = [command.replace("JOB", job_id) for command in UNUSED]
 
-    *_, imported = run_code(
-        TYPING_SCRIPT, *typed.replace("JOB", job_id).split(), HANDOFF_REDIS_URL=redis_url
-    )
+    printed = run_code(TYPING_SCRIPT, *commands, HANDOFF_REDIS_URL=redis_url)
 
-    assert "redis" in imported
-    assert imported & unused == set()
+    imported = [set(line.split()) for line in printed if line.startswith("modules:")]
+    for (command, unused), modules in zip(UNUSED.items(), imported, strict=True):
+        assert "redis" in modules, command
+        assert modules & unused == set(), command
 
 
-@pytest.mark.parametrize("room", ["supervisor", "workers"])
-def test_a_process_imports_the_sdk_when_it_becomes_a_worker_and_not_when_an_app_is_inspected(
-    room: str,
-) -> None:
-    """`celery inspect`, Flower and the check of a user's files import the app too."""
-    looked_at, started = run_code(
-        WORKER_START_SCRIPT.format(app=f"from {room}.app import app"),
+@dataclass(frozen=True)
+class WorkerImports:
+    """The modules of a process after each of its steps."""
+
+    with_custom_models: set[str]
+    """After the start of a worker with custom models."""
+    inspected: set[str]
+    """After the import of an app with the models of the product."""
+    started: set[str]
+    """After the start of a worker of this app."""
+
+
+@pytest.fixture(scope="module", params=["supervisor", "workers"])
+def worker_imports(request: pytest.FixtureRequest) -> WorkerImports:
+    printed = run_code(
+        WORKERS_SCRIPT.format(room=request.param),
         HANDOFF_OFFLINE="false",
         ANTHROPIC_API_KEY="sk-canary-0123456789",
     )
-
-    assert looked_at & {*SDK, "genai_prices"} == set()
-    assert {*SDK, "genai_prices"} <= started, "the first call would pay for it"
+    return WorkerImports(*(set(line.split()) for line in printed))
 
 
-@pytest.mark.parametrize("room", ["supervisor", "workers"])
-def test_a_worker_with_custom_models_never_imports_the_sdk(room: str) -> None:
-    _, started = run_code(
-        WORKER_START_SCRIPT.format(app=CUSTOM_MODELS_SCRIPT.format(room=room)),
-        HANDOFF_OFFLINE="false",
-    )
+def test_a_worker_with_custom_models_never_imports_the_sdk(worker_imports: WorkerImports) -> None:
+    assert worker_imports.with_custom_models & SDK == set()
 
-    assert started & SDK == set()
+
+def test_an_app_that_is_inspected_does_not_import_the_sdk(worker_imports: WorkerImports) -> None:
+    """`celery inspect`, Flower and the check of a user's files import the app too."""
+    assert worker_imports.inspected & {*SDK, "genai_prices"} == set()
+
+
+def test_a_process_imports_the_sdk_when_it_becomes_a_worker(worker_imports: WorkerImports) -> None:
+    assert {*SDK, "genai_prices"} <= worker_imports.started, "the first call would pay for it"
 
 
 def test_the_clients_types_can_be_named_though_they_are_imported_late() -> None:
