@@ -159,12 +159,25 @@ def roots(trace: list[ReceivedSpan]) -> list[str]:
     return [span.name for span in trace if span.parent_id not in known]
 
 
-def test_one_trace_holds_the_command_every_handoff_every_turn_and_every_tool_call(
-    traced: TracedFleet,
-) -> None:
+@dataclass(frozen=True)
+class TracedJob:
+    """A job of three steps with two turns each, and its trace."""
+
+    job_id: JobId
+    trace: list[ReceivedSpan]
+
+
+@pytest.fixture(scope="module")
+def job(traced: TracedFleet) -> TracedJob:
     job_id = submit_plan(traced, "trace-all", turns=2, a="", b="", c="a b")
     traced.fleet.wait_for_success(job_id)
-    trace = complete_trace(traced, job_id, 1 + 3 * 2 + 1)
+    return TracedJob(job_id, complete_trace(traced, job_id, 1 + 3 * 2 + 1))
+
+
+def test_one_trace_holds_the_command_every_handoff_every_turn_and_every_tool_call(
+    job: TracedJob,
+) -> None:
+    trace = job.trace
 
     by_id = {span.span_id: span for span in trace}
     names = Counter(span.name.split(" ")[0] for span in trace)
@@ -213,10 +226,8 @@ def test_the_trace_of_a_job_contains_its_child_jobs(traced: TracedFleet) -> None
     }
 
 
-def test_spans_follow_the_semantic_conventions(traced: TracedFleet) -> None:
-    job_id = submit_plan(traced, "trace-words", turns=2, a="")
-    traced.fleet.wait_for_success(job_id)
-    trace = complete_trace(traced, job_id, 4)
+def test_spans_follow_the_semantic_conventions(job: TracedJob) -> None:
+    job_id, trace = job.job_id, job.trace
 
     agent_span_id = f"{handoff_span(job_id, HandoffId('a.1')):016x}"
     agent = next(span for span in trace if span.span_id == agent_span_id)
@@ -250,9 +261,9 @@ def test_spans_follow_the_semantic_conventions(traced: TracedFleet) -> None:
         "now",
         False,
     )
-    job = next(span for span in trace if span.name.startswith("invoke_workflow"))
-    assert job.attributes["handoff.job.status"] == "ok"
-    assert job.start_ns <= agent.start_ns <= agent.end_ns <= job.end_ns
+    workflow = next(span for span in trace if span.name.startswith("invoke_workflow"))
+    assert workflow.attributes["handoff.job.status"] == "ok"
+    assert workflow.start_ns <= agent.start_ns <= agent.end_ns <= workflow.end_ns
 
 
 def test_the_trace_is_complete_after_a_kill_of_a_worker(traced: TracedFleet) -> None:
@@ -278,23 +289,18 @@ def test_the_trace_is_complete_after_a_kill_of_a_worker(traced: TracedFleet) -> 
     ), "one turn of each worker"
 
 
+@pytest.mark.usefixtures("job")
 def test_no_prompt_text_and_no_secret_is_exported(traced: TracedFleet) -> None:
-    job_id = submit_plan(traced, "trace-silent", turns=2, a="")
-    traced.fleet.wait_for_success(job_id)
-    complete_trace(traced, job_id, 4)
-
     exported = b"".join(traced.collector.raw)
-    for word in (CANARY, COLLECTORS_KEY, WORD, "So it is.", "plan trace-silent", "Do a of"):
+    for word in (CANARY, COLLECTORS_KEY, WORD, "So it is.", "plan trace-all", "Do b of"):
         assert word.encode() not in exported
     assert all(headers["x-key"] == COLLECTORS_KEY for headers in traced.collector.headers), (
         "only the collector gets its key"
     )
 
 
-def test_log_lines_have_the_id_of_their_trace(traced: TracedFleet) -> None:
-    job_id = submit_plan(traced, "trace-logs", a="")
-    traced.fleet.wait_for_success(job_id)
-    trace_id = complete_trace(traced, job_id, 3)[0].trace_id
+def test_log_lines_have_the_id_of_their_trace(traced: TracedFleet, job: TracedJob) -> None:
+    trace_id = job.trace[0].trace_id
 
     logs = [
         traced.fleet.system.processes.log_of(name).read_text()
@@ -305,10 +311,11 @@ def test_log_lines_have_the_id_of_their_trace(traced: TracedFleet) -> None:
         line
         for log in logs
         for line in log.splitlines()
-        if job_id in line and '"event": "handoff finished"' in line
+        if job.job_id in line and '"event": "handoff finished"' in line
     ]
-    assert [json.loads(line)["trace_id"] for line in lines] == [trace_id] * 3
-    assert {json.loads(line)["handoff_id"] for line in lines} == {"planner.1", "a.1", "assessor.1"}
+    assert [json.loads(line)["trace_id"] for line in lines] == [trace_id] * 5
+    handoff_ids = {json.loads(line)["handoff_id"] for line in lines}
+    assert handoff_ids == {"planner.1", "a.1", "b.1", "c.1", "assessor.1"}
 
 
 def test_an_absent_collector_delays_no_process(traced: TracedFleet) -> None:
@@ -351,24 +358,26 @@ def test_a_job_submitted_without_tracing_is_still_one_trace(
     )
 
 
-def test_a_run_exports_all_spans_before_its_processes_end() -> None:
-    with Collector() as collector:
-        environment = {
-            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
-            "HANDOFF_OFFLINE": "true",
-            "HANDOFF_MODE": "team",
-        }
-        run_command(
-            *("run", "Compare Qdrant and Milvus", "--docs", str(DOCUMENTS), "--json"),
-            **environment,  # type: ignore[arg-type]
-        )
-
-    assert roots(collector.spans) == ["submit"]
-    assert {"handoff", "handoff-supervisor", "handoff-worker"} == {
-        span.service for span in collector.spans
+def test_a_run_exports_all_spans_before_its_processes_end(traced: TracedFleet) -> None:
+    exporter = {
+        name: value for name, value in traced.environment.items() if name.startswith("OTEL_")
     }
-    assert (
-        len(collector.named("invoke_workflow team"))
-        == len(collector.named("invoke_agent assessor"))
-        == 1
+    completed = run_command(
+        *("run", "Compare Qdrant and Milvus", "--docs", str(DOCUMENTS), "--json"),
+        fork_server=traced.fork_server,
+        HANDOFF_OFFLINE="true",
+        HANDOFF_MODE="team",
+        **exporter,
     )
+
+    spans = traced.collector.spans
+    job_id = json.loads(completed.stdout)["job_id"]
+    (workflow,) = (
+        span
+        for span in spans
+        if span.name == "invoke_workflow team" and span.attributes["handoff.job.id"] == job_id
+    )
+    trace = traced.collector.of_trace(workflow.trace_id)
+    assert roots(trace) == ["submit"]
+    assert {span.service for span in trace} == {"handoff", "handoff-supervisor", "handoff-worker"}
+    assert [span.name for span in trace].count("invoke_agent assessor") == 1
