@@ -114,6 +114,9 @@ UNTRIED = {
     "dequeue": "the points `take` are around it",
     "take": "the same",
     "purge": "an operator drops messages on purpose",
+    "say": "its id makes a repeated message the same message",
+    "untaken_messages": "reads only",
+    "take_messages": "`tests/e2e/test_user_messages.py` kills workers before and after it",
     "replace_schedule": "`tests/e2e/test_schedules.py` kills all supervisors before and after it",
 }
 """Scripts without failpoints, and why."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NoReturn, Protocol
 
-from handoff_queue.shared.types.checkpoints import Checkpoint, WorstCase
+from handoff_queue.shared.types.checkpoints import Checkpoint, UserPrompted, WorstCase
 from handoff_queue.shared.types.errors import LeaseLost
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, Expected, RateLimits, Wait
 
@@ -22,13 +22,25 @@ class CheckpointStore(Protocol):
         """Return the checkpoints of earlier claims of this handoff, oldest first."""
         ...
 
-    def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
+    @property
+    def has_messages(self) -> bool:
+        """Return whether the store has reported messages of users that the agent has not taken."""
+        ...
+
+    def reserve(
+        self,
+        worst: WorstCase,
+        expected: Expected | None = None,
+        *,
+        takes_messages: bool = False,
+    ) -> Wait | None:
         """Reserve the budget of a model call. This waits while open reservations of the job
         hold the budget that the call needs.
 
         Args:
             worst: upper bound of the call.
             expected: expected share of the rate limits; None if there are no rate limits.
+            takes_messages: True if the agent takes messages of users before this call.
 
         Returns:
             None if the call may be made. A `Wait` if the provider's rate limits refuse the call:
@@ -37,6 +49,7 @@ class CheckpointStore(Protocol):
         Raises:
             LimitReached: the budget does not allow the call, or the time ran out while this
                 waited. `limit` names the limit.
+            MessagesWaiting: the agent must first take messages of users; nothing is reserved.
         """
         ...
 
@@ -69,6 +82,15 @@ class CheckpointStore(Protocol):
         """
         ...
 
+    def take_messages(self, turn: int) -> tuple[UserPrompted, ...]:
+        """Take the messages that users have sent to the agent, oldest first. They are stored
+        as checkpoints, and the journal gets an event for each, in one step.
+
+        Args:
+            turn: turn of the handoff that begins with the messages.
+        """
+        ...
+
     def heartbeat(self, doing: str, draft: str | None = None) -> None:
         """Send a heartbeat: the current activity in a few words, and the draft so far, if any.
 
@@ -89,8 +111,21 @@ class NoCheckpoints:
     def earlier_checkpoints(self) -> tuple[Checkpoint, ...]:
         return ()
 
-    def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
-        self._refuse(worst, expected)
+    @property
+    def has_messages(self) -> bool:
+        return False
+
+    def reserve(
+        self,
+        worst: WorstCase,
+        expected: Expected | None = None,
+        *,
+        takes_messages: bool = False,
+    ) -> Wait | None:
+        self._refuse(worst, expected, takes_messages)
+
+    def take_messages(self, turn: int) -> tuple[UserPrompted, ...]:
+        self._refuse(turn)
 
     def report_limits(self, limits: RateLimits) -> None:
         self._refuse(limits)

@@ -24,6 +24,7 @@ from handoff_queue.shared.types.checkpoints import (
     ObservedImage,
     ToolCallStarted,
     ToolObserved,
+    UserPrompted,
 )
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.model import Block, MessageParam
@@ -45,6 +46,10 @@ LAST_TURN = (
 UNUSABLE = "Your answer cannot be used: "
 TOO_LONG = (
     "Your answer was cut off because it was too long. Give it again, whole, and much shorter."
+)
+FROM_THE_USER = (
+    "A message from the person who runs this job. Treat it like your task, and follow it from now"
+    " on:"
 )
 EMPTY = f"{UNUSABLE}it is empty."
 _THINKING = ("thinking", "redacted_thinking")
@@ -263,7 +268,9 @@ class Conversation:
         until the agent prompts the model again, unless the provider paused the turn.
         """
         reply = self.last_reply
-        if reply is None or _contains(self.since_reply, AgentPrompted | ModelCallFailed):
+        if reply is None or _contains(
+            self.since_reply, AgentPrompted | UserPrompted | ModelCallFailed
+        ):
             return None
         if calls_of(reply):
             if self.unanswered:
@@ -279,7 +286,7 @@ class Conversation:
         such a turn.
         """
         reply = self.last_reply
-        if reply is None or _contains(self.since_reply, AgentPrompted):
+        if reply is None or _contains(self.since_reply, AgentPrompted | UserPrompted):
             return False
         if _is_pause(reply):
             return True
@@ -387,6 +394,8 @@ class Conversation:
                     _add(messages, "user", [_result_block(checkpoint)])
                 case AgentPrompted():
                     _add(messages, "user", [{"type": "text", "text": checkpoint.text}])
+                case UserPrompted():
+                    _add(messages, "user", [_user_block(checkpoint)])
                 case ToolCallStarted() | ModelCallFailed():
                     pass
         return tuple(_in_order(_without_unfinished_calls(messages, is_paused=self.is_paused)))
@@ -474,6 +483,12 @@ def _add(messages: list[MessageParam], role: str, blocks: Iterable[Block]) -> No
 def _image_block(image: ObservedImage) -> Block:
     source = {"type": "base64", "media_type": image.media_type, "data": image.data}
     return {"type": "image", "source": source}
+
+
+def _user_block(prompted: UserPrompted) -> Block:
+    """Return the message of a user in a tag that its text cannot close."""
+    inside = prompted.text.replace("</", "<\\/")
+    return {"type": "text", "text": f"{FROM_THE_USER}\n<message>{inside}</message>"}
 
 
 def _result_block(observed: ToolObserved) -> Block:

@@ -54,12 +54,14 @@ from handoff_queue.shared.types.errors import (
     Interrupted,
     Level,
     LimitReached,
+    MessagesWaiting,
     ModelError,
     ModelRefused,
     StoreError,
 )
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, StopReason
 from handoff_queue.shared.types.model import Block
+from handoff_queue.shared.types.names import TAKES_NO_MESSAGES
 from handoff_queue.shared.types.rate_limits import Expected
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
@@ -85,6 +87,7 @@ class Agent:
         self._dependencies = dependencies
         self._handoff = handoff
         self._limits = handoff.limits
+        self._takes_messages = handoff.step_id not in TAKES_NO_MESSAGES
         self._decides = tool_call_format(dependencies.answer_format)
         own_tools = (*opening.tools, *(self._decides.tools if self._decides else ()))
         self._tools: dict[str, Tool] = {}
@@ -160,8 +163,27 @@ class Agent:
                 self._call_model()
             elif self._has_calls_to_run(reply):
                 self._run_calls(reply)
-            elif (result := self._read(reply)) is not None:
+            elif (result := self._read(reply)) is not None and not self._continues(result, reply):
                 return result
+
+    def _continues(self, result: HandoffResult, reply: ModelReplied) -> bool:
+        """Return whether users have sent messages since the last call, and the model can still
+        change its answer. If so, take the messages.
+        """
+        may_continue = (
+            self._dependencies.checkpoints.has_messages
+            and result.stop_reason is StopReason.FINISHED
+            and self._takes_messages
+            and not calls_of(reply)
+            and not self._model_turns.is_last(self._conversation)
+        )
+        return may_continue and self._take_messages()
+
+    def _take_messages(self) -> bool:
+        """Take the messages of users for the next turn. Return whether there were any."""
+        messages = self._dependencies.checkpoints.take_messages(self._conversation.turns + 1)
+        self._append(*messages)
+        return bool(messages)
 
     def _has_calls_to_run(self, reply: ModelReplied) -> bool:
         """Return whether the reply has calls for the loop to run. The calls of a decision and
@@ -189,7 +211,15 @@ class Agent:
         # unfinished call.
         if is_last and not self._conversation.is_told_last and not self._conversation.is_paused:
             self._note(AgentPrompted(text=LAST_TURN))
-        self._model_turns.turn(self._conversation, self._note, is_last=is_last)
+        try:
+            self._model_turns.turn(
+                self._conversation,
+                self._note,
+                is_last=is_last,
+                takes_messages=self._takes_messages and not self._conversation.is_paused,
+            )
+        except MessagesWaiting:
+            self._take_messages()
 
     def _run_calls(self, reply: ModelReplied) -> None:
         """Run the calls that have no result yet, except calls that must not run."""

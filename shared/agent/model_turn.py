@@ -139,7 +139,14 @@ class ModelTurns:
             conversation, call
         )
 
-    def turn(self, conversation: Conversation, note: WriteCheckpoint, *, is_last: bool) -> None:
+    def turn(
+        self,
+        conversation: Conversation,
+        note: WriteCheckpoint,
+        *,
+        is_last: bool,
+        takes_messages: bool,
+    ) -> None:
         """Make one call and store its reply through `note`. After a failed call, wait, so that
         the next turn can try again.
 
@@ -147,12 +154,13 @@ class ModelTurns:
             LimitReached: the tokens, the time, or the job's budget are used up.
             ModelError: another try would fail as well, or no try is left.
             Deferred: the provider's rate limits need a longer wait than `rate_wait_s`.
+            MessagesWaiting: no call was made, because users have sent messages.
         """
         self._check_deadline()
         call = self._call(conversation, is_last=is_last)
         worst = self.dependencies.prices.worst(call, self._most_input(conversation))
         self.dependencies.checkpoints.heartbeat("thinking")
-        self._reserve(worst, self._expected(conversation, call))
+        self._reserve(worst, self._expected(conversation, call), takes_messages=takes_messages)
         self._pulse, started = Pulse(), self.dependencies.now()
         try:
             with telemetry().chat(call) as span:
@@ -183,15 +191,18 @@ class ModelTurns:
             and not takes_time(self.dependencies.answer_format, text)
         )
 
-    def _reserve(self, worst: WorstCase, expected: Expected | None) -> None:
+    def _reserve(
+        self, worst: WorstCase, expected: Expected | None, *, takes_messages: bool
+    ) -> None:
         """Wait until the call may be made, and reserve it.
 
         Raises:
             Deferred: the wait is longer than `rate_wait_s`. Its seconds are shorter than the wait,
                 so that the call is not late.
+            MessagesWaiting: see `CheckpointStore.reserve`.
         """
-        rate_wait_s = self.dependencies.rate_wait_s
-        while (wait := self.dependencies.checkpoints.reserve(worst, expected)) is not None:
+        rate_wait_s, reserve = self.dependencies.rate_wait_s, self.dependencies.checkpoints.reserve
+        while (wait := reserve(worst, expected, takes_messages=takes_messages)) is not None:
             if wait.seconds > rate_wait_s:
                 deferred_s = min(wait.seconds - rate_wait_s / 2, LONGEST_DEFERRAL_S)
                 raise Deferred(max(0.0, min(deferred_s, self.dependencies.left_s)), wait.why)

@@ -15,7 +15,7 @@ from typing import Any
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.drain import Drain
 from handoff_queue.shared.store.journal import json_of_events, with_versions
-from handoff_queue.shared.store.payloads import pack, payload_arguments
+from handoff_queue.shared.store.payloads import pack, payload_arguments, unpack
 from handoff_queue.shared.store.rate_limiter import RateLimiter
 from handoff_queue.shared.store.redis.connection import Connection, retry_until_answered
 from handoff_queue.shared.store.script_arguments import (
@@ -28,6 +28,7 @@ from handoff_queue.shared.types.checkpoints import (
     ModelCallFailed,
     ModelReplied,
     ToolObserved,
+    UserPrompted,
     WorstCase,
 )
 from handoff_queue.shared.types.errors import (
@@ -38,10 +39,11 @@ from handoff_queue.shared.types.errors import (
     LeaseLost,
     Level,
     LimitReached,
+    MessagesWaiting,
     Paused,
     StoreUnavailable,
 )
-from handoff_queue.shared.types.events import Event, Recorded
+from handoff_queue.shared.types.events import Event, Recorded, UserMessageTaken
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.presence import RateLimitWait, is_news
@@ -164,6 +166,8 @@ class Claim:
     """
     keeps_turns: bool = False
     """True if the checkpoints stay as long as the job, for readers of its trace."""
+    has_messages: bool = False
+    """True if the store has reported messages of users that the agent has not taken."""
     _interrupted: Interrupted | None = None
     _heartbeat_at: float = field(default_factory=time.monotonic)
     held_at: float = field(default_factory=time.monotonic)
@@ -182,13 +186,23 @@ class Claim:
     def earlier_checkpoints(self) -> tuple[Checkpoint, ...]:
         return self.checkpoints
 
-    def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
+    def reserve(
+        self,
+        worst: WorstCase,
+        expected: Expected | None = None,
+        *,
+        takes_messages: bool = False,
+    ) -> Wait | None:
         self._check_drain()
         if self.reserved:
             self.reserved = False
             self._check_lease()
             return None
-        while (answer := self._turn(worst=worst, expected=expected))[0] == b"wait":
+
+        def ask() -> list[Any]:
+            return self._turn(worst=worst, expected=expected, takes_messages=takes_messages)
+
+        while (answer := ask())[0] == b"wait":
             self.heartbeat(str(RateLimitWait("budget")))
             if self.ends_at is not None and self.connection.now() >= self.ends_at:
                 raise LimitReached(
@@ -196,6 +210,8 @@ class Claim:
                 )
             time.sleep(RESERVE_RETRY_S)
             self._check_drain()
+        if answer[0] == b"messages":
+            raise MessagesWaiting(f"users have sent messages to {self.handoff_id}")
         if answer[0] == b"limit":
             level, limit = Level(answer[1].decode()), answer[2].decode()
             raise LimitReached(
@@ -224,6 +240,55 @@ class Claim:
             self._unwritten.extend(map(_packed, checkpoints))
         else:
             self._turn(checkpoints, gets_further=not deferrable)
+
+    def take_messages(self, turn: int) -> tuple[UserPrompted, ...]:
+        """Take the messages of users. A message is stored once, also if its script is sent
+        twice or this process dies.
+        """
+        self.write_down()
+        fence = [self.handoff_id, self.fence]
+        answer = self._run_until_answered("untaken_messages", fence, self._keys[:1])
+        if answer[0] != b"ok":
+            self.apply_answer(answer[0])
+        self.has_messages = False
+        events: list[str] = []
+        prompts: list[UserPrompted] = []
+        for message_id, text in zip(answer[2::2], answer[3::2], strict=True):
+            prompt = UserPrompted(message_id=message_id.decode(), text=unpack(text))
+            taken = UserMessageTaken(
+                message_id=prompt.message_id, handoff_id=self.handoff_id, turn=turn
+            )
+            prompts.append(prompt)
+            events.append(taken.to_json())
+        if prompts:
+            self._store_messages(int(answer[1]), events, prompts)
+        return tuple(prompts)
+
+    def _store_messages(
+        self, known: int, events: Sequence[str], prompts: Sequence[UserPrompted]
+    ) -> None:
+        """Store taken messages with their events.
+
+        Args:
+            known: number of messages of the job that the agent knows then.
+        """
+        with self._lock:
+            self._check_claim()
+            order = [
+                self.handoff_id,
+                self.fence,
+                int(self.lease_s * 1000),
+                *retention_arguments(self.keep_s, self.deadline),
+                self._stored,
+                known,
+                len(events),
+                *events,
+                *(pack(prompt.to_json()) for prompt in prompts),
+            ]
+            answer = self._run_until_answered("take_messages", order)
+            if answer == b"ok":
+                self._stored += len(prompts)
+            self.apply_answer(answer)
 
     def write_down(self) -> None:
         """Store the checkpoints that have waited, if there are any."""
@@ -369,6 +434,7 @@ class Claim:
         *,
         worst: WorstCase | None = None,
         expected: Expected | None = None,
+        takes_messages: bool = False,
         gets_further: bool = True,
     ) -> list[Any]:
         """Run `turn.lua` and return its answer.
@@ -377,6 +443,7 @@ class Claim:
             new: checkpoints to store after those that wait.
             worst: worst case of the next call to reserve, or None.
             expected: expected use of the provider's rate limits by that call, or None.
+            takes_messages: see `reserve`.
             gets_further: True if new checkpoints are progress, so that earlier lost claims no
                 longer count.
 
@@ -394,7 +461,7 @@ class Claim:
                 int(self.lease_s * 1000),
                 *retention_arguments(self.keep_s, self.deadline),
                 used,
-                worst_case_argument(worst, call),
+                worst_case_argument(worst, call, takes_messages=takes_messages),
                 self._doing,
                 self._stored,
                 sum(isinstance(checkpoint, ToolObserved) for checkpoint in checkpoints),
@@ -429,7 +496,9 @@ class Claim:
             used["failed"] = True
         return json_argument(used | self.limiter.returned_share(usage))
 
-    def _run_until_answered(self, script: str, order: Sequence[Any]) -> Any:
+    def _run_until_answered(
+        self, script: str, order: Sequence[Any], script_keys: Sequence[str] | None = None
+    ) -> Any:
         """Run the script until Redis answers. Paid work is worth the wait. If another process
         has taken over, the fence refuses the message.
 
@@ -445,7 +514,7 @@ class Claim:
 
         def run() -> Any:
             self._heartbeat_at = time.monotonic()
-            return self.connection.script(script, self._keys, list(order))
+            return self.connection.script(script, list(script_keys or self._keys), list(order))
 
         return retry_until_answered(run, is_worth_it)
 
@@ -477,8 +546,9 @@ class Claim:
         Raises:
             Interrupted: the claim is lost.
         """
-        if answer == b"ok":
+        if answer in (b"ok", b"messages"):
             self.held_at = self._heartbeat_at
+            self.has_messages = self.has_messages or answer == b"messages"
         elif answer == b"lost":
             self._interrupted = LeaseLost(f"{self.handoff_id}: its lease is lost")
         elif answer == b"dropped":

@@ -192,7 +192,7 @@ class Claims:
             int(self._settings.lease_s * 1000),
             MAX_CLAIMS,
             *retention_arguments(self._settings.retention_s, wanted.deadline),
-            worst_case_argument(wanted.first, call),
+            worst_case_argument(wanted.first, call, takes_messages=True),
             wanted.fence,
         ]
 

@@ -43,11 +43,14 @@ def retention_arguments(keep_s: int, deadline: float | None) -> tuple[int, int]:
     return keep_s * 1000, int((deadline or 0) * 1000)
 
 
-def worst_case_argument(worst: WorstCase | None, call: Mapping[str, Any]) -> str:
+def worst_case_argument(
+    worst: WorstCase | None, call: Mapping[str, Any], *, takes_messages: bool = False
+) -> str:
     """Return the worst case of the next call as JSON, or '' if there is no call.
 
     Args:
         call: the arguments for the rate limits, from `RateLimiter.admission_arguments`.
+        takes_messages: True if the agent takes messages of users before the call.
     """
     if worst is None:
         return ""
@@ -56,7 +59,10 @@ def worst_case_argument(worst: WorstCase | None, call: Mapping[str, Any]) -> str
     else:
         usd = worst.microusd
     tokens = {"input": worst.input_tokens, "output": worst.output_tokens}
-    return json_argument({**tokens, "usd": usd, "model": worst.model, **call})
+    fields = {**tokens, "usd": usd, "model": worst.model, **call}
+    if takes_messages:
+        fields["takes_messages"] = True
+    return json_argument(fields)
 
 
 def read_entries(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: str) -> list[Entry]:

@@ -27,6 +27,7 @@ from handoff_queue.shared.store.queue_load import FleetLoadReader
 from handoff_queue.shared.store.queue_repair import QueueRepair
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connection
 from handoff_queue.shared.store.schedules import Schedules
+from handoff_queue.shared.store.user_messages import UserMessages
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Store:
     audit: Audit
     metrics: Metrics
     schedules: Schedules
+    user_messages: UserMessages
 
 
 def open_store(
@@ -94,4 +96,5 @@ def open_store(
         audit=Audit(connection),
         metrics=Metrics(connection),
         schedules=Schedules(connection),
+        user_messages=UserMessages(connection),
     )

@@ -43,8 +43,8 @@ class ApiRole(StrEnum):
     SUBMIT = "submit"
     """Submit jobs; add and run schedules."""
     OPERATE = "operate"
-    """Cancel, retry, approve, reject and delete jobs; pause roles; handle dead letters; pause and
-    remove schedules.
+    """Cancel, retry, approve, reject and delete jobs; send messages to their agents; pause roles;
+    handle dead letters; pause and remove schedules.
     """
     ADMIN = "admin"
     """Create and revoke tokens."""
@@ -79,6 +79,7 @@ class AuditAction(StrEnum):
     SUBMIT = "submit"
     CANCEL = "cancel"
     RETRY = "retry"
+    SAY = "say"
     APPROVE = "approve"
     REJECT = "reject"
     DELETE = "delete"

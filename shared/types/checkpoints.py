@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
+from handoff_queue.shared.types.ids import MessageIdField
 from handoff_queue.shared.types.message import NO_PAYLOAD_IN_ERRORS, Message, OmitNone
 from handoff_queue.shared.types.usage import Usage
 
@@ -53,6 +54,14 @@ class AgentPrompted(Message):
     text: str
 
 
+class UserPrompted(Message):
+    """A message of the user who runs the job. The agent took it between two turns."""
+
+    kind: Literal["user_prompted"] = "user_prompted"
+    message_id: MessageIdField
+    text: str
+
+
 class ToolCallStarted(Message):
     """A tool that is not safe to repeat is about to run."""
 
@@ -69,7 +78,7 @@ class ModelCallFailed(Message):
 
 
 Checkpoint = Annotated[
-    ModelReplied | ToolObserved | AgentPrompted | ToolCallStarted | ModelCallFailed,
+    ModelReplied | ToolObserved | AgentPrompted | UserPrompted | ToolCallStarted | ModelCallFailed,
     Field(discriminator="kind"),
 ]
 checkpoint_adapter: TypeAdapter[Checkpoint] = TypeAdapter(Checkpoint, config=NO_PAYLOAD_IN_ERRORS)

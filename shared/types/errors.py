@@ -33,6 +33,7 @@ HandoffError
 │   ├── BrokenSchema         shared.agent.schemas: the schema cannot be used
 │   └── UnusablePattern      shared.types.patterns: not a regular expression of RE2
 ├── DocumentRefused      shared.documents.media_types: a file that is not a document
+├── MessagesWaiting      users have sent messages, which the agent takes before its next call
 ├── LimitReached         a limit of the handoff, the job or the day: the handoff ends as `partial`
 └── ModelError           a failed call of the model's server; see `retryable`
     ├── ModelRejected        400, 401, 403, 404, 413, 422: the same call will fail again
@@ -196,6 +197,10 @@ class Paused(Interrupted):
 
 class Draining(Interrupted):
     """This process is shutting down; the handoff goes back to its queue."""
+
+
+class MessagesWaiting(HandoffError):
+    """Users have sent messages to the agent. It takes them before its next model call."""
 
 
 class Level(StrEnum):

@@ -37,6 +37,8 @@ from handoff_queue.shared.types.job_events import (
     RetryRequested,
     Routed,
     TakenUp,
+    UserMessageSent,
+    UserMessageTaken,
     WebhookTried,
 )
 from handoff_queue.shared.types.job_options import ApprovalOf
@@ -201,6 +203,8 @@ __all__ = [
     "StepsTriedAgain",
     "Synthesised",
     "TakenUp",
+    "UserMessageSent",
+    "UserMessageTaken",
     "WebhookTried",
     "parse_event",
 ]

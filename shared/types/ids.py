@@ -26,6 +26,8 @@ JobIdField = Annotated[JobId, StringConstraints(pattern=JOB_ID_PATTERN)]
 StepIdField = Annotated[StepId, StringConstraints(pattern=NAME_PATTERN)]
 HandoffIdField = Annotated[HandoffId, StringConstraints(pattern=HANDOFF_ID_PATTERN)]
 NameField = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+MessageIdField = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+"""Id of a user's message to the agents of a job."""
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 _words = random.Random()  # noqa: S311 (no secret: see `new_word`)

@@ -10,7 +10,13 @@ from pydantic import NonNegativeInt, PositiveInt
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.gates import Gates, GatesFrom
 from handoff_queue.shared.types.handoff import BlobRef, Earlier, Given
-from handoff_queue.shared.types.ids import HandoffIdField, JobIdField, NameField, StepIdField
+from handoff_queue.shared.types.ids import (
+    HandoffIdField,
+    JobIdField,
+    MessageIdField,
+    NameField,
+    StepIdField,
+)
 from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.message import Message, OmitNone
@@ -238,6 +244,27 @@ class ParentTold(Message):
     type: Literal["parent_told"] = "parent_told"
 
 
+class UserMessageSent(Message):
+    """A user sent a message to the agents of the job, or of one step."""
+
+    type: Literal["user_message_sent"] = "user_message_sent"
+    message_id: MessageIdField
+    text: BlobRef
+    step: Annotated[StepIdField | None, OmitNone] = None
+    """The step whose agents get the message; None: all agents of the job."""
+    actor: Annotated[Actor | None, OmitNone] = None
+
+
+class UserMessageTaken(Message):
+    """A running agent took a user's message: its next model call contains the message."""
+
+    type: Literal["user_message_taken"] = "user_message_taken"
+    message_id: MessageIdField
+    handoff_id: HandoffIdField
+    turn: PositiveInt
+    """Turn of the handoff that begins with the message; 1 for the first turn."""
+
+
 JobEvent = (
     JobSubmitted
     | Routed
@@ -249,4 +276,6 @@ JobEvent = (
     | WebhookTried
     | EndTaskTried
     | ParentTold
+    | UserMessageSent
+    | UserMessageTaken
 )

@@ -29,6 +29,8 @@ JUDGING_ROLES = ("judge", "assessor")
 """Roles that judge the work of others. HANDOFF_REVIEWER_MODEL gives them another model."""
 FACT_GATE = "fact_gate"
 """The step of fact-check handoffs. It is not in any plan."""
+TAKES_NO_MESSAGES = ("judge", FACT_GATE)
+"""Steps of the handoffs whose agents decide by evidence alone, without messages of users."""
 SUB_SUPERVISOR = "supervisor"
 """The specialist of a step that becomes a child job with its own plan."""
 KEYS_OF_CELERY = ("unacked", "unacked_index", "unacked_mutex", "celery", "celeryev")

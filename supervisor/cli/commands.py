@@ -63,6 +63,7 @@ ENTRIES = _entries({
             "Approve the plan, the steps or the answer of a waiting job.",
         ),
         "reject": ("approve:reject", "Reject the plan, the steps or the answer, with feedback."),
+        "say": ("say:say", "Send a message to the agents of a running job."),
         "retry": ("retry:retry", "Repeat failed steps, fill gaps, or continue an interrupted run."),
         "cancel": ("cancel:cancel", "Stop jobs on all machines."),
         "delete": ("delete:delete", "Delete an ended job and all its data."),
@@ -90,7 +91,7 @@ ENTRIES = _entries({
     },
 })  # fmt: skip
 """All commands, in the order of `handoff --help`."""
-ABOVE = ('Try it: handoff run "How does HNSW work?" --docs examples/vector-databases',)
+ABOVE: tuple[str, ...] = ()
 """Lines of the main help before the commands."""
 BELOW = ("`handoff COMMAND --help` lists options. `handoff doctor` checks your system.",)
 """Lines of the main help after the commands."""

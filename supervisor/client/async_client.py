@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.rows import Row
     from handoff_queue.supervisor.client.schedules import ScheduleOptions
     from handoff_queue.supervisor.client.submission import Clash, Submission
+    from handoff_queue.supervisor.client.user_messages import SentMessage
 
 MAX_THREADS = 16
 """Most calls of one client that run at the same time. Further calls wait for a thread."""
@@ -279,6 +280,12 @@ class AsyncClient:
     ) -> None:
         """Continue an ended job, or a job whose budget is spent. Raises as `Client.retry`."""
         await self._call(self._client.retry, job_id, from_step, limits)
+
+    async def say(
+        self, job_id: JobId, text: str, step: str | None = None, *, key: str | None = None
+    ) -> SentMessage:
+        """Send a message to the agents of a running job. Raises as `Client.say`."""
+        return await self._call(self._client.say, job_id, text, step, key=key)
 
     async def approve(
         self,

@@ -16,6 +16,7 @@ from handoff_queue.shared.types.events import (
     Recorded,
     Rejected,
     RetryRequested,
+    UserMessageSent,
 )
 from handoff_queue.shared.types.ids import JobId
 
@@ -82,7 +83,7 @@ def actions_in(job_id: JobId, events: Sequence[Recorded]) -> list[AuditEntry]:
     return entries
 
 
-def _action_of(
+def _action_of(  # noqa: PLR0911 (one case an event)
     recorded: Recorded, questions: dict[int, str]
 ) -> tuple[AuditAction, str, Actor | None] | None:
     """Return the action, its detail and its actor; None if the event is no action of a user.
@@ -96,6 +97,8 @@ def _action_of(
             return AuditAction.CANCEL, "", event.actor
         case RetryRequested(taken_up=None):
             return AuditAction.RETRY, event.from_step or "", event.actor
+        case UserMessageSent():
+            return AuditAction.SAY, event.step or "", event.actor
         case Approved(by="user"):
             detail = ", ".join(event.steps) or questions.get(event.asked, "")
             return AuditAction.APPROVE, detail, event.actor

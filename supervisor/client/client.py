@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.rows import Row
     from handoff_queue.supervisor.client.schedules import ScheduleOptions
     from handoff_queue.supervisor.client.submission import Clash, Submission
+    from handoff_queue.supervisor.client.user_messages import SentMessage
 else:
     _PLACES = {
         "Clash": "handoff_queue.supervisor.client.submission",
@@ -70,6 +71,7 @@ else:
         "Request": "handoff_queue.supervisor.client.request",
         "Row": "handoff_queue.supervisor.client.rows",
         "ScheduleStatus": "handoff_queue.shared.types.schedule",
+        "SentMessage": "handoff_queue.supervisor.client.user_messages",
         "ScheduleOptions": "handoff_queue.supervisor.client.schedules",
     }
 
@@ -283,6 +285,29 @@ class Client:
         self._known(job_id)
         retry_job(self.store, job_id, from_step, limits or NewLimits(), self._actor)
         self._dispatcher.wake(job_id)
+
+    def say(
+        self, job_id: JobId, text: str, step: str | None = None, *, key: str | None = None
+    ) -> SentMessage:
+        """Send a message to all agents of a running job, or to the agents of one step.
+
+        An agent that runs takes the message once, before its next model call. An agent that
+        begins later has the message in its task. The planner, the replanner, the reviewer and
+        the synthesizer get every message.
+
+        Args:
+            key: an idempotency key. Calls with the same key and the same message are one message.
+
+        Raises:
+            UnknownJob: there is no such job.
+            UserError: the text is empty or too long, the job has no such step, or no agent will
+                read the message.
+            Conflict: the key was used for another message of the job.
+        """
+        from handoff_queue.supervisor.client.user_messages import say
+
+        self._known(job_id)
+        return say(self.store, job_id, text, step, key, self._actor)
 
     def approve(
         self,
@@ -669,6 +694,7 @@ __all__ = [
     "Row",
     "ScheduleOptions",
     "ScheduleStatus",
+    "SentMessage",
     "UnknownJob",
     "connect",
 ]

@@ -354,7 +354,10 @@ def request_of(handoff: AgentHandoff) -> str:
     """Return the request of a child job: the step's task, and the remarks on earlier attempts."""
     paragraphs = [handoff.task_description]
     for feedback in handoff.feedback:
-        paragraphs.append(f"An earlier attempt was not good enough: {feedback.text}")
+        if feedback.author == "user" and feedback.previous is None:
+            paragraphs.append(f"The user adds: {feedback.text}")
+        else:
+            paragraphs.append(f"An earlier attempt was not good enough: {feedback.text}")
     return "\n\n".join(paragraphs)
 
 

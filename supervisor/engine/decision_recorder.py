@@ -114,6 +114,7 @@ from handoff_queue.supervisor.lifecycle.result_texts import (
 )
 from handoff_queue.supervisor.lifecycle.routing import one_step
 from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.user_messages import texts_of_messages
 from handoff_queue.supervisor.quoting.quote_history import make_quote
 from handoff_queue.supervisor.roles.briefs import read_role_once
 from handoff_queue.supervisor.roles.disputed_review import is_arbitration
@@ -356,6 +357,7 @@ class DecisionRecorder:
         refs: list[BlobRef] = []
         for step_id in command.steps:
             refs += payloads_for_remarks(state.steps[step_id])
+            refs += texts_of_messages(state, step_id)
         texts = self._loader.texts(state, refs, writes)
         group: list[OutgoingHandoff] = []
         dependents, instead = state.dependents, dict(command.instead)
@@ -386,7 +388,8 @@ class DecisionRecorder:
         writes.groups.append(group)
 
     def _issue_to_child(self, state: JobState, step_id: StepId, writes: PendingWrites) -> None:
-        texts = self._loader.texts(state, payloads_for_remarks(state.steps[step_id]), writes)
+        refs = [*payloads_for_remarks(state.steps[step_id]), *texts_of_messages(state, step_id)]
+        texts = self._loader.texts(state, refs, writes)
         step = self._loader.plan(state, writes).by_id[step_id]
         contract = self._contract(state, step, SUB_SUPERVISOR)
         schema = self._answer_schema(state)

@@ -22,10 +22,21 @@ from handoff_queue.supervisor.lifecycle.replanning import (
     unbegun_steps,
     unseen_results,
 )
-from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
+from handoff_queue.supervisor.lifecycle.state import (
+    JobState,
+    StepState,
+    StepStatus,
+    UserMessage,
+)
 from handoff_queue.supervisor.lifecycle.teams import may_have_children
+from handoff_queue.supervisor.lifecycle.user_messages import (
+    MOST_CHARS_IN_A_BRIEF,
+    request_with_messages,
+)
+from handoff_queue.supervisor.roles.answer_text import clip
 from handoff_queue.supervisor.roles.assessment import verdict_format
 from handoff_queue.supervisor.roles.briefs import (
+    MAX_REQUEST_CHARS,
     SUB_TEAM,
     Candidate,
     JobContext,
@@ -43,6 +54,8 @@ from handoff_queue.supervisor.roles.planner import PlanFormat
 from handoff_queue.supervisor.roles.replanner import patch_schema
 from handoff_queue.supervisor.roles.router import RouteFormat
 
+MOST_REQUEST_CHARS = MAX_REQUEST_CHARS - MOST_CHARS_IN_A_BRIEF - 100
+"""Most characters of the request in front of the messages of users."""
 RoleTask = tuple[str, tuple[StepId, ...], Mapping[str, Any]]
 """The brief of a role, the steps whose results it sees, and the JSON Schema of its answer."""
 
@@ -113,8 +126,9 @@ class RoleBriefs:
 
     def brief(self, state: JobState, role: str, request: str, writes: PendingWrites) -> RoleTask:
         """Return the brief of a role, the steps whose results it sees, and the schema of its
-        answer.
+        answer. The messages of users are a part of the request.
         """
+        request = self._with_messages(state, request, writes)
         match role:
             case "router":
                 return self._routing(state, request)
@@ -131,6 +145,16 @@ class RoleBriefs:
                 return self._assessment(state, request, writes)
             case _:
                 return self._synthesis(state, request, writes)
+
+    def _with_messages(self, state: JobState, request: str, writes: PendingWrites) -> str:
+        """Return the request and the messages that users have sent since."""
+        if not state.messages:
+            return request
+        texts = self._loader.texts(state, [message.text for message in state.messages], writes)
+        messages: list[tuple[UserMessage, str]] = []
+        for message in state.messages:
+            messages.append((message, texts.texts[message.text.digest]))
+        return request_with_messages(clip(request, MOST_REQUEST_CHARS), messages)
 
     def _routing(self, state: JobState, request: str) -> RoleTask:
         candidates = self._candidates(state)

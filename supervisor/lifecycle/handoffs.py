@@ -21,6 +21,7 @@ from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.user_messages import remarks_on_step
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.handoff import BlobRef
@@ -127,7 +128,9 @@ def step_handoff(
         task_description=_task(step, ended),
         depends_on=tuple(inputs),
         context=context_for(state, inputs),
-        feedback=tuple(texts.feedback(step.id, remark) for remark in current.remarks),
+        feedback=tuple(
+            texts.feedback(step.id, remark) for remark in remarks_on_step(state, step.id)
+        ),
         artifacts=artifacts(state),
         expected_output_format=form,
         fallback_instruction=step.fallback,

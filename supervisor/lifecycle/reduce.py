@@ -41,6 +41,8 @@ from handoff_queue.shared.types.events import (
     StepsAbandoned,
     StepsTriedAgain,
     Synthesised,
+    UserMessageSent,
+    UserMessageTaken,
     WebhookTried,
 )
 from handoff_queue.shared.types.handoff import BUDGETS, StopReason
@@ -88,6 +90,7 @@ from handoff_queue.supervisor.lifecycle.steps import (
     with_result,
 )
 from handoff_queue.supervisor.lifecycle.teams import team_of
+from handoff_queue.supervisor.lifecycle.user_messages import after_issue, apply_message_event
 
 Steps = Mapping[StepId, StepState]
 
@@ -196,6 +199,8 @@ def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, A
         case ParentTold():
             # a report before the end is about an earlier end
             return {"parent_told": state.parent_told or state.ended is not None}
+        case UserMessageSent() | UserMessageTaken():
+            return apply_message_event(state, event, recorded.version)
         case _:
             assert_never(event)
 
@@ -287,6 +292,7 @@ def _issued(state: JobState, event: HandoffIssued, at: float) -> dict[str, Any]:
         "open": state.open | {event.handoff_id: event},
         "handoffs": state.handoffs + 1,
         "specialists": {**state.specialists, event.assigned_to: event.specialist},
+        "messages": after_issue(state, event),
     }
     if event.group:
         changes["groups"] = max(state.groups, int(event.group[1:]))

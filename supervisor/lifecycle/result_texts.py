@@ -28,6 +28,7 @@ from handoff_queue.shared.types.events import (
     Routed,
     StepsAbandoned,
     Synthesised,
+    UserMessageSent,
 )
 from handoff_queue.shared.types.gates import FactTable
 from handoff_queue.shared.types.handoff import (
@@ -115,6 +116,8 @@ def refs_with_texts(event: Event) -> tuple[BlobRef, ...]:
             ref = event.because
         case Rejected():
             ref = event.note
+        case UserMessageSent():
+            ref = event.text
         case PlanPatched() | NeedsResolved() | Judged() | GatesChecked():
             ref = event.result
         case (

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from handoff_queue.shared.types.events import (
     AnswerMethod,
@@ -98,6 +98,28 @@ class Question(Message):
     steps: tuple[StepId, ...] = ()
     """Steps that a question of kind `failure` or `step` is about."""
     reminders: NonNegativeInt = 0
+
+
+class TakenMessage(Message):
+    """A running agent that took a user's message, and the turn that began with it."""
+
+    handoff_id: HandoffId
+    turn: PositiveInt
+
+
+class UserMessage(Message):
+    """A user's message to the agents of the job."""
+
+    message_id: str
+    version: PositiveInt
+    """Version of its event in the journal."""
+    text: BlobRef
+    step: StepId | None = None
+    """The step whose agents get the message; None: all agents."""
+    taken: tuple[TakenMessage, ...] = ()
+    """The agents that ran when the message came, and have taken it."""
+    in_tasks: NonNegativeInt = 0
+    """Number of handoffs that were issued later, with the message in their task."""
 
 
 class RejectedPlan(Message):
@@ -411,6 +433,8 @@ class JobState(Message):
     count as the job's time.
     """
     cancelled_by: str | None = None
+    messages: tuple[UserMessage, ...] = ()
+    """Messages of users, oldest first."""
     parent_told: bool = False
     usage: Usage = NOTHING_USED
     turns: NonNegativeInt = 0

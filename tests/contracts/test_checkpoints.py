@@ -20,10 +20,13 @@ from handoff_queue.shared.types.checkpoints import (
     ModelReplied,
     ToolCallStarted,
     ToolObserved,
+    UserPrompted,
     WorstCase,
 )
-from handoff_queue.shared.types.errors import Cancelled, Interrupted, LimitReached
-from handoff_queue.shared.types.events import CancelRequested
+from handoff_queue.shared.types.errors import Cancelled, Interrupted, LimitReached, MessagesWaiting
+from handoff_queue.shared.types.events import CancelRequested, UserMessageSent
+from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.ids import new_word
 from handoff_queue.shared.types.usage import Usage
 from tests.doubles.jobs import a_job, claim, expire_lease, issue
 from tests.doubles.memory_checkpoints import NO_MORE, MemoryCheckpoints
@@ -38,6 +41,8 @@ class StoredHandoff:
     """Let the lease of the claim expire, and claim the handoff again."""
     cancel: Callable[[], None]
     """Cancel the job."""
+    say: Callable[[str], None]
+    """Send a message to the agents of the job."""
 
 
 def in_memory(_store: Store) -> StoredHandoff:
@@ -46,6 +51,7 @@ def in_memory(_store: Store) -> StoredHandoff:
         checkpoints,
         checkpoints.again,
         lambda: setattr(checkpoints, "interrupt_with", Cancelled("by the user")),
+        lambda text: checkpoints.said.append(UserPrompted(message_id=new_word(), text=text)),
     )
 
 
@@ -61,7 +67,11 @@ def in_the_store(store: Store) -> StoredHandoff:
     def cancel() -> None:
         store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
 
-    return StoredHandoff(first, claim_again, cancel)
+    def say(text: str) -> None:
+        event = UserMessageSent(message_id=new_word(), text=ref(text))
+        store.user_messages.send(job_id, event, text)
+
+    return StoredHandoff(first, claim_again, cancel, say)
 
 
 MAKERS = [pytest.param(in_memory, id="memory"), pytest.param(in_the_store, id="store")]
@@ -77,6 +87,7 @@ EVERY_KIND: tuple[Checkpoint, ...] = (
     ToolCallStarted(tool_use_id="t1"),
     ToolObserved(tool_use_id="t1", text="found", is_error=True),
     AgentPrompted(text="go on"),
+    UserPrompted(message_id="0123456789abcdef", text="shorter"),
     ModelCallFailed(error="cut", usage=Usage(cost_microusd=None)),
 )
 
@@ -135,3 +146,21 @@ def test_after_a_cancel_nothing_more_is_written(stored: StoredHandoff) -> None:
     stored.cancel()
     with pytest.raises(Interrupted):
         stored.checkpoints.checkpoint(REPLIED)
+
+
+def test_no_call_is_reserved_before_a_message_is_taken(stored: StoredHandoff) -> None:
+    stored.say("shorter")
+    with pytest.raises(MessagesWaiting):
+        stored.checkpoints.reserve(WorstCase(700, 100, 0), takes_messages=True)
+
+    (message,) = stored.checkpoints.take_messages(1)
+
+    assert message.text == "shorter"
+    assert stored.checkpoints.reserve(WorstCase(700, 100, 0), takes_messages=True) is None
+    assert stored.claim_again().earlier_checkpoints() == (message,)
+
+
+def test_an_agent_that_takes_no_messages_may_call(stored: StoredHandoff) -> None:
+    stored.say("shorter")
+
+    assert stored.checkpoints.reserve(WorstCase(700, 100, 0)) is None

@@ -14,10 +14,11 @@ from handoff_queue.shared.types.checkpoints import (
     Checkpoint,
     ModelCallFailed,
     ModelReplied,
+    UserPrompted,
     WorstCase,
     checkpoint_adapter,
 )
-from handoff_queue.shared.types.errors import Interrupted, Level, LimitReached
+from handoff_queue.shared.types.errors import Interrupted, Level, LimitReached, MessagesWaiting
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, Expected, RateLimits, Wait
 from tests.doubles.memory_rate_limiter import MemoryRateLimiter
 
@@ -43,6 +44,8 @@ class MemoryCheckpoints:
     on_checkpoint: Callable[[Checkpoint], None] = lambda _checkpoint: None
     """Called before each checkpoint is stored. An exception is a crash at that point."""
     on_beat: Callable[[str], None] = lambda _doing: None
+    said: list[UserPrompted] = field(default_factory=list)
+    """Messages of users that the agent has not taken."""
     pace: MemoryRateLimiter = field(default_factory=MemoryRateLimiter)
     """Shared by all handoffs under the same rate limits."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -50,8 +53,26 @@ class MemoryCheckpoints:
     def earlier_checkpoints(self) -> tuple[Checkpoint, ...]:
         return tuple(checkpoint_adapter.validate_json(text) for text in self.saved)
 
-    def reserve(self, worst: WorstCase, expected: Expected | None = None) -> Wait | None:
+    @property
+    def has_messages(self) -> bool:
+        return bool(self.said)
+
+    def take_messages(self, turn: int) -> tuple[UserPrompted, ...]:
         self._check()
+        messages, self.said = tuple(self.said), []
+        self.checkpoint(*messages)
+        return messages
+
+    def reserve(
+        self,
+        worst: WorstCase,
+        expected: Expected | None = None,
+        *,
+        takes_messages: bool = False,
+    ) -> Wait | None:
+        self._check()
+        if takes_messages and self.said:
+            raise MessagesWaiting("users have sent messages")
         if self.most_turns is not None and self.used_turns >= self.most_turns:
             raise LimitReached("max_turns", NO_MORE, level=Level.JOB)
         if (
@@ -94,6 +115,7 @@ class MemoryCheckpoints:
         return MemoryCheckpoints(
             most_tokens=self.most_tokens,
             saved=list(self.saved),
+            said=list(self.said),
             used_tokens=self.used_tokens,
             used_turns=self.used_turns,
         )

@@ -20,6 +20,8 @@ from handoff_queue.shared.types.events import (
     RetryRequested,
     Reviewed,
     Routed,
+    UserMessageSent,
+    UserMessageTaken,
 )
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import Claim, ResultStatus, StopReason
@@ -381,6 +383,22 @@ class RandomJob(SimulatedJob):
                 else None
             )
 
+    def speak_as_user(self) -> None:
+        """Send a message to one step or to all. Some running agents take an earlier message."""
+        for message in self.state.messages:
+            for handoff_id in self.state.open:
+                known = {taken.handoff_id for taken in message.taken}
+                if handoff_id not in known and self.dice.random() < 0.5:
+                    self.append(
+                        UserMessageTaken(
+                            message_id=message.message_id, handoff_id=handoff_id, turn=1
+                        )
+                    )
+        step = self.dice.choice([None, *self.state.steps])
+        text = self.store_text(f"message {len(self.state.messages)}")
+        message_id = f"{len(self.state.messages):016x}"
+        self.append(UserMessageSent(message_id=message_id, text=text, step=step))
+
     def time_passes(self) -> None:
         self.now += self.dice.choice([0.1, 1.0, LEASE_S + 1])
 
@@ -408,4 +426,6 @@ class RandomJob(SimulatedJob):
                 self.append(RetryRequested(max_turns=self.dice.randint(1, 1_000)))
             if self.dice.random() < 0.002:
                 self.append(CancelRequested())
+            if self.dice.random() < 0.01 and not self.state.ended:
+                self.speak_as_user()
         raise AssertionError(f"it does not end: {self.state.phase}, {self.open_names}")

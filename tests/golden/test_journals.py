@@ -78,6 +78,8 @@ DIGESTS = {
     "v9-end-task.jsonl": "90eb8ed72222b9160e6b0b531ed41066bf5f5108aee3024b1d016c539ef45882",
     "v10-actors.json": "478693c91039d037b08ce5d14dce1aa08320e4eccca35b7d812bbe359c1f9da7",
     "v10-actors.jsonl": "061ac9ad2f022f803a9626503e9b9367c6095f5d28c8f856be113457c2ffe989",
+    "v11-messages.json": "e4612d5e624b77c395a1c09ad7bc1877ae21f63b07a35c354e53b96d3dc6afdd",
+    "v11-messages.jsonl": "3172d73d0847613014d0f6fd41b8d92ae583a2018fb456a3834b023450837aca",
 }
 JOURNALS = sorted((Path(__file__).parent / "journals").glob("*.jsonl"))
 

@@ -24,7 +24,7 @@ local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local c = cjson.decode(ARGV[1])
 local issued, drops, first_event = c.issue or {}, c.drop or {}, 2 + (c.ends or 0)
 if c.after and redis.call('EXISTS', key_of(c.after)) == 0 then return { 0, -1, 0, false } end
-local last, tip, children, tally, status, evaluations, assigned = unpack(redis.call('HMGET', job, 'version', 'tip', 'children', 'tally', 'status', 'evaluations', 'assigned'))
+local last, tip, children, tally, status, evaluations, assigned, messages = unpack(redis.call('HMGET', job, 'version', 'tip', 'children', 'tally', 'status', 'evaluations', 'assigned', 'messages'))
 local version = tonumber(last or 0)
 
 -- Return whether all events after `expected` are results, in the history that the decision has
@@ -109,6 +109,7 @@ for place, handoff in ipairs(issued) do
   local h = job .. ':h:' .. handoff.id
   local child, queue = handoff.fields.child, handoff.queue
   handoff.fields.state, handoff.fields.issued_at = 'issued', now
+  if messages then handoff.fields.messages = messages end -- its task names these messages
   put(h, handoff.fields)
   redis.call('PEXPIRE', h, whole(kept_ms))
   times_left[h] = kept_ms

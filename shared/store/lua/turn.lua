@@ -8,13 +8,14 @@
 -- the number of stored checkpoints is not the one that the claim knows, Redis has restored older
 -- data, and the claim is lost. The next claim continues from the stored checkpoints.
 -- Returns {'ok', share that `admit` took...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'}
--- | {'wait'} | {'rate_limit', ms, why} | {'limit', level, name}
+-- | {'wait'} | {'rate_limit', ms, why} | {'limit', level, name} | {'messages'}: the agent must first
+-- take messages of users, and nothing is reserved.
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local lease, keep, used, worst = tonumber(ARGV[3]), keep_from_now(ARGV[4], ARGV[5]), decoded(ARGV[6]), decoded(ARGV[7])
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
 
 local member = id_of(job) .. '/' .. handoff
-local f = redis.call('HMGET', h, 'fence', 'state', 'role', 'lost', 'claims', 'r_turns', 'r_in', 'r_out', 'r_usd', 'r_day', 'turn_at')
+local f = redis.call('HMGET', h, 'fence', 'state', 'role', 'lost', 'claims', 'r_turns', 'r_in', 'r_out', 'r_usd', 'r_day', 'turn_at', 'messages')
 know_reservation(h, unpack(f, 6, 10))
 local why = gone(job_of(job).version, f, fence)
 if why then return { why } end
@@ -51,6 +52,7 @@ local at = now_ms()
 note_call(at, lease)
 redis.call('HSET', h, 'lease', whole(at + lease), 'heartbeat', whole(at), 'doing', ARGV[8])
 if f[4] then redis.call('HDEL', h, 'lost') end
+if worst and worst.takes_messages and #untaken(job, h, handoff, f[12]) > 0 then return { 'messages' } end
 if worst then -- the next call may take long; at the old end of the lease, the sweeper reads the new end
   stay(job, h, keep)
   local no, level_or_ms, why_not, taken = admit_call(job, h, worst, member, at)

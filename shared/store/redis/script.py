@@ -18,6 +18,7 @@ from redis.exceptions import NoScriptError
 PARTS = (
     "parts/metrics",
     "parts/prelude",
+    "parts/user_messages",
     "parts/budgets",
     "parts/pauses",
     "parts/rate_limiter",

@@ -41,6 +41,8 @@ from handoff_queue.shared.types.events import (
     StepsAbandoned,
     StepsTriedAgain,
     Synthesised,
+    UserMessageSent,
+    UserMessageTaken,
     WebhookTried,
 )
 from handoff_queue.shared.types.ids import HandoffId
@@ -176,7 +178,7 @@ def _line_of(view: JobView, recorded: Recorded) -> str | None:
     return _of_steps(view, event)
 
 
-def _of_job(view: JobView, event: JobEvent) -> str:  # noqa: PLR0911 (one case an event)
+def _of_job(view: JobView, event: JobEvent) -> str:  # noqa: C901, PLR0911 (one case an event)
     match event:
         case JobSubmitted():
             documents = ""
@@ -204,6 +206,16 @@ def _of_job(view: JobView, event: JobEvent) -> str:  # noqa: PLR0911 (one case a
             return f"task at the end: {_delivery(event, 'sent')}"
         case WebhookTried():
             return f"webhook: {_delivery(event, 'delivered')}"
+        case UserMessageSent() | UserMessageTaken():
+            return _message(view, event)
+
+
+def _message(view: JobView, event: UserMessageSent | UserMessageTaken) -> str:
+    if isinstance(event, UserMessageSent):
+        to = f" to {event.step}" if event.step else ""
+        return f"message{to}: {shorten(view.texts.texts[event.text.digest], 200)}"
+    issued = _issued_by_id(view)[event.handoff_id]
+    return f"{name_of(issued)}: takes the message at turn {event.turn}"
 
 
 def _retry(event: RetryRequested) -> str:

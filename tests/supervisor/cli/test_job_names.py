@@ -41,7 +41,7 @@ COMMANDS = [
 def test_all_commands_that_take_a_job_are_tested() -> None:
     assert [
         *("watch", "result", "show", "trace", "export"),
-        *("approve", "reject", "retry", "cancel", "delete", "audit"),
+        *("approve", "reject", "say", "retry", "cancel", "delete", "audit"),
     ] == COMMANDS
 
 
@@ -52,7 +52,8 @@ def test_a_prefix_of_several_ids_is_refused(
     prefix, same = shared_beginning(submit_jobs(broker, DIGITS + 1))
 
     try:
-        code = load_command(name).main([prefix], standalone_mode=False)
+        text = ["Shorter."] if name == "say" else []
+        code = load_command(name).main([prefix, *text], standalone_mode=False)
         line = capsys.readouterr().err
         assert code == BAD_INPUT
     except UserError as error:

@@ -14,12 +14,12 @@ local function claim(job, due, order, fresh)
   local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
   local at = now_ms()
 
-  local state, issued_as, claims, queue, deferred, role, began, reserved_turns
+  local state, issued_as, claims, queue, deferred, role, began, reserved_turns, knows
   if fresh then
     state, issued_as, role = 'issued', fresh.digest, fresh.role
   else
-    local asked = redis.call('HMGET', h, 'state', 'digest', 'claims', 'queue', 'deferred', 'role', 'started_at', 'r_turns')
-    state, issued_as, claims, queue, deferred, role, began, reserved_turns = unpack(asked)
+    local asked = redis.call('HMGET', h, 'state', 'digest', 'claims', 'queue', 'deferred', 'role', 'started_at', 'r_turns', 'messages')
+    state, issued_as, claims, queue, deferred, role, began, reserved_turns, knows = unpack(asked)
   end
   if not state or issued_as ~= digest or not job_of(job).version then return { 'unknown', 0, {} } end
   if state == 'done' or state == 'dropped' then return { 'duplicate', 0, {} } end
@@ -65,6 +65,8 @@ local function claim(job, due, order, fresh)
   local checkpoints = fresh and {} or redis.call('LRANGE', t, '0', '-1')
   if #checkpoints > 0 then redis.call('PEXPIRE', t, whole(keep)) end
   local no, _, _, taken = 'not asked', nil, nil, nil
-  if worst and verdict == 'granted' and #checkpoints == 0 then no, _, _, taken = admit_call(job, h, worst, member, at) end
+  local may_call = worst and verdict == 'granted' and #checkpoints == 0
+  if may_call and worst.takes_messages and not fresh then may_call = #untaken(job, h, handoff, knows) == 0 end
+  if may_call then no, _, _, taken = admit_call(job, h, worst, member, at) end
   return { verdict, no and 0 or 1, checkpoints, taken or {}, tonumber(began), claims }
 end

@@ -21,10 +21,12 @@ from handoff_queue.shared.types.events import (
     StepOutline,
     StepsAbandoned,
     Synthesised,
+    UserMessageSent,
+    UserMessageTaken,
     WebhookTried,
 )
-from handoff_queue.shared.types.handoff import ResultStatus
-from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.handoff import ResultStatus, ref
+from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.plan import Patch, Repeat, Step
 from handoff_queue.shared.types.review import Decision, Verdict
 from handoff_queue.shared.types.step_events import CheckVerdict, FactCheck, WrongStatement
@@ -41,6 +43,7 @@ from tests.supervisor.cli.job_events import (
     JOB,
     PLANNED,
     REF,
+    RESULT_TEXTS,
     SUBMITTED,
     fact_check_events,
     finished,
@@ -291,4 +294,20 @@ def test_contradictions_are_logged_only_if_there_are_any() -> None:
 
     assert list(lines_of(JobUpdate(view, tuple(recorded(none, some))))) == [
         "contradictions: 1 conflict"
+    ]
+
+
+def test_a_message_has_a_line_when_it_is_sent_and_when_it_is_taken() -> None:
+    text, message_id = ref("Ignore prices before 2020."), "0123456789abcdef"
+    RESULT_TEXTS[text.digest] = "Ignore prices before 2020."
+    events = (
+        UserMessageSent(message_id=message_id, text=text),
+        UserMessageSent(message_id="f" * 16, text=text, step=StepId("left")),
+        UserMessageTaken(message_id=message_id, handoff_id=HandoffId("left.1"), turn=3),
+    )
+
+    assert list(lines_of(JobUpdate(view_of(*BEFORE, *events), tuple(recorded(*events))))) == [
+        "message: Ignore prices before 2020.",
+        "message to left: Ignore prices before 2020.",
+        "left (researcher): takes the message at turn 3",
     ]

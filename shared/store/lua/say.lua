@@ -1,0 +1,28 @@
+-- Store the message of a user to the agents of an open job, at any version of its journal.
+-- KEYS job, due.  ARGV: event, id of the message, digest of its text, step ('' for all agents),
+-- {open: statuses of open jobs} (JSON), most messages of a job, then pairs of digest and compressed
+-- payload.
+-- A message with a known id is the same message, sent again.
+-- Returns {'ok', version of its event} | {'unknown'} | {'ended'} | {'full'} | {'other'}: the id
+-- belongs to another message.
+local job, due, id, digest, step = KEYS[1], KEYS[2], ARGV[2], ARGV[3], ARGV[4]
+local f = redis.call('HMGET', job, 'status', 'version', 'messages', 'cancelled')
+local status, count = f[1], tonumber(f[3] or 0)
+if not status then return { 'unknown' } end
+for n = 1, count do
+  local known = message_at(job, n)
+  if known.id == id then
+    if known.digest ~= digest or (known.step or '') ~= step then return { 'other' } end
+    return { 'ok', known.version }
+  end
+end
+local is_open = false
+for _, allowed in ipairs(cjson.decode(ARGV[5]).open) do is_open = is_open or allowed == status end
+if not is_open or f[4] then return { 'ended' } end
+if count >= tonumber(ARGV[6]) then return { 'full' } end
+local at, version = now_ms(), tonumber(f[2]) + 1
+keep_payloads(job, ARGV, 7)
+local message = { id = id, digest = digest, version = version, step = step ~= '' and step or nil }
+append(job, version - 1, ARGV, 1, 1, at, { messages = whole(count + 1), ['message:' .. whole(count + 1)] = cjson.encode(message) })
+redis.call('ZADD', due, 'LT', whole(at + 1000), id_of(job))
+return { 'ok', version }

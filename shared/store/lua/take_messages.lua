@@ -1,0 +1,28 @@
+-- Store the checkpoints of the messages that an agent takes before its next call, and their events.
+-- KEYS job, due.  ARGV: handoff, fence, lease_ms, keep_ms, deadline (Unix ms | 0), number of stored
+-- checkpoints that the claim knows, number of messages that the handoff knows then, number of
+-- events, then the events, then as many checkpoints.
+-- A repeated call after a lost answer stores nothing twice.
+-- Returns 'ok' | 'lost' | 'dropped' | 'cancelled'
+local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
+local h, t, FIRST = job .. ':h:' .. handoff, job .. ':t:' .. handoff, 9
+local f = redis.call('HMGET', h, 'fence', 'state', 'messages')
+local version = job_of(job).version
+local why = gone(version, f, ARGV[2])
+if why then return why end
+local stored, known, knows, new = redis.call('LLEN', t), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local is_repeated = stored == known + new and tonumber(f[3] or 0) >= knows
+if stored ~= known and not is_repeated then return 'lost' end
+if is_cancelled(job) then return 'cancelled' end
+local at = now_ms()
+hear(at, tonumber(ARGV[3]))
+redis.call('HSET', h, 'lease', whole(at + tonumber(ARGV[3])), 'heartbeat', whole(at))
+if is_repeated then return 'ok' end
+local keep = keep_from_now(ARGV[4], ARGV[5])
+redis.call('RPUSH', t, unpack(ARGV, FIRST + new))
+redis.call('PEXPIRE', t, whole(keep))
+redis.call('HSET', h, 'messages', whole(knows))
+append(job, version, ARGV, FIRST, new, at, {})
+redis.call('ZADD', due, 'LT', whole(at + 1000), id_of(job))
+stay(job, h, keep)
+return 'ok'

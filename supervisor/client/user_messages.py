@@ -1,0 +1,166 @@
+"""Send a message to the agents of a running job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from handoff_queue.shared.observability.redaction import without_credentials
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.store.user_messages import MOST_MESSAGES, Refusal
+from handoff_queue.shared.types.access import Actor
+from handoff_queue.shared.types.characters import has_half_a_character
+from handoff_queue.shared.types.errors import Conflict, UnknownJob, UserError
+from handoff_queue.shared.types.events import UserMessageSent
+from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.ids import JobId, StepId, new_word
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.names import TAKES_NO_MESSAGES
+from handoff_queue.supervisor.client.argument_types import check_type
+from handoff_queue.supervisor.lifecycle.reduce import fold
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.user_messages import is_read_later
+
+MOST_MESSAGE_CHARS = 10_000
+"""Most characters of a message. A longer text belongs in a document of a new job."""
+MOST_STEPS_NAMED = 1_000
+"""Most characters of the names of steps in an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """A message that was stored."""
+
+    message_id: str
+    """The id of the message. Events name it."""
+    version: int
+    """The version of its event in the journal."""
+    running: tuple[str, ...] = ()
+    """The steps and the roles that run now. They take the message before their next turn."""
+    is_redacted: bool = False
+    """True if a part of the text looked like a credential and was replaced by `[redacted]`."""
+
+
+def say(
+    store: Store,
+    job_id: JobId,
+    text: str,
+    step: str | None = None,
+    key: str | None = None,
+    actor: Actor | None = None,
+) -> SentMessage:
+    """Store a message to all agents of a job, or to the agents of one step.
+
+    Args:
+        key: idempotency key; None: each call is another message.
+
+    Raises:
+        UnknownJob: there is no such job.
+        UserError: the text is empty or too long, the job has no such step, or no agent will read
+            the message.
+        Conflict: the key was used for another message of the job.
+    """
+    clean = without_credentials(_checked(text))
+    state = fold(job_id, None, store.journal.read(job_id))
+    if state is None:
+        raise UnknownJob.named(job_id)
+    message_id = new_word()
+    if key is not None:
+        message_id = digest_of(f"{job_id}\0{key}")[:16]
+    if all(message.message_id != message_id for message in state.messages):
+        _check_readers(state, step)
+    named = None
+    if step is not None:
+        named = StepId(step)
+    event = UserMessageSent(message_id=message_id, text=ref(clean), step=named, actor=actor)
+    answer = store.user_messages.send(job_id, event, clean)
+    if isinstance(answer, Refusal):
+        raise _error_of(job_id, answer)
+    return SentMessage(message_id, answer, _running(state, step), clean != text)
+
+
+def _checked(text: str) -> str:
+    """Return the text.
+
+    Raises:
+        UserError: the text is no text, blank, too long, or not UTF-8.
+    """
+    check_type("the message", text, str)
+    if not text.strip():
+        raise UserError("the message is empty: write what the agents should do differently")
+    if len(text) > MOST_MESSAGE_CHARS:
+        raise UserError(
+            f"the message has {len(text):,} characters: write at most {MOST_MESSAGE_CHARS:,}"
+        )
+    if has_half_a_character(text):
+        raise UserError("the message is not UTF-8 text")
+    return text
+
+
+def _check_readers(state: JobState, step: str | None) -> None:
+    """Check that an agent can still read a message.
+
+    Raises:
+        UserError: the job has ended or has no such step, or no agent can read the message.
+    """
+    job_id = state.job_id
+    if state.ended or state.cancelled_by:
+        raise _error_of(job_id, Refusal.ENDED)
+    if step is not None and step not in state.steps:
+        known = ", ".join(state.steps) or "none yet"
+        raise UserError(
+            f"{job_id} has no step {step!r:.60}: its steps are {known:.{MOST_STEPS_NAMED}}"
+        )
+    if step is not None:
+        _check_is_no_child(state, StepId(step))
+    if is_read_later(state, StepId(step) if step is not None else None):
+        return
+    if state.question is not None:
+        raise UserError(
+            f"{job_id} waits for an approval, and no agent runs after it: use"
+            f" `handoff reject {job_id} --note TEXT`"
+        )
+    if step is not None:
+        raise UserError(
+            f"step {step} of {job_id} has ended, and no reviewer, replanner or synthesizer runs"
+            f" after it: repeat it with `handoff retry {job_id} --from {step}` after the end"
+        )
+    raise UserError(
+        f"no agent of {job_id} will run any more: wait for its end, and submit a job with"
+        f" `--after {job_id}`"
+    )
+
+
+def _check_is_no_child(state: JobState, step: StepId) -> None:
+    """Raise UserError if a child job does the step now. Its agents have their own journal."""
+    for issued in state.open.values():
+        if issued.step_id == step and issued.child is not None:
+            child = issued.child.job_id
+            raise UserError(f"a team does step {step}, as {child}: use `handoff say {child} TEXT`")
+
+
+def _running(state: JobState, step: str | None) -> tuple[str, ...]:
+    """Return the steps and roles that run now and get the message."""
+    running: list[str] = []
+    for issued in state.open.values():
+        is_asked = step in (None, issued.step_id) and issued.step_id not in TAKES_NO_MESSAGES
+        if is_asked and issued.child is None:
+            running.append(issued.step_id)
+    return tuple(running)
+
+
+def _error_of(job_id: JobId, refusal: Refusal) -> UserError:
+    """Return the error for a message that was not stored."""
+    match refusal:
+        case Refusal.UNKNOWN:
+            return UnknownJob.named(job_id)
+        case Refusal.ENDED:
+            return UserError(
+                f"{job_id} has ended, so no agent will read a message: continue it with"
+                f" `handoff retry {job_id}`, or submit a job with `--after {job_id}`"
+            )
+        case Refusal.FULL:
+            return UserError(f"{job_id} has {MOST_MESSAGES} messages, the most that a job can have")
+        case Refusal.OTHER:
+            return Conflict(
+                f"the idempotency key belongs to another message of {job_id}: use another key"
+            )

@@ -1,0 +1,247 @@
+"""Messages of users to running agents, in a real Redis: each is stored once and taken once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.store.user_messages import MOST_MESSAGES, Refusal
+from handoff_queue.shared.types.checkpoints import UserPrompted, WorstCase
+from handoff_queue.shared.types.errors import LeaseLost, MessagesWaiting
+from handoff_queue.shared.types.events import (
+    CancelRequested,
+    JobEnded,
+    JobStatus,
+    UserMessageSent,
+    UserMessageTaken,
+)
+from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, new_job_id, new_word
+from tests.doubles.jobs import a_job, claim, expire_lease, granted_claim, issue, model_reply
+
+CALL = WorstCase(10, 10, 0)
+SHORTER = "Make it shorter."
+
+
+@pytest.fixture
+def job_id(store: Store) -> JobId:
+    job_id = a_job(store)
+    issue(store, job_id, "find.1", "read.1")
+    return job_id
+
+
+def send(
+    store: Store,
+    job_id: JobId,
+    text: str = SHORTER,
+    step: str | None = None,
+    message_id: str | None = None,
+) -> int | Refusal:
+    event = UserMessageSent(
+        message_id=message_id or new_word(),
+        text=ref(text),
+        step=StepId(step) if step else None,
+    )
+    return store.user_messages.send(job_id, event, text)
+
+
+def may_call(claimed: Claim) -> bool:
+    """Return whether the agent may make its next call, and has no message to take."""
+    try:
+        claimed.reserve(CALL, takes_messages=True)
+    except MessagesWaiting:
+        return False
+    return True
+
+
+def texts_of(messages: tuple[UserPrompted, ...]) -> list[str]:
+    return [message.text for message in messages]
+
+
+def taken(store: Store, job_id: JobId) -> list[tuple[str, int]]:
+    """Return the handoff and the turn of each taken message."""
+    events = [recorded.event for recorded in store.journal.read(job_id)]
+    return [
+        (event.handoff_id, event.turn) for event in events if isinstance(event, UserMessageTaken)
+    ]
+
+
+def test_a_running_agent_takes_a_message_once(store: Store, job_id: JobId) -> None:
+    claimed = granted_claim(store, job_id, "find.1")
+    send(store, job_id)
+
+    assert not may_call(claimed)
+    assert texts_of(claimed.take_messages(1)) == [SHORTER]
+    assert may_call(claimed)
+    assert claimed.take_messages(1) == ()
+    assert taken(store, job_id) == [("find.1", 1)]
+
+
+def test_a_call_without_a_message_takes_the_same_number_of_round_trips(
+    store: Store, job_id: JobId
+) -> None:
+    claimed = granted_claim(store, job_id, "find.1")
+    before = store.connection.redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+    claimed.reserve(CALL, takes_messages=True)
+
+    after = store.connection.redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+    assert after - before == 1
+
+
+def test_every_running_agent_takes_a_message_without_a_step(store: Store, job_id: JobId) -> None:
+    claims = [granted_claim(store, job_id, handoff_id) for handoff_id in ("find.1", "read.1")]
+    send(store, job_id)
+
+    for claimed in claims:
+        assert not may_call(claimed)
+        assert texts_of(claimed.take_messages(2)) == [SHORTER]
+    assert sorted(taken(store, job_id)) == [("find.1", 2), ("read.1", 2)]
+
+
+def test_only_the_agent_of_its_step_takes_a_message(store: Store, job_id: JobId) -> None:
+    finder, reader = (granted_claim(store, job_id, name) for name in ("find.1", "read.1"))
+    send(store, job_id, step="find")
+
+    assert may_call(reader)
+    assert not may_call(finder)
+
+
+def test_messages_arrive_in_the_order_in_which_they_were_sent(store: Store, job_id: JobId) -> None:
+    claimed = granted_claim(store, job_id, "find.1")
+    for text in ("first", "second", "third"):
+        send(store, job_id, text)
+
+    assert texts_of(claimed.take_messages(1)) == ["first", "second", "third"]
+
+
+def test_a_message_before_the_claim_is_taken_before_the_first_call(
+    store: Store, job_id: JobId
+) -> None:
+    send(store, job_id)
+
+    claimed = claim(store, job_id, "find.1", first=CALL)
+
+    assert not claimed.reserved
+    assert not may_call(claimed)
+
+
+def test_a_handoff_that_is_issued_later_has_the_message_in_its_task(
+    store: Store, job_id: JobId
+) -> None:
+    send(store, job_id)
+    issue(store, job_id, "write.1")
+
+    assert may_call(granted_claim(store, job_id, "write.1"))
+
+
+def test_a_taken_message_is_a_checkpoint_for_the_next_claim(store: Store, job_id: JobId) -> None:
+    claimed = granted_claim(store, job_id, "find.1")
+    send(store, job_id)
+    messages = claimed.take_messages(1)
+    expire_lease(store, claimed)
+
+    again = granted_claim(store, job_id, "find.1")
+
+    assert again.earlier_checkpoints() == messages
+    assert may_call(again)
+    assert taken(store, job_id) == [("find.1", 1)]
+
+
+def test_a_message_that_was_not_taken_waits_for_the_next_claim(store: Store, job_id: JobId) -> None:
+    claimed = granted_claim(store, job_id, "find.1")
+    send(store, job_id)
+    assert not may_call(claimed)
+    expire_lease(store, claimed)
+
+    again = granted_claim(store, job_id, "find.1")
+
+    assert not may_call(again)
+    assert texts_of(again.take_messages(1)) == [SHORTER]
+
+
+def test_a_lost_answer_does_not_take_a_message_twice(
+    store: Store, job_id: JobId, armed: Path
+) -> None:
+    claimed = granted_claim(store, job_id, "find.1")
+    send(store, job_id)
+    (armed / "script.take_messages.after").write_text("drop")
+
+    messages = claimed.take_messages(1)
+
+    assert list(armed.glob("script.take_messages.after@*")), "the answer was lost"
+    expire_lease(store, claimed)
+    assert granted_claim(store, job_id, "find.1").earlier_checkpoints() == messages
+    assert taken(store, job_id) == [("find.1", 1)]
+
+
+def test_a_process_that_has_lost_its_claim_takes_nothing(store: Store, job_id: JobId) -> None:
+    claimed = granted_claim(store, job_id, "find.1")
+    send(store, job_id)
+    expire_lease(store, claimed)
+    granted_claim(store, job_id, "find.1", "w2")
+
+    with pytest.raises(LeaseLost):
+        claimed.take_messages(1)
+    assert taken(store, job_id) == []
+
+
+def test_a_waiting_reply_is_stored_before_the_message(store: Store, job_id: JobId) -> None:
+    claimed = granted_claim(store, job_id, "find.1")
+    claimed.reserve(CALL)
+    claimed.checkpoint(model_reply(), deferrable=True)
+    send(store, job_id)
+    messages = claimed.take_messages(2)
+    expire_lease(store, claimed)
+
+    again = granted_claim(store, job_id, "find.1")
+    assert again.earlier_checkpoints() == (model_reply(), *messages)
+
+
+def test_a_renewal_reports_a_message(store: Store, job_id: JobId) -> None:
+    claimed = granted_claim(store, job_id, "find.1")
+    claimed.renew()
+    assert not claimed.has_messages
+    send(store, job_id, step="read")
+    claimed.renew()
+    assert not claimed.has_messages
+    send(store, job_id, step="find")
+    claimed.renew()
+
+    assert claimed.has_messages
+
+
+def test_a_message_with_the_same_id_is_the_same_message(store: Store, job_id: JobId) -> None:
+    message_id = new_word()
+    version = send(store, job_id, message_id=message_id)
+
+    assert send(store, job_id, message_id=message_id) == version
+    assert send(store, job_id, "another text", message_id=message_id) is Refusal.OTHER
+    assert send(store, job_id, step="find", message_id=message_id) is Refusal.OTHER
+    assert store.connection.redis.hget(keys.job(job_id), "messages") == b"1"
+
+
+@pytest.mark.parametrize("fields", [{"status": "ok"}, {"cancelled": 1}], ids=["ended", "cancelled"])
+def test_an_ended_or_cancelled_job_takes_no_message(
+    store: Store, job_id: JobId, fields: dict[str, str | int]
+) -> None:
+    event = CancelRequested() if "cancelled" in fields else JobEnded(status=JobStatus.OK)
+    store.journal.append(job_id, event, fields)
+
+    assert send(store, job_id) is Refusal.ENDED
+
+
+def test_an_unknown_job_takes_no_message(store: Store) -> None:
+    assert send(store, new_job_id()) is Refusal.UNKNOWN
+
+
+def test_a_job_has_a_bounded_number_of_messages(store: Store, job_id: JobId) -> None:
+    for number in range(MOST_MESSAGES):
+        send(store, job_id, f"message {number}")
+
+    assert send(store, job_id) is Refusal.FULL
+    claimed = granted_claim(store, job_id, HandoffId("find.1"))
+    assert len(claimed.take_messages(1)) == MOST_MESSAGES

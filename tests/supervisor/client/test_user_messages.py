@@ -1,0 +1,140 @@
+"""`Client.say` stores a message once, and refuses a message that no agent would read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from handoff_queue.shared.types.access import Actor, AuditAction
+from handoff_queue.shared.types.errors import Conflict
+from handoff_queue.shared.types.events import UserMessageSent, UserMessageTaken
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.supervisor.cli.commands import load_command
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.user_messages import MOST_MESSAGE_CHARS
+from tests.refusals import refusal_of
+from tests.supervisor.shell import Shell
+
+SHORTER = "Make it shorter."
+
+
+@pytest.fixture
+def job_id(shell: Shell) -> JobId:
+    """Return a job whose plan is made and whose first step is issued."""
+    job_id = shell.submit()
+    shell.advance(job_id)
+    return job_id
+
+
+def first_step(shell: Shell, job_id: JobId) -> str:
+    return shell.open(job_id)[0].step_id
+
+
+def messages(shell: Shell, job_id: JobId) -> list[UserMessageSent]:
+    return [event for event in shell.events(job_id) if isinstance(event, UserMessageSent)]
+
+
+def test_a_message_is_an_event_with_its_text_as_a_payload(shell: Shell, job_id: JobId) -> None:
+    sent = shell.jobs.say(job_id, SHORTER)
+
+    (event,) = messages(shell, job_id)
+    assert event.message_id == sent.message_id
+    assert shell.store.payloads.get(job_id, [event.text.digest]) == {event.text.digest: SHORTER}
+    assert SHORTER not in event.to_json()
+
+
+def test_the_caller_learns_which_steps_will_take_it(shell: Shell, job_id: JobId) -> None:
+    step = first_step(shell, job_id)
+
+    assert step in shell.jobs.say(job_id, SHORTER).running
+    assert shell.jobs.say(job_id, SHORTER, step).running == (step,)
+
+
+def test_a_repeated_call_with_a_key_is_one_message(shell: Shell, job_id: JobId) -> None:
+    first = shell.jobs.say(job_id, SHORTER, key="k1")
+
+    assert shell.jobs.say(job_id, SHORTER, key="k1").version == first.version
+    with pytest.raises(Conflict, match="belongs to another message"):
+        shell.jobs.say(job_id, "Another text.", key="k1")
+    assert len(messages(shell, job_id)) == 1
+    assert shell.jobs.say(job_id, SHORTER).version != first.version
+
+
+def test_the_audit_names_the_actor_and_the_step(shell: Shell, job_id: JobId) -> None:
+    step = first_step(shell, job_id)
+    actor = Actor(name="ada", via="python")
+    shell.jobs.acting_as(actor).say(job_id, SHORTER, step)
+
+    entry = shell.jobs.audit(job_id)[-1]
+    assert (entry.action, entry.detail, entry.actor) == (AuditAction.SAY, step, actor)
+
+
+def test_a_credential_is_replaced_before_it_is_stored(shell: Shell, job_id: JobId) -> None:
+    sent = shell.jobs.say(job_id, "Use the key sk-ant-REDACTED")
+
+    (event,) = messages(shell, job_id)
+    texts = shell.store.payloads.get(job_id, [event.text.digest])
+    assert texts[event.text.digest] == "Use the key [redacted]"
+    assert sent.is_redacted
+
+
+REFUSED: dict[str, tuple[Callable[[Client, JobId], object], str]] = {
+    "unknown job": (lambda jobs, _: jobs.say(JobId("j-000000000000"), SHORTER), "there is no job"),
+    "empty text": (lambda jobs, job_id: jobs.say(job_id, " \n"), "the message is empty"),
+    "long text": (
+        lambda jobs, job_id: jobs.say(job_id, "x" * (MOST_MESSAGE_CHARS + 1)),
+        "the message has 10,001 characters: write at most 10,000",
+    ),
+    "half a character": (lambda jobs, job_id: jobs.say(job_id, "\ud83d"), "not UTF-8"),
+    "unknown step": (
+        lambda jobs, job_id: jobs.say(job_id, SHORTER, "nowhere"),
+        "has no step 'nowhere': its steps are",
+    ),
+    "no text": (
+        lambda jobs, job_id: jobs.say(job_id, 5),  # type: ignore[arg-type]
+        "the message must be of type str",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refusal_is_one_line(shell: Shell, job_id: JobId, case: str) -> None:
+    call, words = REFUSED[case]
+
+    refusal = refusal_of(call, shell.jobs, job_id) or ""
+
+    assert words in refusal
+    assert "\n" not in refusal
+    assert messages(shell, job_id) == []
+
+
+def test_an_ended_job_takes_no_message(shell: Shell, job_id: JobId) -> None:
+    shell.jobs.cancel(job_id)
+
+    refusal = refusal_of(shell.jobs.say, job_id, SHORTER) or ""
+    assert f"{job_id} has ended" in refusal
+
+
+def test_the_command_says_who_takes_the_message(
+    shell: Shell, job_id: JobId, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANDOFF_REDIS_URL", shell.url)
+    step = first_step(shell, job_id)
+
+    load_command("say").main([job_id, SHORTER, "--step", step], standalone_mode=False)
+
+    line = capsys.readouterr().out
+    assert line == f"{job_id} has your message: {step} will take it before the next turn\n"
+
+
+def test_an_agent_takes_the_message_of_a_client(shell: Shell, job_id: JobId) -> None:
+    (issued, *_) = shell.open(job_id)
+    shell.jobs.say(job_id, SHORTER, issued.step_id)
+    claimed = shell.claim(job_id, issued)
+
+    (message,) = claimed.take_messages(1)
+
+    assert message.text == SHORTER
+    taken = [event for event in shell.events(job_id) if isinstance(event, UserMessageTaken)]
+    assert [event.handoff_id for event in taken] == [HandoffId(issued.handoff_id)]
