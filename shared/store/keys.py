@@ -163,6 +163,13 @@ def day(number: int | str, tenant: str | None = None) -> str:
     return f"{PREFIX}day:{number}{f':{tenant}' if tenant else ''}"
 
 
+def spending(number: int | str) -> str:
+    """hash: an amount of the model calls of one day, with the tenant, the role, the model and the
+    mode -> its sum; `number` counts the days since 1970 in UTC. `parts/budgets.lua` writes it.
+    """
+    return f"{PREFIX}spending:{number}"
+
+
 def worker(worker_id: str) -> str:
     """string: `Announcement` of one worker as JSON."""
     return f"{PREFIX}worker:{worker_id}"

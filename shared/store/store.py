@@ -27,6 +27,7 @@ from handoff_queue.shared.store.queue_load import FleetLoadReader
 from handoff_queue.shared.store.queue_repair import QueueRepair
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connection
 from handoff_queue.shared.store.schedules import Schedules
+from handoff_queue.shared.store.spending_history import SpendingHistory
 from handoff_queue.shared.store.user_messages import UserMessages
 
 
@@ -56,6 +57,7 @@ class Store:
     metrics: Metrics
     schedules: Schedules
     user_messages: UserMessages
+    spending: SpendingHistory
 
 
 def open_store(
@@ -97,4 +99,5 @@ def open_store(
         metrics=Metrics(connection),
         schedules=Schedules(connection),
         user_messages=UserMessages(connection),
+        spending=SpendingHistory(connection),
     )

@@ -152,3 +152,29 @@ class JobPage:
                 f"return document.querySelector('[id$=\"/{handoff_id}\"] .detail')?.innerText ?? ''"
             )
         )
+
+
+@dataclass(frozen=True)
+class MoneyPage:
+    """The page of the spending."""
+
+    window: Browser
+    url: str
+
+    def open(self, query: str = "") -> MoneyPage:
+        self.window.visit(f"{self.url}/money?{query}")
+        return self
+
+    def spent(self) -> str:
+        return self.window.text(".facts dd")
+
+    def choose_tenant(self, name: str) -> None:
+        self.window.type("input[name=tenant]", name)
+        self.window.click("main button")
+
+    def bars(self) -> list[float]:
+        """Return the value of the bar of each day, the newest first."""
+        values: list[float] = self.window.run(
+            "return [...document.querySelectorAll('#by-1 + .scroll meter')].map((one) => one.value)"
+        )
+        return values

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
 import pytest
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from handoff_queue.supervisor.client.async_client import AsyncClient
-from handoff_queue.supervisor.client.client import Client, connect
-from handoff_queue.supervisor.serve.application import make_application
+from handoff_queue.supervisor.client.client import Client
 from tests.browser.console import JobPage, JobTable, painted_after_ms, problems_everywhere
 from tests.browser.driver import Browser
 from tests.doubles.jobs import a_job
 from tests.doubles.many_jobs import many_jobs
 from tests.supervisor.many_rows import submit_rows
-from tests.supervisor.serve.serving import serving
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.waiting import wait_until
 
@@ -31,24 +26,6 @@ HOSTILE = (
     "</title></td><script>document.title='taken'</script><img src=x"
     " onerror=\"document.title='taken'\">"
 )
-
-
-@pytest.fixture
-def jobs(redis_url: str) -> Iterator[Client]:
-    connected = connect(
-        redis_url, Settings(offline=True, lease_s=3_600, serve_requests_per_minute=100_000)
-    )
-    yield connected
-    connected.store.connection.close()
-
-
-@pytest.fixture
-def url(window: Browser, jobs: Client) -> Iterator[str]:
-    """The URL of a server without tokens."""
-    with serving(make_application(AsyncClient(jobs), jobs.settings)) as served:
-        yield served
-        window.visit("about:blank")  # the page asks for news no more
-        window.console_errors()
 
 
 def test_a_user_logs_in_with_a_token_and_logs_out(window: Browser, jobs: Client, url: str) -> None:

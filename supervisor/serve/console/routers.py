@@ -8,6 +8,7 @@ from handoff_queue.supervisor.serve.console import (
     job_list_routes,
     job_routes,
     login_routes,
+    money_routes,
     new_job_routes,
 )
 
@@ -18,4 +19,5 @@ CONSOLE_ROUTERS = (
     inbox_routes.router,
     fleet_routes.router,
     new_job_routes.router,
+    money_routes.router,
 )

@@ -11,6 +11,8 @@ local DAY_MS = 24 * 3600 * 1000
 local DAY_KEPT_MS = 3 * DAY_MS -- after the end of the day; a call at midnight ends long before that
 local MONTH_KEPT_MS = 70 * DAY_MS -- from the first cost of the month
 local DAY = 'handoff:day:'
+local SPENDING = 'handoff:spending:'
+local MOST_SPENDING_FIELDS = 5000 -- of one day: about 400 kB
 
 -- Reservations of handoffs: the upper bound of the call, and the day that holds the reservation;
 -- false if there is none. Redis is read once in a script, or not at all if the caller has the
@@ -107,11 +109,13 @@ local function unreserve(job, h)
 end
 
 -- Count a model call for `/metrics`. `is_open`: the call was in flight, and its end is unknown.
+-- Returns the labels of the role and of the model.
 local function count_call(job, h, used, is_open)
   local f = redis.call('HMGET', h, 'role', 'r_model', 'turn_at')
   local model = label('model', f[2] and f[2] ~= '' and f[2] or 'unknown')
+  local role = label('role', f[1] or '')
   local function add(more, name, last)
-    if more > 0 then add_to_metric(whole(more), name, label('tenant', job_of(job).tenant), label('role', f[1] or ''), model, last) end
+    if more > 0 then add_to_metric(whole(more), name, label('tenant', job_of(job).tenant), role, model, last) end
   end
   add(1, 'model_calls', used.cut and 'cut' or used.failed and 'failed' or 'ok')
   add(used.input, 'tokens', 'input')
@@ -120,6 +124,23 @@ local function count_call(job, h, used, is_open)
   add(used.usd, 'cost_usd')
   if used.usd < 0 then add(1, 'unpriced_model_calls') end
   if f[3] and not is_open then observe(now_ms() - tonumber(f[3]), 'model_call_duration_seconds', model) end
+  return role, model
+end
+
+-- Count a model call in the spending of its day, which people read for 90 days. A field of the hash
+-- has the name of an amount, and the tenant, the role, the model and the mode, separated by tabs. A
+-- day with too many fields counts further calls for the role and the model OTHER.
+local function count_spending(day, tenant, role, model, mode, used)
+  local key = SPENDING .. day
+  local size = redis.pcall('HLEN', key)
+  if type(size) == 'number' and size > MOST_SPENDING_FIELDS then role, model = OTHER, OTHER end
+  local place = '\t' .. table.concat({ tenant, role, model, mode }, '\t')
+  local amounts = { calls = 1, usd = used.usd, input = used.input, output = used.output, cached = used.cached or 0, unpriced = used.usd < 0 and 1 or 0 }
+  for name, more in pairs(amounts) do
+    if more > 0 then add_to_figure(key, name .. place, whole(more)) end
+  end
+  if size ~= 0 and type(size) == 'number' then return end
+  redis.call('PEXPIRE', key, whole(PAST_KEPT_MS))
 end
 
 -- Add money to the month of a schedule, if a schedule started this job. An unreadable figure stops
@@ -139,10 +160,12 @@ local function settle(job, h, used)
   used = used or worst
   if not used then return end
   if used.turns == 0 then return unreserve(job, h) end
-  count_call(job, h, used, is_open)
+  local role, model = count_call(job, h, used, is_open)
   local levels, changes = levels_of(job, h), spent(used)
-  add_to_month(levels[#levels].job, used.usd)
-  local keys, handoffs = set_aside_at(levels, days(job, worst and worst.day or today())), {}
+  local first, day = levels[#levels].job, worst and worst.day or today()
+  count_spending(day, label('tenant', job_of(job).tenant), role, model, job_of(first).mode, used)
+  add_to_month(first, used.usd)
+  local keys, handoffs = set_aside_at(levels, days(job, day)), {}
   for i, level in ipairs(levels) do handoffs[i] = level.h end
   count_up(handoffs, changes)
   for _, change in ipairs(worst and set_aside(worst, -1) or {}) do changes[#changes + 1] = change end

@@ -61,16 +61,16 @@ local function keep_payloads(job, all, from)
 end
 
 -- Return facts of a job: its version (nil: there is no such job), whether it was cancelled, its
--- parent (`job/handoff`), its tenant, the key with the money of its schedule's month, and the number
--- of its users' messages. A script reads them once, so they are those of its first question. No
--- script asks for a fact before `commit` changes it. Only `take_messages`
--- uses the number of the version.
+-- parent (`job/handoff`), its tenant, the key with the money of its schedule's month, the number of
+-- its users' messages, and the mode of its request ('': unknown). A script reads them once, so they
+-- are those of its first question. No script asks for a fact before `commit` changes it. Only
+-- `take_messages` uses the number of the version.
 local jobs_read = {}
 local function job_of(job)
   local known = jobs_read[job]
   if not known then
-    local f = redis.call('HMGET', job, 'version', 'cancelled', 'parent', 'tenant', 'month', 'messages')
-    known = { version = tonumber(f[1]), cancelled = f[2], parent = f[3], tenant = f[4] or 'default', month = f[5], messages = f[6] }
+    local f = redis.call('HMGET', job, 'version', 'cancelled', 'parent', 'tenant', 'month', 'messages', 'mode')
+    known = { version = tonumber(f[1]), cancelled = f[2], parent = f[3], tenant = f[4] or 'default', month = f[5], messages = f[6], mode = f[7] or '' }
     jobs_read[job] = known
   end
   return known

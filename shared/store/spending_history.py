@@ -1,0 +1,113 @@
+"""Spending of past days, by tenant, specialist or role, model and mode. Reads only: the script that
+settles a call counts it, see `parts/budgets.lua`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.script_arguments import name_in
+
+DAY_S = 86_400
+MOST_DAYS = 90
+"""Days that are kept, as `PAST_KEPT_MS` in `parts/prelude.lua`."""
+_SEPARATOR = "\t"
+_LABELS = 4
+
+
+@dataclass(slots=True)
+class Amounts:
+    """Sums over model calls."""
+
+    calls: int = 0
+    usd: int = 0
+    """Micro-dollars."""
+    input: int = 0
+    """Input tokens. Tokens from a provider's cache count, too."""
+    output: int = 0
+    cached: int = 0
+    """Input tokens that a provider read from its cache."""
+    unpriced: int = 0
+    """Calls of models without a known price."""
+
+    def add(self, other: Amounts) -> None:
+        self.calls += other.calls
+        self.usd += other.usd
+        self.input += other.input
+        self.output += other.output
+        self.cached += other.cached
+        self.unpriced += other.unpriced
+
+    @property
+    def tokens(self) -> int:
+        return self.input + self.output
+
+    @property
+    def cached_share(self) -> float | None:
+        """Return the share of the input tokens that came from a cache. None: there are none."""
+        if not self.input:
+            return None
+        return self.cached / self.input
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """The model calls of one day with the same labels. A label is `metrics.OTHER` for all values
+    beyond the first ones.
+    """
+
+    day: int
+    """Days since 1970 in UTC."""
+    tenant: str
+    role: str
+    """A specialist, or a role of the supervisor."""
+    model: str
+    mode: str
+    """The mode of the request. '': unknown."""
+    amounts: Amounts
+
+
+class SpendingHistory:
+    """The spending of the newest days."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def days(self, numbers: Iterable[int]) -> list[Spending]:
+        """Return the spending of these days, in one round trip. A field that cannot be read is
+        skipped.
+
+        Args:
+            numbers: days since 1970 in UTC.
+
+        Raises:
+            StoreUnavailable: Redis is unreachable.
+        """
+        wanted = list(numbers)
+        with translated_errors():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for number in wanted:
+                pipe.hgetall(keys.spending(number))
+            answers = pipe.execute(raise_on_error=False)
+        spending: list[Spending] = []
+        for number, fields in zip(wanted, answers, strict=True):
+            if isinstance(fields, dict):  # otherwise the key has the wrong type
+                spending += _of_day(number, fields)
+        return spending
+
+
+def _of_day(number: int, fields: dict[bytes, bytes]) -> list[Spending]:
+    found: dict[tuple[str, ...], Amounts] = {}
+    for field, value in fields.items():
+        name, *labels = name_in(field).split(_SEPARATOR)
+        if len(labels) != _LABELS or name not in Amounts.__slots__ or not value.isdigit():
+            continue
+        amounts = found.setdefault(tuple(labels), Amounts())
+        setattr(amounts, name, int(value))
+    spending: list[Spending] = []
+    for (tenant, role, model, mode), amounts in found.items():
+        spending.append(Spending(number, tenant, role, model, mode, amounts))
+    return spending

@@ -1,0 +1,176 @@
+"""The money page: spending by day, tenant, model, specialist and mode, and the caps of today."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from handoff_queue.shared.store.daily_budget import DaySpending
+from handoff_queue.shared.store.metrics import OTHER
+from handoff_queue.shared.store.spending_history import DAY_S, MOST_DAYS, Amounts, Spending
+from handoff_queue.shared.types.events import DEFAULT_TENANT
+from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.serve.access import Access
+from handoff_queue.supervisor.serve.console.job_filters import MOST_TEXT_CHARS
+from handoff_queue.supervisor.serve.console.pages import render
+from handoff_queue.supervisor.serve.console.session import Reads
+from handoff_queue.supervisor.serve.problems import Problem
+
+PERIODS = {"1": "today", "7": "7 days", "30": "30 days", str(MOST_DAYS): f"{MOST_DAYS} days"}
+"""Words for each choice of a number of days."""
+DEFAULT_PERIOD = "30"
+MOST_ROWS = 100
+"""Most rows of a table."""
+MOST_CAPS = 20
+"""Most tenants with their caps on the page: the tenants with the largest spending of today."""
+
+router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a table."""
+
+    name: str
+    amounts: Amounts
+
+    @property
+    def usd(self) -> float:
+        return cost_usd(self.amounts.usd) or 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The spending by one label."""
+
+    label: str
+    rows: tuple[Row, ...]
+    more: int
+    """Rows that `rows` does not have."""
+
+    @property
+    def most_usd(self) -> float:
+        return max((row.usd for row in self.rows), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The spending of today and the caps of a tenant or of the installation."""
+
+    name: str
+    spent: DaySpending
+
+    @property
+    def usd(self) -> float | None:
+        return cost_usd(self.spent.microusd)
+
+    @property
+    def most_usd(self) -> float | None:
+        """Return the cap. None: there is no cap."""
+        return cost_usd(self.spent.most_microusd or None)
+
+    @property
+    def left_usd(self) -> float | None:
+        if self.spent.most_microusd:
+            return cost_usd(max(0, self.spent.most_microusd - self.spent.microusd))
+        return None
+
+    @property
+    def left_tokens(self) -> int | None:
+        if self.spent.most_tokens:
+            return max(0, self.spent.most_tokens - self.spent.tokens)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class MoneyPage:
+    """The spending of a period."""
+
+    total: Amounts
+    tables: tuple[Table, ...]
+    budgets: tuple[Budget, ...]
+    left_s: float
+    """Seconds until the next day begins."""
+
+    @property
+    def usd(self) -> float | None:
+        return cost_usd(self.total.usd)
+
+
+@router.get("/money")
+async def money(request: Request, visit: Reads) -> Response:
+    """Show the spending of a period."""
+    params = request.query_params
+    days = params.get("days", DEFAULT_PERIOD)
+    if days not in PERIODS:
+        raise Problem(422, "days: this value in the address of the page is not valid")
+    tenant = visit.access.tenant
+    if tenant is None:
+        tenant = params.get("tenant", "").strip()[:MOST_TEXT_CHARS] or None
+    page = await run_in_threadpool(read_money, visit.access, int(days), tenant)
+    return render(
+        request, "money.html", visit, page=page, days=days, tenant=tenant, periods=PERIODS
+    )
+
+
+def read_money(access: Access, days: int, tenant: str | None) -> MoneyPage:
+    """Read the spending of the newest days. `tenant`: None for all tenants."""
+    store = access.store
+    today = int(store.connection.now()) // DAY_S
+    numbers = range(today, today - days, -1)
+    spending = store.spending.days(numbers)
+    if tenant is not None:
+        spending = [one for one in spending if one.tenant == tenant != OTHER]
+    total = Amounts()
+    for one in spending:
+        total.add(one.amounts)
+    tables = [_by_day(spending, numbers)]
+    if tenant is None:
+        tables.append(_table("Tenant", spending, lambda one: one.tenant))
+    tables += [
+        _table("Model", spending, lambda one: one.model),
+        _table("Specialist or role", spending, lambda one: one.role),
+        _table("Mode", spending, lambda one: one.mode or "unknown"),
+    ]
+    budgets, left_s = _budgets(access, spending, today, tenant)
+    return MoneyPage(total, tuple(tables), budgets, left_s)
+
+
+def _by_day(spending: Iterable[Spending], numbers: Iterable[int]) -> Table:
+    sums = {number: Amounts() for number in numbers}
+    for one in spending:
+        sums[one.day].add(one.amounts)
+    rows: list[Row] = []
+    for number, amounts in sums.items():
+        rows.append(Row(time.strftime("%Y-%m-%d", time.gmtime(number * DAY_S)), amounts))
+    return Table("Day", tuple(rows), 0)
+
+
+def _table(label: str, spending: Iterable[Spending], name_of: Callable[[Spending], str]) -> Table:
+    """Return the sums by a label, the largest first."""
+    sums: dict[str, Amounts] = {}
+    for one in spending:
+        sums.setdefault(name_of(one), Amounts()).add(one.amounts)
+    ordered = sorted(sums, key=lambda name: (-sums[name].usd, -sums[name].tokens, name))
+    rows = tuple(Row(name, sums[name]) for name in ordered[:MOST_ROWS])
+    return Table(label, rows, len(ordered) - len(rows))
+
+
+def _budgets(
+    access: Access, spending: Iterable[Spending], today: int, tenant: str | None
+) -> tuple[tuple[Budget, ...], float]:
+    """Return the budgets of today that the user may see, and the seconds until the next day."""
+    budgets = access.store.daily_budgets
+    newest = budgets.today(tenant or DEFAULT_TENANT)
+    if tenant is not None:
+        return (Budget(tenant, newest.tenant),), newest.left_s
+    found = [Budget("all tenants", newest.installation)]
+    of_today = _table("", [one for one in spending if one.day == today], lambda one: one.tenant)
+    for row in of_today.rows[:MOST_CAPS]:
+        if row.name != OTHER:
+            found.append(Budget(row.name, budgets.today(row.name).tenant))
+    return tuple(found), newest.left_s

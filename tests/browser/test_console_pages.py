@@ -1,0 +1,39 @@
+"""The pages of the console for money, schedules and evaluations work in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.spending_history import DAY_S
+from handoff_queue.supervisor.client.client import Client
+from tests.browser.console import MoneyPage, problems_everywhere
+from tests.browser.driver import Browser
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+HOSTILE = (
+    "</title></td><script>document.title='taken'</script><img src=x"
+    " onerror=\"document.title='taken'\">"
+)
+
+
+def test_a_user_reads_the_spending_of_all_tenants_and_of_one(
+    window: Browser, jobs: Client, url: str
+) -> None:
+    today, redis = int(jobs.store.connection.now()) // DAY_S, jobs.store.connection.redis
+    for tenant, usd in ((HOSTILE, 500_000), ("acme", 2_000_000)):
+        redis.hincrby(keys.spending(today), f"usd\t{tenant}\t{HOSTILE}\tsome-model\tteam", usd)
+    redis.expire(keys.spending(today), 600)
+    page = MoneyPage(window, url).open("days=7")
+    of_all, bars = page.spent(), page.bars()
+    problems = problems_everywhere(window)
+
+    page.choose_tenant("acme")
+
+    wait_until(lambda: page.spent() == "$2.0000", expected="the spending of one tenant")
+    assert of_all == "$2.5000"
+    assert bars == [2.5, *[0.0] * 6]
+    assert problems == []
+    assert window.run("return document.title") == "Money - Handoff Queue"
+    assert window.console_errors() == []
