@@ -178,3 +178,27 @@ class MoneyPage:
             "return [...document.querySelectorAll('#by-1 + .scroll meter')].map((one) => one.value)"
         )
         return values
+
+
+@dataclass(frozen=True)
+class SchedulesPage:
+    """The page of the schedules."""
+
+    window: Browser
+    url: str
+
+    def open(self) -> SchedulesPage:
+        self.window.visit(f"{self.url}/schedules")
+        return self
+
+    def row(self, name: str, tenant: str = "default") -> str:
+        """Return the text of the row of a schedule; '' if there is none."""
+        found = f"document.getElementById('schedule-{tenant}-{name}')"
+        return str(self.window.run(f"return {found}?.innerText ?? ''"))
+
+    def act(self, action: str, name: str) -> None:
+        self.window.click(f'form[action="/schedules/{name}/{action}"] button')
+
+    def remove(self, name: str, tenant: str = "default") -> None:
+        self.window.click(f"#schedule-{tenant}-{name} summary")
+        self.act("remove", name)

@@ -7,7 +7,9 @@ import pytest
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.spending_history import DAY_S
 from handoff_queue.supervisor.client.client import Client
-from tests.browser.console import MoneyPage, problems_everywhere
+from handoff_queue.supervisor.client.request import Request
+from handoff_queue.supervisor.client.schedules import ScheduleOptions
+from tests.browser.console import MoneyPage, SchedulesPage, problems_everywhere
 from tests.browser.driver import Browser
 from tests.waiting import wait_until
 
@@ -37,3 +39,36 @@ def test_a_user_reads_the_spending_of_all_tenants_and_of_one(
     assert problems == []
     assert window.run("return document.title") == "Money - Handoff Queue"
     assert window.console_errors() == []
+
+
+def test_a_user_pauses_resumes_and_removes_a_schedule(
+    window: Browser, jobs: Client, url: str
+) -> None:
+    jobs.add_schedule("news", Request(HOSTILE), ScheduleOptions("0 9 * * *", "Europe/Berlin"))
+    page = SchedulesPage(window, url).open()
+    problems = problems_everywhere(window)
+
+    page.act("pause", "news")
+    wait_until(lambda: "paused" in page.row("news"), expected="the pause")
+    page.act("unpause", "news")
+    wait_until(lambda: "09:00" in page.row("news"), expected="the next times")
+    page.remove("news")
+    wait_until(lambda: page.row("news") == "", expected="the removal")
+
+    assert jobs.schedules() == []
+    assert problems == []
+    assert window.run("return document.title") == "Schedules - Handoff Queue"
+    assert window.console_errors() == []
+
+
+def test_the_next_times_change_while_the_page_is_open(
+    window: Browser, jobs: Client, url: str
+) -> None:
+    jobs.add_schedule("news", Request("What is new?"), ScheduleOptions("0 9 * * *"))
+    page = SchedulesPage(window, url).open()
+    before = page.row("news")
+
+    jobs.pause_schedule("news")
+
+    wait_until(lambda: "paused" in page.row("news"), expected="the pause")
+    assert "09:00" in before

@@ -10,6 +10,7 @@ from handoff_queue.supervisor.serve.console import (
     login_routes,
     money_routes,
     new_job_routes,
+    schedule_routes,
 )
 
 CONSOLE_ROUTERS = (
@@ -20,4 +21,5 @@ CONSOLE_ROUTERS = (
     fleet_routes.router,
     new_job_routes.router,
     money_routes.router,
+    schedule_routes.router,
 )

@@ -1,0 +1,131 @@
+"""The page of the schedules: next times, last starts, and actions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import DEFAULT_TENANT
+from handoff_queue.shared.types.schedule import ScheduleStatus
+from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.client.schedule_slots import next_slot, shown_slot
+from handoff_queue.supervisor.serve.access import Access
+from handoff_queue.supervisor.serve.console.pages import environment, go_to, render, utc
+from handoff_queue.supervisor.serve.console.session import Operates, Reads, Submits, Visit
+
+MOST_SCHEDULES = 200
+"""Most schedules of the page, in the order of their names."""
+NEXT_TIMES = 3
+"""Next times of each schedule on the page."""
+
+router = APIRouter(prefix="/schedules", include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRow:
+    """One row of the table."""
+
+    schedule: ScheduleStatus
+    next_times: tuple[str, ...]
+    """In the words of the schedule's zone. Empty: the schedule is paused."""
+
+    @property
+    def last_time(self) -> str:
+        """Return the time of the last slot with a job; '' if there was none."""
+        if self.schedule.last_slot is None:
+            return ""
+        return _shown(self.schedule.last_slot, self.schedule.timezone)
+
+    @property
+    def spent_usd(self) -> float | None:
+        return cost_usd(self.schedule.spent_microusd)
+
+    @property
+    def most_usd(self) -> float | None:
+        """Return the most money of a month. None: there is no limit."""
+        return cost_usd(self.schedule.max_microusd_per_month)
+
+
+def read_schedules(access: Access) -> dict[str, Any]:
+    """Return the values of the template."""
+    schedules = access.client.schedules(access.tenant)
+    rows: list[ScheduleRow] = []
+    for schedule in schedules[:MOST_SCHEDULES]:
+        rows.append(ScheduleRow(schedule, _next_times(schedule)))
+    return {"rows": rows, "more": len(schedules) - len(rows)}
+
+
+def _next_times(schedule: ScheduleStatus) -> tuple[str, ...]:
+    if schedule.next_slot is None:
+        return ()
+    slots = [schedule.next_slot]
+    try:
+        while len(slots) < NEXT_TIMES:
+            slots.append(next_slot(schedule.cron, schedule.timezone, slots[-1]))
+    except (UserError, ImportError, ValueError):  # no further date, zone or package croniter
+        pass
+    return tuple(_shown(slot, schedule.timezone) for slot in slots)
+
+
+def _shown(slot: float, timezone: str) -> str:
+    """Return a slot in the words of its zone, or in UTC if this machine does not know the zone."""
+    try:
+        return shown_slot(slot, timezone)
+    except UserError:
+        return utc(slot)
+
+
+@router.get("")
+async def schedules(request: Request, visit: Reads) -> Response:
+    """Show the schedules that the user sees."""
+    values = await run_in_threadpool(read_schedules, visit.access)
+    return render(request, "schedules.html", visit, **values)
+
+
+@router.get("/live")
+async def live(visit: Reads) -> Response:
+    """Return the part of the page that changes."""
+    values = await run_in_threadpool(read_schedules, visit.access)
+    template = environment().get_template("schedules_live.html")
+    text = template.render(visit=visit, csrf=visit.csrf, **values)
+    return Response(text, media_type="text/html")
+
+
+@router.post("/{name}/pause")
+async def pause(request: Request, visit: Operates, name: str) -> Response:
+    """Drop the slots of a schedule until it is unpaused."""
+    await visit.access.jobs.pause_schedule(name, await _owner(request, visit))
+    return go_to("/schedules")
+
+
+@router.post("/{name}/unpause")
+async def unpause(request: Request, visit: Operates, name: str) -> Response:
+    """End the pause of a schedule."""
+    await visit.access.jobs.unpause_schedule(name, await _owner(request, visit))
+    return go_to("/schedules")
+
+
+@router.post("/{name}/run")
+async def run(request: Request, visit: Submits, name: str) -> Response:
+    """Start a job of a schedule at once, and show the job."""
+    job_id = await visit.access.jobs.run_schedule(name, await _owner(request, visit))
+    return go_to(f"/jobs/{job_id}")
+
+
+@router.post("/{name}/remove")
+async def remove(request: Request, visit: Operates, name: str) -> Response:
+    """Remove a schedule. Its jobs stay."""
+    await visit.access.jobs.remove_schedule(name, await _owner(request, visit))
+    return go_to("/schedules")
+
+
+async def _owner(request: Request, visit: Visit) -> str:
+    """Return the tenant of the schedule that a form names. A tenant's user acts on its own only."""
+    if visit.access.tenant is not None:
+        return visit.access.tenant
+    form = await request.form()
+    return str(form.get("tenant", "")) or DEFAULT_TENANT
