@@ -76,6 +76,8 @@ SCHEDULE_SLOTS = f"{PREFIX}schedule_slots"
 """zset: `name/tenant` of a schedule -> Unix ms at which a supervisor must check it. A paused
 schedule is not a member.
 """
+EVALUATIONS = f"{PREFIX}evaluations"
+"""list: ended evaluations, each an `EvaluationRun` as JSON, the newest first."""
 NOTHING = f"{PREFIX}nothing"
 """A key that never exists. `Health.refusal` writes zero bytes to it to see whether Redis
 accepts writes.

@@ -14,6 +14,7 @@ from handoff_queue.shared.store.daily_budget import DailyBudgets
 from handoff_queue.shared.store.dead_letters import DeadLetters
 from handoff_queue.shared.store.drain import Drain
 from handoff_queue.shared.store.evaluation_lease import EvaluationLeases
+from handoff_queue.shared.store.evaluations import Evaluations
 from handoff_queue.shared.store.fleet_history import History
 from handoff_queue.shared.store.health import Health
 from handoff_queue.shared.store.job_summary import JobSummaries
@@ -58,6 +59,7 @@ class Store:
     schedules: Schedules
     user_messages: UserMessages
     spending: SpendingHistory
+    evaluations: Evaluations
 
 
 def open_store(
@@ -100,4 +102,5 @@ def open_store(
         schedules=Schedules(connection),
         user_messages=UserMessages(connection),
         spending=SpendingHistory(connection),
+        evaluations=Evaluations(connection),
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from handoff_queue.shared.settings.settings import Settings, load_settings
-from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.errors import StoreError, UserError
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.terminal import (
     count_text,
@@ -43,6 +43,7 @@ from handoff_queue.supervisor.cli.variants import (
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.supervisor.cli.display.evaluation_report import EvaluationReport
+    from handoff_queue.supervisor.client.client import Client
     from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
     from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, Trial, TrialOutcome
 
@@ -147,7 +148,8 @@ def evaluate(
     )
     _check(plan, settings, max_usd)
     _check_judge(cases, is_judged=not no_judge, judge_model=judge_model, min_score=min_score)
-    asked = EvaluationOptions(at_once, amount("--max-usd", max_usd), judge_model, not no_judge)
+    most = amount("--max-usd", max_usd)
+    asked = EvaluationOptions(at_once, most, judge_model, not no_judge, golden.name)
     try:
         done = _carry_out(plan, asked, settings)
     except KeyboardInterrupt:
@@ -167,6 +169,8 @@ class EvaluationOptions:
     max_microusd: int | None
     judge_model: str | None
     is_judged: bool
+    golden: str
+    """Name of the file with the requests."""
 
 
 def _exit_code(done: EvaluationReport, min_pass_rate: float | None, min_score: float | None) -> int:
@@ -211,13 +215,30 @@ def _carry_out(
         for outcome in evaluation.outcomes():
             outcomes.append(outcome)
             print_progress(f"{len(outcomes)}/{len(trials)}  {line_of(outcome)}")
-    places: dict[Trial, int] = {}
-    for place, trial in enumerate(trials):
-        places[trial] = place
-    outcomes.sort(key=lambda outcome: places[outcome.trial])
-    return EvaluationReport(
-        evaluation.plan, outcomes, evaluation.not_run, evaluation.not_judged, asked.max_microusd
-    )
+        places: dict[Trial, int] = {}
+        for place, trial in enumerate(trials):
+            places[trial] = place
+        outcomes.sort(key=lambda outcome: places[outcome.trial])
+        done = EvaluationReport(
+            evaluation.plan, outcomes, evaluation.not_run, evaluation.not_judged, asked.max_microusd
+        )
+        _store_summary(jobs, done, asked.golden)
+    return done
+
+
+def _store_summary(jobs: Client, done: EvaluationReport, golden: str) -> None:
+    """Store the figures for the console. Without Redis, print a line: the results are not lost."""
+    from handoff_queue.supervisor.evaluation.history import summary_of
+
+    try:
+        now = jobs.store.connection.now()
+        jobs.store.evaluations.add(
+            summary_of(
+                done.plan.name, golden, done.rows, done.usage.cost_usd, len(done.not_run), now
+            )
+        )
+    except StoreError as error:
+        print_message(f"the console does not show this evaluation: {error}")
 
 
 def _announce(plan: EvaluationPlan, asked: EvaluationOptions, *, is_free: bool) -> None:

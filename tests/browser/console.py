@@ -202,3 +202,29 @@ class SchedulesPage:
     def remove(self, name: str, tenant: str = "default") -> None:
         self.window.click(f"#schedule-{tenant}-{name} summary")
         self.act("remove", name)
+
+
+@dataclass(frozen=True)
+class EvaluationsPage:
+    """The page of the evaluations."""
+
+    window: Browser
+    url: str
+
+    def open(self) -> EvaluationsPage:
+        self.window.visit(f"{self.url}/evaluations")
+        return self
+
+    def sets(self) -> list[str]:
+        names: list[str] = self.window.run(
+            "return [...document.querySelectorAll('h2')].map((one) => one.textContent)"
+        )
+        return names
+
+    def changes(self) -> list[str]:
+        """Return the texts of the column Change, the newest run first."""
+        texts: list[str] = self.window.run(
+            "return [...document.querySelectorAll('.evaluations tbody tr')].map((row) =>"
+            " row.cells[7].innerText)"
+        )
+        return texts

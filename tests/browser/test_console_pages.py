@@ -9,8 +9,9 @@ from handoff_queue.shared.store.spending_history import DAY_S
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
-from tests.browser.console import MoneyPage, SchedulesPage, problems_everywhere
+from tests.browser.console import EvaluationsPage, MoneyPage, SchedulesPage, problems_everywhere
 from tests.browser.driver import Browser
+from tests.shared.store.test_evaluations import a_run
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -72,3 +73,20 @@ def test_the_next_times_change_while_the_page_is_open(
 
     wait_until(lambda: "paused" in page.row("news"), expected="the pause")
     assert "09:00" in before
+
+
+def test_a_user_sees_that_a_mode_has_become_worse(window: Browser, jobs: Client, url: str) -> None:
+    first, second = a_run(HOSTILE), a_run("second")
+    (variant,) = second.variants
+    worse = variant.model_copy(update={"passed": 1, "mode": "team"})
+    jobs.store.evaluations.add(first)
+    jobs.store.evaluations.add(second.model_copy(update={"variants": (worse,)}))
+
+    page = EvaluationsPage(window, url).open()
+
+    assert page.sets() == ["golden.jsonl"]
+    assert page.changes() == ["-50%", ""]
+    assert HOSTILE in window.text("main")
+    assert problems_everywhere(window) == []
+    assert window.run("return document.title") == "Evaluations - Handoff Queue"
+    assert window.console_errors() == []

@@ -108,6 +108,19 @@ def test_eval_runs_checks_and_judges_each_request_in_each_mode(system: Evaluated
 
 
 @pytest.mark.slow
+def test_eval_stores_a_summary_for_the_console(system: EvaluatedSystem) -> None:
+    system.write_cases(RIGHT, WRONG)
+    first = system.run("eval", "golden.jsonl", "--modes", "single", "--run", "stored")
+    again = system.run("eval", "golden.jsonl", "--modes", "single", "--run", "stored")
+
+    (stored,) = [run for run in system.jobs.store.evaluations.newest() if run.run == "stored"]
+    (variant,) = stored.variants
+    assert (stored.golden, variant.mode, variant.model) == ("golden.jsonl", "single", None)
+    assert (variant.passed, variant.trials, variant.score) == (1, 2, 4.0)
+    assert stored.microusd == round(first["cost_usd"] * 1e6) == round(again["cost_usd"] * 1e6)
+
+
+@pytest.mark.slow
 def test_every_call_of_the_judge_is_in_the_journal_and_the_accounts_of_a_job(
     system: EvaluatedSystem,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from handoff_queue.supervisor.serve.console import (
+    evaluation_routes,
     fleet_routes,
     inbox_routes,
     job_list_routes,
@@ -22,4 +23,5 @@ CONSOLE_ROUTERS = (
     new_job_routes.router,
     money_routes.router,
     schedule_routes.router,
+    evaluation_routes.router,
 )
