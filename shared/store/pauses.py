@@ -7,12 +7,14 @@ it waits in no queue, and no process publishes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import name_in
 from handoff_queue.shared.types.errors import MalformedMessage
+from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import Message
 
 HEEDED_WITHIN_S = 2.0
@@ -30,6 +32,17 @@ class Pause(Message):
     """Unix time in seconds."""
     reason: str = ""
     """Reason that the operator gave."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldHandoff:
+    """A handoff that waits until its role is unpaused."""
+
+    job_id: JobId
+    handoff_id: HandoffId
+    role: str
+    since: float
+    """Unix time in seconds."""
 
 
 class Pauses:
@@ -58,6 +71,31 @@ class Pauses:
         with translated_errors():
             stored = self._connection.redis.hgetall(keys.PAUSED)
         return pauses_in(stored)
+
+    def held(self, roles: Sequence[str], most: int) -> tuple[list[HeldHandoff], int]:
+        """Return the handoffs that these roles hold, the oldest first, and their number.
+
+        Args:
+            most: most handoffs to return; the number counts all.
+
+        Raises:
+            StoreUnavailable: Redis is unreachable.
+        """
+        with translated_errors():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for role in roles:
+                pipe.zcard(keys.ON_HOLD + role)
+                pipe.zrange(keys.ON_HOLD + role, 0, most - 1, withscores=True)
+            answers = pipe.execute() if roles else []
+        held: list[HeldHandoff] = []
+        for role, members in zip(roles, answers[1::2], strict=True):
+            for member, since_ms in members:
+                job_id, _, handoff_id = name_in(member).partition("/")
+                held.append(
+                    HeldHandoff(JobId(job_id), HandoffId(handoff_id), role, since_ms / 1000)
+                )
+        held.sort(key=lambda one: one.since)
+        return held[:most], sum(answers[::2])
 
     def roles(self) -> frozenset[str]:
         """Return the names of the paused roles."""

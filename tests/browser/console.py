@@ -228,3 +228,22 @@ class EvaluationsPage:
             " row.cells[7].innerText)"
         )
         return texts
+
+
+@dataclass(frozen=True)
+class FleetPage:
+    """The page of the fleet."""
+
+    window: Browser
+    url: str
+
+    def open(self) -> FleetPage:
+        self.window.visit(f"{self.url}/fleet")
+        return self
+
+    def held(self) -> list[str]:
+        """Return the names of the held handoffs."""
+        names: list[str] = self.window.run(
+            "return [...document.querySelectorAll('#held a')].map((one) => one.textContent)"
+        )
+        return names

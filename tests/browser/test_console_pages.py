@@ -9,8 +9,15 @@ from handoff_queue.shared.store.spending_history import DAY_S
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
-from tests.browser.console import EvaluationsPage, MoneyPage, SchedulesPage, problems_everywhere
+from tests.browser.console import (
+    EvaluationsPage,
+    FleetPage,
+    MoneyPage,
+    SchedulesPage,
+    problems_everywhere,
+)
 from tests.browser.driver import Browser
+from tests.doubles.jobs import a_job, claim, issue
 from tests.shared.store.test_evaluations import a_run
 from tests.waiting import wait_until
 
@@ -73,6 +80,24 @@ def test_the_next_times_change_while_the_page_is_open(
 
     wait_until(lambda: "paused" in page.row("news"), expected="the pause")
     assert "09:00" in before
+
+
+def test_a_held_handoff_appears_while_the_page_of_the_fleet_is_open(
+    window: Browser, jobs: Client, url: str
+) -> None:
+    job_id = a_job(jobs.store)
+    issue(jobs.store, job_id, "a.1", role="researcher")
+    jobs.pause("researcher", HOSTILE)
+    page = FleetPage(window, url).open()
+    before = page.held()
+
+    claim(jobs.store, job_id, "a.1")
+
+    wait_until(lambda: page.held() == [f"{job_id}/a.1"], expected="the held handoff")
+    assert before == []
+    assert problems_everywhere(window) == []
+    assert window.console_errors() == []
+    jobs.unpause("researcher")
 
 
 def test_a_user_sees_that_a_mode_has_become_worse(window: Browser, jobs: Client, url: str) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from handoff_queue.shared.store.pauses import Pause
-from handoff_queue.shared.store.queue_load import FleetLoad
+from handoff_queue.shared.store.pauses import HeldHandoff, Pause
+from handoff_queue.shared.store.presence import LiveProcess
+from handoff_queue.shared.store.queue_load import FleetLoad, RunningHandoff
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE
@@ -21,7 +21,9 @@ from handoff_queue.supervisor.serve.console.session import OperatesFleet, ReadsF
 from handoff_queue.supervisor.serve.problems import Problem
 
 MOST_HANDOFFS = 100
-"""Most running and deferred handoffs that the page names."""
+"""Most handoffs of each table of the page."""
+MOST_PROCESSES = 50
+"""Most processes of a version that the page names."""
 MOST_LETTERS = 200
 MOST_BODY_CHARS = 2_000
 """Most characters of a dead letter that the page shows."""
@@ -35,24 +37,51 @@ class FleetPage:
 
     stats: FleetStats
     load: FleetLoad
-    versions: Mapping[str, int]
+    versions: Mapping[str, tuple[LiveProcess, ...]]
     """Live processes by version."""
+    held: tuple[HeldHandoff, ...]
+    held_count: int
+    """Handoffs that paused roles hold. `held` has the oldest."""
     pauses: Mapping[str, Pause]
     alarms: tuple[str, ...]
     """One line for each queue that has work and that no process serves."""
+
+    @property
+    def running(self) -> list[RunningHandoff]:
+        """Return the handoffs that have a slot."""
+        return [handoff for handoff in self.load.at_work if handoff.deferred_until is None]
+
+    @property
+    def deferred(self) -> list[RunningHandoff]:
+        """Return the handoffs that wait for their provider."""
+        return [handoff for handoff in self.load.at_work if handoff.deferred_until is not None]
 
 
 def read_fleet(store: Store) -> FleetPage:
     """Read the fleet."""
     load = store.fleet_load.now()
     stats = stats_now(store, load)
-    versions: Counter[str] = Counter()
-    for process in store.presence.processes():
+    roles = sorted({*load.waiting, *load.paused, *ROLES})
+    held, held_count = store.pauses.held(roles, MOST_HANDOFFS)
+    return FleetPage(
+        stats=stats,
+        load=load,
+        versions=_versions(store.presence.processes()),
+        held=tuple(held),
+        held_count=held_count,
+        pauses=store.pauses.all(),
+        alarms=tuple(_alarms(stats)),
+    )
+
+
+def _versions(processes: Iterable[LiveProcess]) -> dict[str, tuple[LiveProcess, ...]]:
+    versions: dict[str, tuple[LiveProcess, ...]] = {}
+    for process in processes:
         version = "a version that this server cannot read"
         if process.node:
             version = process.node.version or "unknown"
-        versions[version] += 1
-    return FleetPage(stats, load, versions, store.pauses.all(), tuple(_alarms(stats)))
+        versions[version] = (*versions.get(version, ()), process)
+    return dict(sorted(versions.items()))
 
 
 def _alarms(stats: FleetStats) -> list[str]:
@@ -92,6 +121,7 @@ def _values(page: FleetPage) -> dict[str, Any]:
         "page": page,
         "all_roles": (*page.stats.roles, page.stats.supervisor_roles),
         "most": MOST_HANDOFFS,
+        "most_processes": MOST_PROCESSES,
         "roles": sorted(ROLES),
         "roles_queue": ROLES_QUEUE,
     }

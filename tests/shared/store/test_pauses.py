@@ -63,6 +63,25 @@ def test_no_claim_is_granted_and_the_handoff_is_held(store: Store, job_id: JobId
     assert standing_of(store, job_id) == ("issued", 0, True, False)
 
 
+def test_held_handoffs_are_listed_with_the_oldest_first(store: Store, job_id: JobId) -> None:
+    store.pauses.pause("researcher", "")
+    for handoff_id in ("look.1", "find.1"):
+        claim(store, job_id, handoff_id)
+        store.connection.redis.zadd(
+            keys.ON_HOLD + "researcher", {f"{job_id}/{handoff_id}": len(handoff_id) * 1_000}
+        )
+    store.connection.redis.zadd(keys.ON_HOLD + "researcher", {f"{job_id}/find.1": 5_000})
+
+    held, count = store.pauses.held(["writer", "researcher"], 1)
+
+    assert ([(one.handoff_id, one.role, one.since) for one in held], count) == (
+        [("find.1", "researcher", 5.0)],
+        2,
+    )
+    assert len(store.pauses.held(["researcher"], 9)[0]) == 2
+    assert store.pauses.held([], 9) == ([], 0)
+
+
 def test_other_roles_continue(store: Store, job_id: JobId) -> None:
     store.pauses.pause("writer", "")
 

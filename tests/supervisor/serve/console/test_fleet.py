@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.supervisor.client.client import Client
-from tests.doubles.jobs import a_job
+from tests.doubles.handoffs import a_spec
+from tests.doubles.jobs import a_job, claim, granted_claim, issue
 from tests.supervisor.many_rows import submit_rows
 from tests.supervisor.serve.console.conftest import VisitorOf
+from tests.supervisor.serve.console.test_money import rows
 from tests.supervisor.serve.console.visitor import Visitor
 from tests.supervisor.shell import Shell
 from tests.waiting import wait_until
 
 HOSTILE = "<script>document.title='taken'</script>"
+
+
+def a_worker(name: str, version: str) -> Announcement:
+    spec = a_spec(name="writer")
+    return Announcement(worker=name, specialists=(spec,), slots=1, model="offline", version=version)
+
+
 FLEET = (
     ("GET", "/fleet"),
     ("GET", "/fleet/live"),
@@ -75,6 +86,46 @@ def test_an_operator_pauses_and_unpauses_a_role(
     assert jobs.store.pauses.all() == {}
     actors = {entry.actor.via for entry in jobs.audit() if entry.actor}
     assert "console" in actors
+
+
+def test_held_and_deferred_handoffs_are_listed(jobs: Client, local: Visitor) -> None:
+    job_id = a_job(jobs.store)
+    issue(jobs.store, job_id, "a.1", role="researcher")
+    issue(jobs.store, job_id, "b.1", role="writer", group="g2")
+    issue(jobs.store, job_id, "c.1", role="reviewer", group="g3")
+    jobs.store.pauses.pause("researcher", "")
+    claim(jobs.store, job_id, "a.1")
+    granted_claim(jobs.store, job_id, "b.1").defer(60, HOSTILE)
+    granted_claim(jobs.store, job_id, "c.1")
+
+    text = local.get("/fleet").text
+
+    def table(name: str) -> str:
+        return text.partition(name)[2].partition("</table>")[0]
+
+    assert f"{job_id}/a.1" in table('id="held"')
+    assert f"{job_id}/b.1" in table('id="deferred"')
+    assert "&lt;script&gt;" in table('id="deferred"')
+    assert f"{job_id}/c.1" in table('aria-label="Running handoffs"')
+    assert [text.count(f"{job_id}/{name}.1<") for name in "abc"] == [1, 1, 1]
+    jobs.store.pauses.unpause("researcher")
+
+
+def test_versions_that_run_side_by_side_are_named_with_their_processes(
+    jobs: Client, local: Visitor
+) -> None:
+    for worker, version in (("w1", "1.0"), ("w2", "1.0")):
+        jobs.store.presence.announce(a_worker(worker, version))
+    alike = local.get("/fleet").text
+    jobs.store.presence.announce(a_worker("w3", "2.0"))
+
+    different = local.get("/fleet").text
+
+    assert 'id="versions"' not in alike
+    assert "1.0: 2<br>" in alike
+    (table,) = re.findall(r'<table id="versions">.*?</table>', different, re.DOTALL)
+    assert [row[0:2] for row in rows(table)[1:]] == [["1.0", "2"], ["2.0", "1"]]
+    assert "w3" in table
 
 
 def test_an_unknown_role_is_not_paused(shell: Shell, local: Visitor) -> None:
