@@ -78,6 +78,11 @@ GROUPS: dict[str, dict[str, str]] = {
     "The HTTP API": {
         "serve_max_body_bytes": "`handoff serve`",
         "serve_requests_per_minute": "`handoff serve`",
+        "serve_proxies": "`handoff serve`",
+        "serve_user_header": "`handoff serve`",
+        "serve_groups_header": "`handoff serve`",
+        "serve_roles": "`handoff serve`",
+        "serve_tenant_header": "`handoff serve`",
     },
     "Your own application": {
         "webhook_secret": "supervisor",
@@ -105,6 +110,9 @@ KINDS = {
     "Duration": "seconds",
     "Interval": "seconds",
     "Folders": f"up to {MOST_FOLDERS} folders, separated as in `PATH`",
+    "HeaderName": "name of a header",
+    "Networks": f"up to {MOST_PATTERNS} IP addresses or networks, separated by commas",
+    "GroupRoles": f"up to {MOST_PATTERNS} texts `GROUP=ROLE`, separated by commas",
     "Patterns": f"up to {MOST_PATTERNS} patterns, separated by commas",
 }
 """Name of a type in the class -> what a user writes."""

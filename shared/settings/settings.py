@@ -37,6 +37,12 @@ from handoff_queue.shared.settings.http_values import (
     check_server_url,
     proxy_problems,
 )
+from handoff_queue.shared.settings.proxy_values import (
+    check_group_roles,
+    check_header_name,
+    check_networks,
+    texts_in,
+)
 from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.text.durations import seconds_in, whole_seconds_in
 from handoff_queue.shared.types.errors import UserError
@@ -140,13 +146,6 @@ def _folders_in(value: Any) -> Any:
         ) from None
 
 
-def _patterns_in(value: Any) -> Any:
-    """Return the patterns in a list with commas. Another value is returned unchanged."""
-    if not isinstance(value, str):
-        return value
-    return list(filter(None, map(str.strip, value.split(","))))
-
-
 Duration = Annotated[float, BeforeValidator(seconds_in)]
 """Seconds. A text may have units, as `shared.text.durations` reads them: 500ms, 45s, 10m, 1h30m."""
 Interval = Annotated[Duration, Field(ge=0.01, le=DAY_S, allow_inf_nan=False)]
@@ -169,9 +168,26 @@ Folders = Annotated[
 Patterns = Annotated[
     Annotated[tuple[Name, ...], Field(max_length=MOST_PATTERNS)] | None,
     NoDecode,
-    BeforeValidator(_patterns_in),
+    BeforeValidator(texts_in),
 ]
 """Patterns of names, as `fnmatch` reads them, or None."""
+HeaderName = Annotated[str, AfterValidator(check_header_name)]
+Networks = Annotated[
+    tuple[str, ...],
+    NoDecode,
+    BeforeValidator(texts_in),
+    AfterValidator(check_networks),
+    Field(max_length=MOST_PATTERNS),
+]
+"""IP addresses and networks."""
+GroupRoles = Annotated[
+    tuple[str, ...],
+    NoDecode,
+    BeforeValidator(texts_in),
+    AfterValidator(check_group_roles),
+    Field(max_length=MOST_PATTERNS),
+]
+"""Roles of the HTTP API, each as `GROUP=ROLE`."""
 
 
 OFFLINE_MODEL = "offline"
@@ -340,6 +356,24 @@ class Settings(BaseSettings):
     serve_requests_per_minute: int = Field(default=600, ge=1, le=1_000_000)
     """The most HTTP requests of one token in a minute. All replicas of `handoff serve` share
     the count.
+    """
+    serve_proxies: Networks = ()
+    """The addresses of reverse proxies. `handoff serve` believes `X-Forwarded-For` and the
+    headers below only if one of these addresses sent the request. Not set: no proxy.
+    """
+    serve_user_header: HeaderName | None = None
+    """The header in which a proxy names the user that it has authenticated, for example
+    `X-Forwarded-Email`. Not set: the server takes tokens only.
+    """
+    serve_groups_header: HeaderName | None = None
+    """The header in which the proxy lists the groups of the user, with commas or `|`."""
+    serve_roles: GroupRoles = ()
+    """The role of each group. The group `*` is every user. The highest role counts. A user
+    without a role is refused.
+    """
+    serve_tenant_header: HeaderName | None = None
+    """The header in which the proxy names the tenant of the user. A user without it is refused,
+    except an admin. Not set: users see all tenants.
     """
     day_usd: Dollars | None = None
     """The most that all jobs together may cost in a day."""

@@ -47,16 +47,22 @@ def serve(
     check_extra("serve", "handoff serve", "serve")
     from handoff_queue.supervisor.client.async_client import AsyncClient
     from handoff_queue.supervisor.serve.application import make_application
+    from handoff_queue.supervisor.serve.proxy_users import check_proxy
     from handoff_queue.supervisor.serve.server import serve_until_stopped
 
     load_process_settings()  # refuses the placeholder of a password
     jobs = client_of_broker()
+    check_proxy(jobs.settings)
     has_tokens = jobs.store.api_tokens.exist()
     jobs.store.health.refuse_a_cluster()
     listening, is_loopback = listen(host, port)
     with listening:
         is_open = is_loopback and not wait_for_token
-        if not has_tokens:
+        header = jobs.settings.serve_user_header
+        if header is not None:
+            proxies = ", ".join(jobs.settings.serve_proxies)
+            print_message(f"the header {header} names the user if the proxy sends it: {proxies}")
+        elif not has_tokens:
             _print_access(host, is_open=is_open, may_wait=wait_for_token)
         shown_host = f"[{host}]" if ":" in host else host
         url = f"http://{shown_host}:{port}"

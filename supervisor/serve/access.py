@@ -1,4 +1,4 @@
-"""Access to the API: tokens with roles, and the wall around each tenant.
+"""Access to the API: tokens with roles, users of a proxy, and the wall around each tenant.
 
 A token with a tenant sees a job of another tenant as a job that does not exist. Without any
 token in the store, a server on loopback takes every local request as an admin's. Such a request
@@ -28,7 +28,10 @@ from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.job_lookup import check_job_id
 from handoff_queue.supervisor.serve.limits import count_request
 from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.proxy_users import ProxyUser, address_of, user_of
 
+SAFE = ("GET", "HEAD")
+"""Methods that change nothing."""
 LOCAL = "local"
 """The name of the caller of a server without tokens."""
 
@@ -49,15 +52,17 @@ class AppState:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The token of a request, or a program of this machine."""
+    """The token of a request, the user of a proxy, or a program of this machine."""
 
     name: str
     role: ApiRole
     tenant: str | None
     """The only tenant that the caller sees; None for all tenants."""
     token_id: str | None
-    """None: a server without tokens trusts the programs of its machine."""
+    """None: a user of a proxy, or a program of this machine."""
     address: str | None
+    user: ProxyUser | None = None
+    """The user that a proxy has authenticated."""
 
 
 def app_state_of(request: Request) -> AppState:
@@ -91,16 +96,20 @@ async def find_caller(request: Request, state: AppState, secret: str | None) -> 
 
     `secret`: None for a caller without a token. Raises as `caller_of`.
     """
-    address = address_of(request)
-    caller = await run_in_threadpool(_caller, state, secret, address)
-    if caller.token_id is None:
-        check_local(request)
+    address = address_of(request, state.settings)
+    user = user_of(request, state.settings)
+    if user is not None:
+        caller = Caller(user.name, user.role, user.tenant, None, address, user)
+        if request.method not in SAFE:
+            check_same_site(request)
+    else:
+        caller = await run_in_threadpool(_caller, state, secret, address)
+        if caller.token_id is None:
+            check_local(request)
+    most = state.settings.serve_requests_per_minute
+    key = user.key if user else caller.token_id or LOCAL
+    await run_in_threadpool(count_request, state.store, key, most)
     return caller
-
-
-def address_of(request: Request) -> str | None:
-    """Return the address of the program that sent a request."""
-    return request.client.host if request.client else None
 
 
 def _caller(state: AppState, secret: str | None, address: str | None) -> Caller:
@@ -109,14 +118,10 @@ def _caller(state: AppState, secret: str | None, address: str | None) -> Caller:
         token = tokens.find(secret)
         if token is None:
             raise _unauthorized("the token is unknown, revoked or expired", "invalid_token")
-        caller = Caller(token.name, token.role, token.tenant, token.id, address)
-    elif state.is_loopback and not tokens.exist():
-        caller = Caller(LOCAL, ApiRole.ADMIN, None, None, address)
-    else:
-        raise _unauthorized("this server needs a token: send `Authorization: Bearer TOKEN`")
-    most = state.settings.serve_requests_per_minute
-    count_request(state.store, caller.token_id or LOCAL, most)
-    return caller
+        return Caller(token.name, token.role, token.tenant, token.id, address)
+    if state.is_loopback and not tokens.exist():
+        return Caller(LOCAL, ApiRole.ADMIN, None, None, address)
+    raise _unauthorized("this server needs a token: send `Authorization: Bearer TOKEN`")
 
 
 def _unauthorized(detail: str, error: str = "") -> Problem:
@@ -141,6 +146,16 @@ def check_local(request: Request) -> None:
             "a server without tokens takes only requests to localhost: make a token with `handoff"
             " token`",
         )
+    check_same_site(request)
+
+
+def check_same_site(request: Request) -> None:
+    """Check that no page of another site sent a request.
+
+    Raises:
+        Problem: the header Origin or Sec-Fetch-Site names another site.
+    """
+    host = request.headers.get("host", "")
     origin = request.headers.get("origin")
     is_foreign = origin is not None and urlsplit(origin).netloc != host
     if is_foreign or request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):

@@ -52,7 +52,7 @@ def make_application(jobs: AsyncClient, settings: Settings, *, is_loopback: bool
 
     Args:
         is_loopback: whether the server listens on a loopback address only. Then it takes
-            requests without a token as long as the store has no token.
+            requests without a token as long as the store has no token, and no proxy names users.
     """
 
     @asynccontextmanager
@@ -72,7 +72,8 @@ def make_application(jobs: AsyncClient, settings: Settings, *, is_loopback: bool
         responses=PROBLEMS,
         redirect_slashes=False,
     )
-    app.state.handoff_queue = AppState(jobs, settings, is_loopback)
+    is_open = is_loopback and settings.serve_user_header is None
+    app.state.handoff_queue = AppState(jobs, settings, is_open)
     for router in (*ROUTERS, *CONSOLE_ROUTERS):
         app.include_router(router)
     app.add_middleware(BodyLimit, most_bytes=settings.serve_max_body_bytes)

@@ -12,7 +12,9 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from ipaddress import ip_address, ip_network
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import promql_parser
 import pytest
@@ -237,6 +239,19 @@ def check_override(sample: Sample, _folder: Path) -> None:
         check_handoff(list(service["command"]))
 
 
+def check_override_with_a_proxy(sample: Sample, _folder: Path) -> None:
+    """Check the settings of the console, and the place of the proxy in its network."""
+    override = yaml.safe_load(sample.text)
+    console, proxy = override["services"]["console"], override["services"]["login"]
+    check_variables(console["environment"])
+    address = proxy["networks"]["login"]["ipv4_address"]
+    assert console["environment"]["HANDOFF_SERVE_PROXIES"] == address
+    (network,) = override["networks"]["login"]["ipam"]["config"]
+    assert ip_address(address) in ip_network(network["subnet"])
+    upstream = urlsplit(proxy["environment"]["OAUTH2_PROXY_UPSTREAMS"])
+    assert (upstream.hostname, upstream.port) == ("console", DEFAULT_PORT)
+
+
 def check_acl(sample: Sample, _folder: Path) -> None:
     """`tests/docs/test_security.py` runs everything as this user."""
     assert re.fullmatch(r"user handoff on >PASSWORD .+\n", sample.text)
@@ -303,6 +318,8 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/workflows.md", "python"): check_program,
     ("docs/concepts/joins.md", "yaml"): check_workflow,
     ("docs/how-to/compose.md", "yaml"): check_override,
+    ("docs/how-to/proxy-login.md", "dotenv"): check_environment,
+    ("docs/how-to/proxy-login.md", "yaml"): check_override_with_a_proxy,
     ("docs/how-to/deploy-on-kubernetes.md", "yaml"): check_chart_values,
     ("docs/how-to/metrics.md", "yaml"): check_scrape,
     ("docs/how-to/metrics.md", "promql"): check_promql,

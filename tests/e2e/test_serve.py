@@ -243,6 +243,29 @@ def test_a_server_that_waits_for_a_token_refuses_every_request_until_there_is_on
     assert (healthy.status_code, opened.status_code) == (200, 200)
 
 
+def test_a_server_behind_a_proxy_takes_its_users_and_needs_no_token(
+    handoff: Handoff, redis_url: str
+) -> None:
+    settings = {
+        "HANDOFF_SERVE_PROXIES": "127.0.0.1",
+        "HANDOFF_SERVE_USER_HEADER": "X-Forwarded-User",
+        "HANDOFF_SERVE_ROLES": "*=read",
+    }
+    with served(handoff, redis_url, "--host", "0.0.0.0", **settings) as (_, url):
+        unnamed = httpx2.get(f"{url}/v1/jobs")
+        named = httpx2.get(f"{url}/v1/jobs", headers={"X-Forwarded-User": "ann"})
+
+    assert (unnamed.status_code, named.status_code) == (401, 200)
+
+
+def test_a_server_for_users_without_a_role_is_one_line(handoff: Handoff, redis_url: str) -> None:
+    refused = handoff.run(
+        "serve", HANDOFF_REDIS_URL=redis_url, HANDOFF_SERVE_USER_HEADER="X-Forwarded-User"
+    )
+
+    assert "HANDOFF_SERVE_PROXIES and HANDOFF_SERVE_ROLES" in error_line(refused, BAD_INPUT)
+
+
 def test_a_server_refuses_the_placeholder_of_a_password(handoff: Handoff) -> None:
     refused = handoff.run("serve", HANDOFF_REDIS_URL="redis://:change-me@127.0.0.1:6379/0")
 

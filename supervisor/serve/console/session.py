@@ -23,6 +23,7 @@ from starlette.concurrency import run_in_threadpool
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.serve.access import (
+    SAFE,
     Access,
     SharedState,
     access_for,
@@ -31,6 +32,7 @@ from handoff_queue.supervisor.serve.access import (
     find_caller,
 )
 from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.proxy_users import user_of
 
 TOKEN_COOKIE = "handoff_token"  # noqa: S105 (no secret)
 BROWSER_COOKIE = "handoff_browser"
@@ -39,7 +41,6 @@ CSRF_FIELD = "csrf"
 CSRF_HEADER = "X-CSRF-Token"
 COOKIE_S = 30 * 24 * 3600
 """Seconds until a browser forgets its cookies."""
-_SAFE = ("GET", "HEAD")
 _RANDOM_BYTES = 32
 
 
@@ -76,7 +77,10 @@ def browser_of(request: Request) -> str:
 
 
 def csrf_of(browser: str, secret: str) -> str:
-    """Return the text against forged requests. `secret`: the secret of the token, or ''."""
+    """Return the text against forged requests.
+
+    `secret`: the secret of the token, the key of a proxy's user, or ''.
+    """
     return hmac.new(secret.encode(), browser.encode(), hashlib.sha256).hexdigest()
 
 
@@ -129,12 +133,15 @@ def visits(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitab
 
     async def visit_of(request: Request, state: SharedState) -> Visit:
         secret = request.cookies.get(TOKEN_COOKIE, "")
-        if not await run_in_threadpool(state.store.api_tokens.find, secret):
+        user = user_of(request, state.settings)
+        if user is not None:
+            secret = user.key
+        elif not await run_in_threadpool(state.store.api_tokens.find, secret):
             secret = ""  # a cookie of another server on this host, or of a revoked token
         caller = await find_caller(request, state, secret or None)
         browser = browser_of(request)
         csrf = csrf_of(browser, secret)
-        if request.method not in _SAFE:
+        if request.method not in SAFE:
             await check_csrf(request, csrf)
         check_role(caller, role, all_tenants=all_tenants)
         return Visit(access_for(caller, state, "console"), browser, csrf)
