@@ -85,8 +85,8 @@ accepts writes.
 
 
 def requests(caller: str, window: int) -> str:
-    """string: the HTTP requests of a caller of `handoff serve` in one minute; `window` counts
-    the minutes of Unix time.
+    """string: the HTTP requests of a caller of `handoff serve` in one minute, or the wrong tokens
+    of an address; `window` counts the minutes of Unix time.
     """
     return f"{PREFIX}requests:{caller}:{window}"
 

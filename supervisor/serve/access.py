@@ -26,7 +26,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.job_lookup import check_job_id
-from handoff_queue.supervisor.serve.limits import count_request
+from handoff_queue.supervisor.serve.limits import count_request, count_wrong_token
 from handoff_queue.supervisor.serve.problems import Problem
 from handoff_queue.supervisor.serve.proxy_users import ProxyUser, address_of, user_of
 
@@ -86,7 +86,7 @@ async def caller_of(
 
     Raises:
         Problem: there is no valid token, a foreign page sent the request, or the caller has sent
-            too many requests.
+            too many requests or wrong tokens.
     """
     return await find_caller(request, state, credentials.credentials if credentials else None)
 
@@ -117,6 +117,7 @@ def _caller(state: AppState, secret: str | None, address: str | None) -> Caller:
     if secret is not None:
         token = tokens.find(secret)
         if token is None:
+            count_wrong_token(state.store, address)
             raise _unauthorized("the token is unknown, revoked or expired", "invalid_token")
         return Caller(token.name, token.role, token.tenant, token.id, address)
     if state.is_loopback and not tokens.exist():

@@ -1,12 +1,21 @@
-"""Limits of the server: the bytes of a body, and the requests of a token in a minute."""
+"""Limits of the server: the bytes of a body, the requests of a token, and wrong tokens in a
+minute.
+"""
 
 from __future__ import annotations
+
+import ipaddress
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handoff_queue.shared.store.store import Store
 from handoff_queue.supervisor.serve.problems import Problem, response_of
+
+MOST_WRONG_TOKENS = 30
+"""Most wrong tokens of one address in a minute. The next wrong tokens get status 429."""
+_NETWORK_BITS = 64
+"""Bits of an IPv6 address that one client cannot choose."""
 
 
 class BodyLimit:
@@ -64,3 +73,34 @@ def count_request(store: Store, caller: str, most: int) -> None:
             "or raise HANDOFF_SERVE_REQUESTS_PER_MINUTE",
             headers={"Retry-After": str(int(left_s) + 1)},
         )
+
+
+def count_wrong_token(store: Store, address: str | None) -> None:
+    """Count a wrong token of an address. All replicas share the count.
+
+    A valid token still works, so an attacker cannot lock out another user of the address.
+
+    Raises:
+        Problem: the address has sent more than `MOST_WRONG_TOKENS` in this minute.
+        StoreUnavailable: Redis cannot be reached.
+    """
+    count, left_s = store.request_counts.count(f"wrong-{_sender(address)}")
+    if count > MOST_WRONG_TOKENS:
+        raise Problem(
+            429,
+            f"more than {MOST_WRONG_TOKENS} wrong tokens in a minute from this address: wait"
+            f" {left_s:.0f} s. A valid token still works",
+            headers={"Retry-After": str(int(left_s) + 1)},
+        )
+
+
+def _sender(address: str | None) -> str:
+    """Return the part of an address that one client cannot change, without colons."""
+    try:
+        parsed = ipaddress.ip_address(str(address).partition("%")[0])
+    except ValueError:
+        return "unknown"
+    if parsed.version == 4:
+        return str(parsed)
+    network = ipaddress.ip_network((parsed, _NETWORK_BITS), strict=False)
+    return str(network.network_address).replace(":", "-")

@@ -30,7 +30,9 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     413: _problem("The body is too large."),
     415: _problem("The body has the wrong media type."),
     422: _problem("Fields are not valid: `errors` has one entry for each problem."),
-    429: _problem("Too many requests, or the budget of the day is spent: see Retry-After."),
+    429: _problem(
+        "Too many requests or wrong tokens, or the budget of the day is spent: see Retry-After."
+    ),
     503: _problem("Redis cannot be reached, or is full."),
 }
 """The errors of every operation."""

@@ -17,7 +17,9 @@ from handoff_queue.supervisor.serve.console.session import (
     csrf_of,
     set_cookie,
 )
+from handoff_queue.supervisor.serve.limits import count_wrong_token
 from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.proxy_users import address_of
 
 MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 STATIC_S = 365 * 24 * 3600
@@ -55,6 +57,8 @@ async def login(request: Request, state: SharedState) -> Response:
     target = _local(str(form.get("next", "/")))
     secret = str(form.get("token", "")).strip()
     if await run_in_threadpool(state.store.api_tokens.find, secret) is None:
+        address = address_of(request, state.settings)
+        await run_in_threadpool(count_wrong_token, state.store, address)
         problem = "The token is unknown, revoked or expired."
         return render(request, "login.html", status=401, target=target, problem=problem)
     response = go_to(target)

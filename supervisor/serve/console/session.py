@@ -31,8 +31,9 @@ from handoff_queue.supervisor.serve.access import (
     check_visible,
     find_caller,
 )
+from handoff_queue.supervisor.serve.limits import count_wrong_token
 from handoff_queue.supervisor.serve.problems import Problem
-from handoff_queue.supervisor.serve.proxy_users import user_of
+from handoff_queue.supervisor.serve.proxy_users import address_of, user_of
 
 TOKEN_COOKIE = "handoff_token"  # noqa: S105 (no secret)
 BROWSER_COOKIE = "handoff_browser"
@@ -136,7 +137,9 @@ def visits(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitab
         user = user_of(request, state.settings)
         if user is not None:
             secret = user.key
-        elif not await run_in_threadpool(state.store.api_tokens.find, secret):
+        elif secret and not await run_in_threadpool(state.store.api_tokens.find, secret):
+            address = address_of(request, state.settings)
+            await run_in_threadpool(count_wrong_token, state.store, address)
             secret = ""  # a cookie of another server on this host, or of a revoked token
         caller = await find_caller(request, state, secret or None)
         browser = browser_of(request)
