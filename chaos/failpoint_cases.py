@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.resources import files
 
-from handoff_queue.chaos.fleet import SUPERVISOR, WORKER
+from handoff_queue.chaos.fleet import CONSOLE, SUPERVISOR, WORKER
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE, MIDDLE
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
@@ -44,18 +44,35 @@ class Trigger(StrEnum):
     UNREAD = "a message of a version that no process here can read"
     REQUEUE = "handoff dead requeue"
     EVALUATION_FAILURE = "an internal error where a job is carried on"
+    SLOT = "a schedule with a due slot"
+    API_SUBMIT = "jobs that are submitted through the API"
+    API_ANSWER = "jobs whose users answer a question through the API"
+    API_SCHEDULE = "a schedule that is paused and unpaused through the API"
 
     @property
     def is_met_by_jobs(self) -> bool:
         """Return whether running jobs reach the point any number of times."""
-        return self in (Trigger.NOTHING, Trigger.CROWD, Trigger.REFUSED)
+        return self in (
+            Trigger.NOTHING,
+            Trigger.CROWD,
+            Trigger.REFUSED,
+            Trigger.API_SUBMIT,
+            Trigger.API_ANSWER,
+            Trigger.API_SCHEDULE,
+        )
 
     @property
     def is_met_often(self) -> bool:
         """Return whether processes reach the point often, so that a case may also kill Redis
         there.
         """
-        return self.is_met_by_jobs or self in (Trigger.UNREAD, Trigger.EVALUATION_FAILURE)
+        return self in (
+            Trigger.NOTHING,
+            Trigger.CROWD,
+            Trigger.REFUSED,
+            Trigger.UNREAD,
+            Trigger.EVALUATION_FAILURE,
+        )
 
     @property
     def is_a_command(self) -> bool:
@@ -82,13 +99,17 @@ SCRIPTS: dict[str, dict[str, Trigger]] = {
     "renew": {WORKER: Trigger.NOTHING, SUPERVISOR: Trigger.NOTHING},
     "finish": {WORKER: Trigger.NOTHING, SUPERVISOR: Trigger.NOTHING},
     "release": {WORKER: Trigger.END, SUPERVISOR: Trigger.END},
-    "commit": {SUPERVISOR: Trigger.NOTHING, CLIENT: Trigger.SUBMIT},
+    "commit": {
+        SUPERVISOR: Trigger.NOTHING,
+        CLIENT: Trigger.SUBMIT,
+        CONSOLE: Trigger.API_SUBMIT,
+    },
     "set_due": {SUPERVISOR: Trigger.NOTHING},
     "evaluate": {SUPERVISOR: Trigger.NOTHING},
     "queue_role": {SUPERVISOR: Trigger.CROWD},
     "mark_sent": {SUPERVISOR: Trigger.CROWD},
     "sweep": {SUPERVISOR: Trigger.NOTHING},
-    "append": {CLIENT: Trigger.CANCEL},
+    "append": {CLIENT: Trigger.CANCEL, CONSOLE: Trigger.API_ANSWER},
     "extend_ttl": {CLIENT: Trigger.SUBMIT},
     "report_limits": {WORKER: Trigger.NOTHING, SUPERVISOR: Trigger.NOTHING},
     "defer": {WORKER: Trigger.REFUSED, SUPERVISOR: Trigger.REFUSED},
@@ -97,6 +118,7 @@ SCRIPTS: dict[str, dict[str, Trigger]] = {
     "keep_unread": {WORKER: Trigger.UNREAD, SUPERVISOR: Trigger.UNREAD},
     "requeue_letter": {CLIENT: Trigger.REQUEUE},
     "record_failure": {SUPERVISOR: Trigger.EVALUATION_FAILURE},
+    "replace_schedule": {SUPERVISOR: Trigger.SLOT, CONSOLE: Trigger.API_SCHEDULE},
 }
 """Scripts of the store by kind of process, with the needed action."""
 UNTRIED = {
@@ -117,7 +139,6 @@ UNTRIED = {
     "say": "its id makes a repeated message the same message",
     "untaken_messages": "reads only",
     "take_messages": "`tests/e2e/test_user_messages.py` kills workers before and after it",
-    "replace_schedule": "`tests/e2e/test_schedules.py` kills all supervisors before and after it",
 }
 """Scripts without failpoints, and why."""
 PUBLISHES: dict[str, dict[str, Trigger]] = {

@@ -14,17 +14,19 @@ from dataclasses import dataclass, field, replace
 
 from handoff_queue.chaos.cli_user import CommandRun, make_unreadable
 from handoff_queue.chaos.failpoint_cases import CLIENT, Action, Case, Trigger
-from handoff_queue.chaos.fleet import REDIS, SUPERVISOR, WORKER, arm, points_in
+from handoff_queue.chaos.fleet import CONSOLE, REDIS, SUPERVISOR, WORKER, arm, points_in
 from handoff_queue.chaos.handoff_system import Ours
 from handoff_queue.chaos.job_generator import Draw, jobs_of
 from handoff_queue.chaos.plan import TROUBLE_SHARE, PlannedJob
 from handoff_queue.chaos.queue_messages import delete_queue
+from handoff_queue.chaos.shapes import REJECTED, Shape
 from handoff_queue.chaos.strikes import EVERYBODY, Fault, Stops, Strike
 from handoff_queue.chaos.system import System
 from handoff_queue.chaos.test_bed import CHECK_EVERY_S, Progress, Stage
 from handoff_queue.shared.observability.failpoints import BEFORE
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import StoreError
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
 ARMED_AT_ONCE = 5
@@ -46,6 +48,12 @@ NUDGE_EVERY_S = 1.5
 """Seconds between two processes of a kind that are told to end."""
 LAST_CALLS = 40
 """Number of the newest calls among which a call in flight is looked for."""
+KILLS = {SUPERVISOR: Fault.KILL_SUPERVISOR, CONSOLE: Fault.KILL_CONSOLE}
+"""Fault of a kill by kind of process. The process of a command counts as a worker."""
+ASKING = Draw((Shape.APPROVED, *REJECTED), (Mode.TEAM,))
+"""Jobs with a question to their user."""
+FIRST_ASKING = 1_000_000
+"""Number of the first job from ASKING, so that its name is not the name of another job."""
 FAILS_AT = f"script.set_due.{BEFORE}"
 """Point at which a supervisor that continues a job raises an internal error."""
 
@@ -81,6 +89,7 @@ class Trial:
     not_reached: list[Case] = field(default_factory=list)
     _armed: list[Armed] = field(default_factory=list)
     _jobs: Iterator[PlannedJob] = field(init=False)
+    _asking_jobs: Iterator[PlannedJob] = field(init=False)
     _dice: random.Random = field(init=False)
     _nudged_at: dict[str, float] = field(default_factory=dict)
     """Time at which a process of each kind was last told to end. Seconds of a monotonic clock."""
@@ -91,6 +100,7 @@ class Trial:
         """Try all cases, several at once."""
         points_in(self.bed.fleet.folder, CLIENT).mkdir(parents=True, exist_ok=True)
         self._jobs = _endless(self.seed, self.draw)
+        self._asking_jobs = _endless(self.seed, ASKING, FIRST_ASKING)
         self._stops = Stops(self.strikes)
         self._dice = random.Random(f"{self.seed} trial")  # noqa: S311 - a seed is the point
         waiting, told_at = list(cases), time.monotonic()
@@ -123,6 +133,7 @@ class Trial:
         spare = {CLIENT: 1}
         for kind in (WORKER, SUPERVISOR):
             spare[kind] = len(self.bed.fleet.ready(kind)) - 1 - armed_of_kind[kind]
+        spare[CONSOLE] = len(self.bed.fleet.ready(CONSOLE)) - armed_of_kind[CONSOLE]
         for case in waiting:
             is_blocked = any(_exclude_each_other(case, other) for other in armed)
             if not is_blocked and spare[case.kind] > 0:
@@ -142,7 +153,9 @@ class Trial:
             share = OFTEN
         else:
             share = TROUBLE_SHARE
-        self._next_job = self._next_job or replace(next(self._jobs), trouble_share=share)
+        if self._next_job is None:
+            jobs = self._asking_jobs if self._needs(Trigger.API_ANSWER) else self._jobs
+            self._next_job = replace(next(jobs), trouble_share=share)
         if self.bed.submit(self._next_job):
             self._next_job = None
 
@@ -207,12 +220,7 @@ class Trial:
                     lasts_s=self.bed.fleet.size.lease_s * STOPPED_LEASES,
                 )
             case Action.KILL:
-                return Strike(
-                    Fault.KILL_SUPERVISOR if case.kind == SUPERVISOR else Fault.KILL_WORKER,
-                    name,
-                    at,
-                    case.point,
-                )
+                return Strike(KILLS.get(case.kind, Fault.KILL_WORKER), name, at, case.point)
 
     def _needs(self, trigger: Trigger) -> bool:
         return any(armed.case.trigger is trigger for armed in self._armed)
@@ -229,6 +237,9 @@ class Trial:
                 make_unreadable(
                     self._here, to="" if armed.case.kind == WORKER else SUPERVISOR_QUEUE
                 )
+        if self._needs(Trigger.SLOT):
+            with suppress(StoreError):
+                self._here.system.add_slot()
         self._fail_evaluation(is_needed=self._needs(Trigger.EVALUATION_FAILURE))
 
     def _end_one(self, kind: str) -> None:
@@ -271,9 +282,8 @@ def _exclude_each_other(case: Case, other: Case) -> bool:
     return case.action is Action.REDIS and other.action is Action.REDIS
 
 
-def _endless(seed: int, draw: Draw) -> Iterator[PlannedJob]:
-    """Yield the jobs of a seed, without end."""
-    number = 0
+def _endless(seed: int, draw: Draw, number: int = 0) -> Iterator[PlannedJob]:
+    """Yield the jobs of a seed from a number on, without end."""
     while True:
         yield from jobs_of(seed, 1, number, draw)
         number += 1

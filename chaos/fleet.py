@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,11 +28,14 @@ COMMANDS = (
     "handoff_queue.supervisor.cli.cancel",
     "handoff_queue.supervisor.cli.pause",
     "handoff_queue.supervisor.cli.dead",
+    "handoff_queue.supervisor.cli.serve",
     "handoff_queue.supervisor.client.client",
+    "handoff_queue.supervisor.serve.application",
+    "handoff_queue.supervisor.serve.server",
 )
-"""Modules of the commands that a user types during a failpoint run."""
+"""Modules of the commands that a user types during a failpoint run, and of the HTTP server."""
 REDIS = "redis"
-WORKER, SUPERVISOR = "worker", "supervisor"
+WORKER, SUPERVISOR, CONSOLE = "worker", "supervisor", "console"
 SWEEP_S = 0.3
 DRAIN_S = 0.4
 RETENTION_S = 3_600
@@ -67,6 +72,8 @@ class Fleet:
     """Connection of the killer and the invariants."""
     fork_server: ForkServer | None
     """Fork server of the processes and of the user's commands; None if the system has none."""
+    port: int | None = None
+    """Port of the HTTP server; None if the fleet has none."""
 
     def look(self) -> dict[str, int]:
         """Return the running processes: name -> pid."""
@@ -133,14 +140,31 @@ def arm(points: Path, point: str, order: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A Celery process."""
+    """A Celery process, or the HTTP server."""
 
     name: str
     kind: str
     """Kind of its failpoints."""
     app: str
+    """Module of the Celery app; '' for the HTTP server."""
     options: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    port: int | None = None
+    """Port of the HTTP server."""
+
+    @property
+    def command(self) -> list[str]:
+        """The command line."""
+        if self.app:
+            return celery_command(self.app, "worker", "-n", f"{self.name}@%h", *self.options)
+        main = [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main"]
+        return [*main, "serve", "--port", str(self.port), *self.options]
+
+    def accepts(self) -> bool:
+        """Return whether the HTTP server accepts connections."""
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port or 0), 1.0):
+            return True
+        return False
 
 
 @contextmanager
@@ -171,7 +195,9 @@ def running_fleet(
         processes.wait_until_ready(READY_WITHIN_S)
         connection = Connection(url)
         try:
-            yield Fleet(folder, size, url, processes, connection, fork_server)
+            ports = [member.port for member in members if member.port]
+            port = ports[0] if ports else None
+            yield Fleet(folder, size, url, processes, connection, fork_server, port)
         finally:
             connection.close()
             processes.stop(grace_s=0.0)
@@ -188,12 +214,12 @@ def _start(
             FAILPOINTS: str(points),
             **member.environment,
         }
-        command = celery_command(member.app, "worker", "-n", f"{member.name}@%h", *member.options)
         processes.start(
             ChildSpec(
                 member.name,
-                command,
+                member.command,
                 {**common, **own},
+                is_ready=member.accepts if member.port else None,
                 is_killed_on_purpose=True,
                 fatal_exit_code=BAD_INPUT,
             )

@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TypeVar
 
+from handoff_queue.chaos.api_records import (
+    APPROVED,
+    TURNED_DOWN,
+    ApiRecords,
+    FollowedJob,
+    GivenAnswer,
+    QuestionRecord,
+)
+from handoff_queue.chaos.api_user import ACTOR, ApiUser, Follower
 from handoff_queue.chaos.expected_handoffs import INSTEAD, Ended, course_of
 from handoff_queue.chaos.expected_outcomes import NO_RECORD, JobRecord
-from handoff_queue.chaos.fleet import RETENTION_S, SUPERVISOR, WORKER, Fleet, Member, Size
+from handoff_queue.chaos.fleet import (
+    CONSOLE,
+    RETENTION_S,
+    SUPERVISOR,
+    WORKER,
+    Fleet,
+    Member,
+    Size,
+)
 from handoff_queue.chaos.job_generator import EVERYTHING, workflow_of
 from handoff_queue.chaos.plan import FACT_CHECKER, CallKey, PlannedJob
+from handoff_queue.chaos.schedule_user import ScheduleUser
 from handoff_queue.chaos.shapes import FACT_CHECKED, REJECTED, Shape
 from handoff_queue.chaos.system import Kind
+from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import translated_errors
+from handoff_queue.shared.types.access import Actor, ApiRole, AuditAction
 from handoff_queue.shared.types.checkpoints import ModelReplied
-from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     Approved,
@@ -40,9 +59,15 @@ from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.supervisor.client.client import Client, Request, connect
+from handoff_queue.supervisor.client.json_forms import event_as_json
 
 ASKED = Approvals(what=(ApprovalOf.PLAN, ApprovalOf.ANSWER))
 """Approvals that a job with the shape `approved` asks for."""
+TIMES_SENT = (1, 1, 2, 3)
+"""How often the server responds to an answer before its user stops sending it."""
+FOLLOWED_WITHIN_S = 10.0
+"""Seconds in which a follower must see the last event, after all jobs have ended."""
+MOST_JOBS = 10_000
 Event = TypeVar("Event")
 
 
@@ -51,14 +76,21 @@ class Ours:
     """See `System`."""
 
     client: Client
+    api: ApiUser
     ids: dict[str, JobId] = field(default_factory=dict)
     """Job ids by job's name."""
     frozen_at: str = "script.renew.before"
     counted_at: str = "script.finish.after"
     _before: dict[str, JobId] = field(default_factory=dict)
     """Id of the earlier job that a job follows, by the name of the later job."""
-    _turned_down: set[str] = field(default_factory=set)
-    """Names of the jobs whose rejection was confirmed. A user rejects once."""
+    schedules: ScheduleUser | None = None
+    """None: the run has no schedules."""
+    _followers: dict[str, Follower] = field(default_factory=dict)
+    """Followers of the jobs that were submitted through the API, by job's name."""
+    _named: dict[str, set[str]] = field(default_factory=dict)
+    """Ids that the server named for the same job, by job's name."""
+    _answers: dict[tuple[str, int], SentAnswer] = field(default_factory=dict)
+    """Answers to questions by job's name and the question's version."""
 
     @property
     def absent(self) -> Mapping[str, str]:
@@ -91,7 +123,14 @@ class Ours:
         if job.shape in FACT_CHECKED:
             request = replace(request, gates=Gates(fact_checker=FACT_CHECKER))
         request = replace(request, after=self._before.get(job.name))
-        self.begin(job, self.client.submit(request))
+        if not goes_through_api(job):
+            self.begin(job, self.client.submit(request))
+            return
+        job_id = self.api.submit(request)
+        self._named.setdefault(job.name, set()).add(job_id)
+        self.begin(job, job_id)
+        if job.name not in self._followers:
+            self._followers[job.name] = self.api.follow(job_id)
 
     def begin(self, job: PlannedJob, job_id: JobId) -> None:
         """Remember the id of the job, and the ids of its children, which are derived from it."""
@@ -103,32 +142,38 @@ class Ours:
                 self.begin(step.team, child_id_for(job_id, HandoffId(step.last)))
 
     def attend(self, jobs: Collection[PlannedJob], called: Collection[CallKey]) -> None:
+        if self.schedules is not None:
+            self.schedules.go_on()
         waiting: dict[JobId, PlannedJob] = {}
         for job in jobs:
             if job.shape in (Shape.APPROVED, Shape.CALLED_OFF, *REJECTED):
                 waiting[self.ids[job.name]] = job
         for standing in self.client.store.jobs.standings(list(waiting)):
             job = waiting[standing.job_id]
-            with suppress(UserError):  # an earlier request succeeded, and its answer was lost
-                if standing.approval and self._is_to_be_turned_down(job):
-                    self.client.reject(standing.job_id, note=f"Not so: {job.name}.")
-                    self._turned_down.add(job.name)
-                elif standing.approval:
-                    self.client.approve(standing.job_id)
-                elif (
-                    job.shape is Shape.CALLED_OFF
-                    and not standing.cancelled
-                    and _is_at_work(job, called)
-                ):
-                    self.client.cancel(standing.job_id)
+            if standing.approval:
+                self._decide(job)
+            elif (
+                job.shape is Shape.CALLED_OFF
+                and not standing.cancelled
+                and _is_at_work(job, called)
+            ):
+                self.api.send("POST", f"/v1/jobs/{standing.job_id}/cancel")
+        for answer in self._answers.values():
+            answer.send_again(self.api)
 
-    def _is_to_be_turned_down(self, job: PlannedJob) -> bool:
-        """Return whether the user of the job still has to reject its question. Without a
-        confirmation, the journal tells whether the user has done so.
-        """
-        if job.shape not in REJECTED or job.name in self._turned_down:
-            return False
-        return not _of(self.client.store.journal.read(self.ids[job.name]), Rejected)
+    def _decide(self, job: PlannedJob) -> None:
+        """Choose the answer to the open question of a job: its user rejects once."""
+        events = self.client.store.journal.read(self.ids[job.name])
+        asked = [each.version for each in events if isinstance(each.event, ApprovalAsked)]
+        if not asked or (job.name, asked[-1]) in self._answers:
+            return
+        kind, note = APPROVED, None
+        if job.shape in REJECTED and not _of(events, Rejected):
+            kind, note = TURNED_DOWN, f"Not so: {job.name}."
+        dice = random.Random(f"{job.seed} {job.name} answers {len(asked)}")  # noqa: S311
+        self._answers[job.name, asked[-1]] = SentAnswer(
+            self.ids[job.name], kind, asked[-1], note, times_left=dice.choice(TIMES_SENT)
+        )
 
     def ended(self, names: Collection[str]) -> set[str]:
         by_id: dict[JobId, str] = {}
@@ -218,6 +263,87 @@ class Ours:
             limits=begun[0][1].limits,
         )
 
+    @property
+    def is_busy(self) -> bool:
+        return self.schedules is not None and not self.schedules.is_over
+
+    def begin_schedules(self, seed: int) -> Sequence[PlannedJob]:
+        self.schedules = ScheduleUser(self.api, self.client.store, seed)
+        return self.schedules.jobs
+
+    def make_slots_due(self) -> bool:
+        return self.schedules is not None and self.schedules.make_slots_due()
+
+    def add_slot(self) -> None:
+        """Make one more slot due, if the earlier slots of its schedule have started."""
+        if self.schedules is not None:
+            self.schedules.add_slot()
+
+    def wind_up(self) -> None:
+        if self.schedules is not None:
+            self.schedules.wind_up()
+
+    def api_records(self) -> ApiRecords:
+        for follower in self._followers.values():
+            follower.stop(FOLLOWED_WITHIN_S)
+        questions: list[QuestionRecord] = []
+        audited: dict[str, list[str]] = {}
+        for name in sorted({name for name, _ in self._answers}):
+            questions += self._questions_of(name)
+            actors: list[str] = []
+            for entry in self.client.audit(self.ids[name]):
+                if entry.action in (AuditAction.APPROVE, AuditAction.REJECT):
+                    actors.append(_shown(entry.actor))
+            audited[name] = actors
+        return ApiRecords(
+            requests=self.api.requests,
+            unanswered=self.api.unanswered,
+            reconnections=sum(max(0, each.streams - 1) for each in self._followers.values()),
+            failures=self.api.failures,
+            jobs_by_key=self._jobs_by_key(),
+            questions=questions,
+            audited=audited,
+            actor=f"{ACTOR} by api",
+            schedules=self.schedules.records() if self.schedules else (),
+            followed=[self._followed(name) for name in self._followers],
+        )
+
+    def _questions_of(self, name: str) -> list[QuestionRecord]:
+        """Return the questions of a job, and their answers in its journal."""
+        versions: list[int] = []
+        given = defaultdict[int, list[GivenAnswer]](list)
+        for recorded in self.client.store.journal.read(self.ids[name]):
+            event = recorded.event
+            if isinstance(event, ApprovalAsked):
+                versions.append(recorded.version)
+            elif isinstance(event, Approved | Rejected):
+                kind = TURNED_DOWN if isinstance(event, Rejected) else APPROVED
+                given[event.asked].append(GivenAnswer(kind, _shown(event.actor)))
+        questions: list[QuestionRecord] = []
+        for version in versions:
+            sent = self._answers.get((name, version))
+            kind = sent.kind if sent else ""
+            questions.append(QuestionRecord(name, version, kind, tuple(given[version])))
+        return questions
+
+    def _jobs_by_key(self) -> dict[str, set[str]]:
+        """Return the ids of the jobs with the same request, by job's name. Each request of a run
+        is sent for one job.
+        """
+        by_request = defaultdict[str, set[str]](set)
+        for standing in self.client.newest(MOST_JOBS):
+            by_request[standing.title].add(standing.job_id)
+        ids: dict[str, set[str]] = {}
+        for name, named in self._named.items():
+            ids[name] = named | by_request[f"chaos {name}"]
+        return ids
+
+    def _followed(self, name: str) -> FollowedJob:
+        journal: list[tuple[int, str]] = []
+        for recorded in self.client.store.journal.read(self.ids[name]):
+            journal.append((recorded.version, event_as_json(recorded.event)))
+        return FollowedJob(name, list(self._followers[name].seen), journal)
+
     def _unfinished(self, job_id: JobId, events: Sequence[Recorded]) -> tuple[str, ...]:
         """Return the state of each handoff of the job that has not ended."""
         handoffs = [issued.handoff_id for _, issued in _of(events, HandoffIssued)]
@@ -232,7 +358,49 @@ class Ours:
         return point
 
     def close(self) -> None:
+        for follower in self._followers.values():
+            follower.stop(0.0)
+        self.api.close()
         self.client.store.connection.close()
+
+
+@dataclass(slots=True)
+class SentAnswer:
+    """An answer of a user to a question. The user sends it until the server has taken it, and
+    then again, as a proxy that repeats requests does.
+    """
+
+    job_id: JobId
+    kind: str
+    asked: int
+    """Version of the question."""
+    note: str | None
+    times_left: int
+    """Number of responses after which the user stops."""
+
+    def send_again(self, api: ApiUser) -> None:
+        """Send the answer, if the user has not had enough responses."""
+        if not self.times_left:
+            return
+        verb = "approve" if self.kind == APPROVED else "reject"
+        body = {"note": self.note, "question": self.asked}
+        if api.send("POST", f"/v1/jobs/{self.job_id}/{verb}", body) is not None:
+            self.times_left -= 1
+
+
+def goes_through_api(job: PlannedJob) -> bool:
+    """Return whether the user of a job submits it through the API: about half of all jobs, and
+    each job with a question. The API takes workflows as text only.
+    """
+    if job.mode is Mode.PIPELINE:
+        return False
+    if job.shape in (Shape.APPROVED, *REJECTED):
+        return True
+    return random.Random(f"{job.seed} {job.name} api").random() < 0.5  # noqa: S311
+
+
+def _shown(actor: Actor | None) -> str:
+    return f"{actor.name} by {actor.via}" if actor else "nobody"
 
 
 def _is_at_work(job: PlannedJob, called: Collection[CallKey]) -> bool:
@@ -287,7 +455,9 @@ def _of(events: Iterable[Recorded], kind: type[Event]) -> list[tuple[float, Even
 
 
 def members_of(size: Size) -> list[Member]:
-    """Return the members: supervisors, and workers that each serve every specialist."""
+    """Return the members: supervisors, workers that each serve every specialist, and the HTTP
+    server.
+    """
     kinds = (
         (SUPERVISOR, "handoff_queue.supervisor.app", size.supervisors),
         (WORKER, "handoff_queue.workers.app", size.workers),
@@ -297,11 +467,15 @@ def members_of(size: Size) -> list[Member]:
     for kind, app, count in kinds:
         for number in range(1, count + 1):
             members.append(Member(f"{kind}{number}", kind, app, slots))
+    limit = {"HANDOFF_SERVE_REQUESTS_PER_MINUTE": "1000000"}
+    members.append(Member(CONSOLE, CONSOLE, "", environment=limit, port=free_port()))
     return members
 
 
 def _on(fleet: Fleet) -> Ours:
-    return Ours(connect(fleet.url, Settings(offline=True, retention_s=RETENTION_S)))
+    client = connect(fleet.url, Settings(offline=True, retention_s=RETENTION_S))
+    _, secret = client.create_token(ACTOR, ApiRole.OPERATE)
+    return Ours(client, ApiUser(f"http://127.0.0.1:{fleet.port}", secret))
 
 
 OURS = Kind(members_of, _on, EVERYTHING)

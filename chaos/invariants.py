@@ -12,8 +12,10 @@ from functools import cached_property
 from itertools import pairwise
 from math import inf
 
+from handoff_queue.chaos.api_records import ApiRecords
 from handoff_queue.chaos.expected_handoffs import course_of, keys_of
 from handoff_queue.chaos.expected_outcomes import NO_RECORD, TOO_MANY_CLAIMS, JobRecord, wrong_end
+from handoff_queue.chaos.fleet import CONSOLE
 from handoff_queue.chaos.model import Call
 from handoff_queue.chaos.plan import CallKey, PlannedJob
 from handoff_queue.chaos.strikes import Fault, Strike
@@ -100,6 +102,8 @@ class RunRecords:
     """Promises and faults that the system does not have: name in the report -> reason."""
     refused_requests: Sequence[str] = ()
     """Rules of the Messages API that requests to the model broke."""
+    api: ApiRecords | None = None
+    """Records of the users of the HTTP API; None if the system has no API."""
 
     @cached_property
     def _by_handoff(self) -> dict[Handoff, list[Call]]:
@@ -393,9 +397,14 @@ class RunRecords:
             for handoff in self._hit_by(strike):
                 until = self._recovered_at(handoff, strike)
                 if until is not None:
-                    alone = not any(strike.at < other.at < until for other in self.strikes)
+                    alone = not any(strike.at < other.at < until for other in self._of_work)
                     recoveries.append(Recovery(strike, handoff, until - strike.at, alone))
         return recoveries
+
+    @cached_property
+    def _of_work(self) -> list[Strike]:
+        """Strikes on processes that work on jobs. The HTTP server does not."""
+        return [strike for strike in self.strikes if strike.target != CONSOLE]
 
     def _recovered_at(self, handoff: Handoff, strike: Strike) -> float | None:
         """Return the time of the first action of a handoff after a strike: its next

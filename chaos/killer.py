@@ -11,14 +11,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, product
+from pathlib import Path
 from typing import Any
 
-from handoff_queue.chaos.fleet import REDIS, SUPERVISOR, WORKER, Fleet, arm
+from handoff_queue.chaos.fleet import CONSOLE, REDIS, SUPERVISOR, WORKER, Fleet, arm
 from handoff_queue.chaos.leaks import UNACKED
 from handoff_queue.chaos.plan import SPECIALISTS
 from handoff_queue.chaos.queue_messages import without_fair_order
 from handoff_queue.chaos.strikes import EVERYBODY, Fault, Stops, Strike
+from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
@@ -27,6 +29,7 @@ SHARES = {
     Fault.KILL_WORKER: 40,
     Fault.KILL_SUPERVISOR: 25,
     Fault.KILL_REDIS: 8,
+    Fault.KILL_CONSOLE: 25,
     Fault.STOP: 9,
     Fault.CUT: 7,
     Fault.TWICE: 6,
@@ -34,6 +37,25 @@ SHARES = {
     Fault.END: 3,
 }
 """Relative frequency of each action."""
+KILLED = {
+    Fault.KILL_WORKER: WORKER,
+    Fault.KILL_SUPERVISOR: SUPERVISOR,
+    Fault.KILL_CONSOLE: CONSOLE,
+}
+"""Kind of process that a fault kills."""
+ARMED = {WORKER: Fault.FREEZE, CONSOLE: Fault.KILL_CONSOLE}
+"""Fault of the points that the killer arms, by kind of process."""
+CONSOLE_POINTS = tuple(
+    f"script.{script}.{moment}"
+    for script, moment in product(("commit", "append", "replace_schedule"), (BEFORE, AFTER))
+)
+"""Failpoints of the HTTP server: it is killed before or after it stores a job, an answer or a
+schedule.
+"""
+AT_A_POINT = 0.7
+"""Share of the kills of the HTTP server that happen at a failpoint. A kill at another moment
+rarely hits a request.
+"""
 PAUSE_S = (0.2, 1.6)
 """Shortest and longest pause after an action, in seconds. The killer waits longer while too
 few processes run.
@@ -93,7 +115,7 @@ class Killer:
     def go_on(self) -> None:
         """Do the next action, if its time has come and enough processes run."""
         self._stops.wake(only_due=True)
-        self._note_frozen()
+        self._note_reached()
         now = time.time()
         if now < self._next_at or not self._is_enough_there():
             return
@@ -102,21 +124,29 @@ class Killer:
         self._next_at = now + what.pause_s
 
     def rest(self) -> None:
-        """End: continue all stopped processes, and disarm the point of a freeze."""
+        """End: continue all stopped processes, and disarm all points."""
         self._stops.wake()
-        armed = self.fleet.points(WORKER) / self.frozen_at
-        if armed.exists():
-            with suppress(FileNotFoundError):  # a process has just reached the point
-                armed.unlink()
-                self.not_happened.append(f"{Fault.FREEZE} at {self.frozen_at} of a {WORKER}")
-        self._note_frozen()
+        for kind, fault in ARMED.items():
+            for armed in self.fleet.points(kind).glob("*"):
+                if "@" not in armed.name:
+                    self._disarm(fault, armed, kind)
+        self._note_reached()
+
+    def _disarm(self, fault: Fault, armed: Path, kind: str) -> None:
+        with suppress(FileNotFoundError):  # a process has just reached the point
+            armed.unlink()
+            self.not_happened.append(f"{fault} at {armed.name} of a {kind}")
 
     def kill(self, name: str) -> bool:
         """Kill this process now. Return False if it has ended."""
-        fault = Fault.KILL_WORKER
-        if name.startswith(SUPERVISOR):
-            fault = Fault.KILL_SUPERVISOR
+        (fault,) = [fault for fault, kind in KILLED.items() if name.startswith(kind)]
         return self._signal(fault, name, signal.SIGKILL)
+
+    def kill_all(self, kind: str) -> None:
+        """Kill every process of a kind now."""
+        for name in sorted(self.fleet.look()):
+            if name.startswith(kind):
+                self.kill(name)
 
     def _is_enough_there(self) -> bool:
         """Return whether enough processes run to continue the jobs: half of the workers, one
@@ -130,15 +160,16 @@ class Killer:
 
     def _do(self, fault: Fault, dice: random.Random) -> None:
         match fault:
-            case Fault.KILL_WORKER:
-                self._signal(fault, self._any_of(dice, WORKER), signal.SIGKILL)
-            case Fault.KILL_SUPERVISOR:
-                self._signal(fault, self._any_of(dice, SUPERVISOR), signal.SIGKILL)
+            case Fault.KILL_CONSOLE if self.fleet.port and dice.random() < AT_A_POINT:
+                arm(self.fleet.points(CONSOLE), dice.choice(CONSOLE_POINTS), "kill")
+            case Fault.KILL_WORKER | Fault.KILL_SUPERVISOR | Fault.KILL_CONSOLE:
+                self._signal(fault, self._any_of(dice, KILLED[fault]), signal.SIGKILL)
             case Fault.KILL_REDIS:
                 if self.fleet.signal(REDIS, signal.SIGKILL):
                     self._note(fault, EVERYBODY)
             case Fault.END:
-                self._signal(fault, self._any_of(dice, WORKER, SUPERVISOR), signal.SIGTERM)
+                target = self._any_of(dice, WORKER, SUPERVISOR, CONSOLE)
+                self._signal(fault, target, signal.SIGTERM)
             case Fault.STOP:
                 name = self._any_of(dice, WORKER, SUPERVISOR)
                 pid = self.fleet.look().get(name)
@@ -174,12 +205,14 @@ class Killer:
     def _note(self, fault: Fault, target: str) -> None:
         self.strikes.append(Strike(fault, target, time.time()))
 
-    def _note_frozen(self) -> None:
-        """Record each worker that has reached the point of a freeze."""
-        for reached in self.fleet.points(WORKER).glob(f"{self.frozen_at}@*"):
-            name = self.fleet.name_of(int(reached.name.partition("@")[2]))
-            self.strikes.append(Strike(Fault.FREEZE, name, reached.stat().st_ctime, self.frozen_at))
-            reached.unlink()
+    def _note_reached(self) -> None:
+        """Record each process that has reached an armed point."""
+        for kind, fault in ARMED.items():
+            for reached in self.fleet.points(kind).glob("*@*"):
+                point, _, pid = reached.name.partition("@")
+                name = self.fleet.name_of(int(pid))
+                self.strikes.append(Strike(fault, name, reached.stat().st_ctime, point))
+                reached.unlink()
 
     def _with_redis(self, fault: Fault, do: Callable[[Any], None]) -> None:
         with suppress(StoreError), translated_errors():

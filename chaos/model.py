@@ -154,6 +154,8 @@ class Model(MessagesServer):
     def __init__(self, jobs: Iterable[PlannedJob] = ()) -> None:
         super().__init__(lambda _request: error_reply(400, "no script"))
         self.calls: list[Call] = []
+        """Without the calls of scheduled jobs. These jobs have the same texts, so that a repeated
+        call looks like a call of another job."""
         self._jobs: dict[str, PlannedJob] = {}
         self._tries: Counter[CallKey] = Counter()
         self._asked = CallAttribution()
@@ -186,6 +188,8 @@ class Model(MessagesServer):
         tokens = {"input_tokens": job.usage.input_tokens, "output_tokens": job.usage.output_tokens}
         reply = replace(reply, headers={**LIMITS, **reply.headers}, usage=tokens)
         paid = used.input_tokens + used.output_tokens, price_of(used, request["model"])
+        if job.is_scheduled:
+            return reply
         with self._lock:
             number = len(self.calls)
             self.calls.append(Call(key, headers.get(PROCESS, "?"), time.time(), *paid))

@@ -128,6 +128,8 @@ class PlannedJob:
     """Name of the parent of a child job; empty for other jobs."""
     then: PlannedJob | None = None
     """Next job of the same user."""
+    is_scheduled: bool = False
+    """True if a schedule starts it, any number of times."""
 
     @property
     def tenant(self) -> str:

@@ -72,6 +72,9 @@ def _promises_of(records: RunRecords) -> list[Promise]:
         _none("keys left behind", records.left_behind),
         _none("requests that the Messages API would refuse", records.refused_requests),
     ]
+    if records.api is not None:
+        for what, breaches in records.api.breaches().items():
+            promises.append(_none(what, breaches))
     if records.not_reached is not None:
         promises.append(_none("failpoints that no process reached", records.not_reached))
     return promises
@@ -135,6 +138,9 @@ def table_of(records: RunRecords) -> str:
     lines.append(
         f"| model calls made, needed without faults | {records.made}, {records.needed} | | |"
     )
+    if records.api is not None:
+        figures = records.api.figures()
+        lines.append(f"| {', '.join(figures)} | {', '.join(map(str, figures.values()))} | | |")
     for promise in promises_of(records):
         lines.append(
             f"| {promise.what} | {promise.figure} | {promise.allowed} | {_verdict(promise)} |"
@@ -181,6 +187,7 @@ def json_of(records: RunRecords) -> dict[str, Any]:
         "ended": records.ended,
         "child_jobs": records.children,
         "modes": records.modes,
+        "api": records.api.figures() if records.api else {},
         "calls_made": records.made,
         "calls_needed": records.needed,
         "calls_repeated": records.repeated,

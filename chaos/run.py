@@ -5,19 +5,21 @@ Then the invariants are checked.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from handoff_queue.chaos.failpoint_cases import Case, cases
 from handoff_queue.chaos.failpoint_run import Trial
-from handoff_queue.chaos.fleet import Size
+from handoff_queue.chaos.fleet import SUPERVISOR, Size
 from handoff_queue.chaos.handoff_system import OURS
 from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.job_generator import Draw, jobs_of
 from handoff_queue.chaos.killer import PAUSE_S, Killer, order_of
 from handoff_queue.chaos.system import Kind, System
 from handoff_queue.chaos.test_bed import CHECK_EVERY_S, Progress, Stage, stage
+from handoff_queue.shared.types.errors import StoreError
 
 if TYPE_CHECKING:
     from handoff_queue.chaos.plan import PlannedJob
@@ -27,6 +29,8 @@ ALONE = 5
 """Number of jobs that are struck once each, after the other jobs have ended."""
 LONG_CALL_S = 0.5
 """Least duration of a call, in seconds, for a strike in such a job."""
+TURNS = (0.3, 0.7)
+"""Shares of the kills after which slots of schedules become due and every supervisor is killed."""
 AT_ONCE = 12
 """Most open jobs."""
 
@@ -58,12 +62,14 @@ def run(options: Options, tell: Progress, kind: Kind[System] = OURS) -> RunRecor
         tell(f"{options.size.supervisors} supervisors and {options.size.workers} workers are up")
         killer = Killer(bed.fleet, order_of(options.seed, options.pause_s), bed.system.frozen_at)
         draw = options.draw or kind.draw
+        bed.model.add(bed.system.begin_schedules(options.seed))
         _strike_at_random(bed, killer, options, tell, draw)
         killer.rest()
         tell(
             f"{killer.kills} kills, {len(killer.strikes) - killer.kills} other faults;"
             f" {len(bed.open)} jobs are still open"
         )
+        bed.system.wind_up()
         bed.settle()
         not_struck: list[str] = []
         if options.kills:
@@ -110,6 +116,7 @@ def _strike_at_random(
     """Submit jobs at the pace of the kills, so that the killer always has a running job."""
     waiting = jobs_of(options.seed, options.jobs, draw=draw)
     told_at = time.monotonic()
+    turns = deque(TURNS)
     while waiting or killer.kills < options.kills:
         done = options.jobs - len(waiting)
         is_due = (
@@ -119,6 +126,11 @@ def _strike_at_random(
         )
         if waiting and is_due and len(bed.open) < AT_ONCE and bed.submit(waiting[0]):
             waiting.pop(0)
+        progress = killer.kills / options.kills if options.kills else done / options.jobs
+        if turns and progress >= turns[0] and _make_slots_due(bed):
+            turns.popleft()
+            if killer.kills < options.kills:
+                killer.kill_all(SUPERVISOR)
         if killer.kills < options.kills:
             killer.go_on()
         bed.observe()
@@ -129,6 +141,14 @@ def _strike_at_random(
                 " jobs have ended"
             )
         time.sleep(CHECK_EVERY_S)
+
+
+def _make_slots_due(bed: Stage[System]) -> bool:
+    """Make slots of the schedules due. Return False if Redis is unreachable, too."""
+    try:
+        return bed.system.make_slots_due()
+    except StoreError:
+        return False
 
 
 def try_failpoints(
@@ -146,7 +166,9 @@ def try_failpoints(
 
 def try_cases(trial: Trial, all_of: list[Case]) -> RunRecords:
     """Try these failpoints, wait for the jobs, and return the records."""
+    trial.bed.model.add(trial.bed.system.begin_schedules(trial.seed))
     trial.run(all_of)
+    trial.bed.system.wind_up()
     trial.tell(f"{len(trial.strikes)} faults; {len(trial.bed.open)} jobs are still open")
     trial.bed.settle()
     return trial.bed.close(trial.strikes, [str(case) for case in trial.not_reached])

@@ -36,6 +36,7 @@ class Fault(StrEnum):
     KILL_WORKER = "worker killed"
     KILL_SUPERVISOR = "supervisor killed"
     KILL_REDIS = "Redis killed"
+    KILL_CONSOLE = "HTTP server killed"
     STOP = "stopped past its lease"
     FREEZE = "frozen"
     CUT = "connections cut"
@@ -46,7 +47,12 @@ class Fault(StrEnum):
     @property
     def is_kill(self) -> bool:
         """True if the fault is a SIGKILL."""
-        return self in (Fault.KILL_WORKER, Fault.KILL_SUPERVISOR, Fault.KILL_REDIS)
+        return self in (
+            Fault.KILL_WORKER,
+            Fault.KILL_SUPERVISOR,
+            Fault.KILL_REDIS,
+            Fault.KILL_CONSOLE,
+        )
 
 
 @dataclass(frozen=True, slots=True)

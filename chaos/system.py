@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from handoff_queue.chaos.api_records import ApiRecords
 from handoff_queue.chaos.expected_outcomes import JobRecord
 from handoff_queue.chaos.fleet import Fleet, Member, Size
 from handoff_queue.chaos.job_generator import Draw
@@ -81,8 +82,42 @@ class System(Protocol):
             to: the queue, for a system that publishes the messages of a group one by one.
         """
 
+    @property
+    def is_busy(self) -> bool:
+        """True if schedules or their jobs are left."""
+
+    def begin_schedules(self, seed: int, /) -> Sequence[PlannedJob]:
+        """Begin to add schedules. Return their jobs."""
+
+    def make_slots_due(self) -> bool:
+        """Make slots of the schedules due. Return False if that is not possible now."""
+
+    def wind_up(self) -> None:
+        """Begin to remove the schedules."""
+
+    def api_records(self) -> ApiRecords | None:
+        """Return the records of the users of the HTTP API; None if the system has no API."""
+
     def close(self) -> None:
         """Close the connections."""
+
+
+class WithoutApi:
+    """The methods of a system without schedules and without an HTTP API."""
+
+    is_busy = False
+
+    def begin_schedules(self, _seed: int) -> Sequence[PlannedJob]:
+        return ()
+
+    def make_slots_due(self) -> bool:
+        return False
+
+    def wind_up(self) -> None:
+        pass
+
+    def api_records(self) -> ApiRecords | None:
+        return None
 
 
 Made_co = TypeVar("Made_co", bound=System, covariant=True)

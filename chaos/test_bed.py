@@ -125,8 +125,10 @@ class Stage(Generic[Made_co]):
 
     @property
     def is_busy(self) -> bool:
-        """True if a submitted job has not ended, or its next job was not submitted yet."""
-        return bool(self.open or self._next)
+        """True if a submitted job has not ended, its next job was not submitted yet, or
+        schedules are left.
+        """
+        return bool(self.open or self._next or self.system.is_busy)
 
     def settle(self) -> None:
         """Wait for the end of every job, for at most `SETTLE_S` seconds."""
@@ -166,6 +168,7 @@ class Stage(Generic[Made_co]):
             stored_at=self.stored_at,
             held=self.held,
             absent=self.system.absent,
+            api=self.system.api_records(),
         )
 
     def _tidy(self, *, was_struck: bool) -> list[str]:

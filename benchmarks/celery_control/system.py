@@ -24,7 +24,7 @@ from handoff_queue.chaos.job_generator import ONLY_CHORDS
 from handoff_queue.chaos.leaks import UNACKED
 from handoff_queue.chaos.plan import SPECIALISTS, CallKey, PlannedJob
 from handoff_queue.chaos.shapes import Shape
-from handoff_queue.chaos.system import OVERRUNS, Kind
+from handoff_queue.chaos.system import OVERRUNS, Kind, WithoutApi
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import ModelError, StoreUnavailable
@@ -57,7 +57,7 @@ ABSENT = {
 
 
 @dataclass(slots=True)
-class Plain:
+class Plain(WithoutApi):
     """See `System`."""
 
     fleet: Fleet

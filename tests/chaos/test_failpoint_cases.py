@@ -14,7 +14,7 @@ from handoff_queue.chaos.failpoint_cases import (
     cases,
     scripts,
 )
-from handoff_queue.chaos.fleet import SUPERVISOR, WORKER
+from handoff_queue.chaos.fleet import CONSOLE, SUPERVISOR, WORKER
 from handoff_queue.shared.types import names
 
 CASES = cases()
@@ -73,8 +73,8 @@ def test_redis_is_killed_after_every_frequent_failpoint() -> None:
     } == redis_kills
 
 
-def test_cases_cover_workers_supervisors_and_clients_without_duplicates() -> None:
-    assert {case.kind for case in CASES} == {WORKER, SUPERVISOR, CLIENT}
+def test_cases_cover_every_kind_of_process_without_duplicates() -> None:
+    assert {case.kind for case in CASES} == {WORKER, SUPERVISOR, CLIENT, CONSOLE}
     assert len(set(CASES)) == len(CASES)
 
 

@@ -1,0 +1,160 @@
+"""Records of the users of the HTTP API, and the promises that they check. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+APPROVED, TURNED_DOWN = "approved", "rejected"
+"""Types of the events of an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenAnswer:
+    """An answer in the journal of a job."""
+
+    kind: str
+    """APPROVED or TURNED_DOWN."""
+    actor: str
+    """Name of the actor and the way of the answer, such as `chaos by api`."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionRecord:
+    """A question of a job, and its answers in the order of the journal."""
+
+    job: str
+    """Name of the job."""
+    version: int
+    sent: str
+    """Kind of the answer that the user sent; '' if the user sent none."""
+    given: tuple[GivenAnswer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRecord:
+    """A schedule at the end of the run. The jobs are those of its slots and of `run`."""
+
+    name: str
+    must: Mapping[str, str]
+    """The slots that must have started: id of the slot's job -> time of the slot."""
+    may: Collection[str] = ()
+    """Ids of the jobs of slots that may have started."""
+    found: Mapping[str, int] = field(default_factory=dict)
+    """The jobs of the schedule in the store: id -> number of ends."""
+    run_now: Collection[str] = ()
+    """Ids of jobs that the server named as an answer to `run`."""
+    run_unanswered: int = 0
+    """Requests for `run` without an answer. Each may have started a job."""
+
+    def breaches(self) -> Iterator[str]:
+        """Yield one line for each slot without its one job, and for jobs without a slot."""
+        for job_id, slot in self.must.items():
+            if job_id not in self.found:
+                yield f"{self.name}: the slot {slot} has no job"
+        for job_id in sorted({*self.run_now} - self.found.keys()):
+            yield f"{self.name}: {job_id} was started by hand, and is not there"
+        others = sorted(self.found.keys() - self.must.keys() - {*self.may} - {*self.run_now})
+        if len(others) > self.run_unanswered:
+            yield (
+                f"{self.name}: {len(others)} jobs without a slot, and {self.run_unanswered}"
+                f" requests to run it had no answer: {', '.join(others)}"
+            )
+        for job_id, ends in self.found.items():
+            if ends != 1:
+                yield f"{self.name}: {job_id} ended {ends} times"
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedJob:
+    """The events of a job: as its follower saw them, and as the journal has them."""
+
+    job: str
+    """Name of the job."""
+    seen: Sequence[tuple[int, str]]
+    """Version and JSON of each event, in the order of arrival."""
+    journal: Sequence[tuple[int, str]]
+
+    def breach(self) -> str:
+        """Return the first difference; '' if there is none."""
+        for number, (seen, stored) in enumerate(zip(self.seen, self.journal, strict=False)):
+            if seen != stored:
+                return (
+                    f"{self.job}: event {number + 1} has version {stored[0]}, {stored[1]:.80}, and"
+                    f" the follower saw version {seen[0]}, {seen[1]:.80}"
+                )
+        if len(self.seen) != len(self.journal):
+            return f"{self.job}: {len(self.journal)} events, and the follower saw {len(self.seen)}"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRecords:
+    """What the users of the HTTP API sent and saw, next to what the store has."""
+
+    requests: int = 0
+    unanswered: int = 0
+    """Requests without an answer, which the users sent again."""
+    reconnections: int = 0
+    """Streams of followers after their first one."""
+    failures: Sequence[str] = ()
+    """Answers with an internal error."""
+    jobs_by_key: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Ids of the jobs with the same key in the answers and in the store: job's name -> ids."""
+    questions: Sequence[QuestionRecord] = ()
+    audited: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Actors of the answers in the audit of each job, by job's name."""
+    actor: str = ""
+    """The actor of every answer that the user sent."""
+    schedules: Sequence[ScheduleRecord] = ()
+    followed: Sequence[FollowedJob] = ()
+
+    def breaches(self) -> dict[str, list[str]]:
+        """Return the breaches of each promise: name of the promise -> one line each."""
+        events = [breach for job in self.followed if (breach := job.breach())]
+        slots: list[str] = []
+        for schedule in self.schedules:
+            slots += schedule.breaches()
+        return {
+            "keys with more than one job": list(self._doubled()),
+            "answers without their one effect": list(self._wrong_answers()),
+            "slots without their one job": slots,
+            "followers who missed an event or saw one twice": events,
+            "requests that the server failed": list(self.failures),
+        }
+
+    def figures(self) -> dict[str, int]:
+        """Return the amounts that a reader needs to judge the run: name -> number."""
+        started = 0
+        for schedule in self.schedules:
+            started += len(schedule.found)
+        return {
+            "requests to the API": self.requests,
+            "sent again": self.unanswered,
+            "questions answered": sum(bool(question.sent) for question in self.questions),
+            "jobs of schedules": started,
+            "events followed": sum(len(job.seen) for job in self.followed),
+            "reconnections of followers": self.reconnections,
+        }
+
+    def _doubled(self) -> Iterator[str]:
+        for name, job_ids in self.jobs_by_key.items():
+            if len(job_ids) > 1:
+                yield f"{name}: {', '.join(sorted(job_ids))}"
+
+    def _wrong_answers(self) -> Iterator[str]:
+        effects: dict[str, list[str]] = {}
+        for question in self.questions:
+            where = f"{question.job}, question {question.version}"
+            if not question.given:
+                continue
+            first = question.given[0]
+            effects.setdefault(question.job, []).append(first.actor)
+            if first.kind != question.sent:
+                yield f"{where}: {first.kind}, and its user sent {question.sent or 'no answer'}"
+            elif first.actor != self.actor:
+                yield f"{where}: answered by {first.actor}, not by {self.actor}"
+        for job in sorted(effects.keys() | self.audited.keys()):
+            in_audit, expected = list(self.audited.get(job, ())), effects.get(job, [])
+            if in_audit != expected:
+                yield f"{job}: the audit names {in_audit or 'nobody'}, and {expected} answered"

@@ -1,0 +1,136 @@
+"""Each promise about the HTTP API, schedules and followers has records that break it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from handoff_queue.chaos.api_records import (
+    APPROVED,
+    TURNED_DOWN,
+    ApiRecords,
+    FollowedJob,
+    GivenAnswer,
+    QuestionRecord,
+    ScheduleRecord,
+)
+
+CHAOS = "chaos by api"
+YES, NO = GivenAnswer(APPROVED, CHAOS), GivenAnswer(TURNED_DOWN, CHAOS)
+ASKED = QuestionRecord("1-0", 5, APPROVED, (YES,))
+JOURNAL = [(1, "submitted"), (2, "asked"), (3, "ended")]
+SLOTS = ScheduleRecord(
+    "all", {"j-1": "09:00", "j-2": "10:00"}, ["j-3"], {"j-1": 1, "j-2": 1, "j-4": 1}, ["j-4"]
+)
+KEPT = ApiRecords(
+    jobs_by_key={"1-0": {"j-1"}},
+    questions=[ASKED],
+    audited={"1-0": [CHAOS]},
+    actor=CHAOS,
+    schedules=[SLOTS],
+    followed=[FollowedJob("1-0", JOURNAL, JOURNAL)],
+)
+
+
+def broken(records: ApiRecords) -> list[str]:
+    """Return the lines about all breaches."""
+    lines: list[str] = []
+    for breaches in records.breaches().values():
+        lines += breaches
+    return lines
+
+
+def test_a_run_in_which_each_request_had_its_one_effect_keeps_every_promise() -> None:
+    assert broken(KEPT) == []
+    assert broken(ApiRecords()) == []
+
+
+def test_two_jobs_for_one_key_are_a_breach() -> None:
+    assert broken(replace(KEPT, jobs_by_key={"1-0": {"j-1", "j-2"}})) == ["1-0: j-1, j-2"]
+
+
+def test_an_internal_error_of_the_server_is_a_breach() -> None:
+    assert broken(replace(KEPT, failures=["POST /v1/jobs: 500"])) == ["POST /v1/jobs: 500"]
+
+
+@pytest.mark.parametrize(
+    ("question", "breach"),
+    [
+        (replace(ASKED, given=(NO,)), "1-0, question 5: rejected, and its user sent approved"),
+        (replace(ASKED, sent=""), "1-0, question 5: approved, and its user sent no answer"),
+        (
+            replace(ASKED, given=(replace(YES, actor="bob by cli"),)),
+            "1-0, question 5: answered by bob by cli, not by chaos by api",
+        ),
+    ],
+)
+def test_an_answer_that_its_user_did_not_send_is_a_breach(
+    question: QuestionRecord, breach: str
+) -> None:
+    assert breach in broken(replace(KEPT, questions=[question]))
+
+
+def test_only_the_first_of_two_answers_counts_and_the_audit_names_its_actor_once() -> None:
+    twice = replace(KEPT, questions=[replace(ASKED, given=(YES, NO))])
+
+    assert broken(twice) == []
+    assert broken(replace(twice, audited={"1-0": [CHAOS, CHAOS]})) == [
+        f"1-0: the audit names {[CHAOS, CHAOS]}, and {[CHAOS]} answered"
+    ]
+    assert broken(replace(twice, audited={})) == [
+        f"1-0: the audit names nobody, and {[CHAOS]} answered"
+    ]
+
+
+def test_a_question_without_an_answer_is_no_breach() -> None:
+    assert broken(replace(KEPT, questions=[replace(ASKED, given=())], audited={})) == []
+
+
+@pytest.mark.parametrize(
+    ("schedule", "breach"),
+    [
+        (replace(SLOTS, found={"j-1": 1, "j-4": 1}), "all: the slot 10:00 has no job"),
+        (
+            replace(SLOTS, found={**SLOTS.found, "j-5": 1}),
+            "all: 1 jobs without a slot, and 0 requests to run it had no answer: j-5",
+        ),
+        (replace(SLOTS, found={**SLOTS.found, "j-1": 2}), "all: j-1 ended 2 times"),
+        (replace(SLOTS, found={**SLOTS.found, "j-2": 0}), "all: j-2 ended 0 times"),
+        (replace(SLOTS, run_now=["j-4", "j-6"]), "all: j-6 was started by hand, and is not there"),
+    ],
+)
+def test_a_slot_without_its_one_job_is_a_breach(schedule: ScheduleRecord, breach: str) -> None:
+    assert broken(replace(KEPT, schedules=[schedule])) == [breach]
+
+
+def test_a_slot_that_may_start_and_a_run_without_an_answer_may_have_a_job() -> None:
+    found = {**SLOTS.found, "j-3": 1, "j-5": 1}
+    schedule = replace(SLOTS, found=found, run_unanswered=1)
+
+    assert broken(replace(KEPT, schedules=[schedule])) == []
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        JOURNAL[:2],
+        JOURNAL[1:],
+        [JOURNAL[0], JOURNAL[0], *JOURNAL[1:]],
+        [JOURNAL[1], JOURNAL[0], JOURNAL[2]],
+        [*JOURNAL, JOURNAL[2]],
+        [JOURNAL[0], (2, "another text"), JOURNAL[2]],
+    ],
+    ids=["last missed", "first missed", "seen twice", "out of order", "end twice", "other text"],
+)
+def test_a_follower_who_sees_other_events_than_the_journal_is_a_breach(
+    seen: list[tuple[int, str]],
+) -> None:
+    (breach,) = broken(replace(KEPT, followed=[FollowedJob("1-0", seen, JOURNAL)]))
+    assert breach.startswith("1-0: ")
+
+
+def test_the_figures_count_requests_answers_jobs_and_events() -> None:
+    records = replace(KEPT, requests=20, unanswered=3, reconnections=2)
+
+    assert list(records.figures().values()) == [20, 3, 1, 3, 3, 2]
