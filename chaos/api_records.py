@@ -44,8 +44,6 @@ class ScheduleRecord:
     """The jobs of the schedule in the store: id -> number of ends."""
     run_now: Collection[str] = ()
     """Ids of jobs that the server named as an answer to `run`."""
-    run_unanswered: int = 0
-    """Requests for `run` without an answer. Each may have started a job."""
 
     def breaches(self) -> Iterator[str]:
         """Yield one line for each slot without its one job, and for jobs without a slot."""
@@ -54,12 +52,9 @@ class ScheduleRecord:
                 yield f"{self.name}: the slot {slot} has no job"
         for job_id in sorted({*self.run_now} - self.found.keys()):
             yield f"{self.name}: {job_id} was started by hand, and is not there"
-        others = sorted(self.found.keys() - self.must.keys() - {*self.may} - {*self.run_now})
-        if len(others) > self.run_unanswered:
-            yield (
-                f"{self.name}: {len(others)} jobs without a slot, and {self.run_unanswered}"
-                f" requests to run it had no answer: {', '.join(others)}"
-            )
+        expected = {*self.must, *self.may, *self.run_now}
+        for job_id in sorted(self.found.keys() - expected):
+            yield f"{self.name}: {job_id} is of no slot, and no user started it"
         for job_id, ends in self.found.items():
             if ends != 1:
                 yield f"{self.name}: {job_id} ended {ends} times"

@@ -76,7 +76,7 @@ class PlannedSchedule:
     may: set[int] = field(default_factory=set)
     """Slots that may start."""
     run_now: list[str] = field(default_factory=list)
-    run_unanswered: int = 0
+    """Ids of jobs that the server named as an answer to `run`."""
 
     def newest_slots(self, now: float, count: int) -> list[int]:
         """Return this many slots that are not after `now`, the oldest first."""
@@ -222,11 +222,7 @@ class ScheduleUser:
                 events = self.store.journal.read(standing.job_id)
                 found[standing.job_id] = sum(isinstance(each.event, JobEnded) for each in events)
             may = [job_of_slot(planned.added, slot) for slot in planned.may]
-            records.append(
-                ScheduleRecord(
-                    planned.name, must, may, found, planned.run_now, planned.run_unanswered
-                )
-            )
+            records.append(ScheduleRecord(planned.name, must, may, found, planned.run_now))
         return records
 
     def _stored(self, name: str) -> StoredSchedule | None:
@@ -278,9 +274,9 @@ class ScheduleUser:
         return self._expect(answer, 200)
 
     def _run(self, name: str) -> bool:
-        answer = self.api.send("POST", f"/v1/schedules/{name}/run")
+        key = f"{self.seed} {name}"
+        answer = self.api.send("POST", f"/v1/schedules/{name}/run", key=key)
         if answer is None:
-            self._schedules[name].run_unanswered += 1
             return False
         if self._expect(answer, 201) and "job_id" in answer.content:
             self._schedules[name].run_now.append(answer.content["job_id"])

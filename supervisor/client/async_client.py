@@ -373,9 +373,11 @@ class AsyncClient:
         """End the pause of a schedule. Raises as `Client.unpause_schedule`."""
         return await self._call(self._client.unpause_schedule, name, tenant)
 
-    async def run_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> JobId:
+    async def run_schedule(
+        self, name: str, tenant: str = DEFAULT_TENANT, idempotency_key: str | None = None
+    ) -> JobId:
         """Start a job of a schedule at once. Raises as `Client.run_schedule`."""
-        return await self._call(self._client.run_schedule, name, tenant)
+        return await self._call(self._client.run_schedule, name, tenant, idempotency_key)
 
     async def remove_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> None:
         """Remove a schedule. Its jobs stay. Raises as `Client.remove_schedule`."""

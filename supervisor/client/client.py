@@ -514,18 +514,32 @@ class Client:
 
         return set_paused(self.store, tenant, name, self._actor, is_paused=False)
 
-    def run_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> JobId:
+    def run_schedule(
+        self, name: str, tenant: str = DEFAULT_TENANT, idempotency_key: str | None = None
+    ) -> JobId:
         """Start a job of a schedule at once, and return its id.
 
         The job also starts while the schedule is paused, and while an earlier job runs.
 
+        Args:
+            idempotency_key: calls with the same key start one job.
+
         Raises:
-            UserError: the tenant has no schedule of this name, or the job is refused.
+            UserError: the tenant has no schedule of this name, the job is refused, or the key is
+                no line of text.
             BudgetSpent: the amount of this month is spent.
         """
         from handoff_queue.supervisor.client.schedules import run_now
 
-        return run_now(self.store, self._dispatcher, self._settings, tenant, name, self._actor)
+        return run_now(
+            self.store,
+            self._dispatcher,
+            self._settings,
+            tenant,
+            name,
+            self._actor,
+            idempotency_key,
+        )
 
     def remove_schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> None:
         """Remove a schedule. Its jobs stay.

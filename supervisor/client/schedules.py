@@ -24,7 +24,7 @@ from handoff_queue.shared.types.errors import (
     VersionConflict,
 )
 from handoff_queue.shared.types.events import CancelRequested
-from handoff_queue.shared.types.ids import NAME_PATTERN, JobId, new_job_id
+from handoff_queue.shared.types.ids import NAME_PATTERN, JobId, job_id_for, new_job_id
 from handoff_queue.shared.types.schedule import (
     Missed,
     Overlap,
@@ -36,7 +36,7 @@ from handoff_queue.shared.types.schedule import (
 from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.client.audit import audited
 from handoff_queue.supervisor.client.dispatch import Dispatcher
-from handoff_queue.supervisor.client.request import Request
+from handoff_queue.supervisor.client.request import Request, check_names
 from handoff_queue.supervisor.client.schedule_decisions import (
     decide_next,
     is_spent,
@@ -263,23 +263,36 @@ def run_now(
     tenant: str,
     name: str,
     actor: Actor | None,
+    key: str | None = None,
 ) -> JobId:
     """Start a job of a schedule at once, and return its id. A running job does not prevent it.
 
+    Args:
+        key: calls with the same key start one job; None: each call starts a job.
+
     Raises:
-        UserError: there is no such schedule, or the job is refused.
+        UserError: there is no such schedule, the job is refused, or the key cannot be used.
         BudgetSpent: the amount of this month is spent.
     """
     schedule = find_schedule(store, tenant, name).schedule
+    job_id = new_job_id()
+    if key is not None:
+        check_type("the idempotency key", key, str)
+        check_names(Request(text=schedule.title, idempotency_key=key))
+        job_id = job_id_for(tenant, f"schedule:{name}:{schedule.id}:run:{key}")
+        if store.jobs.standings([job_id]):
+            return job_id
     month = month_of(schedule.timezone, store.connection.now())
     spent = store.schedules.spent_microusd(schedule.id, month)
     if is_spent(schedule, spent):
         raise BudgetSpent(f"schedule {name}: {spent_note(schedule, spent)}")
-    job_id, after = new_job_id(), None
+    after = None
     if schedule.follows_last and schedule.last_job:
         after = JobId(schedule.last_job)
 
     def add_job(current: Schedule) -> Schedule:
+        if job_id in current.running:
+            return current  # an earlier call with this key ended before the job was stored
         changes = {"running": (*current.running, job_id), "last_job": job_id}
         return current.model_copy(update={**changes, "started": current.started + 1})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Response
 from fastapi import Request as HttpRequest
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
@@ -112,9 +112,17 @@ async def unpause(access: Operates, name: Name, tenant: Tenant) -> ScheduleStatu
 
 
 @router.post("/{name}/run", status_code=201, summary="Run a schedule now")
-async def run(access: Submits, name: Name, tenant: Tenant) -> StartedJob:
+async def run(
+    access: Submits,
+    name: Name,
+    tenant: Tenant,
+    idempotency_key: Annotated[
+        str | None, Header(description="Requests with the same key start one job.")
+    ] = None,
+) -> StartedJob:
     """Start a job of the schedule at once."""
-    return StartedJob(job_id=await access.jobs.run_schedule(name, tenant or DEFAULT_TENANT))
+    owner = tenant or DEFAULT_TENANT
+    return StartedJob(job_id=await access.jobs.run_schedule(name, owner, idempotency_key))
 
 
 @router.delete("/{name}", status_code=204, response_class=Response, summary="Remove a schedule")

@@ -206,6 +206,22 @@ def test_a_job_starts_with_a_note_if_the_last_job_has_no_result(
     assert f"{status.last_job} does not continue the last job: {first} has no result" in status.note
 
 
+@pytest.mark.parametrize("point", POINTS)
+def test_a_repeated_run_has_one_job_wherever_its_first_call_ended(
+    jobs: Client, armed: Path, point: str
+) -> None:
+    jobs.add_schedule("news", REQUEST, QUEUED)
+    arm(armed, point, "defect")
+    with pytest.raises(RuntimeError, match="a defect"):
+        jobs.run_schedule("news", idempotency_key="k1")
+
+    job_id = jobs.run_schedule("news", idempotency_key="k1")
+
+    status = jobs.schedule("news")
+    assert started_jobs(jobs) == {job_id}
+    assert (status.started, status.running, status.last_job) == (1, (job_id,), job_id)
+
+
 def test_the_money_of_the_month_is_counted_and_stops_the_schedule(
     jobs: Client, starter: ScheduleStarter
 ) -> None:

@@ -30,6 +30,20 @@ def test_a_schedule_is_added_listed_run_paused_and_removed(http: TestClient, job
     assert http.get("/v1/schedules").json() == []
 
 
+def test_a_repeated_run_with_the_same_key_starts_one_job(http: TestClient, jobs: Client) -> None:
+    http.post("/v1/schedules", json=NEWS)
+    keys = ("order-7", "order-7", "order-8")
+    answers = [
+        http.post("/v1/schedules/news/run", headers={"Idempotency-Key": key}) for key in keys
+    ]
+    unusable = http.post("/v1/schedules/news/run", headers={"Idempotency-Key": " "})
+
+    first, repeated, other = (answer.json()["job_id"] for answer in answers)
+    assert (first == repeated, first == other, unusable.status_code) == (True, False, 400)
+    assert {job.job_id for job in jobs.newest()} == {first, other}
+    assert http.get("/v1/schedules/news").json()["started"] == 2
+
+
 def test_the_role_submit_adds_and_runs_and_the_role_operate_does_the_rest(
     client_with: ClientOf,
 ) -> None:
