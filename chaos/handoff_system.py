@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -65,6 +66,8 @@ ASKED = Approvals(what=(ApprovalOf.PLAN, ApprovalOf.ANSWER))
 """Approvals that a job with the shape `approved` asks for."""
 TIMES_SENT = (1, 1, 2, 3)
 """How often the server responds to an answer before its user stops sending it."""
+PAUSES_S = (0.0, 0.5, 1.0)
+"""Seconds that a user takes to read a question."""
 FOLLOWED_WITHIN_S = 10.0
 """Seconds in which a follower must see the last event, after all jobs have ended."""
 MOST_JOBS = 10_000
@@ -172,7 +175,13 @@ class Ours:
             kind, note = TURNED_DOWN, f"Not so: {job.name}."
         dice = random.Random(f"{job.seed} {job.name} answers {len(asked)}")  # noqa: S311
         self._answers[job.name, asked[-1]] = SentAnswer(
-            self.ids[job.name], kind, asked[-1], note, times_left=dice.choice(TIMES_SENT)
+            self.ids[job.name],
+            kind,
+            asked[-1],
+            note,
+            times_left=dice.choice(TIMES_SENT),
+            pause_s=dice.choice(PAUSES_S),
+            next_at=time.monotonic() + dice.choice(PAUSES_S),
         )
 
     def ended(self, names: Collection[str]) -> set[str]:
@@ -377,15 +386,20 @@ class SentAnswer:
     note: str | None
     times_left: int
     """Number of responses after which the user stops."""
+    pause_s: float
+    """Seconds from a response to the next request. The job may ask another question then."""
+    next_at: float
+    """Time of the next request. Seconds of a monotonic clock."""
 
     def send_again(self, api: ApiUser) -> None:
         """Send the answer, if the user has not had enough responses."""
-        if not self.times_left:
+        if not self.times_left or time.monotonic() < self.next_at:
             return
         verb = "approve" if self.kind == APPROVED else "reject"
         body = {"note": self.note, "question": self.asked}
         if api.send("POST", f"/v1/jobs/{self.job_id}/{verb}", body) is not None:
             self.times_left -= 1
+            self.next_at = time.monotonic() + self.pause_s
 
 
 def goes_through_api(job: PlannedJob) -> bool:
