@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.dead_letters import readable
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.script_arguments import read_entries
 from handoff_queue.shared.types.evaluation import EvaluationRun
 
 KEEP_AT_MOST = 500
@@ -24,11 +24,11 @@ class Evaluations:
         Raises:
             StoreRefusesWrites: Redis is full or read-only.
         """
-        earlier = [one for one in self.newest() if (one.run, one.golden) == (run.run, run.golden)]
+        replaced = [old for old in self.newest() if (old.run, old.golden) == (run.run, run.golden)]
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=True)
-            for one in earlier:
-                pipe.lrem(keys.EVALUATIONS, 0, one.to_json())
+            for old in replaced:
+                pipe.lrem(keys.EVALUATIONS, 0, old.to_json())
             pipe.lpush(keys.EVALUATIONS, run.to_json())
             pipe.ltrim(keys.EVALUATIONS, 0, KEEP_AT_MOST - 1)
             pipe.expire(keys.EVALUATIONS, KEEP_S)
@@ -43,4 +43,4 @@ class Evaluations:
         """
         with translated_errors():
             stored = self._connection.redis.lrange(keys.EVALUATIONS, 0, count - 1)
-        return readable(stored, EvaluationRun.from_json, keys.EVALUATIONS)
+        return read_entries(stored, EvaluationRun.from_json, keys.EVALUATIONS)

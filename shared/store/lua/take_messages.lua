@@ -15,7 +15,7 @@ local is_repeated = stored == known + new and tonumber(f[3] or 0) >= knows
 if stored ~= known and not is_repeated then return 'lost' end
 if is_cancelled(job) then return 'cancelled' end
 local at = now_ms()
-hear(at, tonumber(ARGV[3]))
+note_call(at, tonumber(ARGV[3]))
 redis.call('HSET', h, 'lease', whole(at + tonumber(ARGV[3])), 'heartbeat', whole(at))
 if is_repeated then return 'ok' end
 local keep = keep_from_now(ARGV[4], ARGV[5])
