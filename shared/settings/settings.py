@@ -240,7 +240,7 @@ class Settings(BaseSettings):
     'anthropic[bedrock]'` or `'anthropic[vertex]'`.
     """
     supervisor_model: Name = "claude-opus-5-5"
-    """The model that plans, reviews and synthesises. Specialists of the tier `capable` use it."""
+    """The model that plans, reviews and synthesizes. Specialists of the tier `capable` use it."""
     specialist_model: Name = "claude-haiku-5-5"
     """The model of specialists that name none (tier `cheap`)."""
     reviewer_model: Name | None = None

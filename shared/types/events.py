@@ -25,6 +25,7 @@ from handoff_queue.shared.types.ids import StepIdField
 from handoff_queue.shared.types.job_events import (
     DEFAULT_TENANT,
     CancelRequested,
+    Continuation,
     DecisionAsked,
     EndTaskTried,
     JobEnded,
@@ -36,7 +37,6 @@ from handoff_queue.shared.types.job_events import (
     Quoted,
     RetryRequested,
     Routed,
-    TakenUp,
     UserMessageSent,
     UserMessageTaken,
     WebhookTried,
@@ -71,7 +71,7 @@ from handoff_queue.shared.types.step_events import (
     StepOutline,
     StepsAbandoned,
     StepsTriedAgain,
-    Synthesised,
+    Synthesized,
 )
 
 
@@ -172,6 +172,7 @@ __all__ = [
     "Child",
     "ConditionsChecked",
     "ConflictsFound",
+    "Continuation",
     "Counted",
     "DecisionAsked",
     "EndTaskTried",
@@ -201,8 +202,7 @@ __all__ = [
     "StepOutline",
     "StepsAbandoned",
     "StepsTriedAgain",
-    "Synthesised",
-    "TakenUp",
+    "Synthesized",
     "UserMessageSent",
     "UserMessageTaken",
     "WebhookTried",

@@ -168,7 +168,7 @@ class CancelRequested(Message):
     actor: Annotated[Actor | None, OmitNone] = None
 
 
-class TakenUp(Message):
+class Continuation(Message):
     """A child job continues, because its parent repeats the step to fill gaps of this child."""
 
     parent: Parent
@@ -186,15 +186,15 @@ class RetryRequested(NewLimits):
 
     type: Literal["retry_requested"] = "retry_requested"
     from_step: StepIdField | None = None
-    whole: bool = False
+    fills_gaps: bool = False
     """True if the retry only fills gaps: missing or incomplete steps, and their dependents. No
     join ends a wait.
     """
-    holds: bool = False
+    keeps_results: bool = False
     """True if dependents keep their results until the repeated step has a different result.
-    With `whole` this includes the answer. A retry that names a step repeats all dependents.
+    With `fills_gaps` this includes the answer. A retry that names a step repeats all dependents.
     """
-    taken_up: Annotated[TakenUp | None, OmitNone] = None
+    continuation: Annotated[Continuation | None, OmitNone] = None
     """The continuation of a child job by its parent; None for a user's retry."""
     actor: Annotated[Actor | None, OmitNone] = None
 

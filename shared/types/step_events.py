@@ -391,10 +391,10 @@ class AnswerMethod(StrEnum):
                 return "none"
 
 
-class Synthesised(Message):
+class Synthesized(Message):
     """The supervisor has the parts of the answer: a synthesizer's result, or results of steps."""
 
-    type: Literal["synthesised"] = "synthesised"
+    type: Literal["synthesized"] = "synthesized"
     method: AnswerMethod
     result: BlobRef | None = None
     """The synthesizer's `HandoffResult`, if the synthesizer ran. With another method it has
@@ -431,7 +431,7 @@ StepEvent = (
     | StepsAbandoned
     | ConditionsChecked
     | StepsTriedAgain
-    | Synthesised
+    | Synthesized
     | GatesChecked
     | FactsChecked
 )

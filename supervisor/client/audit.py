@@ -95,7 +95,7 @@ def _action_of(  # noqa: PLR0911 (one case an event)
             return AuditAction.SUBMIT, "", event.actor
         case CancelRequested(by="user"):
             return AuditAction.CANCEL, "", event.actor
-        case RetryRequested(taken_up=None):
+        case RetryRequested(continuation=None):
             return AuditAction.RETRY, event.from_step or "", event.actor
         case UserMessageSent():
             return AuditAction.SAY, event.step or "", event.actor

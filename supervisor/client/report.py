@@ -33,7 +33,7 @@ from handoff_queue.shared.types.events import (
     Recorded,
     Reviewed,
     Routed,
-    Synthesised,
+    Synthesized,
 )
 from handoff_queue.shared.types.handoff import BlobRef, result_values
 from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId
@@ -463,10 +463,10 @@ def _plans(events: Sequence[Recorded]) -> list[PlanMade]:
 def _plan(
     state: JobState, plans: Sequence[PlanMade], record: JobRecord, texts: ResultTexts
 ) -> dict[str, Any]:
-    synthesised, lacks = _events_of(record.journal, Synthesised), record.job.teams_lack
+    synthesized, lacks = _events_of(record.journal, Synthesized), record.job.teams_lack
     method = None
-    if synthesised:
-        method = synthesised[-1].method.value
+    if synthesized:
+        method = synthesized[-1].method.value
     degraded = plans[-1].degraded
     why = None
     if degraded:

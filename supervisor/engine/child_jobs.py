@@ -24,12 +24,12 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.errors import Interrupted, MalformedMessage, VersionConflict
 from handoff_queue.shared.types.events import (
+    Continuation,
     HandoffIssued,
     JobSubmitted,
     Parent,
     ParentTold,
     RetryRequested,
-    TakenUp,
 )
 from handoff_queue.shared.types.handoff import AgentHandoff, BlobRef, Given, HandoffResult, ref
 from handoff_queue.shared.types.ids import HandoffId, StepId, child_id_for, handoff_id
@@ -156,7 +156,7 @@ class ChildJobs:
             return  # the child job runs, and its end wakes the parent
         due_at = now + BEGUN_WITHIN_S
         if before:
-            commit = self._taken_up(state, handed_over, before, limits, due_at)
+            commit = self._continue(state, handed_over, before, limits, due_at)
         else:
             commit = self._begun(state, handed_over, limits, due_at)
         with suppress(VersionConflict):
@@ -169,7 +169,7 @@ class ChildJobs:
             )
             self._dispatcher.wake(child.job_id)
 
-    def _taken_up(
+    def _continue(
         self,
         state: JobState,
         handed_over: HandoffIssued,
@@ -189,9 +189,9 @@ class ChildJobs:
             if limit is not None:
                 raised_limits[name] = limit + amount
         event = RetryRequested(
-            whole=state.waits_for_all,
-            holds=True,
-            taken_up=TakenUp(
+            fills_gaps=state.waits_for_all,
+            keeps_results=True,
+            continuation=Continuation(
                 parent=Parent(job_id=state.job_id, handoff_id=handed_over.handoff_id),
                 max_seconds=limits.max_seconds,
                 is_known=state.steps[handed_over.step_id].sent_back is not None,

@@ -33,7 +33,7 @@ from handoff_queue.shared.types.events import (
     StepOutline,
     StepsAbandoned,
     StepsTriedAgain,
-    Synthesised,
+    Synthesized,
     WebhookTried,
 )
 from handoff_queue.shared.types.handoff import (
@@ -460,7 +460,7 @@ class DecisionRecorder:
         problem = None
         if command.method is not choose_method(state):
             problem = "no time was left for a synthesis"
-        writes.events.append(Synthesised(method=command.method, problem=problem))
+        writes.events.append(Synthesized(method=command.method, problem=problem))
 
     def _check(
         self,

@@ -119,7 +119,7 @@ def results_for_answer(state: JobState) -> tuple[BlobRef, ...]:
         state.routed,
         state.plan,
         state.last_round,
-        state.synthesised,
+        state.synthesized,
         state.gated,
         state.fact_checks.outcome,
     )
@@ -216,7 +216,7 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
         to_finish_microusd=to_finish(state),
         open_points=open_points,
         notes=(*notes, *content.notes),
-        method=state.synthesised.method if state.synthesised else AnswerMethod.NONE,
+        method=state.synthesized.method if state.synthesized else AnswerMethod.NONE,
     )
 
 
@@ -383,7 +383,7 @@ def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     if why := reason_for_no_replanning(state):
         notes.append(f"The plan was not changed any more: {why}.")
     notes += [*_unsettled(state, texts), *settled_notes(state, texts)]
-    made, last = state.synthesised, state.last_round
+    made, last = state.synthesized, state.last_round
     if made and made.problem:
         notes.append(
             "The results were put together by code:"

@@ -127,7 +127,7 @@ def _rejected(state: JobState, question: Question, event: Rejected, at: float) -
             return {
                 "steps": _sent_back(state, event),
                 "phase": Phase.WORKING,
-                "synthesised": None,
+                "synthesized": None,
                 "reworks": state.reworks + 1,
                 "sent_back_at": at,
                 "review_over": False,

@@ -112,7 +112,7 @@ def is_for_arbitration(state: JobState) -> bool:
     True while the answer is written, and while steps wait for the ruling after the review.
     """
     is_stuck = state.review_over and bool(disagreements(state)) and state.arbitrated is None
-    return state.phase is Phase.SYNTHESISING or (state.phase is Phase.WORKING and is_stuck)
+    return state.phase is Phase.SYNTHESIZING or (state.phase is Phase.WORKING and is_stuck)
 
 
 def payloads_for_arbitration(state: JobState) -> tuple[BlobRef, ...]:

@@ -66,7 +66,7 @@ def result_for_parent(
     assert state.submitted.parent is not None
     parent = state.submitted.parent
     step, _, attempt = parent.handoff_id.rpartition(".")
-    is_new = answer is not None and not (answer_stands(state) and state.held.is_known_above)
+    is_new = answer is not None and not (answer_stands(state) and state.kept.is_known_above)
     output: JsonValue = None
     claims: tuple[Claim, ...] = ()
     parts: list[HandoffResult] = []

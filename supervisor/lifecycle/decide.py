@@ -174,8 +174,8 @@ def _next(state: JobState, observations: Observations, now: float) -> tuple[Comm
             return (PatchPlan(state.patches.proposal),)
         case Phase.WORKING:
             return _work(state, observations, now)
-        case Phase.SYNTHESISING:
-            return _synthesise(state, now)
+        case Phase.SYNTHESIZING:
+            return _synthesize(state, now)
         case Phase.ANSWERING:
             first = check_facts(state, observations, now)
             if first is not None:
@@ -300,7 +300,7 @@ def _conclude(state: JobState, now: float) -> tuple[Command, ...]:
         return first
     if state.is_reviewed and not state.review_over:
         return (_review(state, now),)
-    return _synthesise(state, now)
+    return _synthesize(state, now)
 
 
 def _groups(state: JobState, ready: list[StepId], observations: Observations) -> list[Command]:
@@ -345,7 +345,7 @@ def _review(state: JobState, now: float) -> Command:
     return ask_role(state, "assessor")
 
 
-def _synthesise(state: JobState, now: float) -> tuple[Command, ...]:
+def _synthesize(state: JobState, now: float) -> tuple[Command, ...]:
     if state.has_open("synthesizer"):
         return ()
     if (first := arbitrate(state, now)) is not None:

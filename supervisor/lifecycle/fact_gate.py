@@ -82,7 +82,7 @@ def _is_due(state: JobState) -> bool:
     is_asked_for = (
         state.submitted.fact_checker is not None
         and state.gated is not None
-        and state.synthesised is not None
+        and state.synthesized is not None
     )
     return is_asked_for and state.fact_checks.outcome is None and bool(parts_of(state))
 

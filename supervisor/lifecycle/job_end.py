@@ -67,7 +67,7 @@ def check_or_end(state: JobState, *, may_send_back: bool) -> Command:
     the job.
     """
     is_unchecked = (
-        state.submitted.gates is not None and state.gated is None and state.synthesised is not None
+        state.submitted.gates is not None and state.gated is None and state.synthesized is not None
     )
     if is_unchecked and parts_of(state):
         return CheckGates(may_send_back)
@@ -84,8 +84,8 @@ def end(state: JobState) -> EndJob:
     is_planned = state.plan is not None and state.plan.degraded is None
     is_accepted_or_unreviewed = not state.is_reviewed or is_accepted(state)
     is_made = (
-        state.synthesised is not None
-        and state.synthesised.problem is None
+        state.synthesized is not None
+        and state.synthesized.problem is None
         and not (state.gated and state.gated.vetoes)
     )
     is_whole = (
@@ -129,7 +129,7 @@ def end_now(state: JobState, why: str) -> tuple[Command, ...]:
             return (EndJob(JobStatus.FAILED, f"{why}, and there was no plan yet"),)
         case Phase.WORKING:
             return (_stop_working(state, why),)
-        case Phase.SYNTHESISING:
+        case Phase.SYNTHESIZING:
             return (_put_together(state),)
         case Phase.ANSWERING:
             return end_checking(state, why) or (check_or_end(state, may_send_back=False),)

@@ -25,8 +25,8 @@ from handoff_queue.supervisor.lifecycle.input_steps import helpers_of
 from handoff_queue.supervisor.lifecycle.state import (
     AttemptFeedback,
     Delivery,
-    Held,
     JobState,
+    KeptResults,
     Phase,
     StepState,
     StepStatus,
@@ -46,17 +46,16 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
         return {}
     roots = _roots(state, event)
     downstream = state.downstream(roots) - roots
-    holds = event.holds and event.from_step is None
-    if holds:
-        held = downstream
-    else:
-        held = frozenset()
-    keeps_answer = holds and event.whole and bool(roots) and state.synthesised is not None
-    is_known = event.taken_up is not None and event.taken_up.is_known
+    keeps_results = event.keeps_results and event.from_step is None
+    kept = downstream if keeps_results else frozenset[StepId]()
+    keeps_answer = (
+        keeps_results and event.fills_gaps and bool(roots) and state.synthesized is not None
+    )
+    is_known = event.continuation is not None and event.continuation.is_known
     steps = dict(state.steps)
     for step_id in {*roots, *downstream}:
         steps[step_id] = _as_if_untried(steps[step_id], event)
-        if step_id not in held:
+        if step_id not in kept:
             steps[step_id] = _done_again(steps[step_id], event)
     return {
         "status": _status_again(state),
@@ -66,9 +65,9 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
         "submitted": _submitted_again(state, event),
         "handoffs": 0,
         "retries": state.retries + 1,
-        "waits_for_all": event.whole,
-        "held": Held(
-            steps=tuple(step_id for step_id in state.steps if step_id in held),
+        "waits_for_all": event.fills_gaps,
+        "kept": KeptResults(
+            steps=tuple(step_id for step_id in state.steps if step_id in kept),
             answer=keeps_answer,
             is_known_above=is_known,
         ),
@@ -89,60 +88,60 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
     }
 
 
-def rebuild_held_steps(
+def rebuild_kept_steps(
     state: JobState, event: HandoffFinished, step_id: StepId
 ) -> dict[StepId, StepState]:
-    """Return the held steps that depend on this step, which has a different result.
+    """Return the kept steps that depend on this step, which has a different result.
 
     These steps run again. If they have different results too, so do their dependents. A
     failure is not a different result: the earlier outcome of the dependents stands.
     """
-    if not state.held.steps or event.status not in USABLE:
+    if not state.kept.steps or event.status not in USABLE:
         return {}
     steps: dict[StepId, StepState] = {}
-    for held_id in state.dependents[step_id] & {*state.held.steps}:
-        step = state.steps[held_id]
+    for kept_id in state.dependents[step_id] & {*state.kept.steps}:
+        step = state.steps[kept_id]
         if step.is_settled:
             remark = AttemptFeedback(author="user", previous=step.result, follows=True)
-            steps[held_id] = reopen_step(step, remark)
+            steps[kept_id] = reopen_step(step, remark)
     return steps
 
 
-def drop_held_answer(
+def drop_kept_answer(
     state: JobState, event: HandoffFinished, reopened: Mapping[StepId, StepState]
 ) -> dict[str, Any]:
-    """Return the changes that discard a held answer after a different result of a step. A
-    result of a helper step is in no answer, so it discards nothing unless held steps run
+    """Return the changes that discard a kept answer after a different result of a step. A
+    result of a helper step is in no answer, so it discards nothing unless kept steps run
     again.
 
     Args:
-        reopened: the steps from `rebuild_held_steps`.
+        reopened: the steps from `rebuild_kept_steps`.
     """
-    if state.held.is_nothing or event.status not in USABLE:
+    if state.kept.is_nothing or event.status not in USABLE:
         return {}
     if not reopened and event.handoff_id.rpartition(".")[0] in helpers_of(state):
         return {}
     changes: dict[str, Any] = {}
-    if state.held.answer:
+    if state.kept.answer:
         changes = _without_answer(state)
-    held = tuple(held_id for held_id in state.held.steps if held_id not in reopened)
-    return {**changes, "held": Held(steps=held)}
+    kept = tuple(kept_id for kept_id in state.kept.steps if kept_id not in reopened)
+    return {**changes, "kept": KeptResults(steps=kept)}
 
 
 def in_doubt(state: JobState) -> frozenset[StepId]:
-    """Return the held steps that may have to run again, because a direct or indirect
+    """Return the kept steps that may have to run again, because a direct or indirect
     dependency has not ended.
     """
-    if not state.held.steps:
+    if not state.kept.steps:
         return frozenset()
-    return state.downstream(frozenset(state.unsettled_steps)) & {*state.held.steps}
+    return state.downstream(frozenset(state.unsettled_steps)) & {*state.kept.steps}
 
 
 def answer_stands(state: JobState) -> bool:
-    """Return whether a retry holds the earlier answer, and no step has a different result so
+    """Return whether a retry keeps the earlier answer, and no step has a different result so
     far.
     """
-    return state.held.answer and state.synthesised is not None
+    return state.kept.answer and state.synthesized is not None
 
 
 def first_phase(mode: Mode) -> Phase:
@@ -186,7 +185,7 @@ def _done_again(step: StepState, event: RetryRequested) -> StepState:
     is_named = step.outline.id == event.from_step
     if step.acted and not is_named:
         return _not_again(step)
-    gaps_only = event.holds and step.team_knows_all
+    gaps_only = event.keeps_results and step.team_knows_all
     return reopen_step(step, remark, is_named=is_named).model_copy(update={"gaps_only": gaps_only})
 
 
@@ -202,10 +201,12 @@ def _not_again(step: StepState) -> StepState:
 def _submitted_again(state: JobState, event: RetryRequested) -> JobSubmitted:
     """Return the submission with its raised limits and, for a resumed child job, its new parent."""
     limits = raise_limits(state.submitted.limits, event)
-    if event.taken_up is None:
+    if event.continuation is None:
         return state.submitted.model_copy(update={"limits": limits})
-    limits = limits.model_copy(update={"max_seconds": event.taken_up.max_seconds})
-    return state.submitted.model_copy(update={"limits": limits, "parent": event.taken_up.parent})
+    limits = limits.model_copy(update={"max_seconds": event.continuation.max_seconds})
+    return state.submitted.model_copy(
+        update={"limits": limits, "parent": event.continuation.parent}
+    )
 
 
 def _without_answer(state: JobState) -> dict[str, Any]:
@@ -215,7 +216,7 @@ def _without_answer(state: JobState) -> dict[str, Any]:
         "judged": keep_good_judgement(state),
         "arbitrated": None,
         "review_over": False,
-        "synthesised": None,
+        "synthesized": None,
     }
     return {**kept, **clear_approvals(state), **reset_checks(state)}
 

@@ -72,8 +72,8 @@ def retry_of(
         raise UserError(f"{why}: {RAISE_IT}")
     return RetryRequested(
         from_step=StepId(from_step) if from_step else None,
-        whole=from_step is None and _has_gaps(state),
-        holds=from_step is None,
+        fills_gaps=from_step is None and _has_gaps(state),
+        keeps_results=from_step is None,
         **asked,
     )
 

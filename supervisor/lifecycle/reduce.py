@@ -40,7 +40,7 @@ from handoff_queue.shared.types.events import (
     StepEvent,
     StepsAbandoned,
     StepsTriedAgain,
-    Synthesised,
+    Synthesized,
     UserMessageSent,
     UserMessageTaken,
     WebhookTried,
@@ -62,16 +62,16 @@ from handoff_queue.supervisor.lifecycle.fact_gate import (
     without_outcome,
 )
 from handoff_queue.supervisor.lifecycle.job_retry_reducer import (
-    drop_held_answer,
+    drop_kept_answer,
     first_phase,
-    rebuild_held_steps,
+    rebuild_kept_steps,
     reduce_retry,
 )
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap, to_persistent_map
 from handoff_queue.supervisor.lifecycle.plan_graph import PlanGraph, plan_graph_of
 from handoff_queue.supervisor.lifecycle.replanning import remember_event, with_patch
 from handoff_queue.supervisor.lifecycle.state import (
-    NOTHING_HELD,
+    NOTHING_KEPT,
     AttemptFeedback,
     Delivery,
     JobState,
@@ -246,7 +246,7 @@ def _of_steps(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  
             return apply_conflicts(state, event)
         case Arbitrated():
             return apply_arbitration(state, event, at)
-        case Reviewed() | Synthesised() | GatesChecked() | FactsChecked():
+        case Reviewed() | Synthesized() | GatesChecked() | FactsChecked():
             return _of_answer(state, event, at)
         case _:
             assert_never(event)
@@ -263,18 +263,18 @@ def _of_plan(state: JobState, event: PlanMade | PlanPatched | NeedsResolved) -> 
 
 
 def _of_answer(
-    state: JobState, event: Reviewed | Synthesised | GatesChecked | FactsChecked, at: float
+    state: JobState, event: Reviewed | Synthesized | GatesChecked | FactsChecked, at: float
 ) -> dict[str, Any]:
     match event:
         case Reviewed():
-            return {**_reviewed(state, event, at), "fruitless": 0, "held": NOTHING_HELD}
-        case Synthesised():
+            return {**_reviewed(state, event, at), "fruitless": 0, "kept": NOTHING_KEPT}
+        case Synthesized():
             return {
-                "synthesised": event,
+                "synthesized": event,
                 "phase": Phase.ANSWERING,
                 "open": state.open_without("synthesizer"),
                 "fruitless": 0,
-                "held": NOTHING_HELD,
+                "kept": NOTHING_KEPT,
                 "gated": None,
                 "fact_checks": without_outcome(state),
             }
@@ -351,10 +351,10 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
         return changes
     if issued.assigned_to in ROLES:  # the consequences of its result come next, in the same commit
         return {**changes, "fruitless": state.fruitless + 1}
-    reopened = rebuild_held_steps(state, event, issued.step_id)
+    reopened = rebuild_kept_steps(state, event, issued.step_id)
     ended = {issued.step_id: with_result(state.steps[issued.step_id], event)}
     changes["steps"] = state.steps | ended | reopened
-    return {**changes, **drop_held_answer(state, event, reopened)}
+    return {**changes, **drop_kept_answer(state, event, reopened)}
 
 
 def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
@@ -375,7 +375,7 @@ def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
         or event.goes_in_circles
         or {*event.steps} <= acted
     ):
-        phase = Phase.SYNTHESISING
+        phase = Phase.SYNTHESIZING
         if state.unsettled_steps:
             phase = Phase.WORKING
         return {"rounds": rounds, "phase": phase, "open": still_open, "review_over": True}

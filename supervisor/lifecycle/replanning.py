@@ -225,7 +225,7 @@ def _retried(history: PatchHistory, event: RetryRequested) -> PatchHistory:
     """Return the history after a retry. A retry that only fills gaps is not replanned, so the
     reason against replanning stays.
     """
-    if event.whole:
+    if event.fills_gaps:
         return history.model_copy(update={"shown": (), "proposal": None})
     return _new_count(history)
 

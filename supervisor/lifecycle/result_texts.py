@@ -27,7 +27,7 @@ from handoff_queue.shared.types.events import (
     Reviewed,
     Routed,
     StepsAbandoned,
-    Synthesised,
+    Synthesized,
     UserMessageSent,
 )
 from handoff_queue.shared.types.gates import FactTable
@@ -125,7 +125,7 @@ def refs_with_texts(event: Event) -> tuple[BlobRef, ...]:
             | Routed()
             | Arbitrated()
             | Reviewed()
-            | Synthesised()
+            | Synthesized()
             | FactsChecked()
         ):
             if _has_words(event):
@@ -136,7 +136,7 @@ def refs_with_texts(event: Event) -> tuple[BlobRef, ...]:
 
 
 def _has_words(
-    event: HandoffFinished | Routed | Arbitrated | Reviewed | Synthesised | FactsChecked,
+    event: HandoffFinished | Routed | Arbitrated | Reviewed | Synthesized | FactsChecked,
 ) -> bool:
     """Return whether the result of the event has a text that a reader must see."""
     match event:
@@ -148,7 +148,7 @@ def _has_words(
             return event.decision is None or bool(event.steps or event.open_points)
         case FactsChecked():
             return bool(event.wrong or event.problem)
-        case Routed() | Synthesised():
+        case Routed() | Synthesized():
             return bool(event.problem)
 
 

@@ -27,7 +27,7 @@ from handoff_queue.shared.types.events import (
     Reviewed,
     Routed,
     StepOutline,
-    Synthesised,
+    Synthesized,
 )
 from handoff_queue.shared.types.handoff import Author, BlobRef, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
@@ -131,8 +131,8 @@ class RejectedPlan(Message):
     """The plan that the person would make."""
 
 
-class Held(Message):
-    """Results that a retry holds until their dependencies have ended."""
+class KeptResults(Message):
+    """Results that a retry keeps until their dependencies have ended."""
 
     steps: tuple[StepId, ...] = ()
     """Steps whose results stand until a dependency has a different result."""
@@ -146,7 +146,7 @@ class Held(Message):
         return not (self.steps or self.answer or self.is_known_above)
 
 
-NOTHING_HELD = Held()
+NOTHING_KEPT = KeptResults()
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class Phase(StrEnum):
     PLANNING = "planning"
     WORKING = "working"
     """Steps run; when all steps are settled, the assessor reviews the round."""
-    SYNTHESISING = "synthesising"
+    SYNTHESIZING = "synthesizing"
     ANSWERING = "answering"
     ENDED = "ended"
 
@@ -384,7 +384,7 @@ class JobState(Message):
     """Changes to its plan, in mode `adaptive`."""
     arbitrated: Arbitrated | None = None
     """The judge's ruling between writer and reviewer since the submission or the latest retry."""
-    synthesised: Synthesised | None = None
+    synthesized: Synthesized | None = None
     gated: GatesChecked | None = None
     """Findings of the gates in the current answer."""
     fact_checks: FactChecks = FactChecks()
@@ -422,7 +422,7 @@ class JobState(Message):
     retries: NonNegativeInt = 0
     waits_for_all: bool = False
     """True if its user wants the gaps filled: no join ends a wait."""
-    held: Held = NOTHING_HELD
+    kept: KeptResults = NOTHING_KEPT
     """Results that stand until their dependencies end differently."""
     reworks: NonNegativeInt = 0
     """Number of times that a review, the judge, a gate, the fact-checker or a person sent work
@@ -530,7 +530,7 @@ class JobState(Message):
         """Return the synthesizer's result that the answer is made from; None: it is made from
         results of steps.
         """
-        made = self.synthesised
+        made = self.synthesized
         if made is not None and made.method is AnswerMethod.SYNTHESIZED:
             return made.result
         return None

@@ -146,10 +146,10 @@ def _may_try(state: JobState, step_id: StepId, step: StepState) -> bool:
 
 
 def _is_unused(state: JobState, step_id: StepId) -> bool:
-    """Return whether no dependent has begun to use its outcome. A held dependent uses only the
+    """Return whether no dependent has begun to use its outcome. A kept dependent uses only the
     earlier outcome.
     """
-    dependents = state.dependents[step_id] - {*state.held.steps}
+    dependents = state.dependents[step_id] - {*state.kept.steps}
     return all(state.steps[dependent].status is StepStatus.WAITING for dependent in dependents)
 
 

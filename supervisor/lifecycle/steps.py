@@ -252,9 +252,9 @@ def send_back_answer(
     """Return the changes after a check rejected an answer: the steps that the check names run
     again. If it names none, the synthesizer runs again.
     """
-    changes = {"synthesised": None, "gate_rounds": state.gate_rounds + 1}
+    changes = {"synthesized": None, "gate_rounds": state.gate_rounds + 1}
     if not check.steps:
-        return {**changes, "phase": Phase.SYNTHESISING, "turned_down": check.result}
+        return {**changes, "phase": Phase.SYNTHESIZING, "turned_down": check.result}
     steps: dict[StepId, StepState] = {}
     for step_id in check.steps:
         step = state.steps[step_id]

@@ -99,13 +99,13 @@ def _has_roles_to_come(state: JobState) -> bool:
     """Return whether a replanner, an assessor or a synthesizer will probably begin."""
     if state.phase is Phase.WORKING:
         has_review = state.is_reviewed and not state.review_over
-        return has_review or state.mode is Mode.ADAPTIVE or _may_be_synthesised(state)
-    if state.phase is Phase.SYNTHESISING and not state.has_open("synthesizer"):
+        return has_review or state.mode is Mode.ADAPTIVE or _may_be_synthesized(state)
+    if state.phase is Phase.SYNTHESIZING and not state.has_open("synthesizer"):
         return choose_method(state) is AnswerMethod.SYNTHESIZED
     return False
 
 
-def _may_be_synthesised(state: JobState) -> bool:
+def _may_be_synthesized(state: JobState) -> bool:
     """Return whether a synthesizer may write the answer after the steps have ended."""
     if len(state.sinks) == 1 or state.plan is None:
         return False

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.events import (
     Reviewed,
     Routed,
     StepOutline,
-    Synthesised,
+    Synthesized,
 )
 from handoff_queue.shared.types.handoff import (
     BUDGETS,
@@ -96,7 +96,7 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
         case "assessor":
             return (_reviewed(state, result, written, texts),), ()
         case "synthesizer":
-            return (_synthesised(state, result, written),), ()
+            return (_synthesized(state, result, written),), ()
         case role:
             raise HandoffError(f"{role} is not a role that has consequences")
 
@@ -385,7 +385,7 @@ def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef, texts: Resul
     return Reviewed(round=number, decision=None, result=ref, problem="the assessor failed")
 
 
-def _synthesised(state: JobState, result: HandoffResult, ref: BlobRef) -> Synthesised:
+def _synthesized(state: JobState, result: HandoffResult, ref: BlobRef) -> Synthesized:
     """Return the event of the synthesizer's answer. After a failed synthesizer, code merges
     the usable results.
     """
@@ -394,7 +394,7 @@ def _synthesised(state: JobState, result: HandoffResult, ref: BlobRef) -> Synthe
             partial = None
             if result.status is not ResultStatus.OK:
                 partial = "the synthesis is not whole"
-            return Synthesised(method=AnswerMethod.SYNTHESIZED, result=ref, problem=partial)
+            return Synthesized(method=AnswerMethod.SYNTHESIZED, result=ref, problem=partial)
         case (
             ResultStatus.OK
             | ResultStatus.PARTIAL
@@ -406,6 +406,6 @@ def _synthesised(state: JobState, result: HandoffResult, ref: BlobRef) -> Synthe
                 method = AnswerMethod.MERGED
             else:
                 method = AnswerMethod.NONE
-            return Synthesised(method=method, result=ref, problem="the synthesizer failed")
+            return Synthesized(method=method, result=ref, problem="the synthesizer failed")
         case _:
             assert_never(result.status)

@@ -72,7 +72,7 @@ def uncertain_parts(job: SimulatedJob, step: StepState) -> list[StepId]:
     return [
         part
         for part in step.outline.depends_on
-        if part in job.state.held.steps and part in may_change
+        if part in job.state.kept.steps and part in may_change
     ]
 
 

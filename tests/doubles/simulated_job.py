@@ -21,7 +21,7 @@ from handoff_queue.shared.types.events import (
     Recorded,
     Rejected,
     Reviewed,
-    Synthesised,
+    Synthesized,
     parse_event,
 )
 from handoff_queue.shared.types.handoff import (
@@ -269,7 +269,7 @@ class SimulatedJob:
 
     def synthesize(self, output: str = "All in all.") -> None:
         result = self.finish("synthesizer", output=output)
-        self.append(Synthesised(method=AnswerMethod.SYNTHESIZED, result=result))
+        self.append(Synthesized(method=AnswerMethod.SYNTHESIZED, result=result))
 
     def approve(self, plan: Plan | None = None, *, steps: Sequence[str] = ()) -> None:
         assert self.state.question

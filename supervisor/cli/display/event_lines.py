@@ -40,7 +40,7 @@ from handoff_queue.shared.types.events import (
     StepOutline,
     StepsAbandoned,
     StepsTriedAgain,
-    Synthesised,
+    Synthesized,
     UserMessageSent,
     UserMessageTaken,
     WebhookTried,
@@ -222,8 +222,8 @@ def _retry(event: RetryRequested) -> str:
     line = "retry of the steps that did not succeed"
     if event.from_step:
         line = f"retry from {event.from_step}"
-    if event.taken_up:
-        line += f", for {event.taken_up.parent.job_id}"
+    if event.continuation:
+        line += f", for {event.continuation.parent.job_id}"
     return line
 
 
@@ -281,7 +281,7 @@ def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR
             return f"gates: {outcome}" + (", sent back" if event.is_sent_back else "")
         case FactsChecked():
             return _facts(view, event)
-        case Synthesised():
+        case Synthesized():
             problem = ""
             if event.problem:
                 problem = f" ({event.problem}{_because(view, event, ': ')})"

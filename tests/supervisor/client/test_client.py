@@ -376,7 +376,7 @@ def test_a_retry_revokes_the_cancel(jobs: Client) -> None:
     jobs.retry(job_id)
 
     assert (jobs.standing(job_id).status, jobs.standing(job_id).cancelled) == ("queued", False)
-    assert jobs.store.journal.read(job_id)[-1].event == RetryRequested(holds=True)
+    assert jobs.store.journal.read(job_id)[-1].event == RetryRequested(keeps_results=True)
 
 
 def test_nothing_stays_of_a_deleted_job(jobs: Client) -> None:

@@ -64,10 +64,10 @@ def run_to_end(job: SimulatedJob, *failing: str) -> None:
         job.advance()
 
 
-def retry_to_end(job: SimulatedJob, *failing: str, whole: bool = True) -> list[str]:
+def retry_to_end(job: SimulatedJob, *failing: str, fills_gaps: bool = True) -> list[str]:
     """Retry the job, run it to its end, and return the ids of the issued handoffs in order."""
     before = len(job.events(HandoffIssued))
-    job.append(RetryRequested(whole=whole, holds=True))
+    job.append(RetryRequested(fills_gaps=fills_gaps, keeps_results=True))
     job.advance()
     run_to_end(job, *failing)
     return [event.handoff_id for event in job.events(HandoffIssued)[before:]]
@@ -76,8 +76,8 @@ def retry_to_end(job: SimulatedJob, *failing: str, whole: bool = True) -> list[s
 def test_a_retry_of_an_answer_with_gaps_fills_the_gaps() -> None:
     job = job_with_gap(a="", b="", c="a b")
 
-    assert retry_of(job.state, {}, None, NewLimits()).whole
-    assert not retry_of(job.state, {}, "b", NewLimits()).whole
+    assert retry_of(job.state, {}, None, NewLimits()).fills_gaps
+    assert not retry_of(job.state, {}, "b", NewLimits()).fills_gaps
 
 
 def test_a_retry_of_a_job_without_an_answer_leaves_its_joins_as_they_are() -> None:
@@ -88,7 +88,7 @@ def test_a_retry_of_a_job_without_an_answer_leaves_its_joins_as_they_are() -> No
     run_to_end(job, "a")
 
     assert job.state.status is JobStatus.FAILED
-    assert not retry_of(job.state, {}, None, NewLimits()).whole
+    assert not retry_of(job.state, {}, None, NewLimits()).fills_gaps
 
 
 def answer_json(job: SimulatedJob) -> str:
@@ -137,7 +137,7 @@ def test_a_gap_after_a_held_result_is_repeated_once_the_result_is_confirmed() ->
 def test_a_retry_of_all_failed_steps_reviews_the_answer_in_any_case() -> None:
     job = job_with_gap(a="", b="", c="a b")
 
-    assert retry_to_end(job, "b", whole=False) == ["b.2", "assessor.2"]
+    assert retry_to_end(job, "b", fills_gaps=False) == ["b.2", "assessor.2"]
 
 
 def test_an_unchanged_answer_needs_no_second_approval() -> None:
@@ -167,7 +167,7 @@ def test_a_retry_of_a_named_step_repeats_the_step_and_its_dependents() -> None:
 
 def test_a_retry_of_an_older_version_repeats_everything() -> None:
     job = job_with_gap(a="", b="", c="a b")
-    job.append(RetryRequested(whole=True))
+    job.append(RetryRequested(fills_gaps=True))
     job.advance()
     run_to_end(job, "b")
 
@@ -185,9 +185,9 @@ def test_every_handoff_of_a_finish_has_a_reason(seed: int) -> None:
     job.run()
     state = job.state
     gaps = {name for name, step in state.steps.items() if not step.is_whole}
-    assume(gaps and state.synthesised is not None)
+    assume(gaps and state.synthesized is not None)
     at = len(job.journal)
-    job.append(RetryRequested(whole=True, holds=True))
+    job.append(RetryRequested(fills_gaps=True, keeps_results=True))
     job.runs += 1
     job.run()
     job.check_end()

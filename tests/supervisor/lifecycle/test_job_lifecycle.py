@@ -54,7 +54,7 @@ def test_planning_working_review_synthesis_end() -> None:
     assert [*phases, job.state.phase] == [
         Phase.PLANNING,
         Phase.WORKING,
-        Phase.SYNTHESISING,
+        Phase.SYNTHESIZING,
         Phase.ENDED,
     ]
     assert job.next_commands() == ()

@@ -218,7 +218,7 @@ def test_finish_runs_the_late_parts_and_their_dependents_only() -> None:
     finish_in_order(job, "a", "b", "d")
     job.review()
     job.advance()
-    job.append(RetryRequested(whole=True))
+    job.append(RetryRequested(fills_gaps=True))
     job.advance()
     assert job.open_names == {"c"}
     finish_in_order(job, "c", "d")

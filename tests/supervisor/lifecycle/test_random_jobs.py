@@ -68,8 +68,8 @@ def test_every_retry_of_a_random_job_ends_once(seed: int) -> None:
         job.append(
             RetryRequested(
                 from_step=from_step,
-                whole=job.dice.random() < 0.3,
-                holds=job.dice.random() < 0.7,
+                fills_gaps=job.dice.random() < 0.3,
+                keeps_results=job.dice.random() < 0.7,
             )
         )
         job.runs += 1

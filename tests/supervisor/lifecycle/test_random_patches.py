@@ -35,7 +35,7 @@ def test_every_retry_of_a_random_adaptive_job_ends(seed: int) -> None:
         job.append(
             RetryRequested(
                 from_step=from_step,
-                whole=job.dice.random() < 0.3,
+                fills_gaps=job.dice.random() < 0.3,
             )
         )
         job.runs += 1

@@ -53,15 +53,15 @@ def answer_json(job: SimulatedJob) -> str:
     return assemble(job.state, job.state.status, job.texts, None).to_json()
 
 
-def retry_holding_results(job: SimulatedJob, *, whole: bool = False) -> SimulatedJob:
-    job.append(RetryRequested(holds=True, whole=whole))
+def retry_keeping_results(job: SimulatedJob, *, fills_gaps: bool = False) -> SimulatedJob:
+    job.append(RetryRequested(keeps_results=True, fills_gaps=fills_gaps))
     job.advance()
-    assert (job.open_names, job.state.held.steps) == ({"b"}, ("c", "d"))
+    assert (job.open_names, job.state.kept.steps) == ({"b"}, ("c", "d"))
     return job
 
 
 def test_a_final_patch_keeps_begun_steps_even_if_they_are_repeated() -> None:
-    job = retry_holding_results(job_with_gap())
+    job = retry_keeping_results(job_with_gap())
     finish_steps(job, "b")
     assert job.open_names == {"c", "replanner"}
     job.patch_plan(FINALIZE)
@@ -72,7 +72,7 @@ def test_a_final_patch_keeps_begun_steps_even_if_they_are_repeated() -> None:
 
 
 def test_a_final_patch_over_a_lasting_gap_lets_the_standing_results_be_reviewed() -> None:
-    job = retry_holding_results(job_with_gap())
+    job = retry_keeping_results(job_with_gap())
     job.finish("b", "failed")
     job.advance()
     assert job.open_names == {"replanner"}
@@ -84,7 +84,7 @@ def test_a_final_patch_over_a_lasting_gap_lets_the_standing_results_be_reviewed(
 
 
 def test_a_step_added_behind_a_standing_result_waits_until_the_result_is_confirmed() -> None:
-    job = retry_holding_results(job_with_gap())
+    job = retry_keeping_results(job_with_gap())
     finish_steps(job, "b")
     job.patch_plan(
         Patch(
@@ -113,7 +113,7 @@ def test_a_retry_of_gaps_asks_no_replanner_and_an_unchanged_answer_keeps_the_rea
     run_to_end(job, "b")
     before = answer_json(job)
     looks = assignees(job).count("replanner")
-    retry_holding_results(job, whole=True)
+    retry_keeping_results(job, fills_gaps=True)
 
     assert run_to_end(job, "b") == []
     assert assignees(job).count("replanner") == looks

@@ -77,7 +77,7 @@ def test_a_second_retry_names_the_limits_of_the_first() -> None:
 @pytest.mark.parametrize("reason", [StopReason.DAY_BUDGET, StopReason.MAX_TURNS])
 def test_a_job_that_ended_for_another_reason_is_retried_with_its_limits(reason: StopReason) -> None:
     assert retry_of(ended_job(reason).state, USAGE, None, NewLimits()) == RetryRequested(
-        whole=True, holds=True
+        fills_gaps=True, keeps_results=True
     )
 
 
@@ -91,7 +91,9 @@ def test_a_job_that_ended_for_another_reason_needs_no_larger_budget() -> None:
     job.advance()
 
     assert job.state.ended
-    assert retry_of(job.state, USAGE, None, NewLimits()) == RetryRequested(whole=True, holds=True)
+    assert retry_of(job.state, USAGE, None, NewLimits()) == RetryRequested(
+        fills_gaps=True, keeps_results=True
+    )
 
 
 def job_with_cut_team(status: str = "failed") -> SimulatedJob:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.types.events import AnswerMethod, CancelRequested, JobStatus, Synthesised
+from handoff_queue.shared.types.events import AnswerMethod, CancelRequested, JobStatus, Synthesized
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.lifecycle.commands import (
@@ -124,7 +124,7 @@ def test_a_synthesis_with_a_problem_makes_the_answer_partial() -> None:
     job.review()
     job.advance()
     job.finish("synthesizer", "failed")
-    job.append(Synthesised(method=AnswerMethod.MERGED, problem="the synthesizer failed"))
+    job.append(Synthesized(method=AnswerMethod.MERGED, problem="the synthesizer failed"))
 
     assert job.advance() == [EndJob(JobStatus.PARTIAL)]
 

@@ -53,7 +53,11 @@ def test_the_index_is_correct_in_every_state_of_any_job(seed: int) -> None:
     first = job.state
     for _ in range(2):
         job.run()
-        job.append(RetryRequested(whole=job.dice.random() < 0.5, holds=job.dice.random() < 0.5))
+        job.append(
+            RetryRequested(
+                fills_gaps=job.dice.random() < 0.5, keeps_results=job.dice.random() < 0.5
+            )
+        )
         job.runs += 1
 
     check_index(first, job.journal, job.dice)

@@ -7,12 +7,12 @@ import pytest
 from handoff_queue.shared.broker.attempt_outcome import finished_event
 from handoff_queue.shared.types.answer import Answer, Gap
 from handoff_queue.shared.types.events import (
+    Continuation,
     HandoffIssued,
     JobStatus,
     Parent,
     ParentTold,
     RetryRequested,
-    TakenUp,
 )
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_for
@@ -204,8 +204,10 @@ def ended_team(*, gap: str = "b", degraded: str | None = None, **depends_on: str
 def continue_team(job: SimulatedJob, *, is_known: bool = True) -> SimulatedJob:
     parent = Parent(job_id=PARENT_ID, handoff_id=HandoffId("part.2"))
     job.now += 1_000
-    event = TakenUp(parent=parent, max_seconds=77, is_known=is_known)
-    job.append(RetryRequested(whole=True, holds=True, max_turns=30, taken_up=event))
+    event = Continuation(parent=parent, max_seconds=77, is_known=is_known)
+    job.append(
+        RetryRequested(fills_gaps=True, keeps_results=True, max_turns=30, continuation=event)
+    )
     job.advance()
     return job
 
@@ -270,7 +272,7 @@ def test_the_report_of_an_earlier_end_does_not_count_for_the_next_end() -> None:
 
 
 def test_a_users_retry_is_readable_by_the_previous_version() -> None:
-    assert "taken_up" not in RetryRequested(whole=True).to_json()
+    assert "continuation" not in RetryRequested(fills_gaps=True).to_json()
 
 
 def test_a_team_states_the_cost_of_its_gaps_while_it_can_fill_them_alone() -> None:

@@ -65,5 +65,5 @@ def test_a_review_that_repeats_itself_gets_no_further_round() -> None:
         Reviewed(round=2, decision=Decision.REVISE, result=result, steps=steps, repeats=steps)
     )
 
-    assert job.state.phase is Phase.SYNTHESISING
+    assert job.state.phase is Phase.SYNTHESIZING
     assert job.step("a").result_status is ResultStatus.OK

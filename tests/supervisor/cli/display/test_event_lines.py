@@ -20,7 +20,7 @@ from handoff_queue.shared.types.events import (
     Reviewed,
     StepOutline,
     StepsAbandoned,
-    Synthesised,
+    Synthesized,
     UserMessageSent,
     UserMessageTaken,
     WebhookTried,
@@ -125,7 +125,7 @@ def test_every_other_event_has_a_log_line() -> None:
     )
     assert last_line(StepsAbandoned(steps=(), why="too late")).startswith("given up")
     assert (
-        last_line(Synthesised(method=AnswerMethod.MERGED))
+        last_line(Synthesized(method=AnswerMethod.MERGED))
         == "answer: put together from the results of the steps"
     )
     assert last_line(CancelRequested()) == "cancel requested"
