@@ -28,7 +28,7 @@ from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import PATIENCE_S, handoff_in
-from handoff_queue.shared.store.fair_queue import ENQUEUE, enqueue_order
+from handoff_queue.shared.store.fair_queue import ENQUEUE, enqueue_arguments
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.ids import HandoffId, JobId, job_id_for
@@ -209,7 +209,7 @@ def make_unreadable(
         job_id, _, handoff_id = message["headers"]["id"].partition(":")
         if job_id in bed.system.ids.values():
             before((JobId(job_id), HandoffId(handoff_id)))
-        ENQUEUE.run(client, enqueue_order(to or queue, [message], is_first=True))
+        ENQUEUE.run(client, enqueue_arguments(to or queue, [message], is_first=True))
         if job_id in bed.system.ids.values():
             return (JobId(job_id), HandoffId(handoff_id))
         return None

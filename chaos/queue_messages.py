@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.fair_queue import ALONE, DEQUEUE, FOR, dequeue_order, is_for
+from handoff_queue.shared.store.fair_queue import ALONE, DEQUEUE, FOR, dequeue_arguments, is_for
 
 
 def take_message(client: Any, queue: str, element: bytes) -> bytes:
@@ -18,7 +18,7 @@ def take_message(client: Any, queue: str, element: bytes) -> bytes:
     if element.endswith(ALONE) or is_for(popped) is None:
         return element
     # One script: a fault may kill Redis between two commands.
-    message: bytes | None = DEQUEUE.run(client, dequeue_order(queue, popped))
+    message: bytes | None = DEQUEUE.run(client, dequeue_arguments(queue, popped))
     return message or element
 
 

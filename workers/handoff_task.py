@@ -48,7 +48,7 @@ def run_handoff(
         host: Celery app of the host, for a specialist that is a task of this app.
     """
 
-    def fit(
+    def make_setup(
         _handoff: AgentHandoff,
         spec: SpecialistSpec,
         loaded: LoadedPayloads,
@@ -75,7 +75,7 @@ def run_handoff(
         return AgentSetup(reading, tuple(tools))
 
     limited = handoff.model_copy(update={"limits": grant_limits(handoff.limits, own)})
-    outcome = attempts.attempt(text, limited, fit, own=own)
+    outcome = attempts.attempt(text, limited, make_setup, own=own)
     if outcome.wakes and outcome.parts_left > 0:
         try:
             wake(handoff.job_id)

@@ -40,7 +40,7 @@ from handoff_queue.shared.types.errors import (
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
-from handoff_queue.shared.types.presence import RateLimitWait
+from handoff_queue.shared.types.presence import HandoffWait
 from handoff_queue.shared.types.rate_limits import Expected, RateLimits
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
@@ -349,7 +349,7 @@ class ModelTurns:
         more_s = (shown_s or seconds) - seconds
         while (left := until - self.dependencies.now()) > 0:
             self.dependencies.checkpoints.heartbeat(
-                str(RateLimitWait(why, max(1, round(left + more_s))))
+                str(HandoffWait(why, max(1, round(left + more_s))))
             )
             self._check_deadline()
             self.dependencies.wait(min(left, WAIT_SLICE_S))

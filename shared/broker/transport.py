@@ -44,10 +44,10 @@ from handoff_queue.shared.store.fair_queue import (
     FOR,
     PURGE,
     TAKE,
-    dequeue_order,
-    enqueue_order,
+    dequeue_arguments,
+    enqueue_arguments,
     is_for,
-    take_order,
+    take_arguments,
 )
 from handoff_queue.shared.store.redis.fast_path import (
     DirectClient,
@@ -322,7 +322,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         Args:
             queues: most messages of each queue.
         """
-        TAKE.under(self.key_prefix).send(connection, take_order(queues))
+        TAKE.under(self.key_prefix).send(connection, take_arguments(queues))
 
     def _answer(self, connection: Any) -> Any:
         return TAKE.under(self.key_prefix).read_reply(connection.read_response, connection)
@@ -332,7 +332,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         element itself is the message.
         """
         script = DEQUEUE.under(self.key_prefix)
-        taken: bytes | None = script.run_over(connection, dequeue_order(queue, popped))
+        taken: bytes | None = script.run_over(connection, dequeue_arguments(queue, popped))
         return taken
 
     def put(self, queue: str, message: Mapping[str, Any]) -> None:
@@ -354,7 +354,9 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         try:
             self._run(
                 ENQUEUE,
-                enqueue_order(queue, messages, is_first=bool(messages[0]["headers"].get(FIRST))),
+                enqueue_arguments(
+                    queue, messages, is_first=bool(messages[0]["headers"].get(FIRST))
+                ),
             )
         except redis_transport.redis.exceptions.TimeoutError as error:
             raise OperationalError(
@@ -384,14 +386,14 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         script = ENQUEUE.under(self.key_prefix)
         for queue in self._lookup(exchange, routing_key):
             pipe.script_load(script.text)
-            script.add(pipe, enqueue_order(queue, [payload], is_first=not leftmost))
+            script.add(pipe, enqueue_arguments(queue, [payload], is_first=not leftmost))
 
     def _purge(self, queue: str) -> int:
         return int(self._run(PURGE, [1, queue]))
 
-    def _run(self, script: Script, order: list[Any]) -> Any:
+    def _run(self, script: Script, arguments: list[Any]) -> Any:
         with self.conn_or_acquire() as client:
-            return script.under(self.key_prefix).run(client, order)
+            return script.under(self.key_prefix).run(client, arguments)
 
     def _create_client(self, asynchronous: bool = False) -> Any:
         if asynchronous:

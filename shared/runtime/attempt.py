@@ -127,7 +127,7 @@ class Consequences:
     """Texts that the events refer to by digest."""
 
 
-Fit = Callable[[AgentHandoff, SpecialistSpec, LoadedPayloads, JobDocuments], AgentSetup]
+MakeSetup = Callable[[AgentHandoff, SpecialistSpec, LoadedPayloads, JobDocuments], AgentSetup]
 """Function that sets up the run of a handoff."""
 Conclude = Callable[[AgentHandoff, HandoffResult], Consequences]
 """Function that returns the consequences of a result."""
@@ -165,7 +165,7 @@ class Attempts:
         self,
         text: str,
         handoff: AgentHandoff,
-        fit: Fit,
+        make_setup: MakeSetup,
         conclude: Conclude = nothing_follows,
         *,
         own: SpecialistSpec | None = None,
@@ -178,7 +178,7 @@ class Attempts:
         Args:
             text: text of the message.
             handoff: the parsed message.
-            fit: function that sets up the run.
+            make_setup: function that sets up the run.
             conclude: function that returns the consequences of the result.
             own: see `ready`.
 
@@ -187,7 +187,7 @@ class Attempts:
                 expires, and the sweeper publishes the handoff again.
         """
         try:
-            ready = self.ready(text, handoff, fit, conclude, own=own)
+            ready = self.prepare(text, handoff, make_setup, conclude, own=own)
             claim = self.store.claims.claim(ready.claiming)
         except StoreUnavailable as error:
             time.sleep(AWAY_PAUSE_S)
@@ -196,11 +196,11 @@ class Attempts:
             )
         return self.run(ready, claim)
 
-    def ready(
+    def prepare(
         self,
         text: str,
         handoff: AgentHandoff,
-        fit: Fit,
+        make_setup: MakeSetup,
         conclude: Conclude = nothing_follows,
         *,
         own: SpecialistSpec | None = None,
@@ -222,7 +222,7 @@ class Attempts:
         """
         # the thread may be in the log context of another handoff, which it is just ending
         with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):
-            runner, (worst_case, expected) = self._prepared(handoff, fit, own)
+            runner, (worst_case, expected) = self._prepared(handoff, make_setup, own)
         claiming = ClaimRequest(
             handoff.job_id,
             handoff.handoff_id,
@@ -279,7 +279,7 @@ class Attempts:
         try:
             return self._concluded(ready.handoff, self._result(claim, ready), ready.conclude)
         except StoreError:
-            claim.write_down()
+            claim.store_waiting_checkpoints()
             raise
 
     def _result(self, claim: Claim, ready: PreparedAttempt) -> HandoffResult:
@@ -308,7 +308,7 @@ class Attempts:
         return runner.run(claim, claim.ends_at)
 
     def _prepared(
-        self, handoff: AgentHandoff, fit: Fit, own: SpecialistSpec | None
+        self, handoff: AgentHandoff, make_setup: MakeSetup, own: SpecialistSpec | None
     ) -> tuple[Runner | HandoffResult, _First]:
         """Return the runner and its first call, or a failed result and no call.
 
@@ -316,7 +316,7 @@ class Attempts:
             StoreUnavailable: Redis is unreachable.
         """
         try:
-            runner = self._runner(handoff, fit, own)
+            runner = self._runner(handoff, make_setup, own)
             return runner, runner.first_call()
         except StoreUnavailable:
             raise
@@ -334,7 +334,9 @@ class Attempts:
                 _NO_CALL,
             )
 
-    def _runner(self, handoff: AgentHandoff, fit: Fit, own: SpecialistSpec | None) -> Runner:
+    def _runner(
+        self, handoff: AgentHandoff, make_setup: MakeSetup, own: SpecialistSpec | None
+    ) -> Runner:
         """Return the runner of a handoff: the one of its set-up, or an agent."""
         pinned, loaded = self._load(handoff)
         if own is not None:
@@ -344,28 +346,28 @@ class Attempts:
         documents = self.payload_cache.of_job(
             handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline
         )
-        fitting = fit(handoff, spec, loaded, documents)
-        if fitting.runner is not None:
-            return fitting.runner
+        setup = make_setup(handoff, spec, loaded, documents)
+        if setup.runner is not None:
+            return setup.runner
         model_name = self.models.name_of(handoff.model, spec)
         dependencies = RunDependencies(
             model=self.models.of(model_name),
             model_name=model_name,
             bucket=self.models.bucket_of(model_name),
-            answer_format=fitting.answer_format,
+            answer_format=setup.answer_format,
             prices=prices_from(self.settings),
-            tools=fitting.tools,
+            tools=setup.tools,
             tool_context=documents.tool_context,
             now=self.store.connection.now,
             silence_s=self.settings.model_silence_s,
             progress_s=self.settings.model_progress_s,
             rate_wait_s=self.settings.rate_wait_s,
-            streams_draft=fitting.streams_draft,
+            streams_draft=setup.streams_draft,
         )
         return Agent(
             handoff,
             spec,
-            opening_of(handoff, spec, loaded, answer_rules=fitting.answer_rules),
+            opening_of(handoff, spec, loaded, answer_rules=setup.answer_rules),
             dependencies,
         )
 
@@ -418,7 +420,9 @@ class Attempts:
         text = result.to_json()
         finished = finished_event(result, self.worker, text)
         self.payload_cache.remember((text, *followed.payloads))
-        done = finish(claim, claim.end(result, (finished, *followed.events), followed.payloads))
+        done = finish(
+            claim, claim.finish_request(result, (finished, *followed.events), followed.payloads)
+        )
         if log.isEnabledFor(logging.INFO):
             log.info("handoff finished", **figures_of(claim, handoff, result, done.recorded[0].at))
         return AttemptOutcome(

@@ -15,7 +15,7 @@ from handoff_queue.shared.store.rate_limiter import account_of
 from handoff_queue.shared.types.errors import MissingCredentials, ModelBusy, ModelError
 from handoff_queue.shared.types.model import Model, ModelCall, ModelReply, Pulse
 from handoff_queue.shared.types.names import JUDGING_ROLES
-from handoff_queue.shared.types.presence import MOST_MODELS, MOST_WORDS, ModelCalls
+from handoff_queue.shared.types.presence import MOST_ERROR_CHARS, MOST_MODELS, ModelCalls
 from handoff_queue.shared.types.specialist import SpecialistSpec, Tier
 
 MOST_NAME = 200
@@ -52,7 +52,7 @@ class ModelCallLog:
             before.model_copy(
                 update={
                     "failures": before.failures + 1,
-                    "error": " ".join(str(error).split())[:MOST_WORDS],
+                    "error": " ".join(str(error).split())[:MOST_ERROR_CHARS],
                     "is_busy": isinstance(error, ModelBusy),
                     "failing_since": before.failing_since or now,
                     "failed_at": now,

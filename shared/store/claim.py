@@ -46,7 +46,7 @@ from handoff_queue.shared.types.errors import (
 from handoff_queue.shared.types.events import Event, Recorded, UserMessageTaken
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.presence import RateLimitWait, is_news
+from handoff_queue.shared.types.presence import HandoffWait, has_activity_changed
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, Expected, RateLimits, Wait
 
 CHORD_SILENCE_S = 3.0
@@ -92,7 +92,7 @@ class FinishRequest:
     """
 
     events: Sequence[Event]
-    order: Sequence[Any]
+    arguments: Sequence[Any]
     """Arguments of `finish` in `parts/results.lua`."""
 
     def finished(self, answer: Sequence[Any]) -> FinishReply:
@@ -203,7 +203,7 @@ class Claim:
             return self._turn(worst=worst, expected=expected, takes_messages=takes_messages)
 
         while (answer := ask())[0] == b"wait":
-            self.heartbeat(str(RateLimitWait("budget")))
+            self.heartbeat(str(HandoffWait("budget")))
             if self.ends_at is not None and self.connection.now() >= self.ends_at:
                 raise LimitReached(
                     "deadline", "while it waited for budget that other calls have reserved"
@@ -245,7 +245,7 @@ class Claim:
         """Take the messages of users. A message is stored once, also if its script is sent
         twice or this process dies.
         """
-        self.write_down()
+        self.store_waiting_checkpoints()
         fence = [self.handoff_id, self.fence]
         answer = self._run_until_answered("untaken_messages", fence, self._keys[:1])
         if answer[0] != b"ok":
@@ -274,7 +274,7 @@ class Claim:
         """
         with self._lock:
             self._check_claim()
-            order = [
+            arguments = [
                 self.handoff_id,
                 self.fence,
                 int(self.lease_s * 1000),
@@ -285,12 +285,12 @@ class Claim:
                 *events,
                 *(pack(prompt.to_json()) for prompt in prompts),
             ]
-            answer = self._run_until_answered("take_messages", order)
+            answer = self._run_until_answered("take_messages", arguments)
             if answer == b"ok":
                 self._stored += len(prompts)
             self.apply_answer(answer)
 
-    def write_down(self) -> None:
+    def store_waiting_checkpoints(self) -> None:
         """Store the checkpoints that have waited, if there are any."""
         if self._unwritten:
             self._turn()
@@ -299,7 +299,7 @@ class Claim:
         self.check()
         now = time.monotonic()
         since = now - self._heartbeat_at
-        changed, self._doing = is_news(doing, self._doing), doing
+        changed, self._doing = has_activity_changed(doing, self._doing), doing
         self._unsent_draft = draft or self._unsent_draft
         if since >= (CHANGED_HEARTBEAT_EVERY_S if changed or draft else HEARTBEAT_EVERY_S):
             # Without Redis the work goes on, because the call in flight is paid for. The next
@@ -342,7 +342,7 @@ class Claim:
             *retention_arguments(self.keep_s, self.deadline),
         ]
 
-    def end(
+    def finish_request(
         self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()
     ) -> FinishRequest:
         """Return the request that ends this handoff, for `finish`.
@@ -354,7 +354,7 @@ class Claim:
         text = result.to_json()
         unwritten, stored_forms = _unzipped(self._unwritten)
         kept = stored_forms if self.keeps_turns else []
-        order = [
+        arguments = [
             self.handoff_id,
             self.fence,
             self.keep_s * 1000,
@@ -372,7 +372,7 @@ class Claim:
             *kept,
             *payload_arguments((text, *payloads)),
         ]
-        return FinishRequest(events, tuple(order))
+        return FinishRequest(events, tuple(arguments))
 
     def finish(self, end: FinishRequest) -> FinishReply:
         """Store the end of the handoff.
@@ -380,7 +380,7 @@ class Claim:
         Raises:
             Interrupted: the claim is lost, or another process has ended the handoff.
         """
-        return self.reply_to_finish(end, self._run_until_answered("finish", end.order))
+        return self.reply_to_finish(end, self._run_until_answered("finish", end.arguments))
 
     def reply_to_finish(self, end: FinishRequest, answer: Sequence[Any]) -> FinishReply:
         """Return the reply to the request `end`, from the answer of `finish.lua`, or from that
@@ -398,7 +398,7 @@ class Claim:
         claim.
         """
         with suppress(Interrupted):
-            self.write_down()
+            self.store_waiting_checkpoints()
         self.connection.script(
             "release", self._keys, [self.handoff_id, self.fence, self._open_charge]
         )
@@ -408,8 +408,8 @@ class Claim:
 
         Returns False if this process no longer had the claim.
         """
-        order = [self.handoff_id, self.fence, int(seconds * 1000), why, self.limiter.bucket]
-        return bool(self.connection.script("defer", self._keys, order))
+        arguments = [self.handoff_id, self.fence, int(seconds * 1000), why, self.limiter.bucket]
+        return bool(self.connection.script("defer", self._keys, arguments))
 
     @property
     def _open_charge(self) -> str:
@@ -455,7 +455,7 @@ class Claim:
             checkpoints, stored_forms = _unzipped([*self._unwritten, *map(_packed, new)])
             used = self._used(checkpoints)
             call = self.limiter.admission_arguments(expected)
-            order = [
+            arguments = [
                 self.handoff_id,
                 self.fence,
                 int(self.lease_s * 1000),
@@ -468,7 +468,7 @@ class Claim:
                 int(gets_further),
                 *stored_forms,
             ]
-            answer: list[Any] = self._run_until_answered("turn", order)
+            answer: list[Any] = self._run_until_answered("turn", arguments)
             if answer[0] not in (b"lost", b"dropped"):
                 self._stored += len(checkpoints)
                 self._unwritten.clear()
@@ -497,7 +497,7 @@ class Claim:
         return json_argument(used | self.limiter.returned_share(usage))
 
     def _run_until_answered(
-        self, script: str, order: Sequence[Any], script_keys: Sequence[str] | None = None
+        self, script: str, arguments: Sequence[Any], script_keys: Sequence[str] | None = None
     ) -> Any:
         """Run the script until Redis answers. Paid work is worth the wait. If another process
         has taken over, the fence refuses the message.
@@ -514,7 +514,7 @@ class Claim:
 
         def run() -> Any:
             self._heartbeat_at = time.monotonic()
-            return self.connection.script(script, list(script_keys or self._keys), list(order))
+            return self.connection.script(script, list(script_keys or self._keys), list(arguments))
 
         return retry_until_answered(run, is_worth_it)
 

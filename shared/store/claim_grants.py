@@ -109,9 +109,9 @@ class Claims:
         """
         asked_at = time.monotonic()
         until = asked_at + CLAIM_PATIENCE_S
-        order = [[keys.job(wanted.job_id), keys.DUE], self._order(wanted)]
+        arguments = [[keys.job(wanted.job_id), keys.DUE], self._arguments(wanted)]
         answer = retry_until_answered(
-            lambda: self._connection.script("claim", *order), lambda: time.monotonic() < until
+            lambda: self._connection.script("claim", *arguments), lambda: time.monotonic() < until
         )
         return self._claim(wanted, answer, asked_at)
 
@@ -124,7 +124,7 @@ class Claims:
             VersionConflict: see `Journal.commit`.
         """
         asked_at = time.monotonic()
-        answer = self._journal.run_commit(commit, claim=self._order(wanted))
+        answer = self._journal.run_commit(commit, claim=self._arguments(wanted))
         return records_of_commit(commit, answer), self._claim(wanted, answer[3], asked_at)
 
     def end_and_commit(
@@ -145,7 +145,7 @@ class Claims:
         """
         asked_at = time.monotonic()
         answer = self._journal.run_commit(
-            commit, claim=self._order(wanted) if wanted else (), end=end.order
+            commit, claim=self._arguments(wanted) if wanted else (), end=end.arguments
         )
         finished = claim.reply_to_finish(end, answer[4])
         if not answer[0]:
@@ -182,7 +182,7 @@ class Claims:
                 turns[handoff_id] = checkpoints
         return turns
 
-    def _order(self, wanted: ClaimRequest) -> list[Any]:
+    def _arguments(self, wanted: ClaimRequest) -> list[Any]:
         """Return the arguments of `claim` in `parts/claims.lua`."""
         call = self._limiter(wanted).admission_arguments(wanted.expected)
         return [

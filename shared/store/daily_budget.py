@@ -136,11 +136,11 @@ class DailyBudgets:
             since_ms: time at which these caps were first set, or None for now. With a time, the
                 caps are set only if Redis has no caps of that time or a later one.
         """
-        order: list[Any] = ["" if since_ms is None else since_ms]
+        arguments: list[Any] = ["" if since_ms is None else since_ms]
         for name, cap in asdict(caps).items():
             if cap is not None:
-                order += (name, cap)
-        return int(self._connection.script("set_caps", [keys.CAPS], order))
+                arguments += (name, cap)
+        return int(self._connection.script("set_caps", [keys.CAPS], arguments))
 
     def today(self, tenant: str) -> TodaysBudgets:
         """Return the spending of today, in one round trip."""

@@ -78,7 +78,7 @@ class DeadLetters:
         else:
             short = json.dumps({"job_id": job_id, "handoff_id": handoff_id})
         letter = self._letter(queue, reason, short)
-        order = [
+        arguments = [
             handoff_id,
             digest_of(text),
             int(patience_s * 1000),
@@ -87,7 +87,7 @@ class DeadLetters:
             self._keep_s,
         ]
         answer = self._connection.script(
-            "keep_unread", [keys.job(job_id), keys.DUE, keys.DEAD], order
+            "keep_unread", [keys.job(job_id), keys.DUE, keys.DEAD], arguments
         )
         if answer == b"unknown":
             self._add(letter)
@@ -107,8 +107,8 @@ class DeadLetters:
         )
 
     def _add(self, letter: DeadLetter) -> None:
-        order = [letter.queue, letter.to_json(), KEEP_AT_MOST, self._keep_s]
-        self._connection.script("dead_letter", [keys.DEAD], order)
+        arguments = [letter.queue, letter.to_json(), KEEP_AT_MOST, self._keep_s]
+        self._connection.script("dead_letter", [keys.DEAD], arguments)
 
     def publish_again(self, job_id: JobId, handoff_id: HandoffId) -> None:
         """Make the sweeper publish a handoff whose message was a dead letter.

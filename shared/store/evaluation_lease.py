@@ -116,9 +116,11 @@ class EvaluationLease:
         with suppress(StoreUnavailable):
             self._evaluate("end")
 
-    def _evaluate(self, *order: Any) -> Sequence[Any]:
+    def _evaluate(self, *arguments: Any) -> Sequence[Any]:
         """Run `evaluate.lua` for this evaluation, and return its answer."""
-        answer: Sequence[Any] = self.connection.script("evaluate", self._keys, [self.name, *order])
+        answer: Sequence[Any] = self.connection.script(
+            "evaluate", self._keys, [self.name, *arguments]
+        )
         return answer
 
     @property

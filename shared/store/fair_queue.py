@@ -53,7 +53,7 @@ def entry_of(message: Mapping[str, Any]) -> str | None:
     return member and f"{member} {message['properties']['delivery_tag']}"
 
 
-def enqueue_order(
+def enqueue_arguments(
     queue: str, messages: Sequence[Mapping[str, Any]], *, is_first: bool
 ) -> list[Any]:
     """Return the number of keys, the keys and the arguments of `enqueue.lua`.
@@ -61,13 +61,13 @@ def enqueue_order(
     Args:
         is_first: True to put the messages before all others of their priority class.
     """
-    order: list[Any] = [1, queue, int(is_first)]
+    arguments: list[Any] = [1, queue, int(is_first)]
     for message in messages:
-        order += (is_for(message), message["properties"]["delivery_tag"], json.dumps(message))
-    return order
+        arguments += (is_for(message), message["properties"]["delivery_tag"], json.dumps(message))
+    return arguments
 
 
-def take_order(queues: Mapping[str, int]) -> list[Any]:
+def take_arguments(queues: Mapping[str, int]) -> list[Any]:
     """Return the number of keys, the keys and the arguments of `take.lua`.
 
     Args:
@@ -76,7 +76,7 @@ def take_order(queues: Mapping[str, int]) -> list[Any]:
     return [len(queues), *queues, *queues.values()]
 
 
-def dequeue_order(queue: str, popped: Mapping[str, Any]) -> list[Any]:
+def dequeue_arguments(queue: str, popped: Mapping[str, Any]) -> list[Any]:
     """Return the number of keys, the keys and the arguments of `dequeue.lua`.
 
     Args:

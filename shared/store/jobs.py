@@ -184,7 +184,7 @@ def first_place(where: JobFilter) -> str:
     return f"({int(where.submitted_before * 1000)}"
 
 
-def _order(where: JobFilter, place: str, jobs_read: int, count: int) -> list[str | int]:
+def _arguments(where: JobFilter, place: str, jobs_read: int, count: int) -> list[str | int]:
     """Return the arguments of the scripts of the list: see `lua/parts/job_filter.lua`."""
     lowest = "-inf"
     if where.submitted_after is not None:
@@ -294,8 +294,8 @@ class Jobs:
             jobs_read = JOBS_A_ROUND_TRIP
         else:
             jobs_read = min(count, JOBS_A_ROUND_TRIP)
-        order = _order(where, place, jobs_read, count)
-        go_on, entries = self._connection.script("list_jobs", [keys.JOBS], order)
+        arguments = _arguments(where, place, jobs_read, count)
+        go_on, entries = self._connection.script("list_jobs", [keys.JOBS], arguments)
         return go_on.decode(), list(map(job_id_in, entries))
 
     def counts(self, where: JobFilter = EVERY_JOB) -> dict[JobStatus, int]:
@@ -306,8 +306,8 @@ class Jobs:
         counts: dict[JobStatus, int] = {}
         place = first_place(where)
         while place:
-            order = _order(where, place, JOBS_A_ROUND_TRIP, JOBS_A_ROUND_TRIP)
-            go_on, answer = self._connection.script("count_jobs", [keys.JOBS], order)
+            arguments = _arguments(where, place, JOBS_A_ROUND_TRIP, JOBS_A_ROUND_TRIP)
+            go_on, answer = self._connection.script("count_jobs", [keys.JOBS], arguments)
             place = go_on.decode()
             for name, count in zip(answer[::2], answer[1::2], strict=True):
                 status = JobStatus(name.decode())
@@ -334,8 +334,8 @@ class Jobs:
         job_ids: list[JobId] = []
         place = "+inf"
         while place and len(job_ids) < most:
-            order = [place, JOBS_A_ROUND_TRIP, prefix]
-            go_on, names = self._connection.script("find_jobs", [keys.JOBS], order)
+            arguments = [place, JOBS_A_ROUND_TRIP, prefix]
+            go_on, names = self._connection.script("find_jobs", [keys.JOBS], arguments)
             place = go_on.decode()
             job_ids.extend(map(job_id_in, names))
         return job_ids[:most]
@@ -371,8 +371,8 @@ class Jobs:
         """Note that a role's handoff will be sent to this queue. Return False if it must not
         be sent: it waits in a queue already, a process has claimed it, or it has ended.
         """
-        order = [handoff_id, queue, int(ACTED_WITHIN_S * 1000)]
-        return bool(self._connection.script("queue_role", [keys.job(job_id), keys.DUE], order))
+        arguments = [handoff_id, queue, int(ACTED_WITHIN_S * 1000)]
+        return bool(self._connection.script("queue_role", [keys.job(job_id), keys.DUE], arguments))
 
     def sent(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
         """Note that the handoffs were sent to their queues, so that the sweep does not find

@@ -120,7 +120,9 @@ class Journal:
             claim: arguments that claim a handoff which the commit issues.
             end: arguments that finish the handoff whose result led to the decision.
         """
-        answer: Sequence[Any] = self._connection.script("commit", *self._order(commit, claim, end))
+        answer: Sequence[Any] = self._connection.script(
+            "commit", *self._arguments(commit, claim, end)
+        )
         return answer
 
     def commit_each(self, commits: Sequence[Commit]) -> list[StoreError | None]:
@@ -130,7 +132,7 @@ class Journal:
         Raises:
             StoreUnavailable: it is unknown which decisions were written.
         """
-        answers = self._connection.script_for_each("commit", list(map(self._order, commits)))
+        answers = self._connection.script_for_each("commit", list(map(self._arguments, commits)))
         errors: list[StoreError | None] = []
         for commit, answer in zip(commits, answers, strict=True):
             if isinstance(answer, StoreError):
@@ -141,11 +143,11 @@ class Journal:
                 errors.append(_conflict(commit, answer[1]))
         return errors
 
-    def _order(
+    def _arguments(
         self, commit: Commit, claim: Sequence[Any] = (), end: Sequence[Any] = ()
     ) -> tuple[list[str], list[Any]]:
         """Return keys and arguments of `commit.lua`."""
-        order: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "expected": commit.expected,
             "tip": -1 if commit.tip is None else round(commit.tip * 1000),
             "events": len(commit.events),
@@ -154,16 +156,16 @@ class Journal:
             "keep_ms": self._keep_ms + sum(map(_takes_ms, commit.events)),
             "evaluation": commit.evaluation_id,
         }
-        order |= _issues_of(commit)
-        order |= _optional_fields(commit)
+        arguments |= _issues_of(commit)
+        arguments |= _optional_fields(commit)
         if not end and _regardless(commit):
-            order["regardless"] = 1
+            arguments["regardless"] = 1
         if claim:
-            order["claim"] = claim
+            arguments["claim"] = claim
         if end:
-            order["ends"] = len(end)
+            arguments["ends"] = len(end)
         return [keys.job(commit.job_id), keys.DUE, keys.JOBS], [
-            json_argument(order),
+            json_argument(arguments),
             *end,
             *json_of_events(commit.events),
             *payload_arguments(commit.payloads),
@@ -210,13 +212,13 @@ class Journal:
         statuses: Sequence[str] = (),
         payloads: Sequence[str] = (),
     ) -> int:
-        order = [
+        arguments = [
             event.to_json(),
             json.dumps(dict(fields or {})),
             json.dumps(list(statuses)),
             *payload_arguments(payloads),
         ]
-        version = int(self._connection.script("append", [keys.job(job_id), keys.DUE], order))
+        version = int(self._connection.script("append", [keys.job(job_id), keys.DUE], arguments))
         if not version:
             raise UnknownJob.named(job_id)
         return version

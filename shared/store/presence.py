@@ -170,11 +170,11 @@ class PresenceStore:
             job_ids: jobs whose waiting handoffs are wanted.
             handoffs: single handoffs that may wait.
         """
-        order: list[int | str] = [most - 1 if most else -1, *job_ids]
+        arguments: list[int | str] = [most - 1 if most else -1, *job_ids]
         for job_id, handoff_id in handoffs:
-            order.append(f"{job_id}/{handoff_id}")
+            arguments.append(f"{job_id}/{handoff_id}")
         served, waiting, paused = self._connection.script(
-            "presence", [keys.SERVING, keys.QUEUES, keys.PAUSED], order
+            "presence", [keys.SERVING, keys.QUEUES, keys.PAUSED], arguments
         )
         unclaimed: dict[JobId, dict[HandoffId, str]] = {}
         for member in waiting:

@@ -46,7 +46,7 @@ class UserMessages:
         for status in JobStatus:
             if not status.ended:
                 open_statuses.append(status.value)
-        order = [
+        arguments = [
             event.to_json(),
             event.message_id,
             event.text.digest,
@@ -55,7 +55,7 @@ class UserMessages:
             MOST_MESSAGES,
             *payload_arguments([text]),
         ]
-        answer = self._connection.script("say", [keys.job(job_id), keys.DUE], order)
+        answer = self._connection.script("say", [keys.job(job_id), keys.DUE], arguments)
         if answer[0] == b"ok":
             return int(answer[1])
         return Refusal(answer[0].decode())

@@ -15,7 +15,7 @@ _WAITING = re.compile(r"waiting (?:(?P<left_s>\d+) s: |for )(?P<what>.+)", re.DO
 
 
 @dataclass(frozen=True, slots=True)
-class RateLimitWait:
+class HandoffWait:
     """Reason why a running handoff waits. It is stored as its activity, such as `waiting 12 s:
     rate limit`.
     """
@@ -31,16 +31,16 @@ class RateLimitWait:
         return f"waiting {self.left_s} s: {self.what}"
 
 
-def waiting_in(doing: str) -> RateLimitWait | None:
+def waiting_in(doing: str) -> HandoffWait | None:
     """Return the reason in the activity of a handoff; None if it does not wait."""
     match = _WAITING.fullmatch(doing)
     if match is None:
         return None
     left_s = int(match["left_s"]) if match["left_s"] else None
-    return RateLimitWait(match["what"], left_s)
+    return HandoffWait(match["what"], left_s)
 
 
-def is_news(doing: str, before: str) -> bool:
+def has_activity_changed(doing: str, before: str) -> bool:
     """Return whether the activity has changed. A countdown of seconds is not a change."""
     wait, wait_before = waiting_in(doing), waiting_in(before)
     if wait and wait_before:
@@ -48,7 +48,7 @@ def is_news(doing: str, before: str) -> bool:
     return doing != before
 
 
-MOST_WORDS = 300
+MOST_ERROR_CHARS = 300
 """Most characters of an announced error, the same bound as in
 `shared.providers.anthropic.errors`.
 """

@@ -305,7 +305,7 @@ class ChildJobs:
         claim = self._store.claims.of_child(parent.job_id, parent.handoff_id, state.job_id)
         result = self._result(state)
         with suppress(Interrupted):
-            claim.finish(claim.end(result, (finished_event(result, state.job_id),)))
+            claim.finish(claim.finish_request(result, (finished_event(result, state.job_id),)))
         self._dispatcher.wake(parent.job_id)
         told = Commit(
             job_id=state.job_id, expected=state.version, tip=state.as_of, events=[ParentTold()]

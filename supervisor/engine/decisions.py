@@ -231,7 +231,9 @@ class DecisionMaker:
         """Prepare the role's handoff that a decision issues. None: it issues no role's handoff."""
         role = decision.prepared.role
         if role:
-            return self._role_runner.ready(decision.state, role.handoff, role.text, evaluation.name)
+            return self._role_runner.prepare(
+                decision.state, role.handoff, role.text, evaluation.name
+            )
         return None
 
     def _commit(

@@ -107,7 +107,7 @@ class RoleRunner:
         Args:
             evaluation: see `ready`.
         """
-        ready = self.ready(state, handoff, text, evaluation)
+        ready = self.prepare(state, handoff, text, evaluation)
         return self.run(ready, self._attempts.store.claims.claim(ready.claiming))
 
     def run(
@@ -116,7 +116,7 @@ class RoleRunner:
         """Run a claimed handoff. `finish` stores its result."""
         return self._attempts.run(ready, claim, finish)
 
-    def ready(
+    def prepare(
         self, state: JobState, handoff: AgentHandoff, text: str, evaluation: str = ""
     ) -> PreparedAttempt:
         """Prepare the role's handoff, so that this process can claim and run it.
@@ -126,7 +126,7 @@ class RoleRunner:
                 `ClaimRequest.evaluation_id`.
         """
 
-        def fit(
+        def make_setup(
             _handoff: AgentHandoff,
             _spec: SpecialistSpec,
             loaded: LoadedPayloads,
@@ -138,7 +138,7 @@ class RoleRunner:
             return self._consequences(state, handoff, result)
 
         own = read_role_once(handoff.assigned_to)
-        ready = self._attempts.ready(text, handoff, fit, conclude, own=own)
+        ready = self._attempts.prepare(text, handoff, make_setup, conclude, own=own)
         return replace(ready, claiming=replace(ready.claiming, evaluation_id=evaluation))
 
     def _agent_setup(

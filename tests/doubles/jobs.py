@@ -188,7 +188,7 @@ def finished_event(result: HandoffResult) -> HandoffFinished:
 
 def finish_with(claimed: Claim, result: HandoffResult, *more: Event) -> FinishReply:
     """Finish the handoff with this result and these events."""
-    return claimed.finish(claimed.end(result, (finished_event(result), *more)))
+    return claimed.finish(claimed.finish_request(result, (finished_event(result), *more)))
 
 
 def finish(claimed: Claim, output: str = "An answer.", *more: Event) -> int | None:

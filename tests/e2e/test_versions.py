@@ -16,7 +16,7 @@ import pytest
 from handoff_queue.shared.broker.celery_app import declare_queues
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import PATIENCE_S
-from handoff_queue.shared.store.fair_queue import ENQUEUE, FOR, enqueue_order
+from handoff_queue.shared.store.fair_queue import ENQUEUE, FOR, enqueue_arguments
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from tests import forked_processes
 from tests.e2e.a_worker_of_the_next_version import NEXT
@@ -40,7 +40,7 @@ def convert_to_next_version(fleet: Fleet, message: bytes) -> None:
         keys.FAIR + SPECIALIST,
     )
     assert fleet.redis.zrem(fair, entry) == fleet.redis.hdel(f"{fair}:messages", entry)
-    fleet.redis.eval(ENQUEUE.text, *enqueue_order(SPECIALIST, [changed], is_first=True))
+    fleet.redis.eval(ENQUEUE.text, *enqueue_arguments(SPECIALIST, [changed], is_first=True))
 
 
 @contextmanager

@@ -175,7 +175,7 @@ class Shell:
             result = result.model_copy(
                 update={"status": status, "output": None, "needs": "the year"}
             )
-        claim.finish(claim.end(result, (finished_event(result, "worker:1"),)))
+        claim.finish(claim.finish_request(result, (finished_event(result, "worker:1"),)))
 
     def close(self) -> None:
         self.store.connection.close()

@@ -43,9 +43,9 @@ local is_overtaken = version ~= c.expected or (c.tip >= 0 and c.tip ~= tonumber(
 local is_refused = is_overtaken and not (c.regardless == 1 and version > c.expected and only_results_since())
 local ended = false
 if c.ends then
-  local order = {}
-  for place = 1, c.ends do order[place] = ARGV[1 + place] end
-  ended = finish(job, due, order)
+  local arguments = {}
+  for place = 1, c.ends do arguments[place] = ARGV[1 + place] end
+  ended = finish(job, due, arguments)
   if ended[1] ~= 'ok' then return { 0, version, 0, false, ended } end
   version = ended[3]
   tally, evaluations = unpack(redis.call('HMGET', job, 'tally', 'evaluations'))

@@ -122,40 +122,44 @@ class Script:
             return _under(self._plain, prefix)
         return self
 
-    def _real(self, order: Sequence[Any]) -> Sequence[Any]:
+    def _real(self, arguments: Sequence[Any]) -> Sequence[Any]:
         """Return number of keys, keys and arguments, with the prefix before each key."""
         if not self._prefix:
-            return order
-        end = 1 + int(order[0])
-        return [order[0], *(f"{self._prefix}{key}" for key in order[1:end]), *order[end:]]
+            return arguments
+        end = 1 + int(arguments[0])
+        return [
+            arguments[0],
+            *(f"{self._prefix}{key}" for key in arguments[1:end]),
+            *arguments[end:],
+        ]
 
-    def run(self, client: Any, order: Sequence[Any]) -> Any:
+    def run(self, client: Any, arguments: Sequence[Any]) -> Any:
         """Run the script, and return its answer. The errors of the client are raised.
 
         Args:
-            order: the number of keys, the keys, the arguments.
+            arguments: the number of keys, the keys, the arguments.
         """
         try:
-            return client.execute_command("EVALSHA", self.digest, *self._real(order))
+            return client.execute_command("EVALSHA", self.digest, *self._real(arguments))
         except NoScriptError:
             client.script_load(self.text)
-            return client.execute_command("EVALSHA", self.digest, *self._real(order))
+            return client.execute_command("EVALSHA", self.digest, *self._real(arguments))
 
-    def run_over(self, connection: Any, order: Sequence[Any]) -> Any:
+    def run_over(self, connection: Any, arguments: Sequence[Any]) -> Any:
         """Run the script once over a connection that no other thread uses. If the connection
         breaks, nothing is repeated; a client would repeat the call over another connection.
         """
         try:
-            return _asked(connection, "EVALSHA", self.digest, *self._real(order))
+            return _asked(connection, "EVALSHA", self.digest, *self._real(arguments))
         except NoScriptError:
             _asked(connection, "SCRIPT LOAD", self.text)
-            return _asked(connection, "EVALSHA", self.digest, *self._real(order))
+            return _asked(connection, "EVALSHA", self.digest, *self._real(arguments))
 
-    def send(self, connection: Any, order: Sequence[Any]) -> None:
+    def send(self, connection: Any, arguments: Sequence[Any]) -> None:
         """Send the call over a connection that no other thread uses. `read_reply` reads its
         answer later.
         """
-        connection.send_command("EVALSHA", self.digest, *self._real(order))
+        connection.send_command("EVALSHA", self.digest, *self._real(arguments))
 
     def read_reply(self, read: Callable[[], Any], connection: Any) -> Any:
         """Return the answer. If the server does not know the script, load it and return None."""
@@ -165,9 +169,9 @@ class Script:
             _asked(connection, "SCRIPT LOAD", self.text)
             return None
 
-    def add(self, pipeline: Any, order: Sequence[Any]) -> None:
+    def add(self, pipeline: Any, arguments: Sequence[Any]) -> None:
         """Add the call to a pipeline that has loaded the script."""
-        pipeline.execute_command("EVALSHA", self.digest, *self._real(order))
+        pipeline.execute_command("EVALSHA", self.digest, *self._real(arguments))
 
 
 def _asked(connection: Any, *command: Any) -> Any:

@@ -47,7 +47,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.names import ROLES
-from handoff_queue.shared.types.presence import is_news, waiting_in
+from handoff_queue.shared.types.presence import has_activity_changed, waiting_in
 from handoff_queue.supervisor.cli.display.activity import (
     deferral_reason,
     is_deferred,
@@ -137,7 +137,7 @@ def new_waits(before: JobView, after: JobView) -> Iterator[str]:
     issued = _issued_by_id(after)
     for handoff_id, standing in after.standings.items():
         doing, earlier = _doing(standing), before.standings.get(handoff_id)
-        if waiting_in(doing) and is_news(doing, _doing(earlier)):
+        if waiting_in(doing) and has_activity_changed(doing, _doing(earlier)):
             yield f"{name_of(issued[handoff_id])}: {doing}"
         elif is_deferred(standing, after.now) and not (
             earlier is not None and is_deferred(earlier, before.now)

@@ -327,10 +327,10 @@ def test_an_error_before_the_claim_ends_the_handoff_with_its_reason_and_no_secre
 ) -> None:
     handoff = stored_handoff(store)
 
-    def cannot_fit(*_: object) -> AgentSetup:
+    def cannot_set_up(*_: object) -> AgentSetup:
         raise error
 
-    result = result_of(attempts.attempt(handoff.to_json(), handoff, cannot_fit))
+    result = result_of(attempts.attempt(handoff.to_json(), handoff, cannot_set_up))
 
     assert result.status is ResultStatus.FAILED
     assert message in (result.error or "")
@@ -420,7 +420,7 @@ def test_an_error_before_the_run_is_logged_for_its_handoff(
         logged_as(job_id=handoff.job_id, handoff_id="another.1"),
         capture_logs([merge_whose]) as lines,
     ):
-        attempts.ready(handoff.to_json(), handoff, breaks)
+        attempts.prepare(handoff.to_json(), handoff, breaks)
 
     assert [line["handoff_id"] for line in lines] == [handoff.handoff_id]
 

@@ -62,7 +62,7 @@ def planner_claim(store: Store, job_id: JobId) -> Claim:
 
 def end_of(planner_claim: Claim) -> FinishRequest:
     result = result_of(planner_claim)
-    return planner_claim.end(result, (finished_event(result),))
+    return planner_claim.finish_request(result, (finished_event(result),))
 
 
 def next_decision(store: Store, job_id: JobId) -> Commit:

@@ -24,9 +24,9 @@ from handoff_queue.shared.store.fair_queue import (
     FIRST,
     FOR,
     TAKE,
-    dequeue_order,
-    enqueue_order,
-    take_order,
+    dequeue_arguments,
+    enqueue_arguments,
+    take_arguments,
 )
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Priority
@@ -64,7 +64,7 @@ class Queue:
             message = message_for(f"{job_id}/a.1", f"{tenant}-{priority}-{next(self._numbers)}")
             message["headers"] |= {FIRST: True} if is_first else {}
             messages.append(message)
-        self.client.eval(ENQUEUE.text, *enqueue_order(QUEUE, messages, is_first=is_first))
+        self.client.eval(ENQUEUE.text, *enqueue_arguments(QUEUE, messages, is_first=is_first))
         return [message["properties"]["delivery_tag"] for message in messages]
 
     def take(self) -> str:
@@ -75,7 +75,7 @@ class Queue:
 
     def take_at_once(self, most: int) -> list[str]:
         """Pop and take messages in one step, and return their tags."""
-        queue, messages, element, left = self.client.eval(TAKE.text, *take_order({QUEUE: most}))
+        queue, messages, element, left = self.client.eval(TAKE.text, *take_arguments({QUEUE: most}))
         assert (queue.decode(), left) == (QUEUE, self.client.llen(QUEUE))
         return [
             *(tag_of(text) for text in messages),
@@ -86,7 +86,8 @@ class Queue:
         if element.endswith(ALONE):
             return tag_of(element)
         return tag_of(
-            self.client.eval(DEQUEUE.text, *dequeue_order(QUEUE, json.loads(element))) or element
+            self.client.eval(DEQUEUE.text, *dequeue_arguments(QUEUE, json.loads(element)))
+            or element
         )
 
 

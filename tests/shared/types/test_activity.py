@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.types.presence import RateLimitWait, is_news, waiting_in
+from handoff_queue.shared.types.presence import HandoffWait, has_activity_changed, waiting_in
 
 
-@given(st.builds(RateLimitWait, st.text(min_size=1), st.none() | st.integers(0, 10_000)))
-def test_a_wait_is_read_back_from_its_sentence(wait: RateLimitWait) -> None:
+@given(st.builds(HandoffWait, st.text(min_size=1), st.none() | st.integers(0, 10_000)))
+def test_a_wait_is_read_back_from_its_sentence(wait: HandoffWait) -> None:
     assert waiting_in(str(wait)) == wait
 
 
@@ -22,9 +22,9 @@ def test_another_activity_is_no_wait(doing: str) -> None:
 
 
 def test_only_a_change_of_the_awaited_thing_is_news() -> None:
-    assert not is_news("waiting 11 s: rate limit", "waiting 12 s: rate limit")
-    assert is_news("waiting 11 s: overloaded", "waiting 12 s: rate limit")
-    assert is_news("waiting 12 s: rate limit", "waiting for budget")
-    assert is_news("waiting 12 s: rate limit", "thinking")
-    assert is_news("thinking", "waiting 1 s: rate limit")
-    assert not is_news("thinking", "thinking")
+    assert not has_activity_changed("waiting 11 s: rate limit", "waiting 12 s: rate limit")
+    assert has_activity_changed("waiting 11 s: overloaded", "waiting 12 s: rate limit")
+    assert has_activity_changed("waiting 12 s: rate limit", "waiting for budget")
+    assert has_activity_changed("waiting 12 s: rate limit", "thinking")
+    assert has_activity_changed("thinking", "waiting 1 s: rate limit")
+    assert not has_activity_changed("thinking", "thinking")

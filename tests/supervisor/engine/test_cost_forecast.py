@@ -57,7 +57,7 @@ def reserved_tokens(shell: Shell, job_id: JobId, role: str) -> int:
         if isinstance(event, HandoffIssued) and event.assigned_to == role
     )
     text = shell.store.payloads.get(job_id, [issued.handoff.digest])[issued.handoff.digest]
-    first = shell.role_runner.ready(
+    first = shell.role_runner.prepare(
         state_of(shell, job_id), AgentHandoff.from_json(text), text
     ).claiming.first
     assert first is not None

@@ -8,9 +8,9 @@
 -- earlier claims that ended without progress}. Verdicts: granted | exhausted | deferred | paused |
 -- busy | duplicate | cancelled | unknown. The last six have only the first three values. Claims
 -- that were given back do not count.
-local function claim(job, due, order, fresh)
-  local handoff, digest, worker = order[1], order[2], order[3]
-  local lease, max_claims, keep, worst = tonumber(order[4]), tonumber(order[5]), keep_from_now(order[6], order[7]), decoded(order[8])
+local function claim(job, due, arguments, fresh)
+  local handoff, digest, worker = arguments[1], arguments[2], arguments[3]
+  local lease, max_claims, keep, worst = tonumber(arguments[4]), tonumber(arguments[5]), keep_from_now(arguments[6], arguments[7]), decoded(arguments[8])
   local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
   local at = now_ms()
 
@@ -25,7 +25,7 @@ local function claim(job, due, order, fresh)
   if state == 'done' or state == 'dropped' then return { 'duplicate', 0, {} } end
   if is_cancelled(job) then return { 'cancelled', 0, {} } end
   note_call(at, lease)
-  local fence, is_again, is_taken_over = order[9], false, false
+  local fence, is_again, is_taken_over = arguments[9], false, false
   if state == 'running' then
     local its = redis.call('HMGET', h, 'fence', 'lease')
     is_again = its[1] == fence

@@ -7,8 +7,8 @@
 -- the checkpoints, and pairs of digest and compressed payload.
 -- Returns {'ok', open parts of the group (-1: it has no group), version, Unix ms, wake the
 -- supervisor before the group is done (1|0)} | {'lost'} | {'dropped'}
-local function finish(job, due, order)
-  local handoff, fence = order[1], order[2]
+local function finish(job, due, arguments)
+  local handoff, fence = arguments[1], arguments[2]
   local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
   local known = redis.call('HMGET', h, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns', 'turn_at')
   local group, counts = known[4], known[5]
@@ -26,36 +26,36 @@ local function finish(job, due, order)
 
   if known[2] == 'done' and known[1] == fence then
     local ended = redis.call('HMGET', h, 'result', 'end_version', 'finished_at')
-    if ended[1] == order[5] then -- repeated, because the answer was lost
+    if ended[1] == arguments[5] then -- repeated, because the answer was lost
       local left = group and redis.call('HGET', job, 'g:' .. group) or -1
-      return { 'ok', tonumber(left), tonumber(ended[2]), tonumber(ended[3]), (order[8] == '1' or has_enough(0)) and 1 or 0 }
+      return { 'ok', tonumber(left), tonumber(ended[2]), tonumber(ended[3]), (arguments[8] == '1' or has_enough(0)) and 1 or 0 }
     end
   end
   local from, tally = unpack(redis.call('HMGET', job, 'version', 'tally'))
   local why = gone(from, known, fence)
   if why then return { why } end
 
-  local at, keep = now_ms(), tonumber(order[3])
+  local at, keep = now_ms(), tonumber(arguments[3])
   local id = id_of(job)
-  local used = decoded(order[6])
+  local used = decoded(arguments[6])
   if known[8] and (used or not known[7]) then observe(at - tonumber(known[8]), 'turn_duration_seconds', label('role', known[3] or '')) end
   if used or known[7] then settle(job, h, used) end
   settle_share(used and used.share, id .. '/' .. handoff, at)
-  local FIRST, events, status, checkpoints = 14, tonumber(order[7]), order[11], tonumber(order[13])
+  local FIRST, events, status, checkpoints = 14, tonumber(arguments[7]), arguments[11], tonumber(arguments[13])
   local first_kept = FIRST + events
   from = tonumber(from)
-  if checkpoints > 0 then redis.call('RPUSH', t, unpack(order, first_kept, first_kept + checkpoints - 1)) end
-  keep_payloads(job, order, first_kept + checkpoints)
+  if checkpoints > 0 then redis.call('RPUSH', t, unpack(arguments, first_kept, first_kept + checkpoints - 1)) end
+  keep_payloads(job, arguments, first_kept + checkpoints)
   local fields = { tally = tally_on(tally, { [status] = 1 }) }
   if status == 'failed' or status == 'needs_input' then fields.failed_last = noted(job, 'failed_last', { handoff }) end
-  local version = append(job, from, order, FIRST, events, at, fields)
-  redis.call('HSET', h, 'state', 'done', 'status', status, 'result', order[5], 'finished_at', whole(at), 'end_version', whole(version))
+  local version = append(job, from, arguments, FIRST, events, at, fields)
+  redis.call('HSET', h, 'state', 'done', 'status', status, 'result', arguments[5], 'finished_at', whole(at), 'end_version', whole(version))
   redis.call('HDEL', h, 'lease', 'doing', 'turn_at')
   add_to_metric('1', 'handoffs', label('tenant', job_of(job).tenant), label('role', known[3] or ''), status)
   redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
-  if order[9] == '1' then redis.call('PEXPIRE', t, order[3]) else redis.call('DEL', t) end
+  if arguments[9] == '1' then redis.call('PEXPIRE', t, arguments[3]) else redis.call('DEL', t) end
   redis.call('ZREM', due, id .. '/' .. handoff)
-  begin_evaluation(job, order[10], at)
+  begin_evaluation(job, arguments[10], at)
   -- Sample for quotes and for the use of slots: end (Unix ms), micro-dollars (null: unknown price),
   -- ms since the first claim, ms of waiting for the provider, turns, and their share of the bucket.
   local MOST_SAMPLES = 200
@@ -64,17 +64,17 @@ local function finish(job, due, order)
     local f = redis.call('HMGET', h, 'usd', 'unpriced', 'started_at', 'turns')
     local sample = string.format(
       '{"at": %d, "usd": %s, "ms": %d, "waited_ms": %d, "turns": %d, "bucket": %s}',
-      at, f[2] and 'null' or (f[1] or '0'), at - tonumber(f[3] or at), waited(h, at), tonumber(f[4] or 0), order[12]
+      at, f[2] and 'null' or (f[1] or '0'), at - tonumber(f[3] or at), waited(h, at), tonumber(f[4] or 0), arguments[12]
     )
     keep_newest('handoff:history:' .. role, sample, MOST_SAMPLES, PAST_KEPT_MS)
   end
   local left = -1
-  local wakes = order[8] == '1' or has_enough(1)
+  local wakes = arguments[8] == '1' or has_enough(1)
   if group then left = redis.call('HINCRBY', job, 'g:' .. group, '-1') end
   if group or known[6] then
     -- The last part of a chord starts its body, and a result that wakes makes its sender wake the
     -- supervisor. If the message is lost, the sweeper wakes the job after silence_ms.
-    if left <= 0 or wakes then redis.call('ZADD', due, 'LT', at + tonumber(order[4]), id) end
+    if left <= 0 or wakes then redis.call('ZADD', due, 'LT', at + tonumber(arguments[4]), id) end
   end
   stay(job, h, keep)
   return { 'ok', left, version, at, wakes and 1 or 0 }
