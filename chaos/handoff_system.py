@@ -50,7 +50,7 @@ from handoff_queue.shared.types.events import (
     JobEnded,
     JobStatus,
     JobSubmitted,
-    Recorded,
+    RecordedEvent,
     Rejected,
     StepsAbandoned,
 )
@@ -353,7 +353,7 @@ class Ours:
             journal.append((recorded.version, event_as_json(recorded.event)))
         return FollowedJob(name, list(self._followers[name].seen), journal)
 
-    def _unfinished(self, job_id: JobId, events: Sequence[Recorded]) -> tuple[str, ...]:
+    def _unfinished(self, job_id: JobId, events: Sequence[RecordedEvent]) -> tuple[str, ...]:
         """Return the state of each handoff of the job that has not ended."""
         handoffs = [issued.handoff_id for _, issued in _of(events, HandoffIssued)]
         standings = self.client.store.jobs.handoffs(job_id, handoffs)
@@ -429,7 +429,7 @@ def _is_at_work(job: PlannedJob, called: Collection[CallKey]) -> bool:
     return bool(steps) or CallKey(job.name, INSTEAD, 1) in called
 
 
-def _given_up(events: Iterable[Recorded]) -> dict[str, float]:
+def _given_up(events: Iterable[RecordedEvent]) -> dict[str, float]:
     """Return the time of abandonment of the newest handoff of each abandoned step, by
     handoff's id.
     """
@@ -446,7 +446,7 @@ def _given_up(events: Iterable[Recorded]) -> dict[str, float]:
     return times
 
 
-def asked_in(events: Sequence[Recorded]) -> tuple[tuple[float, float], ...]:
+def asked_in(events: Sequence[RecordedEvent]) -> tuple[tuple[float, float], ...]:
     """Return the periods in which the job waited for its user's answer."""
     answered = dict[int, float]()
     for recorded in events:
@@ -459,7 +459,7 @@ def asked_in(events: Sequence[Recorded]) -> tuple[tuple[float, float], ...]:
     return tuple(periods)
 
 
-def _of(events: Iterable[Recorded], kind: type[Event]) -> list[tuple[float, Event]]:
+def _of(events: Iterable[RecordedEvent], kind: type[Event]) -> list[tuple[float, Event]]:
     """Return the events of a class, with their times."""
     timed_events: list[tuple[float, Event]] = []
     for recorded in events:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         UnknownSchedule,
         UserError,
     )
-    from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded
+    from handoff_queue.shared.types.events import JobEnded, JobStatus, RecordedEvent
     from handoff_queue.shared.types.gates import FactTable, Gates
     from handoff_queue.shared.types.ids import HandoffId, JobId
     from handoff_queue.shared.types.job_options import (
@@ -98,7 +98,7 @@ else:
         "OnTimeout": "shared.types.job_options",
         "Overlap": "shared.types.schedule",
         "Priority": "shared.types.job_options",
-        "Recorded": "shared.types.events",
+        "RecordedEvent": "shared.types.events",
         "Request": "supervisor.client.request",
         "Row": "supervisor.client.rows",
         "Rubric": "shared.types.review",
@@ -168,7 +168,7 @@ __all__ = [
     "OnTimeout",
     "Overlap",
     "Priority",
-    "Recorded",
+    "RecordedEvent",
     "Request",
     "Row",
     "Rubric",

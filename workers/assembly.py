@@ -28,7 +28,7 @@ from handoff_queue.shared.runtime.models import MakeModel, provider_models
 from handoff_queue.shared.runtime.process import Announcer, Process, start_process
 from handoff_queue.shared.settings.settings import Settings, redis_url_of
 from handoff_queue.shared.specialists import load_servers, load_specialists
-from handoff_queue.shared.store.pauses import HEEDED_WITHIN_S
+from handoff_queue.shared.store.pauses import CHECK_EVERY_S
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.handoff import AgentHandoff
@@ -177,7 +177,7 @@ class LazyWorker:
                 self._announce(served, pool, node, tried)
             except BaseException:  # a worker without announcements gets no work
                 log.exception("announcements failed, they start again")
-                self._stop.wait(HEEDED_WITHIN_S)
+                self._stop.wait(CHECK_EVERY_S)
 
     def _announce(
         self, served: Sequence[SpecialistSpec], pool: Any, node: str, tried: threading.Event
@@ -196,13 +196,13 @@ class LazyWorker:
         store, announced_at = worker.process.store, float("-inf")
         while not self._stop.is_set():
             _log_errors("cannot read the pauses", lambda: self._set_paused(store.pauses.roles()))
-            if time.monotonic() - announced_at >= ANNOUNCED_FOR_S / 3 - HEEDED_WITHIN_S:
+            if time.monotonic() - announced_at >= ANNOUNCED_FOR_S / 3 - CHECK_EVERY_S:
                 announced_at = time.monotonic()
                 announcement = _with_lost_slots(announcement, SLOTS.lost(pool))
                 announcement = announcement.model_copy(update=dict(announcer.now()))
                 _log_errors("not announced", partial(store.presence.announce, announcement))
             tried.set()
-            self._stop.wait(HEEDED_WITHIN_S)
+            self._stop.wait(CHECK_EVERY_S)
         _log_errors("not withdrawn", partial(store.presence.withdraw, announcement))
 
 

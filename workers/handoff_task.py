@@ -34,8 +34,8 @@ def run_handoff(
 ) -> AttemptOutcome:
     """Run one attempt at a handoff.
 
-    Tools with effects that are not in `handoff.acts_with` are left out, so a stand-in gets no
-    such tool beyond those of the planned specialist.
+    Tools with effects that are not in `handoff.acts_with` are left out. So another specialist of
+    the same capability gets no such tool that the planned specialist does not have.
 
     Args:
         attempts: the runner of attempts.

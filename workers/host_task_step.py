@@ -44,7 +44,7 @@ from handoff_queue.shared.types.handoff import (
     says_only_that_it_is_done,
 )
 from handoff_queue.shared.types.job_options import DEFAULT_QUEUE
-from handoff_queue.shared.types.rate_limits import Expected
+from handoff_queue.shared.types.rate_limits import ExpectedUsage
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 BROKER, RESULTS = "HANDOFF_HOST_BROKER_URL", "HANDOFF_HOST_RESULT_URL"
@@ -138,7 +138,7 @@ class HostTaskRunner:
     def model_name(self) -> None:
         return None
 
-    def first_call(self) -> tuple[WorstCase | None, Expected | None]:
+    def first_call(self) -> tuple[WorstCase | None, ExpectedUsage | None]:
         """Return None for both, because no model is called."""
         return None, None
 

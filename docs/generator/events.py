@@ -22,7 +22,7 @@ from handoff_queue.shared.types.step_events import StepEvent
 INTRODUCTION = """\
 # Events
 
-The journal of a job is a list of events. `Client.events` yields each event as a `Recorded`, with its version in the journal and its time.
+The journal of a job is a list of events. `Client.events` yields each event as a `RecordedEvent`, with its version in the journal and its time.
 `handoff export` writes the same events as JSON.
 
 Events are small. They hold ids, digests, figures, titles of jobs and steps, and short texts of the supervisor. Other texts of a model or a person are payloads: an event

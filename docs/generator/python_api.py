@@ -45,7 +45,7 @@ GROUPS = {
     ],
     "Results": [
         "JobResult", "HandoffReport", "JobOutline", "JobStanding", "JobStatus", "JobFilter",
-        "Row", "Export", "Recorded", "JobEnded",
+        "Row", "Export", "RecordedEvent", "JobEnded",
         "DeadLetter", "JobId", "HandoffId",
     ],
     "Schedules": ["ScheduleOptions", "Overlap", "Missed", "ScheduleStatus"],

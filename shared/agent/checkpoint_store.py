@@ -10,7 +10,7 @@ from typing import NoReturn, Protocol
 
 from handoff_queue.shared.types.checkpoints import Checkpoint, UserPrompted, WorstCase
 from handoff_queue.shared.types.errors import LeaseLost
-from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, Expected, RateLimits, Wait
+from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, ExpectedUsage, RateLimits, Wait
 
 
 class CheckpointStore(Protocol):
@@ -30,7 +30,7 @@ class CheckpointStore(Protocol):
     def reserve(
         self,
         worst: WorstCase,
-        expected: Expected | None = None,
+        expected: ExpectedUsage | None = None,
         *,
         takes_messages: bool = False,
     ) -> Wait | None:
@@ -118,7 +118,7 @@ class NoCheckpoints:
     def reserve(
         self,
         worst: WorstCase,
-        expected: Expected | None = None,
+        expected: ExpectedUsage | None = None,
         *,
         takes_messages: bool = False,
     ) -> Wait | None:

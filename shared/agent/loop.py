@@ -62,7 +62,7 @@ from handoff_queue.shared.types.errors import (
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, StopReason
 from handoff_queue.shared.types.model import Block
 from handoff_queue.shared.types.names import TAKES_NO_MESSAGES
-from handoff_queue.shared.types.rate_limits import Expected
+from handoff_queue.shared.types.rate_limits import ExpectedUsage
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 MOST_REPAIRS = 1
@@ -105,7 +105,7 @@ class Agent:
         """Return the requested name of the model."""
         return self._dependencies.model_name
 
-    def first_call(self) -> tuple[WorstCase | None, Expected | None]:
+    def first_call(self) -> tuple[WorstCase | None, ExpectedUsage | None]:
         """Return the bound and the expected rate-limit share of the first model call, so that
         both are reserved together with the claim. Both are None if they are not known yet.
         """
@@ -394,7 +394,7 @@ def _reason_of(limit: LimitReached) -> StopReason:
             return StopReason(limit.limit)
         case Level.JOB:
             return StopReason.JOB_BUDGET
-        case Level.ABOVE:
+        case Level.ANCESTOR:
             return StopReason.PARENT_BUDGET
         case Level.TENANT | Level.INSTALLATION:
             return StopReason.DAY_BUDGET

@@ -41,7 +41,7 @@ from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
 from handoff_queue.shared.types.presence import HandoffWait
-from handoff_queue.shared.types.rate_limits import Expected, RateLimits
+from handoff_queue.shared.types.rate_limits import ExpectedUsage, RateLimits
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 LEAST_OUTPUT_TOKENS = 256
@@ -123,7 +123,7 @@ class ModelTurns:
             + LEAST_OUTPUT_TOKENS
         )
 
-    def first(self, conversation: Conversation) -> tuple[WorstCase | None, Expected | None]:
+    def first(self, conversation: Conversation) -> tuple[WorstCase | None, ExpectedUsage | None]:
         """Return the upper bound of the first call and its expected share of the rate limits,
         so that the claim can reserve both in one round trip.
 
@@ -192,7 +192,7 @@ class ModelTurns:
         )
 
     def _reserve(
-        self, worst: WorstCase, expected: Expected | None, *, takes_messages: bool
+        self, worst: WorstCase, expected: ExpectedUsage | None, *, takes_messages: bool
     ) -> None:
         """Wait until the call may be made, and reserve it.
 
@@ -208,11 +208,11 @@ class ModelTurns:
                 raise Deferred(max(0.0, min(deferred_s, self.dependencies.left_s)), wait.why)
             self._wait(min(wait.seconds, ASK_AGAIN_S), wait.why, shown_s=wait.seconds)
 
-    def _expected(self, conversation: Conversation, call: ModelCall) -> Expected | None:
+    def _expected(self, conversation: Conversation, call: ModelCall) -> ExpectedUsage | None:
         bucket = self.dependencies.bucket
         if bucket is None:
             return None
-        return Expected(bucket, self._expected_input(conversation), call.max_output_tokens)
+        return ExpectedUsage(bucket, self._expected_input(conversation), call.max_output_tokens)
 
     def _report_limits(self, limits: RateLimits | None) -> None:
         """Record the reported rate limits once for each call, as soon as the server has

@@ -23,7 +23,7 @@ class RunDependencies:
     model_name: str
     """`handoff.model`, or the spec's, or the default of its tier."""
     bucket: str | None = None
-    """Rate-limit bucket of the calls, see `shared.types.rate_limits.Expected`. None: the calls
+    """Rate-limit bucket of the calls, see `shared.types.rate_limits.ExpectedUsage`. None: the calls
     have no rate limits.
     """
     checkpoints: CheckpointStore = field(default_factory=NoCheckpoints)

@@ -45,7 +45,7 @@ UNKNOWN_TOOL = "an unknown tool"
 
 MOST_AT_ONCE = 8
 """Tool calls of one handoff that run at the same time."""
-MOST_LEFT_BEHIND = 16
+MOST_ABANDONED_THREADS = 16
 """Abandoned calls of one tool that still run in this process. At this number the tool is not
 called again.
 """
@@ -156,7 +156,7 @@ class _Running:
     timeout_s: float
 
 
-class _LeftBehind:
+class _AbandonedThreads:
     """Threads of this process whose calls were abandoned. Python cannot end a thread from
     outside.
     """
@@ -179,7 +179,7 @@ class _LeftBehind:
             return len(alive)
 
 
-_LEFT_BEHIND = _LeftBehind()
+_ABANDONED_THREADS = _AbandonedThreads()
 
 
 class ToolThreads:
@@ -229,7 +229,7 @@ class ToolThreads:
                 yield from self._too_slow()
         finally:
             for running in self._running.values():
-                _LEFT_BEHIND.add(running.tool_name, running.thread)
+                _ABANDONED_THREADS.add(running.tool_name, running.thread)
 
     def _refusal(self, call: Block) -> ToolObserved | None:
         """Return an error as the call's result if too many calls of its tool are abandoned.
@@ -238,8 +238,8 @@ class ToolThreads:
         name = str(call.get("name"))
         left_behind = 0
         if name in self._tools:
-            left_behind = _LEFT_BEHIND.count(name)
-        if left_behind < MOST_LEFT_BEHIND:
+            left_behind = _ABANDONED_THREADS.count(name)
+        if left_behind < MOST_ABANDONED_THREADS:
             return None
         text = f"{name} was not run: {left_behind} earlier calls of this tool have not returned yet"
         return observe_result(call, text, is_error=True)
@@ -289,7 +289,7 @@ class ToolThreads:
             if running.ends_at > now:
                 continue
             del self._running[running.call["id"]]
-            _LEFT_BEHIND.add(running.tool_name, running.thread)
+            _ABANDONED_THREADS.add(running.tool_name, running.thread)
             _log.warning("tool timed out", tool=running.tool_name, timeout_s=running.timeout_s)
             text = (
                 f"{running.tool_name} did not return within {running.timeout_s:g} s; it may still "

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.types.errors import Cancelled, Deferred, Draining, Interrupted, Paused
-from handoff_queue.shared.types.events import HandoffFinished, Recorded
+from handoff_queue.shared.types.events import HandoffFinished, RecordedEvent
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ref
 
 
@@ -51,7 +51,7 @@ class AttemptOutcome:
     """Open handoffs of the chord; -1 without a chord."""
     wakes: bool = False
     """True if the supervisor is woken before the chord is done."""
-    recorded: tuple[Recorded, ...] = ()
+    recorded: tuple[RecordedEvent, ...] = ()
     """New events of the journal."""
 
 

@@ -60,7 +60,7 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.rate_limits import Expected
+from handoff_queue.shared.types.rate_limits import ExpectedUsage
 from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from
 
 log = log_of(__name__)
@@ -70,7 +70,7 @@ AWAY_PAUSE_S = 1.0
 """Seconds that a worker waits before it hands a message back because Redis is unreachable."""
 Finish = Callable[[Claim, FinishRequest], FinishReply]
 """Function that stores the end of a handoff. It raises `Interrupted` if the claim is lost."""
-_First = tuple[WorstCase | None, Expected | None]
+_First = tuple[WorstCase | None, ExpectedUsage | None]
 """Upper bound of a handoff's first call, and its expected share of the rate limits."""
 _NO_CALL: _First = (None, None)
 
@@ -83,7 +83,7 @@ class Runner(Protocol):
         """Return the name of the model, or None if no model runs."""
         ...
 
-    def first_call(self) -> tuple[WorstCase | None, Expected | None]:
+    def first_call(self) -> tuple[WorstCase | None, ExpectedUsage | None]:
         """Return the worst case of the first model call, and its expected share of the rate
         limits. Each is None if it does not apply.
         """

@@ -43,11 +43,11 @@ from handoff_queue.shared.types.errors import (
     Paused,
     StoreUnavailable,
 )
-from handoff_queue.shared.types.events import Event, Recorded, UserMessageTaken
+from handoff_queue.shared.types.events import Event, RecordedEvent, UserMessageTaken
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.presence import HandoffWait, has_activity_changed
-from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, Expected, RateLimits, Wait
+from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, ExpectedUsage, RateLimits, Wait
 
 CHORD_SILENCE_S = 3.0
 """Seconds that the body of a chord may take after the last part has ended. Then the sweeper
@@ -81,7 +81,7 @@ class FinishReply:
     """Handoffs of its group that have not ended; -1 if it has no group."""
     wakes: bool
     """True if the supervisor is woken now, before the group ends."""
-    recorded: tuple[Recorded, ...]
+    recorded: tuple[RecordedEvent, ...]
     """The events of the end, with their versions in the journal."""
 
 
@@ -189,7 +189,7 @@ class Claim:
     def reserve(
         self,
         worst: WorstCase,
-        expected: Expected | None = None,
+        expected: ExpectedUsage | None = None,
         *,
         takes_messages: bool = False,
     ) -> Wait | None:
@@ -433,7 +433,7 @@ class Claim:
         new: Sequence[Checkpoint] = (),
         *,
         worst: WorstCase | None = None,
-        expected: Expected | None = None,
+        expected: ExpectedUsage | None = None,
         takes_messages: bool = False,
         gets_further: bool = True,
     ) -> list[Any]:

@@ -26,10 +26,10 @@ from handoff_queue.shared.store.redis.connection import (
 from handoff_queue.shared.store.script_arguments import retention_arguments, worst_case_argument
 from handoff_queue.shared.types.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
 from handoff_queue.shared.types.errors import UnreadablePayload
-from handoff_queue.shared.types.events import Recorded
+from handoff_queue.shared.types.events import RecordedEvent
 from handoff_queue.shared.types.ids import Digest, HandoffId, JobId, new_word
 from handoff_queue.shared.types.message import problems_of
-from handoff_queue.shared.types.rate_limits import Expected
+from handoff_queue.shared.types.rate_limits import ExpectedUsage
 
 MAX_CLAIMS = 3
 """Claims of a handoff without progress. A handoff that was claimed this often probably freezes
@@ -58,7 +58,7 @@ class ClaimRequest:
     """Worst case of the first model call, which is reserved in the same round trip if the
     budget allows it. None: nothing is reserved.
     """
-    expected: Expected | None = None
+    expected: ExpectedUsage | None = None
     """Expected use of the provider's rate limits by the first call, or None if the provider
     has no known limits.
     """
@@ -83,7 +83,7 @@ class FinishedWithCommit:
     """A handoff that has ended, and the commit in the same script."""
 
     finished: FinishReply
-    recorded: tuple[Recorded, ...] = ()
+    recorded: tuple[RecordedEvent, ...] = ()
     """Events of the commit; empty if the commit was a conflict."""
     claim: Claim | None = None
     """Claim on the handoff that the commit issued, if the caller asked for one."""
@@ -117,7 +117,7 @@ class Claims:
 
     def commit_and_claim(
         self, commit: Commit, wanted: ClaimRequest
-    ) -> tuple[list[Recorded], Claim]:
+    ) -> tuple[list[RecordedEvent], Claim]:
         """Commit a decision and claim a handoff that it issues, in one script.
 
         Raises:

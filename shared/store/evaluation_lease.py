@@ -45,7 +45,7 @@ from handoff_queue.shared.store.claim_grants import MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.journal import READ_AT_MOST, Journal, parse_stream_entry
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.types.errors import PoisonJob, StoreUnavailable, TooManyEvaluators
-from handoff_queue.shared.types.events import Recorded
+from handoff_queue.shared.types.events import RecordedEvent
 from handoff_queue.shared.types.ids import JobId, new_word
 
 FROZEN_AFTER_LEASES = 3
@@ -74,7 +74,7 @@ class EvaluationLease:
     name: str = field(default_factory=new_word)
     """Random id of the evaluation."""
 
-    def begin(self, after: int = 0) -> list[Recorded]:
+    def begin(self, after: int = 0) -> list[RecordedEvent]:
         """Note the evaluation, and return the events after a version, oldest first. A repeated
         call is the same evaluation.
 
@@ -95,7 +95,7 @@ class EvaluationLease:
             )
         if verdict == b"crowded":
             raise TooManyEvaluators(f"the processes that evaluate {self.job_id} now may be frozen")
-        recorded: list[Recorded] = []
+        recorded: list[RecordedEvent] = []
         for entry_id, fields in entries:
             recorded.append(
                 parse_stream_entry((entry_id, dict(zip(fields[::2], fields[1::2], strict=True))))

@@ -20,7 +20,7 @@ from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import handoff_id_in
 from handoff_queue.shared.types.errors import UnknownJob
-from handoff_queue.shared.types.events import Recorded, Routed
+from handoff_queue.shared.types.events import RecordedEvent, Routed
 from handoff_queue.shared.types.ids import HandoffId, JobId
 
 HEAD_EVENTS = 20
@@ -102,9 +102,9 @@ class JobSummary:
     deferred: tuple[HandoffId, ...]
     is_cut: bool
     """True if there may be more running or deferred handoffs."""
-    first: Recorded
+    first: RecordedEvent
     """The submission."""
-    tail: tuple[Recorded, ...]
+    tail: tuple[RecordedEvent, ...]
     """The last events, oldest first, without events longer than `MOST_EVENT_BYTES`."""
 
 
@@ -213,9 +213,9 @@ def _record_of(fields: dict[bytes, bytes]) -> HandoffRecord:
     )
 
 
-def _events(entries: Sequence[Any]) -> tuple[Recorded, ...]:
+def _events(entries: Sequence[Any]) -> tuple[RecordedEvent, ...]:
     """Return the events of a summary. An event with an empty text was too long and is left out."""
-    events: list[Recorded] = []
+    events: list[RecordedEvent] = []
     for version, at, event in entries:
         if event:
             events.append(parse_stream_entry((version, {b"t": at, b"e": event})))

@@ -26,7 +26,7 @@ from handoff_queue.shared.types.events import (
     JobEnded,
     JobStatus,
     JobSubmitted,
-    Recorded,
+    RecordedEvent,
     StepsTriedAgain,
     parse_event,
 )
@@ -94,7 +94,7 @@ class Journal:
         self._connection = connection
         self._keep_ms = keep_s * 1000
 
-    def commit(self, commit: Commit) -> list[Recorded]:
+    def commit(self, commit: Commit) -> list[RecordedEvent]:
         """Append all events of the decision, or none, and return them with their versions.
 
         A commit that only issues steps, or that forces the end, is valid even if results of
@@ -223,9 +223,9 @@ class Journal:
             raise UnknownJob.named(job_id)
         return version
 
-    def read(self, job_id: JobId, after: int = 0) -> list[Recorded]:
+    def read(self, job_id: JobId, after: int = 0) -> list[RecordedEvent]:
         """Return the events after a version, oldest first."""
-        recorded: list[Recorded] = []
+        recorded: list[RecordedEvent] = []
         while True:
             with translated_errors():
                 entries = self._connection.redis.xrange(
@@ -249,7 +249,7 @@ class Journal:
                 first_events[job_id] = parse_stream_entry(entries[0]).event
         return first_events
 
-    def follow(self, job_id: JobId, after: int, wait_s: float) -> list[Recorded]:
+    def follow(self, job_id: JobId, after: int, wait_s: float) -> list[RecordedEvent]:
         """Return the events after a version, and wait up to `wait_s` seconds for the first one."""
         with translated_errors():
             answer = self._connection.waiting.xread(
@@ -264,7 +264,7 @@ class Journal:
 
     def follow_each(
         self, positions: Mapping[JobId, int], wait_s: float
-    ) -> dict[JobId, list[Recorded] | MalformedMessage]:
+    ) -> dict[JobId, list[RecordedEvent] | MalformedMessage]:
         """Wait for new events of several jobs, over one connection.
 
         Args:
@@ -288,7 +288,7 @@ class Journal:
             answer = self._connection.waiting.xread(
                 streams, block=max(1, int(wait_s * 1000)), count=READ_AT_MOST_OF_EACH
             )
-        events_by_job: dict[JobId, list[Recorded] | MalformedMessage] = {}
+        events_by_job: dict[JobId, list[RecordedEvent] | MalformedMessage] = {}
         for stream, entries in answer or ():
             events_by_job[jobs[stream]] = _parsed(entries)
         return events_by_job
@@ -332,7 +332,7 @@ class Journal:
         )
 
 
-def records_of_commit(commit: Commit, answer: Sequence[Any]) -> list[Recorded]:
+def records_of_commit(commit: Commit, answer: Sequence[Any]) -> list[RecordedEvent]:
     """Return the events of a commit with their versions, by the script's answer.
 
     Raises:
@@ -353,14 +353,14 @@ def _conflict(commit: Commit, version: Any) -> StoreError:
     return VersionConflict(f"{commit.job_id} is at version {version}, not {commit.expected}")
 
 
-def with_versions(events: Sequence[Event], last_version: int, at: float) -> list[Recorded]:
+def with_versions(events: Sequence[Event], last_version: int, at: float) -> list[RecordedEvent]:
     """Return events that were appended together, with their versions. `last_version` is the
     version of the last event.
     """
     first = last_version - len(events) + 1
-    recorded: list[Recorded] = []
+    recorded: list[RecordedEvent] = []
     for version, event in enumerate(events, start=first):
-        recorded.append(Recorded(version, at, event))
+        recorded.append(RecordedEvent(version, at, event))
     return recorded
 
 
@@ -469,7 +469,7 @@ def _issue(event: HandoffIssued) -> dict[str, Any]:
 
 def _parsed(
     entries: Sequence[tuple[bytes, dict[bytes, bytes]]],
-) -> list[Recorded] | MalformedMessage:
+) -> list[RecordedEvent] | MalformedMessage:
     """Return the events, or the error of the first event that this version cannot read."""
     try:
         return list(map(parse_stream_entry, entries))
@@ -477,14 +477,14 @@ def _parsed(
         return error
 
 
-def parse_stream_entry(entry: tuple[bytes, dict[bytes, bytes]]) -> Recorded:
+def parse_stream_entry(entry: tuple[bytes, dict[bytes, bytes]]) -> RecordedEvent:
     """Parse an entry of a journal's stream, which is its id and its fields.
 
     Raises:
         MalformedMessage: this version cannot read the event.
     """
     entry_id, fields = entry
-    return Recorded(
+    return RecordedEvent(
         version=int(entry_id.split(b"-")[0]),
         at=int(fields[b"t"]) / 1000,
         event=parse_event(fields[b"e"]),

@@ -17,7 +17,7 @@ from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import Message
 
-HEEDED_WITHIN_S = 2.0
+CHECK_EVERY_S = 2.0
 """Seconds between two checks of a worker whether it may consume its queues. A message that it
 has already taken gets no claim, and its handoff is put on hold.
 """

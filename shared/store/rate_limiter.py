@@ -21,7 +21,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fleet_history import MOST_EXACT_INTEGER
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.types.errors import StoreUnavailable
-from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
+from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
 from handoff_queue.shared.types.usage import Usage
 
 
@@ -54,7 +54,7 @@ class RateLimiter:
     taken: AdmittedCall | None = None
     """The admitted call that has not ended, or None."""
 
-    def admission_arguments(self, expected: Expected | None) -> dict[str, Any]:
+    def admission_arguments(self, expected: ExpectedUsage | None) -> dict[str, Any]:
         """Return the arguments of `admit` in `parts/rate_limiter.lua`; empty without an
         expected share.
         """
@@ -69,7 +69,7 @@ class RateLimiter:
         }
         return {"call": call}
 
-    def record_admission(self, expected: Expected | None, answer: Sequence[int]) -> None:
+    def record_admission(self, expected: ExpectedUsage | None, answer: Sequence[int]) -> None:
         """Record that the call may be made.
 
         Args:

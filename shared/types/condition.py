@@ -109,7 +109,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class ConditionOutcome:
     """The outcome of a condition, and the reason in one line."""
 
     is_met: bool
@@ -319,7 +319,7 @@ def evaluate_condition(
     condition: Condition,
     steps: Mapping[str, Mapping[str, JsonValue]],
     item: JsonValue = None,
-) -> Decided:
+) -> ConditionOutcome:
     """Evaluate a condition.
 
     Args:
@@ -340,7 +340,9 @@ def evaluate_condition(
     outcome = "is not met"
     if is_met:
         outcome = "is met"
-    return Decided(is_met, f"its condition {outcome}: {' '.join(condition.text.split())}{values}")
+    return ConditionOutcome(
+        is_met, f"its condition {outcome}: {' '.join(condition.text.split())}{values}"
+    )
 
 
 def show_value(value: JsonValue) -> str:

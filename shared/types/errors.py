@@ -208,7 +208,7 @@ class Level(StrEnum):
 
     HANDOFF = "handoff"
     JOB = "job"
-    ABOVE = "above"
+    ANCESTOR = "ancestor"
     """A job above this one: its parent, or a parent of its parent."""
     TENANT = "tenant"
     INSTALLATION = "installation"
@@ -217,7 +217,7 @@ class Level(StrEnum):
 WHOSE = {
     Level.HANDOFF: "what this handoff may cost",
     Level.JOB: "the job's budget",
-    Level.ABOVE: "the budget of the job above",
+    Level.ANCESTOR: "the budget of the job above",
     Level.TENANT: "the tenant's budget of the day (until 00:00 UTC)",
     Level.INSTALLATION: "the installation's budget of the day (until 00:00 UTC)",
 }

@@ -50,13 +50,13 @@ from handoff_queue.shared.types.message import (
 )
 from handoff_queue.shared.types.step_events import (
     LAST,
-    Abandoned,
+    AbandonedStep,
     AnswerMethod,
     Arbitrated,
     Child,
     ConditionsChecked,
     ConflictsFound,
-    Counted,
+    CountedFanIn,
     FactsChecked,
     GatesChecked,
     HandoffFinished,
@@ -66,9 +66,9 @@ from handoff_queue.shared.types.step_events import (
     PlanMade,
     PlanPatched,
     Reviewed,
-    SecondChance,
     StepEvent,
     StepOutline,
+    StepRetry,
     StepsAbandoned,
     StepsTriedAgain,
     Synthesized,
@@ -136,7 +136,7 @@ _adapter: TypeAdapter[Event] = TypeAdapter(
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedEvent:
     """An event in its place in the journal."""
 
     version: int
@@ -161,7 +161,7 @@ def parse_event(text: str | bytes) -> Event:
 __all__ = [
     "DEFAULT_TENANT",
     "LAST",
-    "Abandoned",
+    "AbandonedStep",
     "AnswerMethod",
     "ApprovalAsked",
     "ApprovalEvent",
@@ -173,7 +173,7 @@ __all__ = [
     "ConditionsChecked",
     "ConflictsFound",
     "Continuation",
-    "Counted",
+    "CountedFanIn",
     "DecisionAsked",
     "EndTaskTried",
     "Event",
@@ -192,14 +192,14 @@ __all__ = [
     "PlanMade",
     "PlanPatched",
     "Quoted",
-    "Recorded",
+    "RecordedEvent",
     "Rejected",
     "RetryRequested",
     "Reviewed",
     "Routed",
-    "SecondChance",
     "StepEvent",
     "StepOutline",
+    "StepRetry",
     "StepsAbandoned",
     "StepsTriedAgain",
     "Synthesized",

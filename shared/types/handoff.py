@@ -350,7 +350,7 @@ def result_of(handoff: AgentHandoff, **values: Any) -> HandoffResult:
     )
 
 
-class Given(Message):
+class GivenResult(Message):
     """A result of an earlier job, copied into the payloads of this job."""
 
     step: StepIdField
@@ -363,7 +363,7 @@ class Given(Message):
     """True if the result is the answer of the earlier job."""
 
 
-class Earlier(Message):
+class EarlierJob(Message):
     """The earlier job that this job continues."""
 
     job_id: JobIdField
@@ -371,7 +371,7 @@ class Earlier(Message):
     """The request of the earlier job."""
 
 
-def answers_in(given: Sequence[Given]) -> tuple[StepId, ...]:
+def answers_in(given: Sequence[GivenResult]) -> tuple[StepId, ...]:
     """Return the steps of the given results that are answers of earlier jobs. A step that no
     planner made receives them.
     """

@@ -9,7 +9,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.gates import Gates, GatesFrom
-from handoff_queue.shared.types.handoff import BlobRef, Earlier, Given
+from handoff_queue.shared.types.handoff import BlobRef, EarlierJob, GivenResult
 from handoff_queue.shared.types.ids import (
     HandoffIdField,
     JobIdField,
@@ -92,9 +92,9 @@ class JobSubmitted(Message):
     A job with facts has gates.
     """
     approvals: Approvals = Approvals()
-    given: tuple[Given, ...] = ()
+    given: tuple[GivenResult, ...] = ()
     """Documents and results that the job has from the beginning."""
-    after: Earlier | None = None
+    after: EarlierJob | None = None
     """Earlier job that this job follows; None if there is none."""
     is_quoted: bool = False
     """True if the supervisor quotes the likely cost and time before the first step."""

@@ -95,7 +95,7 @@ class Approvals(Message):
         return self.timeout_s
 
 
-NOBODY_THERE = Approvals(timeout_s=1, on_timeout=OnTimeout.GO_ON)
+APPROVE_AT_ONCE = Approvals(timeout_s=1, on_timeout=OnTimeout.GO_ON)
 """Approvals of a command without a terminal: every question counts as approved."""
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedUsage:
     """Expected share of one model call in a bucket's rate limits. It is not a bound: the real
     usage replaces it after the call.
     """

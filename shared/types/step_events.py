@@ -115,7 +115,7 @@ LAST = ""
 """Name of the fan-in of the plan's sinks. The other fan-ins have the names of steps."""
 
 
-class Counted(Message):
+class CountedFanIn(Message):
     """A fan-in that counts usable results. It wakes the supervisor when the number is reached."""
 
     fan_in: str
@@ -155,7 +155,7 @@ class HandoffIssued(Message):
     """True if the handoff may use the reserve for the end of the job, although its role
     normally may not.
     """
-    counts: tuple[Counted, ...] = ()
+    counts: tuple[CountedFanIn, ...] = ()
     """Fan-ins that count this handoff's result, and can continue before all their parts have
     ended.
     """
@@ -316,14 +316,14 @@ class Reviewed(Message):
     """Reason why there is no decision."""
 
     @property
-    def goes_in_circles(self) -> bool:
+    def repeats_earlier_revisions(self) -> bool:
         """Return whether there are revisions, and each repeats an earlier one. Then another
         round would not help.
         """
         return bool(self.steps) and {*self.steps} <= {*self.repeats}
 
 
-class Abandoned(Message):
+class AbandonedStep(Message):
     """A step, and the failed HandoffResult that replaces its result for its dependents."""
 
     step: StepIdField
@@ -334,7 +334,7 @@ class StepsAbandoned(Message):
     """The job no longer waits for these steps; their running handoffs are abandoned."""
 
     type: Literal["steps_abandoned"] = "steps_abandoned"
-    steps: tuple[Abandoned, ...]
+    steps: tuple[AbandonedStep, ...]
     why: str
 
 
@@ -343,15 +343,15 @@ class ConditionsChecked(Message):
 
     type: Literal["conditions_checked"] = "conditions_checked"
     met: tuple[StepIdField, ...] = ()
-    skipped: tuple[Abandoned, ...] = ()
+    skipped: tuple[AbandonedStep, ...] = ()
     """Steps that do not begin, because their condition is not met, or a step that they need
     was skipped.
     """
-    undecided: tuple[Abandoned, ...] = ()
+    undecided: tuple[AbandonedStep, ...] = ()
     """Steps that failed, because the results do not decide their condition."""
 
 
-class SecondChance(Message):
+class StepRetry(Message):
     """A failed step, and the specialist that tries it next; None: the same specialist."""
 
     step: StepIdField
@@ -362,7 +362,7 @@ class StepsTriedAgain(Message):
     """Failed steps get another attempt, which knows the reason of the failure."""
 
     type: Literal["steps_tried_again"] = "steps_tried_again"
-    steps: tuple[SecondChance, ...]
+    steps: tuple[StepRetry, ...]
 
 
 class AnswerMethod(StrEnum):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.job_options import NOBODY_THERE
+from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE
 from handoff_queue.supervisor.cli.connection import as_this_user
 from handoff_queue.supervisor.cli.display.terminal import (
     OutputFailed,
@@ -118,7 +118,7 @@ def _request(asked: RequestOptions, jobs: Client) -> Request:
     if can_ask():
         return request
     _refuse_steps_to_approve(request)
-    return replace(request, approvals=NOBODY_THERE)
+    return replace(request, approvals=APPROVE_AT_ONCE)
 
 
 def _refuse_steps_to_approve(request: Request) -> None:

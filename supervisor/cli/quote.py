@@ -21,7 +21,7 @@ from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.options import AsJson, RequestText
 from handoff_queue.supervisor.cli.request_options import JobOptions, takes_a_job
 from handoff_queue.supervisor.client.quotes import (
-    STANDS_S,
+    QUOTE_VALID_S,
     exceeds,
     most_usd_of,
     quote_json,
@@ -52,7 +52,7 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
     asked = replace(asked, approve=tuple(dict.fromkeys((ApprovalOf.PLAN.value, *asked.approve))))
     asked = replace(
         asked,
-        approve_timeout_s=asked.approve_timeout_s or STANDS_S,
+        approve_timeout_s=asked.approve_timeout_s or QUOTE_VALID_S,
         on_timeout=asked.on_timeout or OnTimeout.STOP,
     )
     jobs = client_of_broker()

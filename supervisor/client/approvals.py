@@ -19,7 +19,7 @@ from handoff_queue.shared.types.events import (
     ApprovalAsked,
     Approved,
     PlanMade,
-    Recorded,
+    RecordedEvent,
     Rejected,
 )
 from handoff_queue.shared.types.handoff import BlobRef, ref
@@ -54,7 +54,7 @@ _Problem = tuple[str, Sequence[str]]
 """A problem, and its place in the plan, such as `("steps", "0", "task")`."""
 
 
-def answers_in(events: Sequence[Recorded]) -> dict[int, Approved | Rejected]:
+def answers_in(events: Sequence[RecordedEvent]) -> dict[int, Approved | Rejected]:
     """Return the first answer to each question, by the version of the question."""
     answers: dict[int, Approved | Rejected] = {}
     for recorded in events:
@@ -64,7 +64,7 @@ def answers_in(events: Sequence[Recorded]) -> dict[int, Approved | Rejected]:
 
 
 def approvals_in(
-    events: Sequence[Recorded], payloads: Mapping[str, str]
+    events: Sequence[RecordedEvent], payloads: Mapping[str, str]
 ) -> tuple[dict[str, Any], ...]:
     """Return the questions and answers in the form of `JobResult.approvals`."""
     answers = answers_in(events)
@@ -443,7 +443,7 @@ def _say(store: Store, state: JobState, answer: Approved | Rejected, texts: Sequ
     version = store.journal.append_unless_ended(
         state.job_id, answer, waiting_fields(state, None), texts
     )
-    earlier_events: list[Recorded] = []
+    earlier_events: list[RecordedEvent] = []
     for recorded in store.journal.read(state.job_id):
         if recorded.version < version:
             earlier_events.append(recorded)

@@ -34,7 +34,7 @@ from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
     JobEnded,
     JobStatus,
-    Recorded,
+    RecordedEvent,
     RetryRequested,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -140,7 +140,7 @@ class AsyncClient:
 
     async def events(
         self, job_id: JobId, after: int = 0, *, follow: bool = True
-    ) -> AsyncIterator[Recorded]:
+    ) -> AsyncIterator[RecordedEvent]:
         """Yield the job's events after a version, the oldest first.
 
         With `follow`, the iterator waits for new events until the job has ended.
@@ -160,7 +160,7 @@ class AsyncClient:
 
     async def event_batches(
         self, job_id: JobId, after: int = 0, wait_s: float | None = None
-    ) -> AsyncIterator[list[Recorded]]:
+    ) -> AsyncIterator[list[RecordedEvent]]:
         """Yield lists of events until the job has ended: the stored events, then new events.
 
         After `wait_s` seconds without an event, the list is empty. A gap between two versions
@@ -413,7 +413,7 @@ class AsyncClient:
         """
         return await self._call(self._client.read_documents, request)
 
-    async def _read(self, job_id: JobId, after: int) -> list[Recorded]:
+    async def _read(self, job_id: JobId, after: int) -> list[RecordedEvent]:
         """Return the stored events after a version. Raises `UnknownJob`."""
         events = self._client.events(job_id, after, follow=False)
         return await self._call(list, events)
@@ -423,7 +423,7 @@ class AsyncClient:
         return get_standing(self._client.store, job_id)
 
 
-def _is_over(news: Sequence[Recorded], was_over: bool) -> bool:
+def _is_over(news: Sequence[RecordedEvent], was_over: bool) -> bool:
     """Return whether the job has ended after these events. A retry continues an ended job.
 
     `was_over`: whether the job had ended before these events.

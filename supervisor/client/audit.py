@@ -13,7 +13,7 @@ from handoff_queue.shared.types.events import (
     Approved,
     CancelRequested,
     JobSubmitted,
-    Recorded,
+    RecordedEvent,
     Rejected,
     RetryRequested,
     UserMessageSent,
@@ -60,7 +60,7 @@ def _add_or_log(store: Store, entry: AuditEntry) -> None:
         )
 
 
-def actions_in(job_id: JobId, events: Sequence[Recorded]) -> list[AuditEntry]:
+def actions_in(job_id: JobId, events: Sequence[RecordedEvent]) -> list[AuditEntry]:
     """Return the actions of users in the journal of a job, the newest last. Actions of other
     jobs and of the clock are left out, and so are answers to questions that had an answer.
     """
@@ -84,7 +84,7 @@ def actions_in(job_id: JobId, events: Sequence[Recorded]) -> list[AuditEntry]:
 
 
 def _action_of(  # noqa: PLR0911 (one case an event)
-    recorded: Recorded, questions: dict[int, str]
+    recorded: RecordedEvent, questions: dict[int, str]
 ) -> tuple[AuditAction, str, Actor | None] | None:
     """Return the action, its detail and its actor; None if the event is no action of a user.
 

@@ -36,7 +36,7 @@ from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
     CancelRequested,
     JobStatus,
-    Recorded,
+    RecordedEvent,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import NewLimits
@@ -157,7 +157,9 @@ class Client:
         stored = self.store.journal.first_events(keyed_job_ids(submissions))
         return first_clash(submissions, stored)
 
-    def events(self, job_id: JobId, after: int = 0, *, follow: bool = True) -> Iterator[Recorded]:
+    def events(
+        self, job_id: JobId, after: int = 0, *, follow: bool = True
+    ) -> Iterator[RecordedEvent]:
         """Yield the events of the job after the version `after`, the oldest first.
 
         The iterator waits for new events until the job has ended, if `follow` is true. To

@@ -22,7 +22,7 @@ from handoff_queue.shared.types.errors import (
     StoreUnavailable,
     UnknownJob,
 )
-from handoff_queue.shared.types.events import Recorded
+from handoff_queue.shared.types.events import RecordedEvent
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.journal_follower import RECONNECT_EVERY_S, ReconnectLimit
 
@@ -55,12 +55,12 @@ class Subscription:
         self.has_ended = False
         """True if a check of the job's status found that the job has ended."""
         self._error: HandoffError | None = None
-        self._events: deque[Recorded] = deque(maxlen=BACKLOG)
+        self._events: deque[RecordedEvent] = deque(maxlen=BACKLOG)
         self._has_news = asyncio.Event()
 
     def deliver(
         self,
-        events: Iterable[Recorded],
+        events: Iterable[RecordedEvent],
         has_ended: bool,
         error: HandoffError | None,
     ) -> None:
@@ -70,7 +70,7 @@ class Subscription:
         self._error = error or self._error
         self._has_news.set()
 
-    async def news(self, wait_s: float | None) -> list[Recorded]:
+    async def news(self, wait_s: float | None) -> list[RecordedEvent]:
         """Wait up to `wait_s` seconds for events, and return the unread events. None: no
         limit.
 
@@ -216,7 +216,7 @@ class EventHub:
     def _tell(
         self,
         job_ids: Iterable[JobId],
-        events: Sequence[Recorded] = (),
+        events: Sequence[RecordedEvent] = (),
         has_ended: bool = False,
         error: HandoffError | None = None,
     ) -> None:

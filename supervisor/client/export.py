@@ -21,7 +21,7 @@ from handoff_queue.shared.store.dead_letters import DeadLetter
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import Checkpoint
-from handoff_queue.shared.types.events import Event, JobSubmitted, Recorded
+from handoff_queue.shared.types.events import Event, JobSubmitted, RecordedEvent
 from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import Message
@@ -37,11 +37,11 @@ class Entry(Message):
     event: Annotated[Event, Field(discriminator="type")]
 
     @classmethod
-    def from_recorded(cls, recorded: Recorded) -> Entry:
+    def from_recorded(cls, recorded: RecordedEvent) -> Entry:
         return cls(version=recorded.version, at=recorded.at, event=recorded.event)
 
-    def to_recorded(self) -> Recorded:
-        return Recorded(self.version, self.at, self.event)
+    def to_recorded(self) -> RecordedEvent:
+        return RecordedEvent(self.version, self.at, self.event)
 
 
 class Export(Message):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreUnavailable
-from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded, RetryRequested
+from handoff_queue.shared.types.events import JobEnded, JobStatus, RecordedEvent, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.job_lookup import get_standing
 
@@ -52,7 +52,7 @@ FOLLOW_S = 5.0
 """Longest time in seconds for which one read of new events blocks."""
 
 
-def events_of(store: Store, job_id: JobId, after: int, *, follow: bool) -> Iterator[Recorded]:
+def events_of(store: Store, job_id: JobId, after: int, *, follow: bool) -> Iterator[RecordedEvent]:
     """See `Client.events`."""
     get_standing(store, job_id)
     is_over = False
@@ -73,7 +73,7 @@ def events_of(store: Store, job_id: JobId, after: int, *, follow: bool) -> Itera
             return
 
 
-def _has_end(events: Sequence[Recorded]) -> bool:
+def _has_end(events: Sequence[RecordedEvent]) -> bool:
     return any(isinstance(recorded.event, JobEnded) for recorded in events)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client, Request
     from handoff_queue.supervisor.lifecycle.state import JobState
 
-STANDS_S = 3_600
+QUOTE_VALID_S = 3_600
 """Seconds that a quoted job waits for approval, unless the request sets them."""
 
 
@@ -23,7 +23,7 @@ def as_quoted(request: Request) -> Request:
     """Return a request whose job makes its plan and a quote, and then waits for approval."""
     approvals = request.approvals or Approvals()
     what = tuple(dict.fromkeys((ApprovalOf.PLAN, *approvals.what)))
-    changes = {"what": what, "timeout_s": approvals.timeout_s or STANDS_S}
+    changes = {"what": what, "timeout_s": approvals.timeout_s or QUOTE_VALID_S}
     return replace(request, is_quoted=True, approvals=approvals.model_copy(update=changes))
 
 

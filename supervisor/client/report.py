@@ -30,7 +30,7 @@ from handoff_queue.shared.types.events import (
     PlanMade,
     PlanPatched,
     Quoted,
-    Recorded,
+    RecordedEvent,
     Reviewed,
     Routed,
     Synthesized,
@@ -79,7 +79,7 @@ class JobRecord:
     at: float
     """Unix time in seconds, by Redis's clock."""
     job: JobStanding
-    journal: tuple[Recorded, ...]
+    journal: tuple[RecordedEvent, ...]
     handoffs: Mapping[HandoffId, HandoffStanding]
     payloads: Mapping[str, str]
     """All payloads of the journal, by digest."""
@@ -117,7 +117,7 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
     )
 
 
-def _digests_except(results: Collection[str], journal: Sequence[Recorded]) -> list[str]:
+def _digests_except(results: Collection[str], journal: Sequence[RecordedEvent]) -> list[str]:
     """Return the digests of all payloads of a journal, without the given results."""
     digests: list[str] = []
     for recorded in journal:
@@ -348,7 +348,7 @@ def _end(record: JobRecord) -> tuple[JobEnded | None, float]:
     return None, record.at
 
 
-def _events_of(events: Sequence[Recorded], kind: type[EventType]) -> list[EventType]:
+def _events_of(events: Sequence[RecordedEvent], kind: type[EventType]) -> list[EventType]:
     """Return the events of one type, the oldest first."""
     return [recorded.event for recorded in events if isinstance(recorded.event, kind)]
 
@@ -360,7 +360,7 @@ def _results(record: JobRecord) -> tuple[dict[str, Any], ...]:
     return tuple(results)
 
 
-def _quote(events: Sequence[Recorded]) -> dict[str, Any] | None:
+def _quote(events: Sequence[RecordedEvent]) -> dict[str, Any] | None:
     """Return the last quote as JSON, or None."""
     quoted = _events_of(events, Quoted)
     if not quoted:
@@ -375,7 +375,7 @@ def _worked_s(record: JobRecord) -> float | None:
     return round(working_seconds(record.job.job_id, record.journal), 3)
 
 
-def _models(events: Sequence[Recorded]) -> str | None:
+def _models(events: Sequence[RecordedEvent]) -> str | None:
     """Return the models of finished handoffs, each once, separated by commas; None: there is
     none.
     """
@@ -418,7 +418,7 @@ def _gaps(answer: Answer | None) -> tuple[dict[str, Any], ...]:
     return tuple(gaps)
 
 
-def _mode(events: Sequence[Recorded]) -> Mode:
+def _mode(events: Sequence[RecordedEvent]) -> Mode:
     """Return the mode that the router chose last, or else the requested mode."""
     decisions: list[JobSubmitted | Routed] = [
         *_events_of(events, JobSubmitted),
@@ -427,7 +427,7 @@ def _mode(events: Sequence[Recorded]) -> Mode:
     return decisions[-1].mode
 
 
-def _route(events: Sequence[Recorded], texts: ResultTexts) -> dict[str, Any] | None:
+def _route(events: Sequence[RecordedEvent], texts: ResultTexts) -> dict[str, Any] | None:
     routed = _events_of(events, Routed)
     if not routed:
         return None
@@ -445,7 +445,7 @@ def _route(events: Sequence[Recorded], texts: ResultTexts) -> dict[str, Any] | N
     }
 
 
-def _plans(events: Sequence[Recorded]) -> list[PlanMade]:
+def _plans(events: Sequence[RecordedEvent]) -> list[PlanMade]:
     """Return the plans of planners, workflows and persons, the current plan last. A plan of a
     person counts only in the first answer to a question.
     """

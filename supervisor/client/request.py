@@ -27,7 +27,7 @@ from handoff_queue.shared.types.gates import FactTable, Gates, GatesFrom
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import JobId, is_job_id
 from handoff_queue.shared.types.job_options import (
-    NOBODY_THERE,
+    APPROVE_AT_ONCE,
     ApprovalOf,
     Approvals,
     Mode,
@@ -415,7 +415,7 @@ def _asks(step: WorkflowStep) -> bool:
 
 
 def _check_approvals(approvals: Approvals, *, may_ask: bool) -> None:
-    if approvals == NOBODY_THERE:
+    if approvals == APPROVE_AT_ONCE:
         return
     if approvals.timeout_s is not None and not may_ask:
         raise UserError(

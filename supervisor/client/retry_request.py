@@ -9,7 +9,7 @@ from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.errors import UnknownJob, VersionConflict
-from handoff_queue.shared.types.events import Recorded, RetryRequested
+from handoff_queue.shared.types.events import RecordedEvent, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.supervisor.client.submission import budget_fields, keep_documents
@@ -54,7 +54,7 @@ def used_limits(standing: JobStanding) -> dict[str, int]:
 
 def event_commit(state: JobState, event: RetryRequested, due_at: float) -> Commit:
     """Return the commit of a retry's event. `due_at`: see `retry_commit`."""
-    status = fold_on(state, [Recorded(state.version + 1, state.as_of, event)]).status
+    status = fold_on(state, [RecordedEvent(state.version + 1, state.as_of, event)]).status
     fields = {"status": status.value, "cancelled": "", "asks": "", **budget_fields(event)}
     return Commit(
         job_id=state.job_id,

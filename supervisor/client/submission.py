@@ -37,7 +37,14 @@ from handoff_queue.shared.types.errors import (
     VersionConflict,
 )
 from handoff_queue.shared.types.events import Event, JobStatus, JobSubmitted
-from handoff_queue.shared.types.handoff import BlobRef, Earlier, Given, Manifest, answers_in, ref
+from handoff_queue.shared.types.handoff import (
+    BlobRef,
+    EarlierJob,
+    GivenResult,
+    Manifest,
+    answers_in,
+    ref,
+)
 from handoff_queue.shared.types.ids import JobId, StepId, job_id_for, new_job_id
 from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
@@ -111,7 +118,7 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
     given, payloads = copy_results(state, ResultTexts(texts))
     taken_over = [texts[digest] for digest in digests]
     return EarlierWork(
-        earlier=Earlier(job_id=job_id, request=state.submitted.request),
+        earlier=EarlierJob(job_id=job_id, request=state.submitted.request),
         given=given,
         manifest=manifest,
         document_count=state.submitted.document_count if manifest else 0,
@@ -223,7 +230,7 @@ def submission_of(
     schema = None
     if request.answer_schema is not None:
         schema = json.dumps(request.answer_schema, sort_keys=True)
-    given: tuple[Given, ...] = ()
+    given: tuple[GivenResult, ...] = ()
     if follows:
         given = follows.given
     plan = plan_of(request, answers_in(given))
@@ -696,9 +703,9 @@ def _other_request(submission: Submission) -> Conflict:
 class EarlierWork:
     """Results and documents of an earlier job for the job that continues it."""
 
-    earlier: Earlier
+    earlier: EarlierJob
     """The earlier job and its request."""
-    given: tuple[Given, ...]
+    given: tuple[GivenResult, ...]
     """The results of the earlier job."""
     manifest: BlobRef | None
     """The documents of the earlier job, for a job without documents."""

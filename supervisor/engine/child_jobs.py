@@ -31,7 +31,13 @@ from handoff_queue.shared.types.events import (
     ParentTold,
     RetryRequested,
 )
-from handoff_queue.shared.types.handoff import AgentHandoff, BlobRef, Given, HandoffResult, ref
+from handoff_queue.shared.types.handoff import (
+    AgentHandoff,
+    BlobRef,
+    GivenResult,
+    HandoffResult,
+    ref,
+)
 from handoff_queue.shared.types.ids import HandoffId, StepId, child_id_for, handoff_id
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
@@ -121,7 +127,7 @@ def hand_over(
 class EarlierChild:
     """Results of an earlier child job, and a text about its gaps for the request."""
 
-    given: tuple[Given, ...] = ()
+    given: tuple[GivenResult, ...] = ()
     texts: tuple[str, ...] = ()
     """Payloads of the results."""
     gaps_note: str = ""

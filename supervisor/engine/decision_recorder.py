@@ -16,7 +16,7 @@ from handoff_queue.shared.store.presence import PresenceStore, acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.gil_yielding import with_pauses
 from handoff_queue.shared.types.events import (
-    Abandoned,
+    AbandonedStep,
     ApprovalAsked,
     ApprovalReminded,
     Approved,
@@ -61,7 +61,7 @@ from handoff_queue.supervisor.lifecycle.answer import (
 )
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
-    ApproveBySilence,
+    ApproveOnTimeout,
     AskApproval,
     AskUser,
     CheckConditions,
@@ -132,7 +132,7 @@ OFFLINE_LABEL = (
 
 
 def record_question(
-    command: AskUser | AskApproval | RemindUser | ApproveBySilence,
+    command: AskUser | AskApproval | RemindUser | ApproveOnTimeout,
     wait_s: int,
     draft: BlobRef | None,
     writes: PendingWrites,
@@ -160,7 +160,7 @@ def record_question(
         case RemindUser():
             writes.events.append(ApprovalReminded(asked=command.asked, number=command.number))
             writes.effects.append(command)
-        case ApproveBySilence():
+        case ApproveOnTimeout():
             writes.events.append(Approved(asked=command.asked, by="timeout"))
 
 
@@ -236,7 +236,7 @@ class DecisionRecorder:
                 self._check(state, command, writes)
             case EndJob():
                 self._end(state, command, writes)
-            case AskApproval() | AskUser() | RemindUser() | ApproveBySilence():
+            case AskApproval() | AskUser() | RemindUser() | ApproveOnTimeout():
                 self._ask(state, command, writes)
             case _:
                 self._add_effect(state, command, writes)
@@ -255,7 +255,7 @@ class DecisionRecorder:
     def _ask(
         self,
         state: JobState,
-        command: AskApproval | AskUser | RemindUser | ApproveBySilence,
+        command: AskApproval | AskUser | RemindUser | ApproveOnTimeout,
         writes: PendingWrites,
     ) -> None:
         if not isinstance(command, AskApproval):
@@ -426,13 +426,13 @@ class DecisionRecorder:
         return not effects.isdisjoint(spec.tools)
 
     def _abandon(self, state: JobState, command: AbandonSteps, writes: PendingWrites) -> None:
-        abandoned: list[Abandoned] = []
+        abandoned: list[AbandonedStep] = []
         for step_id in command.steps:
             step = state.steps[step_id]
             stand_in = result_by_code(
                 state.job_id, step_id, max(1, step.attempt), command.why, StopReason.CANCELLED
             )
-            abandoned.append(Abandoned(step=step_id, result=writes.ref(stand_in.to_json())))
+            abandoned.append(AbandonedStep(step=step_id, result=writes.ref(stand_in.to_json())))
         writes.events.append(StepsAbandoned(steps=tuple(abandoned), why=command.why))
 
     def _check_conditions(

@@ -20,7 +20,7 @@ from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError
-from handoff_queue.shared.types.events import ApprovalAsked, Event, Recorded
+from handoff_queue.shared.types.events import ApprovalAsked, Event, RecordedEvent
 from handoff_queue.shared.types.handoff import UNREADABLE
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.supervisor.client.dispatch import Dispatcher
@@ -267,7 +267,7 @@ class DecisionMaker:
         )
 
     def _made(
-        self, decision: Decision, recorded: Sequence[Recorded], role: ClaimedRole | None = None
+        self, decision: Decision, recorded: Sequence[RecordedEvent], role: ClaimedRole | None = None
     ) -> CommittedDecision:
         state = decision.state
         # Otherwise results of steps came first in the journal. The next evaluation reads them.
@@ -303,11 +303,11 @@ class DecisionMaker:
         )
 
 
-def _as_of(state: JobState, now: float, events: Sequence[Event]) -> list[Recorded]:
+def _as_of(state: JobState, now: float, events: Sequence[Event]) -> list[RecordedEvent]:
     """Return the events with the versions that the journal will give them after this state."""
-    records: list[Recorded] = []
+    records: list[RecordedEvent] = []
     for version, event in enumerate(events, state.version + 1):
-        records.append(Recorded(version, now, event))
+        records.append(RecordedEvent(version, now, event))
     return records
 
 

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.errors import (
     StoreUnavailable,
     VersionConflict,
 )
-from handoff_queue.shared.types.events import JobEnded, JobStatus, Recorded
+from handoff_queue.shared.types.events import JobEnded, JobStatus, RecordedEvent
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.engine.notifications import tell_end
@@ -143,7 +143,7 @@ class FailureGuard:
                 " steps"
             ),
         )
-        later = fold_on(state, [Recorded(state.version + 1, now, end)])
+        later = fold_on(state, [RecordedEvent(state.version + 1, now, end)])
         commit = Commit(
             job_id=state.job_id,
             expected=state.version,

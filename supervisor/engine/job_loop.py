@@ -22,7 +22,7 @@ from handoff_queue.shared.types.errors import (
     TooManyEvaluators,
     VersionConflict,
 )
-from handoff_queue.shared.types.events import Recorded
+from handoff_queue.shared.types.events import RecordedEvent
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE
@@ -207,7 +207,7 @@ class JobLoop:
 
     def _publish_and_execute(
         self, made: CommittedDecision, evaluation: EvaluationLease, ticket: WakeUpTicket
-    ) -> list[Sequence[Recorded] | None]:
+    ) -> list[Sequence[RecordedEvent] | None]:
         """Publish the messages of a committed decision, show its held dropped handoffs in
         Flower, and execute its effects. Return the new events of each effect.
         """
@@ -224,13 +224,13 @@ class JobLoop:
 
     def _execute(
         self, state: JobState, effects: Sequence[Command], evaluation: EvaluationLease
-    ) -> list[Sequence[Recorded] | None]:
+    ) -> list[Sequence[RecordedEvent] | None]:
         """Execute the effects in order, and return the new events of each."""
         return [self._do(state, effect, evaluation) for effect in effects]
 
     def _run_role_here(
         self, made: CommittedDecision, role: ClaimedRole, evaluation: EvaluationLease
-    ) -> tuple[CommittedDecision | None, Sequence[Recorded] | None]:
+    ) -> tuple[CommittedDecision | None, Sequence[RecordedEvent] | None]:
         """Run the role of a committed decision in this process. Return the next decision and
         None. The next decision is in the journal together with the result. If there is no next
         decision, return None and the events of the result.
@@ -257,7 +257,7 @@ class JobLoop:
             self._dispatcher.wake(job_id)
 
     def _next_state(
-        self, state: JobState, parts: Sequence[Sequence[Recorded] | None]
+        self, state: JobState, parts: Sequence[Sequence[RecordedEvent] | None]
     ) -> JobState | None:
         """Return the state after the new events of the journal; None if there are no new
         events.
@@ -266,7 +266,7 @@ class JobLoop:
             parts: new events of each effect. An empty sequence: the effect wrote events that it
                 does not return, so that the journal must be read.
         """
-        new: list[Sequence[Recorded]] = []
+        new: list[Sequence[RecordedEvent]] = []
         for recorded in parts:
             if recorded is not None:
                 new.append(recorded)
@@ -279,7 +279,7 @@ class JobLoop:
 
     def _do(
         self, state: JobState, effect: Command, evaluation: EvaluationLease
-    ) -> Sequence[Recorded] | None:
+    ) -> Sequence[RecordedEvent] | None:
         """Execute one effect. Return its new events of the journal, or None if it wrote none.
         The result is empty if the effect wrote events that it does not return.
         """
@@ -311,7 +311,7 @@ class JobLoop:
 
     def _run_role(
         self, state: JobState, handoff_id: HandoffId, evaluation: EvaluationLease
-    ) -> Sequence[Recorded] | None:
+    ) -> Sequence[RecordedEvent] | None:
         """Run the role in this process, or send it to the roles queue if no role slot is free.
         Return the new events of the journal, or None if there are none.
         """
@@ -327,7 +327,7 @@ class JobLoop:
         self._delegate_role(state, handoff, text)
         return None
 
-    def _after_role(self, state: JobState, ended: AttemptOutcome) -> Sequence[Recorded] | None:
+    def _after_role(self, state: JobState, ended: AttemptOutcome) -> Sequence[RecordedEvent] | None:
         """Return the events of a role's result, or None if it has none. Wake the job if this
         process shuts down before the role ends, because no message goes back to a queue.
         """

@@ -31,7 +31,7 @@ from handoff_queue.shared.types.events import (
     EndTaskTried,
     JobEnded,
     JobStatus,
-    Recorded,
+    RecordedEvent,
     WebhookTried,
 )
 from handoff_queue.shared.types.job_options import EndTask
@@ -59,13 +59,13 @@ _IDS = UUID("5b0b3a44-6e0a-4a56-9d0e-0d5b6f6f1f0e")
 """Namespace of the task ids. A random constant."""
 
 
-def tell_end(state: JobState, recorded: Sequence[Recorded], dispatcher: Dispatcher) -> None:
+def tell_end(state: JobState, recorded: Sequence[RecordedEvent], dispatcher: Dispatcher) -> None:
     """Report a job's end to OpenTelemetry and Flower, if these new events of its journal end
     it.
 
     The process that commits the end calls this, so the end is reported once.
     """
-    ends: list[Recorded] = []
+    ends: list[RecordedEvent] = []
     for record in recorded:
         if isinstance(record.event, JobEnded):
             ends.append(record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from handoff_queue.shared.types.events import Counted, Event, HandoffIssued
+from handoff_queue.shared.types.events import CountedFanIn, Event, HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff, BlobRef, ref
 from handoff_queue.supervisor.client.dispatch import OutgoingHandoff
 from handoff_queue.supervisor.lifecycle.commands import Command
@@ -53,7 +53,7 @@ def issued_event(
     ref: BlobRef,
     group: str | None = None,
     index: int = 0,
-    counts: tuple[Counted, ...] = (),
+    counts: tuple[CountedFanIn, ...] = (),
     *,
     closes: bool = False,
 ) -> HandoffIssued:

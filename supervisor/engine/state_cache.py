@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from handoff_queue.shared.store.journal import Journal
-from handoff_queue.shared.types.events import Recorded
+from handoff_queue.shared.types.events import RecordedEvent
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -23,11 +23,11 @@ class StateCache:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._known: OrderedDict[JobId, tuple[JobState, Recorded]] = OrderedDict()
+        self._known: OrderedDict[JobId, tuple[JobState, RecordedEvent]] = OrderedDict()
         self._lock = threading.Lock()
 
     def load(
-        self, job_id: JobId, read: Callable[[int], list[Recorded]] | None = None
+        self, job_id: JobId, read: Callable[[int], list[RecordedEvent]] | None = None
     ) -> JobState | None:
         """Return the state of the job by the current journal, or None if there is no such job.
 
@@ -59,7 +59,7 @@ class StateCache:
             return None
         return self.remember(state, last)
 
-    def fold_on(self, state: JobState, events: Sequence[Recorded]) -> JobState | None:
+    def fold_on(self, state: JobState, events: Sequence[RecordedEvent]) -> JobState | None:
         """Return the state after events that this process has just written. None: there are no
         events, or another process wrote in between, so that the journal must be read.
         """
@@ -67,7 +67,7 @@ class StateCache:
             return None
         return self.remember(fold_on(state, events), events[-1])
 
-    def remember(self, state: JobState, last: Recorded) -> JobState:
+    def remember(self, state: JobState, last: RecordedEvent) -> JobState:
         """Keep a state with its last event, and return the state.
 
         Its `as_of` becomes the time of this event in the journal. A state that a decision

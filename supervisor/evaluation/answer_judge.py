@@ -20,7 +20,7 @@ from pydantic import JsonValue, ValidationError
 from handoff_queue.shared.agent.json_answers import LenientAnswer
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.job_options import NOBODY_THERE, Mode
+from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE, Mode
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import OnFailure, Synthesis
 from handoff_queue.shared.types.review import HIGHEST, LOWEST, Rubric, Score
@@ -150,7 +150,7 @@ class AnswerJudge:
             mode=Mode.PIPELINE,
             limits=JobLimits(max_seconds=JUDGE_S),
             gates=Gates(),  # the gates in the settings are for answers, not for scores
-            approvals=NOBODY_THERE,
+            approvals=APPROVE_AT_ONCE,
         )
 
 

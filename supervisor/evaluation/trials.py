@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from handoff_queue.shared.documents.folder import FolderReading
-from handoff_queue.shared.types.job_options import NOBODY_THERE, Mode
+from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE, Mode
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.review import Score
 from handoff_queue.supervisor.client.client import Request
@@ -60,7 +60,7 @@ class Variant:
             model=self.model,
             mode=self.mode,
             workflow=steps,
-            approvals=NOBODY_THERE,
+            approvals=APPROVE_AT_ONCE,
         )
 
 

@@ -389,7 +389,7 @@ def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
             "The results were put together by code:"
             f" {made.problem}{_in_brackets(texts.why(made.result))}."
         )
-    if last is not None and last.goes_in_circles:
+    if last is not None and last.repeats_earlier_revisions:
         notes.append(
             "The review asked for the same again, in other words: there was no further round."
         )

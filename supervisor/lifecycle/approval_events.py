@@ -13,7 +13,7 @@ from handoff_queue.shared.types.events import (
     ApprovalReminded,
     JobStatus,
     PlanMade,
-    Recorded,
+    RecordedEvent,
     Rejected,
 )
 from handoff_queue.shared.types.ids import StepId
@@ -54,7 +54,7 @@ def clear_approvals(state: JobState) -> dict[str, Any]:
 
 
 def apply_approval_event(
-    state: JobState, event: ApprovalEvent, recorded: Recorded
+    state: JobState, event: ApprovalEvent, recorded: RecordedEvent
 ) -> dict[str, Any]:
     """Return the changes after a question, a reminder or an answer. A reminder or an answer
     about a question that is no longer open changes nothing.

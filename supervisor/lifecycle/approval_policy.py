@@ -16,7 +16,7 @@ from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.lifecycle.budget import reason_for_decision
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
-    ApproveBySilence,
+    ApproveOnTimeout,
     AskApproval,
     CheckConditions,
     ChooseAnswer,
@@ -149,7 +149,7 @@ def decide_while_asked(state: JobState, question: Question, now: float) -> tuple
         return (AbandonSteps(question.steps, why),)
     if now >= question.until:
         if approvals.on_timeout is OnTimeout.GO_ON:
-            return (ApproveBySilence(question.version),)
+            return (ApproveOnTimeout(question.version),)
         return (
             EndJob(
                 JobStatus.CANCELLED,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from handoff_queue.shared.types.events import AnswerMethod, JobStatus, SecondChance
+from handoff_queue.shared.types.events import AnswerMethod, JobStatus, StepRetry
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
@@ -94,7 +94,7 @@ class SkipSteps:
 class TryAgain:
     """Give these failed steps another attempt."""
 
-    steps: tuple[SecondChance, ...]
+    steps: tuple[StepRetry, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class RemindUser:
 
 
 @dataclass(frozen=True, slots=True)
-class ApproveBySilence:
+class ApproveOnTimeout:
     """Approve a question that had no answer in time."""
 
     asked: int
@@ -258,7 +258,7 @@ Command = (
     | AskUser
     | AskApproval
     | RemindUser
-    | ApproveBySilence
+    | ApproveOnTimeout
     | PublishAgain
     | RunRole
     | StartChild

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pydantic import JsonValue
 
 from handoff_queue.shared.types.condition import Undecided, condition_of, evaluate_condition
-from handoff_queue.shared.types.events import Abandoned, ConditionsChecked
+from handoff_queue.shared.types.events import AbandonedStep, ConditionsChecked
 from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus, StopReason, ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan, Step
@@ -109,8 +109,8 @@ def _ended(state: JobState, step_id: StepId, why: str) -> HandoffResult:
     return result_by_code(state.job_id, step_id, attempt, why, StopReason.CANCELLED)
 
 
-def _references(results: Sequence[HandoffResult]) -> tuple[Abandoned, ...]:
-    references: list[Abandoned] = []
+def _references(results: Sequence[HandoffResult]) -> tuple[AbandonedStep, ...]:
+    references: list[AbandonedStep] = []
     for result in results:
-        references.append(Abandoned(step=result.step_id, result=ref(result.to_json())))
+        references.append(AbandonedStep(step=result.step_id, result=ref(result.to_json())))
     return tuple(references)

@@ -67,7 +67,7 @@ from handoff_queue.supervisor.lifecycle.state import JobState, Phase, StepStatus
 from handoff_queue.supervisor.lifecycle.step_failure import (
     reason_of_failure,
     recoveries,
-    second_chances,
+    step_retries,
     steps_to_ask_about,
 )
 from handoff_queue.supervisor.lifecycle.teams import for_children
@@ -239,8 +239,8 @@ def _settle(
     """
     if too_late := abandon_late_steps(state, now):
         return too_late
-    if chances := second_chances(state, observations, now):
-        return (TryAgain(chances),)
+    if retries := step_retries(state, observations, now):
+        return (TryAgain(retries),)
     about = steps_to_ask_about(state, observations, now)
     if about and (asked := _ask_about_failure(state, about)):
         return asked

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from handoff_queue.shared.types.citation_markers import in_every_text
-from handoff_queue.shared.types.handoff import BlobRef, Claim, Given, HandoffResult, ref
+from handoff_queue.shared.types.handoff import BlobRef, Claim, GivenResult, HandoffResult, ref
 from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.lifecycle.answer import parts_of, usable_sinks
@@ -40,7 +40,9 @@ def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
     return dict(list(results.items())[:MOST_GIVEN])
 
 
-def copy_results(state: JobState, texts: ResultTexts) -> tuple[tuple[Given, ...], tuple[str, ...]]:
+def copy_results(
+    state: JobState, texts: ResultTexts
+) -> tuple[tuple[GivenResult, ...], tuple[str, ...]]:
     """Return the results for a new job, and their payloads.
 
     Args:
@@ -54,7 +56,7 @@ def results_as_given(
     results: Mapping[StepId, BlobRef],
     answers: Collection[BlobRef],
     texts: ResultTexts,
-) -> tuple[tuple[Given, ...], tuple[str, ...]]:
+) -> tuple[tuple[GivenResult, ...], tuple[str, ...]]:
     """Return the results of a job as inputs of another job, and their payloads.
 
     Args:
@@ -63,7 +65,7 @@ def results_as_given(
         texts: payloads of the results.
     """
     given, payloads = [], []
-    before: dict[StepId, Given] = {}
+    before: dict[StepId, GivenResult] = {}
     for given_result in state.submitted.given:
         before[given_result.step] = given_result
     for step_id, result in results.items():
@@ -83,7 +85,7 @@ def results_as_given(
         text = _under(name_in_later_job(step_id), texts.result(result)).to_json()
         is_answer = result in answers
         given.append(
-            Given(
+            GivenResult(
                 step=name_in_later_job(step_id),
                 specialist=specialist,
                 title=title,

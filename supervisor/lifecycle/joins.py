@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from handoff_queue.shared.types.events import LAST, Counted
+from handoff_queue.shared.types.events import LAST, CountedFanIn
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Join
 from handoff_queue.supervisor.lifecycle.commands import AbandonSteps, SkipSteps
@@ -218,7 +218,7 @@ def next_join(state: JobState, now: float) -> float | None:
     return min(limits, default=None)
 
 
-def fan_ins_to_count(state: JobState, dependents: frozenset[StepId]) -> tuple[Counted, ...]:
+def fan_ins_to_count(state: JobState, dependents: frozenset[StepId]) -> tuple[CountedFanIn, ...]:
     """Return the fan-ins with a join that wait for a step. They may continue before all of
     their parts have ended.
 
@@ -227,11 +227,11 @@ def fan_ins_to_count(state: JobState, dependents: frozenset[StepId]) -> tuple[Co
     """
     if dependents and not any(state.steps[dependent].outline.join for dependent in dependents):
         return ()  # thousands of steps may share a fan-in without a join: do not build its parts
-    counted: list[Counted] = []
+    counted: list[CountedFanIn] = []
     for fan_in in _fan_ins_of(state, sorted(dependents)):
         if fan_in.join:
             wakes_from = _wakes_from(fan_in.join, len(fan_in.parts))
-            counted.append(Counted(fan_in=fan_in.step or LAST, wakes_from=wakes_from))
+            counted.append(CountedFanIn(fan_in=fan_in.step or LAST, wakes_from=wakes_from))
     return tuple(counted)
 
 

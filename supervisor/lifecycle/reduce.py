@@ -33,7 +33,7 @@ from handoff_queue.shared.types.events import (
     PlanMade,
     PlanPatched,
     Quoted,
-    Recorded,
+    RecordedEvent,
     RetryRequested,
     Reviewed,
     Routed,
@@ -95,7 +95,7 @@ from handoff_queue.supervisor.lifecycle.user_messages import after_issue, apply_
 Steps = Mapping[StepId, StepState]
 
 
-def fold(job_id: JobId, state: JobState | None, events: Iterable[Recorded]) -> JobState | None:
+def fold(job_id: JobId, state: JobState | None, events: Iterable[RecordedEvent]) -> JobState | None:
     """Return the state after all events; None if there are none."""
     run = iter(events)
     if state is None and (first := next(run, None)):
@@ -105,7 +105,7 @@ def fold(job_id: JobId, state: JobState | None, events: Iterable[Recorded]) -> J
     return None
 
 
-def fold_on(state: JobState, events: Iterable[Recorded]) -> JobState:
+def fold_on(state: JobState, events: Iterable[RecordedEvent]) -> JobState:
     """Return the state after more events. The step index is updated once, after all events."""
     later = state
     for recorded in events:
@@ -115,7 +115,7 @@ def fold_on(state: JobState, events: Iterable[Recorded]) -> JobState:
     return later.model_copy(update={"step_index": step_index_after(state, later)})
 
 
-def begin(job_id: JobId, recorded: Recorded) -> JobState:
+def begin(job_id: JobId, recorded: RecordedEvent) -> JobState:
     """Return the first state.
 
     Raises:
@@ -135,7 +135,7 @@ def begin(job_id: JobId, recorded: Recorded) -> JobState:
     )
 
 
-def evolve(state: JobState, recorded: Recorded) -> JobState:
+def evolve(state: JobState, recorded: RecordedEvent) -> JobState:
     """Return the state after one event. No event is refused, because the journal's events are
     facts.
 
@@ -145,7 +145,7 @@ def evolve(state: JobState, recorded: Recorded) -> JobState:
     return fold_on(state, (recorded,))
 
 
-def _after_event(state: JobState, recorded: Recorded) -> JobState:
+def _after_event(state: JobState, recorded: RecordedEvent) -> JobState:
     """Return the state after one event, with the step index of the state before the event."""
     changes: dict[str, Any] = {"version": recorded.version, "as_of": recorded.at}
     if state.is_only_asking:
@@ -159,7 +159,7 @@ def _after_event(state: JobState, recorded: Recorded) -> JobState:
     return state.model_copy(update=changes)
 
 
-def _changes_of(state: JobState, recorded: Recorded) -> dict[str, Any]:
+def _changes_of(state: JobState, recorded: RecordedEvent) -> dict[str, Any]:
     """Return the fields of the state that an event changes."""
     event = recorded.event
     if isinstance(event, ApprovalEvent):
@@ -169,7 +169,7 @@ def _changes_of(state: JobState, recorded: Recorded) -> dict[str, Any]:
     return _of_steps(state, event, recorded.at)
 
 
-def _of_job(state: JobState, event: JobEvent, recorded: Recorded) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
+def _of_job(state: JobState, event: JobEvent, recorded: RecordedEvent) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
     match event:
         case JobSubmitted():
             return {}
@@ -372,7 +372,7 @@ def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
         event.decision is not Decision.REVISE
         or not state.may_send_back
         or state.spent
-        or event.goes_in_circles
+        or event.repeats_earlier_revisions
         or {*event.steps} <= acted
     ):
         phase = Phase.SYNTHESIZING

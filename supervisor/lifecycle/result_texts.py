@@ -68,7 +68,7 @@ STOPPED_BY = {
 """Stop reasons in words, for results without a text. All reasons except FINISHED."""
 UNEXPLAINED = "the specialist calls its result partial and names no gap"
 TRY_AGAIN = "Try again."
-BY_CODE = "code, which takes no excuse"
+BY_CODE = "code"
 MOST_TOLD = 20
 """Most wrong statements of a fact-check that are reported: as many as one attempt can correct."""
 MOST_LINE_CHARS = 500

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from handoff_queue.shared.types.events import SecondChance
+from handoff_queue.shared.types.events import StepRetry
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
@@ -56,36 +56,32 @@ def recoveries(state: JobState, observations: Observations, now: float) -> tuple
     return tuple(commands)
 
 
-def second_chances(
-    state: JobState, observations: Observations, now: float
-) -> tuple[SecondChance, ...]:
+def step_retries(state: JobState, observations: Observations, now: float) -> tuple[StepRetry, ...]:
     """Return the steps that get another attempt now."""
     if state.spent is not None or now >= state.working_deadline:
         return ()
-    chances: list[SecondChance] = []
+    retries: list[StepRetry] = []
     for step_id in state.step_index.unusable:
         step = state.steps[step_id]
-        if _may_try(state, step_id, step) and (chance := _chance(step_id, step, observations)):
-            chances.append(chance)
-    if chances:
-        return _wanted(state, chances, now)
+        if _may_try(state, step_id, step) and (retry := _step_retry(step_id, step, observations)):
+            retries.append(retry)
+    if retries:
+        return _wanted(state, retries, now)
     return ()
 
 
-def _wanted(
-    state: JobState, chances: Sequence[SecondChance], now: float
-) -> tuple[SecondChance, ...]:
-    """Return the chances for steps that a fan-in still needs. Steps with the same dependents
+def _wanted(state: JobState, retries: Sequence[StepRetry], now: float) -> tuple[StepRetry, ...]:
+    """Return the retries of the steps that a fan-in still needs. Steps with the same dependents
     are checked once.
     """
-    wanted: list[SecondChance] = []
+    wanted: list[StepRetry] = []
     known: dict[frozenset[StepId], bool] = {}
-    for chance in chances:
-        dependents = state.dependents[chance.step]
+    for retry in retries:
+        dependents = state.dependents[retry.step]
         if dependents not in known:
             known[dependents] = is_wanted(state, dependents, now)
         if known[dependents]:
-            wanted.append(chance)
+            wanted.append(retry)
     return tuple(wanted)
 
 
@@ -159,11 +155,11 @@ def _is_stuck(step_id: StepId, step: StepState, observations: Observations) -> b
     """
     is_needy = step.is_settled and step.result_status is ResultStatus.NEEDS_INPUT
     return is_needy or (
-        has_failed(step) and (step.acted or _chance(step_id, step, observations) is None)
+        has_failed(step) and (step.acted or _step_retry(step_id, step, observations) is None)
     )
 
 
-def _chance(step_id: StepId, step: StepState, observations: Observations) -> SecondChance | None:
+def _step_retry(step_id: StepId, step: StepState, observations: Observations) -> StepRetry | None:
     """Return the next attempt at a step; None if no specialist is left to try it.
 
     The current specialist retries up to MOST_RETRIES failures of the step. After that, the
@@ -172,11 +168,11 @@ def _chance(step_id: StepId, step: StepState, observations: Observations) -> Sec
     """
     is_child = step.outline.specialist == SUB_SUPERVISOR
     if step.stop_reason in RETRIED and step.failures <= MOST_RETRIES and not is_child:
-        return SecondChance(step=step_id)
+        return StepRetry(step=step_id)
     for name in (
         *observations.able_specialists(step.outline.specialist),
         *({GENERALIST} & observations.specialists),
     ):
         if name not in step.tried and name != step.outline.specialist:
-            return SecondChance(step=step_id, specialist=name)
+            return StepRetry(step=step_id, specialist=name)
     return None

@@ -233,12 +233,12 @@ def keep_open_question(
 def retry_steps(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepState]:
     """Return the steps of the event before their next attempt."""
     steps: dict[StepId, StepState] = {}
-    for chance in event.steps:
-        step = state.steps[chance.step]
+    for retry in event.steps:
+        step = state.steps[retry.step]
         remark = AttemptFeedback(author="supervisor", result=step.result, previous=step.result)
-        steps[chance.step] = reopen_step(step, remark).model_copy(
+        steps[retry.step] = reopen_step(step, remark).model_copy(
             update={
-                "given_to": chance.specialist or step.given_to,
+                "given_to": retry.specialist or step.given_to,
                 "is_met": step.is_met,
                 "is_approved": step.is_approved,
             }

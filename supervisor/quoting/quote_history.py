@@ -13,7 +13,7 @@ from graphlib import TopologicalSorter
 from typing import Any
 
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.events import JobStatus, Recorded
+from handoff_queue.shared.types.events import JobStatus, RecordedEvent
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.shared.types.usage import MICROUSD
@@ -30,7 +30,7 @@ from handoff_queue.supervisor.quoting.simulation import (
 )
 
 
-def working_seconds(job_id: JobId, journal: Iterable[Recorded]) -> float:
+def working_seconds(job_id: JobId, journal: Iterable[RecordedEvent]) -> float:
     """Return the seconds of work to the job's end, or to its last event."""
     earlier, latest = 0.0, 0.0
     state: JobState | None = None

@@ -21,7 +21,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from handoff_queue.shared.specialists import read_specialist
-from handoff_queue.shared.types.handoff import Given
+from handoff_queue.shared.types.handoff import GivenResult
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
@@ -75,7 +75,7 @@ SUB_TEAM = Candidate(SPEC.name, SPEC.description)
 class JobContext:
     """Inputs that a job has from the beginning."""
 
-    given: tuple[Given, ...] = ()
+    given: tuple[GivenResult, ...] = ()
     earlier_request: str | None = None
     """The request of the job that this job follows."""
 

@@ -13,7 +13,7 @@ from handoff_queue.shared.types.events import (
     HandoffFinished,
     HandoffIssued,
     JobSubmitted,
-    Recorded,
+    RecordedEvent,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client.answer_draft import SYNTHESIZER, AnswerDraft
@@ -42,7 +42,7 @@ class _DraftSources:
         """The handoff that writes the answer now."""
         self.finished: dict[HandoffId, HandoffFinished] = {}
 
-    def add(self, recorded: Recorded) -> None:
+    def add(self, recorded: RecordedEvent) -> None:
         """Update the handoffs with an event of the job."""
         match recorded.event:
             case JobSubmitted() as submitted:

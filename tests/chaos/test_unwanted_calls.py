@@ -17,7 +17,13 @@ from handoff_queue.chaos.report import broken_of
 from handoff_queue.chaos.shapes import Shape
 from handoff_queue.chaos.strikes import Fault, Strike
 from handoff_queue.chaos.unwanted_calls import SENT_WITHIN_S
-from handoff_queue.shared.types.events import ApprovalAsked, Approved, Event, Recorded, Rejected
+from handoff_queue.shared.types.events import (
+    ApprovalAsked,
+    Approved,
+    Event,
+    RecordedEvent,
+    Rejected,
+)
 from handoff_queue.shared.types.job_options import ApprovalOf
 
 CHILD = PlannedJob("1-0-x", Shape.PARALLEL, (PlannedStep("a", "writer"),), seed=1, parent="1-0")
@@ -78,7 +84,7 @@ def test_a_question_is_open_until_the_first_approval_or_rejection() -> None:
     ]
 
     assert asked_in(
-        [Recorded(at, at * 10.0, event) for at, event in enumerate(events, start=1)]
+        [RecordedEvent(at, at * 10.0, event) for at, event in enumerate(events, start=1)]
     ) == (
         (10, 20),
         (40, 50),

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.checkpoints import ModelCallFailed, WorstCase
 from handoff_queue.shared.types.rate_limits import (
     NO_RATE_LIMITS,
     Allowance,
-    Expected,
+    ExpectedUsage,
     RateLimits,
     Wait,
 )
@@ -26,7 +26,7 @@ from tests.doubles.memory_rate_limiter import MemoryRateLimiter
 from tests.waiting import wait_until
 
 WORST = WorstCase(100, 100, 0)
-EXPECTED = Expected("account:some-model", 50, 50)
+EXPECTED = ExpectedUsage("account:some-model", 50, 50)
 FAILED = ModelCallFailed(error="no", usage=NOTHING_USED)
 
 Fleet = Callable[[], CheckpointStore]
@@ -59,11 +59,11 @@ def fleet(request: pytest.FixtureRequest, store: Store) -> Fleet:
     return make_checkpoints
 
 
-def is_admitted(checkpoints: CheckpointStore, expected: Expected | None = EXPECTED) -> bool:
+def is_admitted(checkpoints: CheckpointStore, expected: ExpectedUsage | None = EXPECTED) -> bool:
     return checkpoints.reserve(WORST, expected) is None
 
 
-def wait_of(checkpoints: CheckpointStore, expected: Expected | None = EXPECTED) -> Wait:
+def wait_of(checkpoints: CheckpointStore, expected: ExpectedUsage | None = EXPECTED) -> Wait:
     wait = checkpoints.reserve(WORST, expected)
     assert wait is not None
     return wait

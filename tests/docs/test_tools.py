@@ -78,7 +78,7 @@ def test_the_figures_of_the_text_are_those_of_the_code() -> None:
     assert f"`{ENTRY_POINT_GROUP}`" in files
     for figure in (
         f"{marks.DEFAULT_TIMEOUT_S:g} by default, at most {marks.LONGEST_TIMEOUT_S:,.0f}",
-        f"When {tool_calls.MOST_LEFT_BEHIND} calls of a tool hang",
+        f"When {tool_calls.MOST_ABANDONED_THREADS} calls of a tool hang",
         f"{tool_calls.MOST_AT_ONCE} at a time. The first {tool_calls.MOST_CALLS} are run",
     ):
         assert figure in files

@@ -19,7 +19,7 @@ from handoff_queue.shared.types.checkpoints import (
     checkpoint_adapter,
 )
 from handoff_queue.shared.types.errors import Interrupted, Level, LimitReached, MessagesWaiting
-from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, Expected, RateLimits, Wait
+from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, ExpectedUsage, RateLimits, Wait
 from tests.doubles.memory_rate_limiter import MemoryRateLimiter
 
 NO_MORE = "the job's budget does not allow another model call"
@@ -66,7 +66,7 @@ class MemoryCheckpoints:
     def reserve(
         self,
         worst: WorstCase,
-        expected: Expected | None = None,
+        expected: ExpectedUsage | None = None,
         *,
         takes_messages: bool = False,
     ) -> Wait | None:

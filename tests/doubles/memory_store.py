@@ -17,7 +17,7 @@ from handoff_queue.shared.store.payloads import PayloadStore
 from handoff_queue.shared.store.presence import PresenceStore, ServedSpecialist
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.store import Store, open_store
-from handoff_queue.shared.types.events import Recorded
+from handoff_queue.shared.types.events import RecordedEvent
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import JobId
 
@@ -58,11 +58,13 @@ class MemoryPresence(PresenceStore):
 class MemoryJournal(Journal):
     """Journals of child jobs."""
 
-    def __init__(self, connection: Connection, journals: Mapping[JobId, list[Recorded]]) -> None:
+    def __init__(
+        self, connection: Connection, journals: Mapping[JobId, list[RecordedEvent]]
+    ) -> None:
         super().__init__(connection, 1)
         self._journals = journals
 
-    def read(self, job_id: JobId, after: int = 0) -> list[Recorded]:
+    def read(self, job_id: JobId, after: int = 0) -> list[RecordedEvent]:
         return self._journals.get(job_id, [])[after:]
 
 
@@ -81,7 +83,7 @@ def _unconnected() -> Store:
 
 
 def memory_store(
-    texts: Mapping[str, str], journals: Mapping[JobId, list[Recorded]]
+    texts: Mapping[str, str], journals: Mapping[JobId, list[RecordedEvent]]
 ) -> tuple[Store, MemoryPresence]:
     """Return a store that reads these payloads and these journals of child jobs."""
     store = _unconnected()

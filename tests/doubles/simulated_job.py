@@ -18,7 +18,7 @@ from handoff_queue.shared.types.events import (
     Event,
     HandoffFinished,
     PlanMade,
-    Recorded,
+    RecordedEvent,
     Rejected,
     Reviewed,
     Synthesized,
@@ -108,14 +108,14 @@ class SimulatedJob:
         self.now = BEGIN
         self.payloads: dict[str, str] = {}
         """Stored texts by digest."""
-        self.children: dict[JobId, list[Recorded]] = {}
+        self.children: dict[JobId, list[RecordedEvent]] = {}
         """Journals of child jobs."""
         if workflow is not None:
             submitted["workflow"] = self.store_text(workflow.to_json())
         if answer_schema is not None:
             submitted["answer_schema"] = self.store_text(answer_schema)
         self.store_text(REQUEST)
-        first = Recorded(1, self.now, submission(REQUEST, limits, **submitted))
+        first = RecordedEvent(1, self.now, submission(REQUEST, limits, **submitted))
         self.journal = [first]
         self.state: JobState = begin(JobId(JOB), first)
         self.roles = RESEARCHERS
@@ -178,7 +178,7 @@ class SimulatedJob:
     def append(self, *events: Event) -> None:
         for event in events:
             assert parse_event(event.to_json()) == event, "an event survives serialisation"
-            recorded = Recorded(self.state.version + 1, self.now, event)
+            recorded = RecordedEvent(self.state.version + 1, self.now, event)
             self.journal.append(recorded)
             self.state = evolve(self.state, recorded)
 

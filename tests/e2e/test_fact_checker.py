@@ -11,7 +11,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.job_options import NOBODY_THERE, ApprovalOf, Approvals, Mode
+from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE, ApprovalOf, Approvals, Mode
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
 from handoff_queue.testing import Json, Reply, first_message_text, json_reply
@@ -64,7 +64,7 @@ def script(fleet: Fleet) -> Iterator[Script]:
     fleet.server.script = previous
 
 
-def submit(fleet: Fleet, approvals: Approvals = NOBODY_THERE) -> JobId:
+def submit(fleet: Fleet, approvals: Approvals = APPROVE_AT_ONCE) -> JobId:
     request = Request(
         "How high is it?",
         mode=Mode.SINGLE,

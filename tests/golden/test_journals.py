@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 
 from handoff_queue.shared.types.errors import MalformedMessage
-from handoff_queue.shared.types.events import Event, Recorded, parse_event
+from handoff_queue.shared.types.events import Event, RecordedEvent, parse_event
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -84,10 +84,10 @@ DIGESTS = {
 JOURNALS = sorted((Path(__file__).parent / "journals").glob("*.jsonl"))
 
 
-def read(path: Path) -> list[Recorded]:
+def read(path: Path) -> list[RecordedEvent]:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     return [
-        Recorded(line["version"], line["at"], parse_event(json.dumps(line["event"])))
+        RecordedEvent(line["version"], line["at"], parse_event(json.dumps(line["event"])))
         for line in lines
     ]
 

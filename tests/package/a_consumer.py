@@ -18,7 +18,7 @@ from handoff_queue import (
     JobResult,
     JobStatus,
     Limits,
-    Recorded,
+    RecordedEvent,
     Request,
     Row,
     UnknownJob,
@@ -48,7 +48,7 @@ def submit(jobs: Client, question: str, folder: Path, signature: Mapping[str, An
 
 def status_of(jobs: Client, job_id: JobId) -> JobStatus | None:
     """Follow a job to its end, and return its status."""
-    recorded: Recorded
+    recorded: RecordedEvent
     for recorded in jobs.events(job_id):
         if isinstance(recorded.event, JobEnded):
             return recorded.event.status

@@ -38,8 +38,7 @@ def search_documents_tool(index: DocumentIndex) -> Tool:
             )
         except (sqlite3.DatabaseError, UserError) as error:
             raise ToolFailed(
-                f"the search is out of order ({error}): read the documents with read_document"
-                " instead"
+                f"the search failed ({error}): read the documents with read_document instead"
             ) from error
         return _answer(result)
 

@@ -31,7 +31,7 @@ from handoff_queue.shared.types.events import (
     PlanMade,
     PlanPatched,
     Quoted,
-    Recorded,
+    RecordedEvent,
     Rejected,
     RetryRequested,
     Reviewed,
@@ -169,7 +169,7 @@ def no_longer_missing(before: JobView, after: JobView) -> Iterator[str]:
             yield f"no longer waits for {reason.whom}"
 
 
-def _line_of(view: JobView, recorded: Recorded) -> str | None:
+def _line_of(view: JobView, recorded: RecordedEvent) -> str | None:
     event = recorded.event
     if isinstance(event, ApprovalEvent):
         return _approval(view, event)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
-from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, Recorded
+from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, RecordedEvent
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client.journal_follower import (
     RECONNECT_EVERY_S,
@@ -132,7 +132,7 @@ class JobView:
                 child_handoffs[event.child.job_id] = event
         return child_handoffs
 
-    def after_events(self, events: Sequence[Recorded]) -> JobView:
+    def after_events(self, events: Sequence[RecordedEvent]) -> JobView:
         """Return the view after these events."""
         issued = list(self.issued)
         finished = dict(self.finished)
@@ -162,7 +162,7 @@ class JobView:
         )
 
 
-def with_events(jobs: Client, view: JobView, events: Sequence[Recorded]) -> JobView:
+def with_events(jobs: Client, view: JobView, events: Sequence[RecordedEvent]) -> JobView:
     """Return the view after these events, with their texts.
 
     New texts take one round trip, and there is none without new texts.
@@ -204,14 +204,14 @@ class JobUpdate:
     """New events of a job, and the view after these events."""
 
     view: JobView
-    events: tuple[Recorded, ...] = ()
+    events: tuple[RecordedEvent, ...] = ()
     trouble: str | None = None
     """Error text while Redis is away. There are no new events then."""
     below: tuple[JobUpdate, ...] = ()
     """The updates of the child jobs."""
 
 
-News = Mapping[JobId, Sequence[Recorded]]
+News = Mapping[JobId, Sequence[RecordedEvent]]
 """New events, by job."""
 
 
@@ -230,7 +230,7 @@ def with_children(jobs: Client, view: JobView) -> tuple[JobView, News]:
     Each child job that still runs takes three round trips, or four if there are new texts. A
     deleted child job keeps its last view.
     """
-    children, news = dict(view.children), dict[JobId, Sequence[Recorded]]()
+    children, news = dict(view.children), dict[JobId, Sequence[RecordedEvent]]()
     for job_id, event in view.child_handoffs.items():
         child = children.get(job_id, JobView(job_id))
         if child.ended and event.handoff_id in view.finished:

@@ -26,7 +26,13 @@ from pydantic.alias_generators import to_camel
 from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.store.jobs import JobStanding
-from handoff_queue.shared.types.events import ApprovalAsked, Approved, JobStatus, Recorded, Rejected
+from handoff_queue.shared.types.events import (
+    ApprovalAsked,
+    Approved,
+    JobStatus,
+    RecordedEvent,
+    Rejected,
+)
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 from handoff_queue.supervisor.serve.access import Access
@@ -128,9 +134,9 @@ async def _open_task(access: Access, standing: JobStanding) -> dict[str, Any]:
     return {"status": "working", "status_message": waiting.waiting_for or str(standing.status)}
 
 
-async def open_question(access: Access, job_id: JobId) -> Recorded | None:
+async def open_question(access: Access, job_id: JobId) -> RecordedEvent | None:
     """Return the event of the open question of a job, or None."""
-    asked: Recorded | None = None
+    asked: RecordedEvent | None = None
     async for recorded in access.jobs.events(job_id, follow=False):
         if isinstance(recorded.event, ApprovalAsked):
             asked = recorded
@@ -139,12 +145,12 @@ async def open_question(access: Access, job_id: JobId) -> Recorded | None:
     return asked
 
 
-def _key(asked: Recorded) -> str:
+def _key(asked: RecordedEvent) -> str:
     """Return the key of a question: its version in the journal, so no two questions share it."""
     return f"approval-{asked.version}"
 
 
-def _request_for(standing: JobStanding, asked: Recorded) -> ElicitRequest:
+def _request_for(standing: JobStanding, asked: RecordedEvent) -> ElicitRequest:
     assert isinstance(asked.event, ApprovalAsked)
     why = f" ({asked.event.why})" if asked.event.why else ""
     message = f"{standing.title}: approve the {asked.event.what}?{why}"

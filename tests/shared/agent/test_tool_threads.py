@@ -12,9 +12,9 @@ import pytest
 from handoff_queue.shared.agent import tool_calls
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
 from handoff_queue.shared.agent.tool_calls import (
+    MOST_ABANDONED_THREADS,
     MOST_AT_ONCE,
     MOST_CALLS,
-    MOST_LEFT_BEHIND,
     TOO_MANY_CALLS,
     ToolThreads,
 )
@@ -155,10 +155,10 @@ def test_a_tool_that_does_not_return_in_its_time_is_a_failed_call(
 def test_a_tool_with_many_hanging_calls_is_not_called_again(
     hanging: Callable[[dict[str, Any]], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tool_calls, "_LEFT_BEHIND", tool_calls._LeftBehind())
+    monkeypatch.setattr(tool_calls, "_ABANDONED_THREADS", tool_calls._AbandonedThreads())
     tool = with_timeout(a_tool("hangs", hanging), 0.01)
 
-    assert all("did not return" in result.text for result in results(tool, MOST_LEFT_BEHIND))
+    assert all("did not return" in result.text for result in results(tool, MOST_ABANDONED_THREADS))
     (result,) = results(tool)
     assert "hangs was not run" in result.text
 
@@ -166,8 +166,8 @@ def test_a_tool_with_many_hanging_calls_is_not_called_again(
 def test_a_call_of_an_ended_handoff_counts_as_abandoned(
     hanging: Callable[[dict[str, Any]], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left_behind = tool_calls._LeftBehind()
-    monkeypatch.setattr(tool_calls, "_LEFT_BEHIND", left_behind)
+    left_behind = tool_calls._AbandonedThreads()
+    monkeypatch.setattr(tool_calls, "_ABANDONED_THREADS", left_behind)
     tool = a_tool("hangs", hanging)
 
     def over() -> None:

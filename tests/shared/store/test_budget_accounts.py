@@ -247,7 +247,7 @@ class BudgetMachine(RuleBasedStateMachine):
         }
         now = self.read()
         levels = self.levels(*name)
-        names = ["handoff", "job", *["above"] * (len(levels) - 4), "tenant", "installation"]
+        names = ["handoff", "job", *["ancestor"] * (len(levels) - 4), "tenant", "installation"]
         return [
             [level, limit]
             for level, (key, limits) in zip(names, levels, strict=True)

@@ -123,7 +123,7 @@ def test_no_child_spends_more_than_its_ancestors_have(store: Store) -> None:
     claimed.reserve(CALL)
     claimed.checkpoint(model_reply(80, 20, 7))
 
-    assert reservation_answer(claimed, CALL) == [b"limit", b"above", b"max_turns"]
+    assert reservation_answer(claimed, CALL) == [b"limit", b"ancestor", b"max_turns"]
 
 
 def test_a_jobs_closing_reserve_is_kept_from_its_children(store: Store) -> None:

@@ -14,7 +14,7 @@ from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import Interrupted
 from handoff_queue.shared.types.events import JobEnded, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
+from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
 from tests.doubles.jobs import (
     a_job,
     claim,
@@ -28,7 +28,7 @@ from tests.doubles.jobs import (
 
 A = HandoffId("a.1")
 BUCKET = "account:some-model"
-EXPECTED = Expected(BUCKET, 1, 1)
+EXPECTED = ExpectedUsage(BUCKET, 1, 1)
 WORST = WorstCase(100, 100, 0)
 
 

@@ -10,7 +10,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.events import Counted
+from handoff_queue.shared.types.events import CountedFanIn
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import JobId
 from tests.doubles.jobs import (
@@ -29,7 +29,7 @@ def job_id(store: Store) -> JobId:
     results.
     """
     job_id = a_job(store)
-    counts = (Counted(fan_in="d", wakes_from=2),)
+    counts = (CountedFanIn(fan_in="d", wakes_from=2),)
     parts = [
         issued_event(f"{step}.1", index=n).model_copy(update={"counts": counts})
         for n, step in enumerate("abc")

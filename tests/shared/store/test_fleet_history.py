@@ -15,7 +15,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
+from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
 from handoff_queue.shared.types.usage import Usage
 from tests.doubles.jobs import (
     a_job,
@@ -32,7 +32,7 @@ from tests.waiting import wait_until
 
 WORST = WorstCase(1_000, 1_000, 0)
 BUCKET = "account:some-model"
-EXPECTED = Expected(BUCKET, 400, 500)
+EXPECTED = ExpectedUsage(BUCKET, 400, 500)
 AN_HOUR_MS = 3_600_000
 
 

@@ -13,7 +13,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
+from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
 from handoff_queue.shared.types.usage import Usage
 from tests.doubles.jobs import a_job, finish_with, issue, model_reply, result_of, text_of
 
@@ -77,7 +77,7 @@ def test_a_handoff_finishes_with_any_garbage_in(
 
     claiming = ClaimRequest(job_id, HandoffId("a.1"), digest_of(text_of("a.1")), "w")
     claimed = store_with_shared_keys.claims.claim(claiming)
-    assert claimed.reserve(WorstCase(1_000, 1_000, 5), Expected(BUCKET, 400, 500)) is None
+    assert claimed.reserve(WorstCase(1_000, 1_000, 5), ExpectedUsage(BUCKET, 400, 500)) is None
     claimed.report_limits(RateLimits(requests=Allowance(100, 100)))
     claimed.checkpoint(model_reply())
     finish_with(claimed, result_of(claimed).model_copy(update={"usage": Usage(input_tokens=5)}))

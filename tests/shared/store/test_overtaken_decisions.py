@@ -15,14 +15,14 @@ from handoff_queue.shared.types.events import (
     Event,
     JobEnded,
     JobStatus,
-    SecondChance,
+    StepRetry,
     StepsAbandoned,
     StepsTriedAgain,
 )
 from handoff_queue.shared.types.ids import JobId, StepId
 from tests.doubles.jobs import a_job, finish, granted_claim, issue, issued_event, version_of
 
-TRIED_AGAIN = StepsTriedAgain(steps=(SecondChance(step=StepId("third")),))
+TRIED_AGAIN = StepsTriedAgain(steps=(StepRetry(step=StepId("third")),))
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.presence import Announcement
-from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
+from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, expire_lease, finish, granted_claim, issue
 from tests.doubles.sweep_states import age_issued, make_due
 
 WORST = WorstCase(1_000, 1_000, 0)
-EXPECTED = Expected("account:some-model", 400, 500)
+EXPECTED = ExpectedUsage("account:some-model", 400, 500)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.rate_limits import (
     NO_RATE_LIMITS,
     Allowance,
-    Expected,
+    ExpectedUsage,
     RateLimits,
     Wait,
 )
@@ -31,7 +31,7 @@ from tests.waiting import wait_until
 
 WORST = WorstCase(1_000, 1_000, 0)
 BUCKET = "account:some-model"
-EXPECTED = Expected(BUCKET, 400, 500)
+EXPECTED = ExpectedUsage(BUCKET, 400, 500)
 FAILED = ModelCallFailed(error="no", usage=NOTHING_USED)
 MANY = Allowance(1_000_000, 1_000_000)
 HALF_A_WINDOW_MS = 30_000
@@ -55,7 +55,7 @@ def report_limits(store: Store, job_id: JobId, limits: RateLimits = NO_RATE_LIMI
     return first
 
 
-def wait_of(claimed: Claim, expected: Expected = EXPECTED) -> Wait:
+def wait_of(claimed: Claim, expected: ExpectedUsage = EXPECTED) -> Wait:
     wait = claimed.reserve(WORST, expected)
     assert wait is not None
     return wait
@@ -119,7 +119,7 @@ def test_another_bucket_is_not_held_back(store: Store, job_id: JobId) -> None:
     report_limits(store, job_id).report_refusal("rate limit", 60)
     assert (
         claim_named(store, job_id, "other").reserve(
-            WORST, Expected("account:another-model", 400, 500)
+            WORST, ExpectedUsage("account:another-model", 400, 500)
         )
         is None
     )
@@ -145,7 +145,9 @@ def test_a_wait_for_the_provider_reserves_no_budget(store: Store) -> None:
     report_limits(store, job_id).report_refusal("rate limit", 60)
     wait_of(claim_named(store, job_id, "waiting"))
     assert (
-        claim_named(store, job_id, "other").reserve(WORST, Expected("account:another-model", 1, 1))
+        claim_named(store, job_id, "other").reserve(
+            WORST, ExpectedUsage("account:another-model", 1, 1)
+        )
         is None
     )
 
@@ -212,7 +214,7 @@ def test_input_tokens_are_paced_and_the_unused_part_flows_back(store: Store, job
     )
     second.checkpoint(model_reply(input_tokens=10, output_tokens=5))
     assert third.reserve(WORST, EXPECTED) is None
-    assert first.reserve(WORST, Expected(BUCKET, 1, 1)) is None
+    assert first.reserve(WORST, ExpectedUsage(BUCKET, 1, 1)) is None
 
 
 def test_a_call_larger_than_the_limit_goes_when_the_bucket_is_full(

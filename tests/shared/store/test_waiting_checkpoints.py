@@ -13,7 +13,7 @@ from handoff_queue.shared.store.claim_grants import MAX_CLAIMS
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.checkpoints import AgentPrompted, WorstCase
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
+from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
 from tests.doubles.jobs import a_job, claim, expire_lease, finish, granted_claim, issue, model_reply
 
 ONE = HandoffId("find.1")
@@ -114,7 +114,7 @@ def test_the_unused_pace_of_its_call_flows_back_with_the_result(
     store: Store, job_id: JobId
 ) -> None:
     claimed = granted_claim(store, job_id, ONE)
-    assert claimed.reserve(WorstCase(10, 10, 0), Expected(BUCKET, 1_000, 0)) is None
+    assert claimed.reserve(WorstCase(10, 10, 0), ExpectedUsage(BUCKET, 1_000, 0)) is None
     claimed.report_limits(RateLimits(input_tokens=Allowance(10_000, 9_000)))
     before = input_level(store)
     claimed.checkpoint(model_reply(), deferrable=True)

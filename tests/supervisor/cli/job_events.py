@@ -13,7 +13,7 @@ from handoff_queue.shared.types.events import (
     JobSubmitted,
     PlanMade,
     PlanPatched,
-    Recorded,
+    RecordedEvent,
     Reviewed,
     StepOutline,
 )
@@ -125,9 +125,9 @@ def _stored(result: HandoffResult) -> HandoffResult:
     return result
 
 
-def recorded(*events: Event) -> list[Recorded]:
+def recorded(*events: Event) -> list[RecordedEvent]:
     return [
-        Recorded(version=number, at=100.0 + number, event=event)
+        RecordedEvent(version=number, at=100.0 + number, event=event)
         for number, event in enumerate(events, start=1)
     ]
 

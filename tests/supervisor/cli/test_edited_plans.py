@@ -8,7 +8,7 @@ import pytest
 from pydantic import JsonValue
 
 from handoff_queue.shared.types.errors import ManyProblems, UserError
-from handoff_queue.shared.types.events import Recorded
+from handoff_queue.shared.types.events import RecordedEvent
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.approve import with_plan
 from handoff_queue.supervisor.client.approvals import parse_edited_plan
@@ -20,7 +20,7 @@ from tests.doubles.jobs import submission
 def validate_plan(plan: JsonValue) -> None:
     """Validate a plan as a job that waits for approval of its plan does. Raise if it is invalid."""
     parse_edited_plan(
-        plan, begin(JobId(JOB), Recorded(1, 0.0, submission())), ("researcher", "writer")
+        plan, begin(JobId(JOB), RecordedEvent(1, 0.0, submission())), ("researcher", "writer")
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
-from handoff_queue.shared.types.rate_limits import Allowance, Expected, RateLimits
+from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.client.fleet_statistics import stats_now
 from tests.doubles.jobs import a_job, finish_with, granted_claim, issue, model_reply, result_of
@@ -20,7 +20,7 @@ def store_handoffs(store: Store, role: str, model: str, limits: RateLimits) -> N
 
     The handoff ran for just over 100 seconds and made one call. The provider reported `limits`.
     """
-    job_id, expected = a_job(store), Expected(f"account:{model}", 400, 500)
+    job_id, expected = a_job(store), ExpectedUsage(f"account:{model}", 400, 500)
     issue(store, job_id, "a.1", *(f"b{n}.1" for n in range(30)), role=role)
     claimed = granted_claim(store, job_id, "a.1")
     assert claimed.reserve(WORST, expected) is None
@@ -58,7 +58,7 @@ def test_each_role_is_compared_with_the_limits_of_the_model_that_its_handoffs_ca
 def test_a_fleet_whose_calls_are_all_refused_wants_no_more_slots(
     store: Store,
 ) -> None:
-    job_id, expected = a_job(store), Expected("account:narrow", 400, 500)
+    job_id, expected = a_job(store), ExpectedUsage("account:narrow", 400, 500)
     issue(store, job_id, "a.1", *(f"b{n}.1" for n in range(30)), role="researcher")
     claimed = granted_claim(store, job_id, "a.1")
     assert claimed.reserve(WORST, expected) is None

@@ -14,7 +14,7 @@ from handoff_queue.shared.store.claim_grants import MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.evaluation_lease import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.types.errors import StoreUnavailable
-from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, Recorded
+from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, RecordedEvent
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.engine.failure_guard import MAX_FAILURES, MOST_CONFLICTS
@@ -204,7 +204,7 @@ def append_before_commits(shell: Shell, monkeypatch: pytest.MonkeyPatch, times: 
     """Append a cancel request before each of the next `times` commits, so that they conflict."""
     commit, left = shell.store.journal.commit, [CancelRequested()] * times
 
-    def later(order: Commit) -> list[Recorded]:
+    def later(order: Commit) -> list[RecordedEvent]:
         if left:
             shell.store.journal.append(order.job_id, left.pop())
         return commit(order)
@@ -237,7 +237,7 @@ def test_a_write_conflict_does_not_prevent_the_end_of_a_failing_job(
     commit = shell.store.journal.commit
     conflicts = iter([True])
 
-    def stale_once(order: Commit) -> list[Recorded]:
+    def stale_once(order: Commit) -> list[RecordedEvent]:
         return commit(
             replace(order, expected=order.expected - 1) if next(conflicts, False) else order
         )

@@ -25,7 +25,7 @@ from handoff_queue.shared.types.job_options import (
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.commands import (
-    ApproveBySilence,
+    ApproveOnTimeout,
     AskApproval,
     EndJob,
     RemindUser,
@@ -239,7 +239,7 @@ def test_a_job_without_an_answer_continues_if_its_user_chose_that() -> None:
     job.now += 60
     assert job.state.question is not None
 
-    assert job.advance()[0] == ApproveBySilence(job.events(Approved)[0].asked)
+    assert job.advance()[0] == ApproveOnTimeout(job.events(Approved)[0].asked)
     assert (job.events(Approved)[0].by, job.open_names) == ("timeout", {"a", "b"})
     assert job.state.deadline == BEGIN + 60 + 100
 

@@ -13,7 +13,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
-from handoff_queue.shared.types.job_options import NOBODY_THERE, ApprovalOf, Approvals, Mode
+from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE, ApprovalOf, Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.supervisor.lifecycle.answer import assemble
@@ -40,7 +40,7 @@ CHECKER_AWAY = Observations(RESEARCHERS, is_fact_checker_away=True)
 def checked_job(
     limits: JobLimits | None = None,
     min_words: int | None = None,
-    approvals: Approvals = NOBODY_THERE,
+    approvals: Approvals = APPROVE_AT_ONCE,
 ) -> SimulatedJob:
     """Return a job with one step, whose result is the answer. The writer checks its facts."""
     job = SimulatedJob(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from handoff_queue.shared.types.events import HandoffIssued, JobStatus
 from handoff_queue.shared.types.handoff import (
     Claim,
-    Given,
+    GivenResult,
     HandoffResult,
     ResultStatus,
     answers_in,
@@ -50,7 +50,7 @@ def ended_job(**claims: Claim) -> SimulatedJob:
     return job
 
 
-def copied_results(job: SimulatedJob) -> tuple[dict[str, Given], dict[str, HandoffResult]]:
+def copied_results(job: SimulatedJob) -> tuple[dict[str, GivenResult], dict[str, HandoffResult]]:
     items, texts = copy_results(job.state, job.texts)
     results = {ref(text).digest: HandoffResult.from_json(text) for text in texts}
     return {item.step: item for item in items}, {
@@ -109,7 +109,9 @@ def job_given(*names: str, **depends_on: str) -> SimulatedJob:
     """Return a job with these given results and this plan."""
     results = {name: a_result_of(handoff_id(name, 1), ResultStatus.OK) for name in names}
     known = tuple(
-        Given(step=StepId(name), specialist="writer", result=ref(result.to_json()), is_answer=True)
+        GivenResult(
+            step=StepId(name), specialist="writer", result=ref(result.to_json()), is_answer=True
+        )
         for name, result in results.items()
     )
     job = SimulatedJob(given=known)

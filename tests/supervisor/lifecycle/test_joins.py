@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.types.events import ApprovalAsked, Counted, JobStatus, RetryRequested
+from handoff_queue.shared.types.events import ApprovalAsked, CountedFanIn, JobStatus, RetryRequested
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.plan import Join, OnFailure, Plan, join_problems
@@ -208,7 +208,7 @@ def test_the_supervisor_is_woken_from_the_first_sufficient_result(
     job = job_joining_three(**join)
 
     assert fan_ins_to_count(job.state, frozenset({StepId("d")})) == (
-        Counted(fan_in="d", wakes_from=wakes_from),
+        CountedFanIn(fan_in="d", wakes_from=wakes_from),
     )
     assert fan_ins_to_count(job.state, frozenset()) == (), "the answer waits for all of its parts"
 

@@ -12,9 +12,9 @@ from handoff_queue.shared.types.events import (
     HandoffFinished,
     HandoffIssued,
     PlanMade,
-    Recorded,
-    SecondChance,
+    RecordedEvent,
     StepOutline,
+    StepRetry,
     StepsTriedAgain,
 )
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason, ref
@@ -56,7 +56,7 @@ def finished_event(step: str, attempt: int, status: ResultStatus) -> HandoffFini
     )
 
 
-def journal_of(steps: int) -> list[Recorded]:
+def journal_of(steps: int) -> list[RecordedEvent]:
     """Return a journal in which each step fails once, is tried again, and succeeds."""
     names = [f"s{n}" for n in range(steps)]
     events: list[Event] = [
@@ -67,13 +67,13 @@ def journal_of(steps: int) -> list[Recorded]:
     ]
     events += [issued_event(name, 1) for name in names]
     for name in names:
-        again = StepsTriedAgain(steps=(SecondChance(step=StepId(name)),))
+        again = StepsTriedAgain(steps=(StepRetry(step=StepId(name)),))
         events += [finished_event(name, 1, ResultStatus.FAILED), again, issued_event(name, 2)]
     events += [finished_event(name, 2, ResultStatus.OK) for name in names]
-    return [Recorded(version, 1.0, event) for version, event in enumerate(events, start=1)]
+    return [RecordedEvent(version, 1.0, event) for version, event in enumerate(events, start=1)]
 
 
-def seconds_a_step(events: list[Recorded], steps: int) -> float:
+def seconds_a_step(events: list[RecordedEvent], steps: int) -> float:
     """Return the lowest time of several runs, per step. Other load on the machine only adds
     time.
     """

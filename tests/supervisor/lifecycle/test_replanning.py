@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from handoff_queue.shared.types.events import JobStatus, PlanPatched, RetryRequested, SecondChance
+from handoff_queue.shared.types.events import JobStatus, PlanPatched, RetryRequested, StepRetry
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
@@ -188,7 +188,7 @@ def test_a_failure_with_another_attempt_is_no_news_yet() -> None:
     job.advance()
 
     assert commands_after(job, "a", status="failed") == [
-        TryAgain((SecondChance(step=StepId("a")),)),
+        TryAgain((StepRetry(step=StepId("a")),)),
         group("g2", "a"),
     ]
     assert commands_after(job, "a") == [ASK_REPLANNER]

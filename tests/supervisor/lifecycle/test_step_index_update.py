@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.shared.types.events import (
-    Abandoned,
+    AbandonedStep,
     Event,
     JobEnded,
     JobStatus,
     NeedsResolved,
     PlanMade,
-    Recorded,
+    RecordedEvent,
     RetryRequested,
-    SecondChance,
     StepOutline,
+    StepRetry,
     StepsAbandoned,
     StepsTriedAgain,
 )
@@ -36,7 +36,7 @@ MOST_STEPS = 60
 """More changes than a persistent map of this size keeps in its top layer."""
 
 
-def check_index(first: JobState, journal: list[Recorded], dice: Random) -> None:
+def check_index(first: JobState, journal: list[RecordedEvent], dice: Random) -> None:
     """Check the index after each run of events. `first` is the state after the first event."""
     state, left = first, journal[1:]
     assert state.step_index == step_index_of(state)
@@ -75,7 +75,7 @@ def test_the_index_is_correct_in_every_state_of_a_large_plan_in_any_order(seed: 
     events += [JobEnded(status=JobStatus.PARTIAL), RetryRequested(), random_event(dice, attempts)]
 
     journal = [
-        Recorded(version, float(version), event)
+        RecordedEvent(version, float(version), event)
         for version, event in enumerate([submission(), *events], start=1)
     ]
     check_index(SimulatedJob().state, journal, dice)
@@ -103,11 +103,11 @@ def random_event(dice: Random, attempts: dict[StepId, int]) -> Event:
     match dice.randrange(10):
         case 0:
             return StepsAbandoned(
-                steps=tuple(Abandoned(step=step_id, result=ref("nothing")) for step_id in some),
+                steps=tuple(AbandonedStep(step=step_id, result=ref("nothing")) for step_id in some),
                 why="it is late",
             )
         case 1:
-            return StepsTriedAgain(steps=tuple(SecondChance(step=step_id) for step_id in some))
+            return StepsTriedAgain(steps=tuple(StepRetry(step=step_id) for step_id in some))
         case 2:
             return NeedsResolved(
                 answered=tuple(some[::2]), given_up=tuple(some[1::2]), result=ref("an answer")

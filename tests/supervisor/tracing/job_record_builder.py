@@ -8,14 +8,14 @@ from typing import Any
 from handoff_queue.shared.store.claim_history import ClaimEnd, PastClaim
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.types.events import (
-    Abandoned,
+    AbandonedStep,
     Event,
     HandoffFinished,
     HandoffIssued,
     JobEnded,
     JobStatus,
     JobSubmitted,
-    Recorded,
+    RecordedEvent,
     StepsAbandoned,
 )
 from handoff_queue.shared.types.handoff import (
@@ -96,7 +96,7 @@ class JobRecordBuilder:
         stand_in = ref(self._stored("{}"))
         self._add_event(
             at[2],
-            StepsAbandoned(steps=(Abandoned(step=StepId(name), result=stand_in),), why="late"),
+            StepsAbandoned(steps=(AbandonedStep(step=StepId(name), result=stand_in),), why="late"),
         )
 
     def running(self, name: str, at: tuple[float, float], after: str = "") -> None:
@@ -110,7 +110,7 @@ class JobRecordBuilder:
         timed = sorted(self._timed_events, key=lambda item: item[0])
         if until is None:
             timed.append((timed[-1][0], JobEnded(status=JobStatus.OK)))
-        journal = tuple(Recorded(n, at, event) for n, (at, event) in enumerate(timed, start=1))
+        journal = tuple(RecordedEvent(n, at, event) for n, (at, event) in enumerate(timed, start=1))
         status = JobStatus.RUNNING if until is not None else JobStatus.OK
         cut_calls = sum(each.cut_calls for each in self.standings.values())
         cut_tokens = sum(each.cut_tokens for each in self.standings.values())

@@ -246,7 +246,7 @@ local function reserve(job, h, worst)
     local is_last = level.h == h and closes
     if level.h ~= h then is_last = redis.call('HGET', level.h, 'closes') end
     local no = misfit(level.job, worst, limits_of(level.job, is_last))
-    if no and no ~= 'wait' then return no, level.job == job and 'job' or 'above' end
+    if no and no ~= 'wait' then return no, level.job == job and 'job' or 'ancestor' end
     waits = waits or no
   end
   local caps = redis.call('HMGET', 'handoff:caps', 'tenant_day_tokens', 'tenant_day_usd', 'day_tokens', 'day_usd')

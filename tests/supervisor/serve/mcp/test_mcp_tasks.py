@@ -17,7 +17,7 @@ from handoff_queue.shared.types.events import (
     CancelRequested,
     JobEnded,
     JobStatus,
-    Recorded,
+    RecordedEvent,
     Rejected,
 )
 from handoff_queue.shared.types.job_options import ApprovalOf
@@ -75,7 +75,7 @@ def ask(jobs: Client, job_id: Any, what: ApprovalOf = ApprovalOf.PLAN) -> int:
     return version
 
 
-def answers(jobs: Client, job_id: Any) -> list[Recorded]:
+def answers(jobs: Client, job_id: Any) -> list[RecordedEvent]:
     return [
         recorded
         for recorded in jobs.events(job_id, follow=False)
