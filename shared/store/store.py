@@ -16,6 +16,7 @@ from handoff_queue.shared.store.drain import Drain
 from handoff_queue.shared.store.evaluation_lease import EvaluationLeases
 from handoff_queue.shared.store.evaluations import Evaluations
 from handoff_queue.shared.store.fleet_history import History
+from handoff_queue.shared.store.fleet_load import FleetLoadReader
 from handoff_queue.shared.store.health import Health
 from handoff_queue.shared.store.job_summary import JobSummaries
 from handoff_queue.shared.store.jobs import Jobs, Traces
@@ -24,7 +25,6 @@ from handoff_queue.shared.store.metrics import Metrics
 from handoff_queue.shared.store.pauses import Pauses
 from handoff_queue.shared.store.payloads import PayloadStore
 from handoff_queue.shared.store.presence import PresenceStore
-from handoff_queue.shared.store.queue_load import FleetLoadReader
 from handoff_queue.shared.store.queue_repair import QueueRepair
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connection
 from handoff_queue.shared.store.schedules import Schedules

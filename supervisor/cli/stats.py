@@ -22,7 +22,7 @@ from handoff_queue.supervisor.text.sanitizing import plain
 
 if TYPE_CHECKING:
     from handoff_queue.shared.store.daily_budget import DaySpending
-    from handoff_queue.shared.store.queue_load import RateLimitBucket
+    from handoff_queue.shared.store.fleet_load import RateLimitBucket
 
 SHORT = 6
 """Shown characters of an account's digest."""

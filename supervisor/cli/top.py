@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from handoff_queue.shared.store.queue_load import FleetLoad, RunningHandoff
+from handoff_queue.shared.store.fleet_load import FleetLoad, RunningHandoff
 from handoff_queue.shared.text.durations import DurationRange, in_units
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.ids import HandoffId, JobId

@@ -24,9 +24,9 @@ from statistics import median
 from typing import Any
 
 from handoff_queue.shared.store.daily_budget import DaySpending
+from handoff_queue.shared.store.fleet_load import FleetLoad, QueueBacklog, RateLimitBucket
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.store.presence import ServedSpecialist
-from handoff_queue.shared.store.queue_load import FleetLoad, QueueBacklog, RateLimitBucket
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE, queue_of

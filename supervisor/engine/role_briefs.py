@@ -16,7 +16,7 @@ from handoff_queue.supervisor.lifecycle.answer import results_for_answer, usable
 from handoff_queue.supervisor.lifecycle.disputes import disputes_of, payloads_for_disputes
 from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of
-from handoff_queue.supervisor.lifecycle.input_steps import can_help, steps_left
+from handoff_queue.supervisor.lifecycle.helper_steps import can_help, steps_left
 from handoff_queue.supervisor.lifecycle.replanning import (
     most_new_steps,
     unbegun_steps,

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.plan import AFTER_REVIEW, Patch, Plan, Step, aft
 from handoff_queue.supervisor.lifecycle.answer import usable_sinks
 from handoff_queue.supervisor.lifecycle.arbitration import is_accepted
 from handoff_queue.supervisor.lifecycle.commands import AbandonSteps, AskApproval
-from handoff_queue.supervisor.lifecycle.input_steps import helpers_of
+from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.usage import microusd
 from handoff_queue.supervisor.lifecycle.answer import sources_of_answer
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE
-from handoff_queue.supervisor.lifecycle.input_steps import helpers_of
+from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.supervisor.lifecycle.approval_events import ask_again_on_retry, clear_approvals
 from handoff_queue.supervisor.lifecycle.disputes import keep_good_judgement
 from handoff_queue.supervisor.lifecycle.fact_gate import reset_checks
-from handoff_queue.supervisor.lifecycle.input_steps import helpers_of
+from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of
 from handoff_queue.supervisor.lifecycle.state import (
     AttemptFeedback,
     Delivery,

@@ -42,7 +42,7 @@ def resolution_event(
 
     `planner_view`: the job's state and plan when the planner was called.
     """
-    (state, plan), input_steps = (
+    (state, plan), helper_steps = (
         planner_view,
         {item.step: item.by for item in resolutions.resolutions if item.by},
     )
@@ -51,4 +51,4 @@ def resolution_event(
         item.step for item in resolutions.resolutions if not item.answer and not item.by
     )
     event = NeedsResolved(result=result, answered=answered, given_up=given_up)
-    return with_helpers(state, event, plan, input_steps) if input_steps and plan else (event, ())
+    return with_helpers(state, event, plan, helper_steps) if helper_steps and plan else (event, ())

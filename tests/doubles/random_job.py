@@ -43,7 +43,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     StartChild,
 )
 from handoff_queue.supervisor.lifecycle.effects import after_review
-from handoff_queue.supervisor.lifecycle.input_steps import helpers_of, steps_left
+from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of, steps_left
 from handoff_queue.supervisor.lifecycle.job_end import next_due
 from handoff_queue.supervisor.lifecycle.observations import Observations, ObservedHandoff
 from handoff_queue.supervisor.lifecycle.reduce import fold

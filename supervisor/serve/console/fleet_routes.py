@@ -9,9 +9,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from handoff_queue.shared.store.fleet_load import FleetLoad, RunningHandoff
 from handoff_queue.shared.store.pauses import HeldHandoff, Pause
 from handoff_queue.shared.store.presence import LiveProcess
-from handoff_queue.shared.store.queue_load import FleetLoad, RunningHandoff
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE

@@ -8,9 +8,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from handoff_queue.shared.store.fleet_load import FleetLoad
 from handoff_queue.shared.store.jobs import HandoffStanding
 from handoff_queue.shared.store.presence import ServedSpecialist
-from handoff_queue.shared.store.queue_load import FleetLoad
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobSubmitted, RetryRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId

@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.daily_budget import DaySpending
-from handoff_queue.shared.store.queue_load import (
+from handoff_queue.shared.store.fleet_load import (
     FleetLoad,
     QueueBacklog,
     RateLimitBucket,

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.store.daily_budget import DaySpending
-from handoff_queue.shared.store.presence import ServedSpecialist
-from handoff_queue.shared.store.queue_load import (
+from handoff_queue.shared.store.fleet_load import (
     FleetLoad,
     QueueBacklog,
     RateLimitBucket,
     RunningHandoff,
 )
+from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE
 from handoff_queue.shared.types.rate_limits import Allowance

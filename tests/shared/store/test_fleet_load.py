@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from handoff_queue.shared.store import fleet_load as load
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store import queue_load as load
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.ids import JobId

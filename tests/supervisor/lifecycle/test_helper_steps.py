@@ -8,7 +8,7 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import Join, Patch, Plan, Step
 from handoff_queue.supervisor.lifecycle.commands import IssueRole
 from handoff_queue.supervisor.lifecycle.decide import MOST_NEEDS_ANSWERED
-from handoff_queue.supervisor.lifecycle.input_steps import can_help, helpers_of, steps_left
+from handoff_queue.supervisor.lifecycle.helper_steps import can_help, helpers_of, steps_left
 from handoff_queue.supervisor.lifecycle.state import StepStatus
 from tests.doubles.input_resolutions import an_input_step
 from tests.doubles.simulated_job import SimulatedJob, finish_steps, planned
@@ -133,7 +133,7 @@ def test_steps_are_added_as_long_as_the_limits_allow() -> None:
     assert not can_help(planned(a="", limits=JobLimits(max_steps=8, max_handoffs=4)).state)
 
 
-def test_a_single_agent_has_no_input_steps() -> None:
+def test_a_single_agent_has_no_helper_steps() -> None:
     job = SimulatedJob(mode=Mode.SINGLE)
     job.advance()
 
