@@ -59,8 +59,8 @@ print(*sys.modules)
 start_worker(app)
 print(*sys.modules)
 """
-"""Script that prints the modules after the start of a worker with custom models, after the import
-of an app with the models of the product, and after the start of its worker.
+"""Script that prints the loaded modules three times: after the start of a worker with custom
+models, after the import of an app with the product's models, and after the start of its worker.
 """
 
 
