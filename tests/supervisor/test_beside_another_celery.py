@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +16,24 @@ import redis
 from handoff_queue.shared.store.fair_queue import FOR
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE
+from tests.warm_interpreter import WarmInterpreter
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
+Host = Callable[..., dict[str, Any]]
 START = """
 import gc, json, logging, os, sys, threading, warnings
 import celery, celery.utils.dispatch, kombu.pools, kombu.transport, redis
 from celery import Celery, shared_task, signals
-
-URL = os.environ["HOST_REDIS_URL"]
 
 @shared_task(name="host.note")
 def note():
     pass
 
 def host_app():
-    app = Celery("host", broker=URL, backend=URL)
+    url = os.environ["HOST_REDIS_URL"]
+    app = Celery("host", broker=url, backend=url)
     app.conf.broker_pool_limit = 3
     app.set_default()
     return app
@@ -82,16 +84,25 @@ def submissions_queued(store: Store) -> list[str]:
     return [json.loads(frame)["headers"][FOR] for frame in frames]
 
 
-def host_process(code: str, **environment: str) -> dict[str, Any]:
-    """Return the last line that a process of the host service prints, parsed as JSON."""
-    done = subprocess.run(
-        [sys.executable, "-c", START + code + END],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture(scope="module")
+def host_interpreter() -> Iterator[WarmInterpreter]:
+    """Yield a process that has imported Celery, but has no app yet and not our client."""
+    with WarmInterpreter(START, ROOT) as interpreter:
+        yield interpreter
+
+
+@pytest.fixture
+def host_process(host_interpreter: WarmInterpreter) -> Host:
+    """Return a function that runs code in a process of the host service."""
+
+    def run(code: str, **environment: str) -> dict[str, Any]:
+        return last_line(host_interpreter.run(code + END, **environment))
+
+    return run
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """Return the last line of the output, parsed as JSON."""
     assert done.returncode == 0, done.stderr
     printed: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return printed
@@ -99,7 +110,7 @@ def host_process(code: str, **environment: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_hosts_tasks_reach_its_own_queue_and_our_jobs_are_submitted(
-    store: Store, redis_url: str, order: str
+    host_process: Host, store: Store, redis_url: str, order: str
 ) -> None:
     report = host_process(ORDERS[order], HOST_REDIS_URL=redis_url, HANDOFF_REDIS_URL=redis_url)
 
@@ -112,7 +123,7 @@ def test_a_hosts_tasks_reach_its_own_queue_and_our_jobs_are_submitted(
 
 
 def test_a_host_process_with_celery_variables_submits_to_our_redis(
-    store: Store, redis_url: str
+    host_process: Host, store: Store, redis_url: str
 ) -> None:
     """The host's app uses these variables. Our app ignores them."""
     nowhere = "redis://127.0.0.1:1/0"
@@ -132,14 +143,25 @@ def test_a_host_process_with_celery_variables_submits_to_our_redis(
 
 
 def test_our_client_never_asks_for_the_current_app(store: Store, redis_url: str) -> None:
-    """With C_STRICT_APP set, Celery raises an error if code asks for the current app."""
-    code = "print(json.dumps({'job': submit()})); sys.exit()\n"
+    """With C_STRICT_APP set, Celery raises an error if code asks for the current app.
 
-    report = host_process(
-        code, HOST_REDIS_URL=redis_url, HANDOFF_REDIS_URL=redis_url, C_STRICT_APP="1"
+    Celery reads it during its import, so this process is new.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", START + "print(json.dumps({'job': submit()}))"],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "HOST_REDIS_URL": redis_url,
+            "HANDOFF_REDIS_URL": redis_url,
+            "C_STRICT_APP": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
-    assert submissions_queued(store) == [report["job"]]
+    assert submissions_queued(store) == [last_line(done)["job"]]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +173,7 @@ def test_our_client_never_asks_for_the_current_app(store: Store, redis_url: str)
     ],
 )
 def test_a_variable_that_configures_a_hosts_celery_does_not_reach_our_app(
-    store: Store, redis_url: str, name: str, value: str
+    host_process: Host, store: Store, redis_url: str, name: str, value: str
 ) -> None:
     code = (
         "job = submit(); del os.environ[NAME]; celery._state.default_app = None; host = host_app()"

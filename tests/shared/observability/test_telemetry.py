@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Protocol
 
 import pytest
 
@@ -15,89 +12,69 @@ from handoff_queue.shared.observability.otel.variables import problems_of_export
 from handoff_queue.shared.observability.telemetry import Telemetry, is_wanted, telemetry
 from handoff_queue.shared.types.ids import JobId
 from tests.running_system import ROOT
+from tests.warm_interpreter import WarmInterpreter
 
-START = """
-import json, os, sys
+APPS = """
+import sys
 import handoff_queue.supervisor.app, handoff_queue.workers.app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.observability.telemetry_start import start_telemetry
 from handoff_queue.shared.observability.telemetry import telemetry
-
-def start(missing):
-    sys.modules.update(dict.fromkeys(missing))
-    start_telemetry("handoff", Settings())
-    start_telemetry("handoff", Settings())
-    theirs = ("opentelemetry.sdk.trace", "opentelemetry.exporter", "opentelemetry.instrumentation")
-    ours = ("handoff_queue.shared.observability.otel", "google.protobuf", *theirs)
-    loaded = sorted(name for name in sys.modules if name.startswith(ours))
-    print(telemetry().is_on, loaded, flush=True)
-
-for name, environment, missing in json.loads(sys.argv[1]):
-    if (child := os.fork()) == 0:
-        for number, stream in ((1, "out"), (2, "err")):
-            os.dup2(os.open(f"{name}.{stream}", os.O_WRONLY | os.O_CREAT), number)
-        os.environ.update(environment)
-        start(missing)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0, name
 """
-"""Script that starts telemetry in one process for each case. They are forked before the import of
-OpenTelemetry, which reads its variables then. Their output goes to files.
+START = """
+start_telemetry("handoff", Settings())
+start_telemetry("handoff", Settings())
+theirs = ("opentelemetry.sdk.trace", "opentelemetry.exporter", "opentelemetry.instrumentation")
+ours = ("handoff_queue.shared.observability.otel", "google.protobuf", *theirs)
+loaded = sorted(name for name in sys.modules if name.startswith(ours))
+print(telemetry().is_on, loaded)
 """
+WITHOUT_THE_EXTRA = (
+    "sys.modules.update({'opentelemetry.sdk': None, 'opentelemetry.exporter': None,"
+    " 'opentelemetry.instrumentation': None})"
+)
 EXPORTER = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
-REFUSED_BY_SDK = {
-    "OTEL_PROPAGATORS": "b3",
-    "OTEL_BSP_MAX_QUEUE_SIZE": "0",
-    "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "-1",
-}
-MISSING = ("opentelemetry.sdk", "opentelemetry.exporter", "opentelemetry.instrumentation")
-CASES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
-    "no variable": ({}, ()),
-    "no extra": (EXPORTER, MISSING),
-    "on": ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:9/v1/traces"}, ()),
-    "bad endpoint": ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector.example"}, ()),
-    **{name: ({**EXPORTER, name: value}, ()) for name, value in REFUSED_BY_SDK.items()},
-}
-"""Name -> variables, and packages that cannot be imported."""
 
 
-@dataclass(frozen=True)
-class StartedProcesses:
-    """The output of a process for each case."""
+class RunProcess(Protocol):
+    """Start telemetry in a process. Return its stdout and the lines of its stderr."""
 
-    folder: Path
-
-    def output_of(self, case: str) -> tuple[str, list[str]]:
-        """Return the process's stdout and the lines of its stderr."""
-        output, errors = (self.folder / f"{case}.{stream}" for stream in ("out", "err"))
-        return output.read_text().strip(), errors.read_text().splitlines()
+    def __call__(self, first: str = "", **environment: str) -> tuple[str, list[str]]: ...
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> StartedProcesses:
-    folder = tmp_path_factory.mktemp("started")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    cases = [(name, *case) for name, case in CASES.items()]
-    subprocess.run(
-        [sys.executable, "-c", START, json.dumps(cases)],
-        env={**clean, "PYTHONPATH": str(ROOT)},
-        cwd=folder,
-        timeout=90,
-        check=True,
-    )
-    return StartedProcesses(folder)
+def apps() -> Iterator[WarmInterpreter]:
+    """Yield a process that has imported the apps, but not OpenTelemetry: it reads its variables
+    during its import.
+    """
+    with WarmInterpreter(APPS, ROOT) as interpreter:
+        yield interpreter
+
+
+@pytest.fixture
+def run_process(apps: WarmInterpreter, monkeypatch: pytest.MonkeyPatch) -> RunProcess:
+    for name in os.environ:
+        if name.startswith("OTEL_"):
+            monkeypatch.delenv(name)
+
+    def run(first: str = "", **environment: str) -> tuple[str, list[str]]:
+        process = apps.run(first + START, **environment)
+        assert process.returncode == 0, process.stderr
+        return process.stdout.strip(), process.stderr.splitlines()
+
+    return run
 
 
 @pytest.mark.slow
-def test_without_the_variable_telemetry_is_not_loaded(started: StartedProcesses) -> None:
-    assert started.output_of("no variable") == ("False []", [])
+def test_without_the_variable_telemetry_is_not_loaded(run_process: RunProcess) -> None:
+    assert run_process() == ("False []", [])
 
 
 @pytest.mark.slow
 def test_a_missing_telemetry_package_is_one_line_and_the_process_continues(
-    started: StartedProcesses,
+    run_process: RunProcess,
 ) -> None:
-    output, lines = started.output_of("no extra")
+    output, lines = run_process(WITHOUT_THE_EXTRA, **EXPORTER)
 
     assert output.startswith("False")
     (line,) = lines
@@ -106,26 +83,34 @@ def test_a_missing_telemetry_package_is_one_line_and_the_process_continues(
 
 
 @pytest.mark.slow
-def test_with_variable_and_extra_telemetry_is_on(started: StartedProcesses) -> None:
-    output, lines = started.output_of("on")
+def test_with_variable_and_extra_telemetry_is_on(run_process: RunProcess) -> None:
+    output, lines = run_process(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="http://127.0.0.1:9/v1/traces")
 
     assert output.startswith("True")
     assert lines == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("refused", REFUSED_BY_SDK)
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"OTEL_PROPAGATORS": "b3"},
+        {"OTEL_BSP_MAX_QUEUE_SIZE": "0"},
+        {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "-1"},
+    ],
+    ids=lambda refused: next(iter(refused)),
+)
 def test_an_error_of_the_sdk_is_one_line_and_the_process_continues(
-    started: StartedProcesses, refused: str
+    run_process: RunProcess, refused: dict[str, str]
 ) -> None:
-    output, lines = started.output_of(refused)
+    output, lines = run_process(**EXPORTER, **refused)
 
     assert output.startswith("False")
     (line,) = lines
     assert line.startswith(
         "no spans are sent: OpenTelemetry's SDK refuses one of the variables OTEL_"
     )
-    assert refused in line.partition("(ValueError: ")[0]
+    assert next(iter(refused)) in line.partition("(ValueError: ")[0]
 
 
 @pytest.mark.parametrize(
@@ -169,9 +154,9 @@ def test_values_that_the_exporter_can_use_are_no_problem() -> None:
 
 @pytest.mark.slow
 def test_a_process_with_a_bad_endpoint_logs_one_line_and_continues(
-    started: StartedProcesses,
+    run_process: RunProcess,
 ) -> None:
-    output, lines = started.output_of("bad endpoint")
+    output, lines = run_process(OTEL_EXPORTER_OTLP_ENDPOINT="collector.example")
 
     assert output.startswith("False")
     assert lines == [
