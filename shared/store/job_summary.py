@@ -19,6 +19,7 @@ from handoff_queue.shared.store.jobs import (
 from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import handoff_id_in
+from handoff_queue.shared.store.user_messages import StoredMessage, stored_message_in
 from handoff_queue.shared.types.errors import UnknownJob
 from handoff_queue.shared.types.events import RecordedEvent, Routed
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -37,6 +38,8 @@ MOST_DUE = 5_000
 """Due entries of all jobs that are searched for running handoffs of this job: 1 ms of Redis's
 time.
 """
+MOST_USER_MESSAGES = 20
+"""Newest messages of users that are read."""
 MOST_JOB_HANDOFFS = 500
 """Due handoffs of the job whose state is read: 1 ms of Redis's time."""
 
@@ -106,6 +109,8 @@ class JobSummary:
     """The submission."""
     tail: tuple[RecordedEvent, ...]
     """The last events, oldest first, without events longer than `MOST_EVENT_BYTES`."""
+    messages: tuple[StoredMessage, ...] = ()
+    """The newest messages of users, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,7 @@ class JobSummaries:
             MOST_EVENT_BYTES,
             MOST_DUE,
             MOST_JOB_HANDOFFS,
+            MOST_USER_MESSAGES,
             *_JOB_FIELDS,
             *_SHORT,
         ]
@@ -151,7 +157,7 @@ class JobSummaries:
         )
         if not answer or not answer[3]:
             raise UnknownJob.named(job_id)
-        at_ms, submitted_ms, values, first, tail, running, deferred, more, question = answer
+        at_ms, submitted_ms, values, first, tail, running, deferred, more, question, said = answer
         fields: dict[bytes, bytes] = {}
         for name, value in zip((*_JOB_FIELDS, *_SHORT), values, strict=True):
             if value is not None:
@@ -171,6 +177,7 @@ class JobSummaries:
             is_cut=bool(more),
             first=_events(first)[0],
             tail=_events(tail),
+            messages=tuple(map(stored_message_in, said)),
         )
 
     def routed(self, job_id: JobId) -> Routed | None:

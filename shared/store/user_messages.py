@@ -4,6 +4,8 @@ once for each id.
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from enum import StrEnum
 
 from handoff_queue.shared.store import keys
@@ -11,7 +13,7 @@ from handoff_queue.shared.store.payloads import payload_arguments
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import json_argument
 from handoff_queue.shared.types.events import JobStatus, UserMessageSent
-from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.ids import Digest, HandoffId, JobId, StepId
 
 MOST_MESSAGES = 100
 """Most messages of a job. An agent that begins later has all these messages in its task."""
@@ -28,6 +30,34 @@ class Refusal(StrEnum):
     """The job has `MOST_MESSAGES` messages."""
     OTHER = "other"
     """The id belongs to another message of the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message in the hash of its job."""
+
+    message_id: str
+    digest: Digest
+    """Digest of its text."""
+    at: float
+    """Unix time in seconds."""
+    step: StepId | None
+    """The step whose agents get the message; None: all agents."""
+    taken: tuple[tuple[HandoffId, int], ...]
+    """The handoffs that took the message while they ran, each with the turn."""
+
+
+def stored_message_in(stored: bytes) -> StoredMessage:
+    """Return a message from the JSON in the hash of its job."""
+    fields = json.loads(stored)
+    taken = fields.get("taken") or ()
+    return StoredMessage(
+        message_id=fields["id"],
+        digest=fields["digest"],
+        at=fields["at"] / 1000,
+        step=StepId(fields["step"]) if "step" in fields else None,
+        taken=tuple((HandoffId(handoff_id), int(turn)) for handoff_id, turn in taken),
+    )
 
 
 class UserMessages:

@@ -77,6 +77,10 @@ class JobOutline(Message):
     """The handoffs that ended or were issued last, the newest first."""
     reviews: tuple[dict[str, Any], ...] = ()
     """{round, decision, problem} of the reviews among the last events."""
+    messages: tuple[dict[str, Any], ...] = ()
+    """The newest messages of users, the oldest first: {message_id, at, step, text, taken:
+    [{handoff_id, turn}]}.
+    """
     answer: JsonValue = None
     """The answer. Null: there is none, or it is too long; `left_out` then says so."""
     usage: dict[str, Any]
@@ -104,7 +108,7 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
     ended, until = _end(summary)
     running, newest = summary.running[:MOST_NAMED], _newest(summary)
     named = [*summary.failed, *summary.dropped, *running, *newest]
-    handoffs, answer = _read_payloads(store, summary, named, ended)
+    handoffs, messages, answer = _read_payloads(store, summary, named, ended)
     short_answer = None
     if answer and len(answer.text) <= MOST_ANSWER_CHARS:
         short_answer = answer.content
@@ -136,6 +140,7 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
         running=shown(running),
         newest=shown(newest),
         reviews=_reviews(summary),
+        messages=messages,
         answer=short_answer,
         usage=usage_of(job),
         wall_s=round(until - summary.first.at, 3),
@@ -176,11 +181,13 @@ def _reviews(summary: JobSummary) -> tuple[dict[str, Any], ...]:
 
 def _read_payloads(
     store: Store, summary: JobSummary, handoff_ids: Sequence[HandoffId], ended: JobEnded | None
-) -> tuple[dict[HandoffId, dict[str, Any]], Answer | None]:
-    """Return the short forms of the handoffs, and the answer if its payload is short enough."""
+) -> tuple[dict[HandoffId, dict[str, Any]], tuple[dict[str, Any], ...], Answer | None]:
+    """Return the short forms of the handoffs, the messages of users, and the answer if its
+    payload is short enough.
+    """
     job_id = summary.job.job_id
     records = store.job_summaries.handoffs(job_id, list(dict.fromkeys(handoff_ids)))
-    digests: list[str] = []
+    digests: list[str] = [message.digest for message in summary.messages]
     for handoff in records.values():
         for digest in (handoff.message, handoff.result):
             if digest:
@@ -196,7 +203,22 @@ def _read_payloads(
     answer = None
     if answer_digest in texts:
         answer = Answer.from_json(texts[answer_digest])
-    return handoffs, answer
+    return handoffs, _messages(summary, texts), answer
+
+
+def _messages(summary: JobSummary, texts: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
+    messages: list[dict[str, Any]] = []
+    for message in summary.messages:
+        messages.append(
+            {
+                "message_id": message.message_id,
+                "at": message.at,
+                "step": message.step,
+                "text": texts.get(message.digest, ""),
+                "taken": [{"handoff_id": name, "turn": turn} for name, turn in message.taken],
+            }
+        )
+    return tuple(messages)
 
 
 def _short_form(

@@ -53,6 +53,7 @@ from handoff_queue.supervisor.client.rows import (
     last_repeated_steps,
     rows_of,
 )
+from handoff_queue.supervisor.client.sent_messages import messages_in
 from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for, waiting_reasons_for
 from handoff_queue.supervisor.lifecycle.answer import plan_notes
 from handoff_queue.supervisor.lifecycle.disputes import disputes_of
@@ -213,6 +214,11 @@ class JobResult(Message):
     `own_plan` is the plan that a person gave: after an approval the job uses this plan, and after a
     rejection the planner starts from this plan.
     """
+    messages: tuple[dict[str, Any], ...] = ()
+    """{message_id, at, by, step, text, taken: [{handoff_id, turn}]} of the messages that users
+    sent to the agents. `step` is null if the message is for all agents. `taken` lists the agents
+    that took the message while they ran; later agents have it in their task.
+    """
     gaps: tuple[dict[str, Any], ...] = ()
     """{step, specialist, why, likely_usd} of each part that is missing or incomplete.
     `likely_usd` is the cost to fill the gap; null: not known.
@@ -311,6 +317,7 @@ def report_of(record: JobRecord) -> JobResult:
         gates=checks_of([recorded.event for recorded in events], texts),
         conflicts=_conflicts(state, texts),
         approvals=approvals_in(events, payloads),
+        messages=messages_in(events, payloads),
         gaps=_gaps(answer),
         to_finish_usd=cost_usd(answer.to_finish_microusd) if answer else None,
         quote=_quote(events),

@@ -1,13 +1,22 @@
-"""Decisions about a job: cancel, retry, approve and reject."""
+"""Decisions about a job: cancel, retry, approve, reject, and messages to its agents."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Header
 from fastapi import Request as HttpRequest
 from pydantic import BaseModel
 
 from handoff_queue.supervisor.serve.access import Operates, VisibleJob
-from handoff_queue.supervisor.serve.request_body import AnswerBody, RetryBody, body_of, takes
+from handoff_queue.supervisor.serve.request_body import (
+    AnswerBody,
+    MessageBody,
+    RetryBody,
+    body_of,
+    key_of,
+    takes,
+)
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["decisions"])
 
@@ -44,6 +53,49 @@ async def retry(http: HttpRequest, access: Operates, job_id: VisibleJob) -> Acce
     body = await body_of(http, RetryBody)
     await access.jobs.retry(job_id, body.from_step, body.limits)
     return Accepted(job_id=job_id)
+
+
+class MessageStored(BaseModel):
+    """A message that was stored."""
+
+    job_id: str
+    message_id: str
+    version: int
+    """The version of its event in the journal."""
+    running: list[str]
+    """The steps and the roles that run now. They take the message before their next turn."""
+
+
+@router.post(
+    "/messages",
+    status_code=202,
+    response_model=MessageStored,
+    summary="Send a message to the agents",
+    openapi_extra=takes(MessageBody, is_required=True),
+)
+async def say(
+    http: HttpRequest,
+    access: Operates,
+    job_id: VisibleJob,
+    idempotency_key: Annotated[
+        str | None,
+        Header(description="Requests with the same key and the same content are one message."),
+    ] = None,
+) -> MessageStored:
+    """Send a message to all agents of a running job, or to the agents of one step.
+
+    An agent that runs takes the message once, before its next turn. An agent that starts later
+    has the message in its task.
+    """
+    body = await body_of(http, MessageBody)
+    key = key_of(body.idempotency_key, idempotency_key)
+    sent = await access.jobs.say(job_id, body.text, body.step, key=key)
+    return MessageStored(
+        job_id=job_id,
+        message_id=sent.message_id,
+        version=sent.version,
+        running=list(sent.running),
+    )
 
 
 @router.post(

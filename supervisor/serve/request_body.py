@@ -123,6 +123,22 @@ class AnswerBody(_Body):
     answers no later question."""
 
 
+class MessageBody(_Body):
+    """A message to the agents of a job."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"text": "Leave out prices before 2020.", "step": "research"}]
+        }
+    )
+
+    text: str
+    step: str | None = None
+    """Only for the agents of this step. Null: for all agents."""
+    idempotency_key: str | None = None
+    """Requests with the same key and the same content are one message."""
+
+
 class RetryBody(_Body):
     """The continuation of a job."""
 
@@ -171,7 +187,14 @@ class ScheduleBody(_Body):
     """The job, without `after` and `idempotency_key`."""
 
 
-BODIES: tuple[type[BaseModel], ...] = (JobBody, AnswerBody, RetryBody, PauseBody, ScheduleBody)
+BODIES: tuple[type[BaseModel], ...] = (
+    JobBody,
+    AnswerBody,
+    MessageBody,
+    RetryBody,
+    PauseBody,
+    ScheduleBody,
+)
 """All bodies, for the OpenAPI document."""
 
 
@@ -286,11 +309,7 @@ def request_of(
         Problem: the body names another tenant than the token, or the header and the body have
             different keys.
     """
-    key = body.idempotency_key
-    if header_key is not None:
-        if key not in (None, header_key):
-            raise Problem(400, "the header Idempotency-Key and idempotency_key differ: send one")
-        key = header_key
+    key = key_of(body.idempotency_key, header_key)
     return Request(
         text=body.text,
         documents=documents or None,
@@ -314,6 +333,19 @@ def request_of(
         on_end=body.on_end,
         approvals=body.approvals,
     )
+
+
+def key_of(key: str | None, header_key: str | None) -> str | None:
+    """Return the idempotency key of a body or of its header, or None.
+
+    Raises:
+        Problem: the header and the body have different keys.
+    """
+    if header_key is None:
+        return key
+    if key not in (None, header_key):
+        raise Problem(400, "the header Idempotency-Key and idempotency_key differ: send one")
+    return header_key
 
 
 def _tenant(body: JobBody, caller: Caller) -> str:

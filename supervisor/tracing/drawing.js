@@ -162,6 +162,7 @@ function turnsInto(into, checkpoints) {
       into.append(el("div", "soft", `turn ${turn}: ${one.model}, ${figure(one.usage.input_tokens)} tokens in, ${figure(one.usage.output_tokens)} out, ${one.stop_reason}`));
       for (const block of one.content) into.append(el("pre", "", block.type === "text" ? block.text : block.type === "tool_use" ? `${block.name} ${asText(block.input)}` : asText(block)));
     } else if (one.kind === "observed") into.append(el("div", one.is_error ? "failed" : "soft", one.is_error ? "tool: error" : "tool"), el("pre", "", one.text));
+    else if (one.kind === "user_prompted") into.append(el("div", "soft", `said at turn ${turn + 1}`), el("pre", "", one.text));
     else if (one.kind === "prompted") into.append(el("div", "soft", "told"), el("pre", "", one.text));
     else if (one.kind === "call_failed") { turn += 1; into.append(el("div", "failed", `turn ${turn}: the call failed`), el("pre", "", one.error)); }
   }

@@ -28,6 +28,7 @@ from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client.report import JobRecord, JobResult
 from handoff_queue.supervisor.client.report_fields import change_in_words
+from handoff_queue.supervisor.client.sent_messages import message_line
 from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
 from handoff_queue.supervisor.tracing.timeline import Timeline, TimelineBar
 
@@ -53,6 +54,7 @@ def report_sections(report: JobResult) -> dict[str, Any]:
         "gates": list(_gates(report.gates)) if report.gates else [],
         "changes of the plan": [f"{change_in_words(entry)}." for entry in report.patches],
         "approvals": list(map(_approval, report.approvals)),
+        "messages": list(map(message_line, report.messages)),
         "route": _route(report.route) if report.route else [],
         "plan": list(map(_step, plan.get("steps", ()))),
         "notes": notes,

@@ -25,6 +25,15 @@ steps:
     approve: true
     task: Write a letter to {name}.
 """
+READING = """\
+description: One step, with a person's approval.
+review: false
+steps:
+  - id: read
+    specialist: writer
+    approve: true
+    task: Read it.
+"""
 ADDRESSEES = "Order no.,name\nA-1042,Ann Lee\nA-1043,Bob Ray\nA-1044,Eve Orr\n"
 
 
@@ -45,6 +54,8 @@ class PreparedJobs:
                 return self.waiting()
             case "retry":
                 return self.cancelled()
+            case "say":
+                return self.with_a_step_to_begin
             case _:
                 return self.ended
 
@@ -75,6 +86,15 @@ class PreparedJobs:
         items.write_text(ADDRESSEES)
         request = Request("To all.", workflow=read_workflow(str(workflow)), items=read_items(items))
         return self.jobs.submit(request)
+
+    @cached_property
+    def with_a_step_to_begin(self) -> JobId:
+        """A job whose step `read` waits for an approval."""
+        workflow = self.folder / "reading.yaml"
+        workflow.write_text(READING)
+        job_id = self.jobs.submit(Request("Read it.", workflow=read_workflow(str(workflow))))
+        self._wait_for_question(job_id)
+        return job_id
 
     def waiting(self) -> JobId:
         """Return a new job that asks a person about its answer."""

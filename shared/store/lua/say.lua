@@ -22,7 +22,7 @@ if not is_open or f[4] then return { 'ended' } end
 if count >= tonumber(ARGV[6]) then return { 'full' } end
 local at, version = now_ms(), tonumber(f[2]) + 1
 keep_payloads(job, ARGV, 7)
-local message = { id = id, digest = digest, version = version, step = step ~= '' and step or nil }
+local message = { id = id, digest = digest, version = version, at = at, step = step ~= '' and step or nil }
 append(job, version - 1, ARGV, 1, 1, at, { messages = whole(count + 1), ['message:' .. whole(count + 1)] = cjson.encode(message) })
 redis.call('ZADD', due, 'LT', whole(at + 1000), id_of(job))
 return { 'ok', version }

@@ -19,6 +19,7 @@ note_call(at, tonumber(ARGV[3]))
 redis.call('HSET', h, 'lease', whole(at + tonumber(ARGV[3])), 'heartbeat', whole(at))
 if is_repeated then return 'ok' end
 local keep = keep_from_now(ARGV[4], ARGV[5])
+note_taken(job, handoff, untaken(job, h, handoff, f[3]), knows, cjson.decode(ARGV[FIRST]).turn)
 redis.call('RPUSH', t, unpack(ARGV, FIRST + new))
 redis.call('PEXPIRE', t, whole(keep))
 redis.call('HSET', h, 'messages', whole(knows))

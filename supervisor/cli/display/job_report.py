@@ -23,6 +23,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
     stdout,
     write_line,
 )
+from handoff_queue.supervisor.client.sent_messages import message_line
 from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
 
 if TYPE_CHECKING:
@@ -95,12 +96,20 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     for approval in result.approvals:
         decision = approval["decision"] or _undecided(result)
         section(f"approval of the {approval['what']}: {decision}", shown(approval))
+    for message in result.messages:
+        section(f"message{_recipient(message)}", shown(message))
     for letter in letters:
         section("dead letter", shown(letter.model_dump()))
     if result.notes:
         section("notes", shown(list(result.notes)))
     if result.answer is not None:
         section("answer", "\n\n".join(filter(None, (answer_text(result), sources_of(result)))))
+
+
+def _recipient(message: dict[str, Any]) -> str:
+    if message["step"]:
+        return f" to {message['step']}"
+    return ""
 
 
 def _conflict_state(conflict: dict[str, Any]) -> str:
@@ -169,6 +178,8 @@ def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
             f"review, round {review['round']}",
             f"{review['decision'] or shorten(review['problem'] or 'no decision', 300)}",
         )
+    if outline.messages:
+        section("messages", "\n".join(shorten(message_line(one), 400) for one in outline.messages))
     for letter in letters:
         section("dead letter", shown(letter.model_dump()))
     if outline.notes:

@@ -13,7 +13,7 @@ from rich.tree import Tree
 
 from handoff_queue.shared.store.jobs import HandoffStanding
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, PlanPatched
-from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.usage import cost_usd
@@ -212,6 +212,7 @@ def rows_of(view: JobView) -> Iterator[TreeRow]:
     for event in roles:
         if event not in first:
             yield _role_row(view, state, event)
+    yield from _untaken(view, state)
 
 
 def _will_be_planned(state: JobState) -> bool:
@@ -307,9 +308,39 @@ def _step_row(
                     _MARKS["failed"],
                     shorten(view.texts.why(step.trouble) or "given up", 80),
                 )
-            return TreeRow(*mark, who, attempt + what)
+            return TreeRow(*mark, who, attempt + what + _said(view, event.handoff_id))
         case _:
             assert_never(step.status)
+
+
+def _said(view: JobView, handoff_id: HandoffId) -> str:
+    """Return the messages that a handoff has taken from users, with the turns."""
+    if view.state is None:
+        return ""
+    said: list[str] = []
+    for message in view.state.messages:
+        for taken in message.taken:
+            if taken.handoff_id == handoff_id:
+                text = shorten(view.texts.texts.get(message.text.digest, ""), 40)
+                said.append(f"  said at turn {taken.turn}: {text}")
+    return "".join(said)
+
+
+def _untaken(view: JobView, state: JobState) -> Iterator[TreeRow]:
+    """Yield the row of each message that no running agent has taken."""
+    for message in state.messages:
+        if message.taken:
+            continue
+        text = shorten(view.texts.texts.get(message.text.digest, ""), 60)
+        to = "message"
+        if message.step:
+            to = f"message to {message.step}"
+        if message.in_tasks:
+            yield TreeRow(*_MARKS["ok"], to, f"in the task of later agents: {text}")
+        elif state.ended:
+            yield TreeRow(*_DROPPED, to, f"the job ended before an agent took it: {text}")
+        else:
+            yield TreeRow(*_WAITING, to, f"not taken yet: {text}")
 
 
 def _waits_for(view: JobView, step: StepState) -> list[str]:

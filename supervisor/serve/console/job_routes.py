@@ -104,6 +104,15 @@ async def retry(request: Request, visit: Operates, job_id: VisibleJob) -> Respon
     return go_to(f"/jobs/{job_id}")
 
 
+@router.post("/say")
+async def say(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
+    """Send a message to the agents of the job, or of one step."""
+    form = await request.form()
+    step = str(form.get("step", "")) or None
+    await visit.access.jobs.say(job_id, str(form.get("text", "")), step)
+    return go_to(f"/jobs/{job_id}")
+
+
 @router.post("/approve")
 async def approve(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
     """Approve the open question of the job."""

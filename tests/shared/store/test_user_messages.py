@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.store.user_messages import MOST_MESSAGES, Refusal
 from handoff_queue.shared.types.checkpoints import UserPrompted, WorstCase
@@ -245,3 +247,41 @@ def test_a_job_has_a_bounded_number_of_messages(store: Store, job_id: JobId) -> 
     assert send(store, job_id) is Refusal.FULL
     claimed = granted_claim(store, job_id, HandoffId("find.1"))
     assert len(claimed.take_messages(1)) == MOST_MESSAGES
+
+
+def test_the_summary_of_a_job_says_which_agent_took_a_message_and_when(
+    store: Store, job_id: JobId
+) -> None:
+    claimed = granted_claim(store, job_id, "find.1")
+    send(store, job_id)
+    claimed.take_messages(3)
+    send(store, job_id, "later", step="find")
+
+    first, second = store.job_summaries.of(job_id).messages
+
+    assert (first.digest, first.step, first.taken) == (ref(SHORTER).digest, None, (("find.1", 3),))
+    assert (second.step, second.taken) == ("find", ())
+    assert first.at <= second.at <= store.connection.now()
+
+
+def test_a_message_that_comes_while_others_are_taken_is_taken_later(
+    store: Store, job_id: JobId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed = granted_claim(store, job_id, "find.1")
+    send(store, job_id, "first")
+    run_script = Connection.script
+
+    def script(connection: Connection, name: str, keys_: list[str], args: list[Any]) -> Any:
+        answer = run_script(connection, name, keys_, args)
+        if name == "untaken_messages" and len(answer) > 2:
+            monkeypatch.undo()
+            send(store, job_id, "second")
+        return answer
+
+    monkeypatch.setattr(Connection, "script", script)
+
+    assert texts_of(claimed.take_messages(1)) == ["first"]
+    assert not may_call(claimed)
+    assert texts_of(claimed.take_messages(1)) == ["second"]
+    messages = store.job_summaries.of(job_id).messages
+    assert [message.taken for message in messages] == [(("find.1", 1),), (("find.1", 1),)]

@@ -138,3 +138,33 @@ def test_an_agent_takes_the_message_of_a_client(shell: Shell, job_id: JobId) -> 
     assert message.text == SHORTER
     taken = [event for event in shell.events(job_id) if isinstance(event, UserMessageTaken)]
     assert [event.handoff_id for event in taken] == [HandoffId(issued.handoff_id)]
+
+
+def test_the_summary_and_the_result_say_at_which_turn_it_was_taken(
+    shell: Shell, job_id: JobId
+) -> None:
+    (issued, *_) = shell.open(job_id)
+    sent = shell.jobs.say(job_id, SHORTER, issued.step_id)
+    shell.claim(job_id, issued).take_messages(4)
+
+    for message in (*shell.jobs.outline(job_id).messages, *shell.jobs.result(job_id).messages):
+        assert (message["message_id"], message["text"]) == (sent.message_id, SHORTER)
+        assert message["taken"] == [{"handoff_id": issued.handoff_id, "turn": 4}]
+
+
+def test_show_prints_the_message_and_its_turn(
+    shell: Shell, job_id: JobId, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANDOFF_REDIS_URL", shell.url)
+    (issued, *_) = shell.open(job_id)
+    shell.jobs.say(job_id, SHORTER, issued.step_id)
+    shell.claim(job_id, issued).take_messages(4)
+
+    load_command("show").main([job_id], standalone_mode=False)
+    brief = capsys.readouterr().out
+    load_command("show").main([job_id, "--full"], standalone_mode=False)
+    full = capsys.readouterr().out
+
+    line = f"message to {issued.step_id}: {SHORTER} (said to {issued.handoff_id} at turn 4)"
+    assert line in brief
+    assert f"=== message to {issued.step_id}" in full

@@ -29,6 +29,7 @@ JOB_PATHS = (
     ("GET", "/result"),
     ("GET", "/export"),
     ("POST", "/cancel"),
+    ("POST", "/messages"),
     ("POST", "/retry"),
     ("POST", "/approve"),
     ("POST", "/reject"),

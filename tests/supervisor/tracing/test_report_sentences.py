@@ -67,3 +67,14 @@ def test_a_contradiction_names_its_claims_and_its_outcome() -> None:
 
 def test_a_report_omits_events_that_did_not_happen() -> None:
     assert {name for name, lines in sections_of().items() if lines} == set()
+
+
+def test_a_message_names_the_agents_that_took_it() -> None:
+    taken = {"message_id": "0" * 16, "at": 1.0, "by": "ann", "step": None, "text": "Be\nshort."}
+    takers = [{"handoff_id": "look.1", "turn": 3}]
+    untaken = {**taken, "step": "look", "taken": []}
+
+    assert sections_of(messages=({**taken, "taken": takers}, untaken))["messages"] == [
+        "message: Be short. (said to look.1 at turn 3)",
+        "message to look: Be short. (for the task of the next agents)",
+    ]

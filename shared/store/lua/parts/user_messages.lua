@@ -1,7 +1,7 @@
 -- Part of the scripts that deliver messages of users to running agents. The job's hash has their
 -- number in the field `messages`, and the n-th message in the field `message:N`, as JSON: its id,
--- the digest of its text, its step (absent: the message is for all agents), and the version of its
--- event.
+-- the digest of its text, its step (absent: the message is for all agents), the version and the time
+-- (Unix ms) of its event, and the handoffs that took it while they ran: pairs of id and turn.
 
 local function message_at(job, n)
   return cjson.decode(redis.call('HGET', job, 'message:' .. whole(n)))
@@ -16,8 +16,28 @@ local function untaken(job, h, handoff, knows)
   local step = string.match(handoff, '^(.*)%.%d+$')
   for n = known + 1, count do
     local message = message_at(job, n)
+    message.place = n
     if not message.step or message.step == step then found[#found + 1] = message end
   end
   if #found == 0 then redis.call('HSET', h, 'messages', whole(count)) end
   return found, count
+end
+
+-- Note in the job's hash that a handoff took the first of these messages, up to the place `last`.
+local MOST_TAKERS = 50 -- of a message; the journal has all
+local function note_taken(job, handoff, messages, last, turn)
+  for _, message in ipairs(messages) do
+    if message.place > last then return end -- it came after the agent had read the others
+    local field = 'message:' .. whole(message.place)
+    message.place, message.taken = nil, message.taken or {}
+    if #message.taken < MOST_TAKERS then message.taken[#message.taken + 1] = { handoff, turn } end
+    redis.call('HSET', job, field, cjson.encode(message))
+  end
+end
+
+-- Return the newest messages of a job, at most `most`, as JSON, the oldest first.
+local function newest_messages(job, most)
+  local count, found = tonumber(redis.call('HGET', job, 'messages') or 0), {}
+  for n = math.max(1, count - most + 1), count do found[#found + 1] = redis.call('HGET', job, 'message:' .. whole(n)) end
+  return found
 end

@@ -9,9 +9,14 @@ import pytest
 from rich.console import Console
 
 from handoff_queue.shared.store.jobs import HandoffStanding
-from handoff_queue.shared.types.events import JobEnded, JobStatus
-from handoff_queue.shared.types.handoff import ResultStatus
-from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.events import (
+    JobEnded,
+    JobStatus,
+    UserMessageSent,
+    UserMessageTaken,
+)
+from handoff_queue.shared.types.handoff import ResultStatus, ref
+from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.plan import Patch, Step
 from handoff_queue.shared.types.review import Decision, Revision, Verdict
@@ -21,6 +26,7 @@ from handoff_queue.supervisor.client.waiting_reasons import WaitingReason
 from tests.supervisor.cli.job_events import (
     JOB,
     PLANNED,
+    RESULT_TEXTS,
     SUBMITTED,
     finished,
     issued,
@@ -208,3 +214,27 @@ def test_a_missing_role_is_shown_below_the_steps() -> None:
 
 def test_the_view_of_an_ended_job_has_ended() -> None:
     assert view_of(*PLANNER, JobEnded(status=JobStatus.FAILED, reason="nobody")).ended
+
+
+def test_a_row_says_at_which_turn_its_agent_took_a_message() -> None:
+    text, message_id = ref("Ignore prices before 2020."), "0123456789abcdef"
+    RESULT_TEXTS[text.digest] = "Ignore prices before 2020."
+    sent = UserMessageSent(message_id=message_id, text=text)
+    taken = UserMessageTaken(message_id=message_id, handoff_id=HandoffId("left.1"), turn=3)
+    running = (*PLANNER, issued("left", "researcher"), sent)
+
+    assert "not taken yet: Ignore prices" in row(view_of(*running), "message")
+    assert "said at turn 3: Ignore prices" in row(view_of(*running, taken), "left")
+    assert "message" not in rendered(view_of(*running, taken))
+
+
+def test_a_message_that_no_running_agent_took_has_its_own_row() -> None:
+    text = ref("Mind the units.")
+    RESULT_TEXTS[text.digest] = "Mind the units."
+    sent = UserMessageSent(message_id="f" * 16, text=text, step=StepId("left"))
+    done = (*PLANNER, issued("left", "researcher"), finished("left"), sent)
+    later = issued("assessor", "assessor", group=None)
+
+    assert "in the task of later agents: Mind" in row(view_of(*done, later), "message to left")
+    ended = JobEnded(status=JobStatus.OK)
+    assert "before an agent took it: Mind" in row(view_of(*done, ended), "message to left")

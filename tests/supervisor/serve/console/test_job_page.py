@@ -23,6 +23,7 @@ PATHS = (
     ("GET", "/events"),
     ("GET", "/handoffs/a.1"),
     ("POST", "/cancel"),
+    ("POST", "/say"),
     ("POST", "/retry"),
     ("POST", "/approve"),
     ("POST", "/reject"),
@@ -101,6 +102,22 @@ def test_an_operator_cancels_a_job_and_returns_to_its_page(
     assert isinstance(cancelled.event, CancelRequested)
     assert cancelled.event.actor
     assert cancelled.event.actor.via == "console"
+
+
+def test_an_operator_sends_a_message_and_the_page_says_which_agent_took_it(
+    shell: Shell, local: Visitor, tmp_path: Path
+) -> None:
+    job_id = submit_rows(shell, tmp_path, 1)
+    (issued,) = shell.open(job_id)
+
+    response = local.post(f"/jobs/{job_id}/say", text="Shorter.", step=issued.step_id)
+    waiting = local.get(f"/jobs/{job_id}").text
+    shell.claim(job_id, issued).take_messages(3)
+    taken = local.get(f"/jobs/{job_id}").text
+
+    assert (response.status_code, response.headers["location"]) == (303, f"/jobs/{job_id}")
+    assert f"message to {issued.step_id}: Shorter. (for the task of the next agents)" in waiting
+    assert f"Shorter. (said to {issued.handoff_id} at turn 3)" in taken
 
 
 @pytest.mark.parametrize("action", ["retry", "approve", "reject"])
