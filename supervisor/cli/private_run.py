@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE
 from handoff_queue.supervisor.cli.connection import as_this_user
+from handoff_queue.supervisor.cli.console_process import job_pages
 from handoff_queue.supervisor.cli.display.terminal import (
     OutputFailed,
     can_ask,
@@ -34,6 +35,8 @@ class ResultOptions:
     """The file that gets a row for each item. None: the answer goes to stdout."""
     allow_partial: bool = False
     """True if a partial answer gives exit code 0."""
+    opens_page: bool = False
+    """True to open the page of the job in the browser."""
 
 
 def start_run(asked: RequestOptions, how: ResultOptions, settings: Settings) -> int:
@@ -66,7 +69,7 @@ def _run(
     job_id, is_ready = interrupted, False
     system = EmbeddedSystem(settings, interrupted=interrupted)
     try:
-        with system:
+        with system, job_pages(system.url, are_wanted=how.opens_page) as pages:
             from handoff_queue.supervisor.client import client
 
             jobs = as_this_user(client.connect(system.url, settings))
@@ -83,7 +86,9 @@ def _run(
                     job_id = jobs.submit(request)
                 assert job_id is not None
                 is_ready = True
-                return follow_to_end(
+                if pages:
+                    pages.open(job_id)
+                code = follow_to_end(
                     jobs,
                     job_id,
                     as_json=how.as_json,
@@ -93,6 +98,9 @@ def _run(
                     output=how.output,
                     is_private=True,
                 )
+                if pages:
+                    pages.stay()
+                return code
             except (KeyboardInterrupt, OutputFailed, NoTerminal):
                 if job_id is not None and is_ready:
                     system.keep_as(job_id)

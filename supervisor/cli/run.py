@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings, load_settings
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.limits import OnLimit
 from handoff_queue.supervisor.cli.connection import as_this_user
+from handoff_queue.supervisor.cli.console_process import job_pages
 from handoff_queue.supervisor.cli.display.terminal import OutputFailed, can_ask, print_message
 from handoff_queue.supervisor.cli.errors import INTERRUPTED, end_like_ctrl_c
 from handoff_queue.supervisor.cli.follow_job import follow_to_end
@@ -50,16 +54,22 @@ def run(
     as_json: AsJson = False,
     output: RowsFile = None,
     allow_partial: AllowPartial = False,
+    opens_page: Annotated[
+        bool, typer.Option("--open", help="Open the page of the job in the browser.")
+    ] = False,
 ) -> int:
     """Run a job and wait for its answer. Needs no key and no Redis.
 
     With HANDOFF_REDIS_URL, the job runs on that broker and its workers. Otherwise the command
     starts a private Redis, a supervisor and three workers, and stops them at the end. Progress
-    goes to stderr, the answer to stdout.
+    goes to stderr, the answer to stdout. With --open, a console on 127.0.0.1 shows the job until
+    Ctrl-C, or without a terminal until the end of the job.
 
       handoff run "Which licences allow resale?" --docs licences --max-usd 0.50
     """
-    how = ResultOptions(as_json, output, allow_partial)
+    if opens_page:
+        check_extra("serve", "handoff run --open")
+    how = ResultOptions(as_json, output, allow_partial, opens_page)
     options = RunOptions(tuple(specialists), tuple(tools), how)
     return _run(request, job.asked(), options)
 
@@ -110,16 +120,24 @@ def _run_on_broker(asked: RequestOptions, how: ResultOptions, settings: Settings
     jobs = as_this_user(client.connect(settings=settings))
     request = replace(request_of(asked, jobs), is_quoted=True)
     require_processes(jobs, asked.model)
+    assert settings.redis_url is not None
+    redis_url = settings.redis_url.get_secret_value()
     job_id = jobs.submit(request)
     try:
-        return follow_to_end(
-            jobs,
-            job_id,
-            as_json=how.as_json,
-            allow_partial=how.allow_partial,
-            asks=can_ask(),
-            output=how.output,
-        )
+        with job_pages(redis_url, are_wanted=how.opens_page) as pages:
+            if pages:
+                pages.open(job_id)
+            code = follow_to_end(
+                jobs,
+                job_id,
+                as_json=how.as_json,
+                allow_partial=how.allow_partial,
+                asks=can_ask(),
+                output=how.output,
+            )
+            if pages:
+                pages.stay()
+            return code
     except KeyboardInterrupt:
         print_message(
             f"the job continues: `handoff watch {job_id}` follows it, `handoff cancel {job_id}`"

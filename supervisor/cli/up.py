@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import socket
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -28,6 +26,7 @@ from handoff_queue.supervisor.cli.celery_process import (
     celery_fork_server,
     messages_in,
 )
+from handoff_queue.supervisor.cli.console_process import answers, console_spec
 from handoff_queue.supervisor.cli.display.terminal import (
     one_line,
     print_message,
@@ -218,7 +217,7 @@ def _start(
     if flower_port:
         password = _start_flower(processes, folder, environment, flower_port)
     if console_port:
-        _start_server(processes, environment, console_port)
+        processes.start(console_spec(environment, console_port))
     _wait(processes)
     redis, there = "your Redis", "with the same HANDOFF_REDIS_URL"
     if settings.redis_url is None:
@@ -280,31 +279,10 @@ def _start_flower(
             "flower",
             flower_command(folder, port),
             {**environment, **log_in},
-            is_ready=lambda: _answers(port),
+            is_ready=lambda: answers(port),
         )
     )
     return password
-
-
-def _start_server(processes: Processes, environment: dict[str, str], port: int) -> None:
-    """Start the server of the console and the HTTP API."""
-    command = [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main", "serve"]
-    processes.start(
-        ChildSpec(
-            "serve",
-            [*command, "--port", str(port)],
-            environment,
-            is_ready=lambda: _answers(port),
-        )
-    )
-
-
-def _answers(port: int) -> bool:
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1.0):
-            return True
-    except OSError:
-        return False
 
 
 def _wait(processes: Processes) -> None:
