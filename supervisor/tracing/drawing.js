@@ -219,7 +219,7 @@ function shortened(text) {
   return text.length > MOST_OF_A_BOX ? `${text.slice(0, MOST_OF_A_BOX - END - 1)}\u2026${text.slice(-END)}` : text;
 }
 
-// `show` is called with the first handoff of a box that was clicked.
+// `show` is called with the first handoff of a box that was clicked, or that got the key Enter or Space.
 function graphOf(job, show) {
   const groups = groupsOf(job);
   const [width, height, gapX, gapY] = [176, 30, 56, 14];
@@ -232,7 +232,7 @@ function graphOf(job, show) {
     group.isCritical = group.bars.some((bar) => bar.is_critical);
   }
   const [wide, high] = [Math.max(...groups.map((one) => one.x)) + width + 8, Math.max(...groups.map((one) => one.y)) + height + 8];
-  const picture = shape("svg", { width: wide, height: high, role: "img", "aria-label": "which handoff came after which" });
+  const picture = shape("svg", { width: wide, height: high, role: "group", "aria-label": "which handoff came after which" });
   for (const group of groups) for (const one of group.after) {
     const [x1, y1, x2, y2] = [one.x + width, one.y + height / 2, group.x, group.y + height / 2];
     picture.append(shape("path", { class: one.isCritical && group.isCritical ? "edge critical" : "edge", d: `M${x1} ${y1} C${x1 + gapX / 2} ${y1} ${x2 - gapX / 2} ${y2} ${x2} ${y2}` }));
@@ -240,10 +240,16 @@ function graphOf(job, show) {
   for (const group of groups) {
     const worst = group.bars.find((bar) => bar.state !== "ok") ?? group.bars[0];
     const label = shortened(group.text.length > MOST_OF_A_BOX && group.bars.length === 1 ? group.bars[0].handoff_id : group.text);
-    const node = shape("g", { class: `${worst.state}${group.isCritical ? " critical" : ""}` },
+    const said = `${group.text}: ${worst.state}`;
+    const node = shape("g", { class: `${worst.state}${group.isCritical ? " critical" : ""}`, tabindex: 0, role: "button", "aria-label": said, "data-handoff": group.bars[0].handoff_id },
       shape("rect", { x: group.x, y: group.y, width, height, rx: 6 }), shape("text", { x: group.x + 8, y: group.y + 19 }, label));
-    node.append(shape("title", {}, `${group.text}: ${worst.state}`));
+    node.append(shape("title", {}, said));
     node.addEventListener("click", () => show(group.bars[0]));
+    node.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      show(group.bars[0]);
+    });
     picture.append(node);
   }
   return el("div", "scroll", picture);

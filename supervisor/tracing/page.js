@@ -55,6 +55,7 @@ function show(job, bar) {
   const row = document.getElementById(`${job.id}/${bar.handoff_id}`);
   row.opensGroup?.();
   if (!row.querySelector(".detail")) row.querySelector("button").click();
+  row.querySelector("button").focus({ preventScroll: true });
   row.scrollIntoView({ block: "center" });
 }
 

@@ -173,6 +173,7 @@ def answer_html(
     prefix: str,
     *,
     is_form: bool = False,
+    links: Mapping[int, str] | None = None,
 ) -> str:
     """Return an answer as HTML.
 
@@ -180,20 +181,25 @@ def answer_html(
     `citations`: as in `JobResult.citations`. `[n]` becomes a link to the source `PREFIX-source-n`.
     `prefix`: makes the ids of one answer unique in its page.
     `is_form`: True if a text is a JSON value of an answer with a schema, and not Markdown.
+    `links`: the URL of each source by number, in place of a link within the page.
     """
     if is_form or not isinstance(answer, str):
         return f"<pre>{escape(json.dumps(answer, ensure_ascii=False, indent=2))}</pre>"
     quotes: dict[Any, str] = {}
     for citation in citations:
         quotes[citation["n"]] = f"{citation['source']}: \u201c{citation['quote']}\u201d"
-    return str(_markdown().render(answer, {"prefix": prefix, "quotes": quotes}))
+    environment = {"prefix": prefix, "quotes": quotes, "links": links or {}}
+    return str(_markdown().render(answer, environment))
 
 
-def sources_html(citations: Sequence[Mapping[str, Any]], prefix: str) -> str:
+def sources_html(
+    citations: Sequence[Mapping[str, Any]], prefix: str, links: Mapping[int, str] | None = None
+) -> str:
     """Return the numbered sources of an answer as an HTML list: the document, the quote and
-    its statement.
+    its statement. `links`: see `answer_html`.
     """
-    items = "".join(_source(citation, prefix) for citation in citations)
+    urls = links or {}
+    items = "".join(_source(citation, prefix, urls) for citation in citations)
     return f'<ol class="sources">{items}</ol>'
 
 
@@ -202,16 +208,20 @@ def source_id(prefix: str, number: int) -> str:
     return f"{prefix}-source-{number}"
 
 
-def _source(citation: Mapping[str, Any], prefix: str) -> str:
+def _source(citation: Mapping[str, Any], prefix: str, links: Mapping[int, str]) -> str:
     name = escape(citation["source"])
     if _WEB.match(citation["source"]):
         name = f'<a href="{name}" rel="{_REL}">{name}</a>'
     step = ""
     if citation["step"]:
         step = f' <span class="soft">found by {escape(citation["step"])}</span>'
+    opened = ""
+    if url := links.get(citation["n"]):
+        label = f'open the quote<span class="hidden-text"> of source {citation["n"]}</span>'
+        opened = f' <a href="{escape(url)}">{label}</a>'
     return (
         f'<li id="{escape(source_id(prefix, citation["n"]))}" value="{citation["n"]}">'
-        f"<strong>{name}</strong>{step}<blockquote>{escape(citation['quote'])}</blockquote></li>"
+        f"<strong>{name}</strong>{step}{opened}<blockquote>{escape(citation['quote'])}</blockquote></li>"
     )
 
 
@@ -232,10 +242,10 @@ def _link_citations(state: StateCore) -> None:
     """Make a link of each `[n]` that is the number of a source, outside of code and of links."""
     for block in state.tokens:
         if block.type == "inline" and block.children:
-            block.children = list(_linked(block.children, state.env["prefix"], state.env["quotes"]))
+            block.children = list(_linked(block.children, state.env))
 
 
-def _linked(tokens: Sequence[Token], prefix: str, quotes: Mapping[int, str]) -> Iterator[Token]:
+def _linked(tokens: Sequence[Token], environment: Mapping[str, Any]) -> Iterator[Token]:
     """Yield the tokens. A text outside of links is split at its citations."""
     depth = 0
     for token in tokens:
@@ -244,13 +254,14 @@ def _linked(tokens: Sequence[Token], prefix: str, quotes: Mapping[int, str]) -> 
         if token.type != "text" or depth or not _NUMBER.search(token.content):
             yield token
         else:
-            yield from _split(token, prefix, quotes)
+            yield from _split(token, environment)
 
 
-def _split(token: Token, prefix: str, quotes: Mapping[int, str]) -> Iterator[Token]:
+def _split(token: Token, environment: Mapping[str, Any]) -> Iterator[Token]:
     """Yield the tokens of a text, with a link for each citation."""
     from markdown_it.token import Token
 
+    prefix, quotes, links = environment["prefix"], environment["quotes"], environment["links"]
     end = 0
     for match in _NUMBER.finditer(token.content):
         number = int(match[1])
@@ -258,7 +269,7 @@ def _split(token: Token, prefix: str, quotes: Mapping[int, str]) -> Iterator[Tok
             continue
         attributes: dict[str, str | int | float] = {
             "class": "cite",
-            "href": f"#{source_id(prefix, number)}",
+            "href": links.get(number, f"#{source_id(prefix, number)}"),
             "title": " ".join(quotes[number].split())[:_MOST_TITLE_CHARS],
         }
         yield Token("text", "", 0, content=token.content[end : match.start()])

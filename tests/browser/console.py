@@ -145,6 +145,24 @@ class JobPage:
     def open_handoff(self, handoff_id: str) -> None:
         self.window.click(f'[id$="/{handoff_id}"] button')
 
+    def citations(self) -> int:
+        """Return the number of links to documents in the text of the answer."""
+        return self.window.count(".answer .cite")
+
+    def open_citation(self) -> None:
+        """Open the document of the first citation of the answer."""
+        self.window.click(".answer .cite")
+
+    def press_in_graph(self, handoff_id: str, key: str) -> None:
+        """Press a key while a box of the graph has the focus."""
+        self.window.type(f'#graph [data-handoff="{handoff_id}"]', key)
+
+    def focused(self) -> str:
+        """Return the id of the row of the timeline that has the focus."""
+        return str(
+            self.window.run("return document.activeElement.closest('#timeline .row')?.id ?? ''")
+        )
+
     def detail(self, handoff_id: str) -> str:
         """Return the text below an opened handoff, or '' as long as it loads."""
         return str(

@@ -74,6 +74,45 @@ def test_an_opened_handoff_shows_its_task_its_result_and_its_turns(
     assert set(problems_everywhere(window)) == set()
 
 
+def test_a_citation_of_the_answer_opens_the_document_at_the_quote(
+    window: Browser, served: Served
+) -> None:
+    job_id = served.jobs.submit(Request(REQUEST, documents=DOCUMENTS))
+    result = served.jobs.result(job_id, wait_s=90)
+    page = JobPage(window, served.url, job_id).open()
+    wait_until(lambda: page.citations() > 0, expected="the answer")
+
+    page.open_citation()
+
+    wait_until(lambda: window.count("#quote") == 1, expected="the document")
+    cited = {citation["quote"]: citation["source"] for citation in result.citations}
+    quote = window.run("return document.getElementById('quote').textContent")
+    assert window.text("h1") == cited[quote]
+    wait_until(
+        lambda: window.run(
+            "const { top, bottom } = document.getElementById('quote').getBoundingClientRect();"
+            "return top >= 0 && bottom <= innerHeight"
+        ),
+        expected="the quote on the screen",
+    )
+    assert set(problems_everywhere(window)) == set()
+    assert window.console_errors() == []
+
+
+@pytest.mark.parametrize("key", ["\ue007", " "])
+def test_the_graph_is_used_with_the_keyboard(window: Browser, served: Served, key: str) -> None:
+    job_id = served.jobs.submit(Request(REQUEST, documents=DOCUMENTS))
+    assert served.jobs.result(job_id, wait_s=90).status == "ok"
+    page = JobPage(window, served.url, job_id).open()
+    wait_until(lambda: page.rows() >= 5, expected="the timeline")
+
+    page.press_in_graph("research_qdrant.1", key)
+
+    wait_until(lambda: "Asked" in page.detail("research_qdrant.1"), expected="the detail")
+    assert page.focused() == f"{job_id}/research_qdrant.1"
+    assert window.console_errors() == []
+
+
 def test_a_user_cancels_a_job_and_its_page_says_so(window: Browser, served: Served) -> None:
     job_id = served.jobs.submit(
         Request(HOSTILE, documents=DOCUMENTS, approvals=Approvals(what=(ApprovalOf.PLAN,)))

@@ -17,6 +17,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.report import JobRecord, JobResult, record_of, report_of
 from handoff_queue.supervisor.client.submission import budget_fields
+from handoff_queue.supervisor.serve.console.document_routes import document_link
 from handoff_queue.supervisor.text.sanitizing import plain
 from handoff_queue.supervisor.tracing.page import answer_html, report_sections, sources_html
 from handoff_queue.supervisor.tracing.timeline import timeline_of
@@ -79,9 +80,14 @@ class JobPage:
         if report.answer is None:
             return None
         is_form = report.asked_for_a_form
-        text = answer_html(report.answer, report.citations, report.job_id, is_form=is_form)
+        links: dict[int, str] = {}
+        for citation in report.citations:
+            links[citation["n"]] = document_link(report.job_id, citation)
+        text = answer_html(
+            report.answer, report.citations, report.job_id, is_form=is_form, links=links
+        )
         if report.citations:
-            text += f"<h3>Sources</h3>{sources_html(report.citations, report.job_id)}"
+            text += f"<h3>Sources</h3>{sources_html(report.citations, report.job_id, links)}"
         return Markup(plain(text))  # noqa: S704 (the functions of the trace page escape all texts)
 
     @property

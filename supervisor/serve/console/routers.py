@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from handoff_queue.supervisor.serve.console import (
+    document_routes,
     evaluation_routes,
     fleet_routes,
     inbox_routes,
@@ -18,6 +19,7 @@ CONSOLE_ROUTERS = (
     login_routes.router,
     job_list_routes.router,
     job_routes.router,
+    document_routes.router,
     inbox_routes.router,
     fleet_routes.router,
     new_job_routes.router,

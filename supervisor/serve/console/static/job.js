@@ -24,6 +24,7 @@ function show(job, bar) {
   const row = document.getElementById(`${job.id}/${bar.handoff_id}`);
   row.opensGroup?.();
   if (!row.querySelector(".detail")) row.querySelector("button").click();
+  row.querySelector("button").focus({ preventScroll: true });
   row.scrollIntoView({ block: "center" });
 }
 
@@ -39,6 +40,7 @@ function draw(job) {
   Object.assign(job, known, { load: (bar) => load(bar).catch((error) => { announce(error.message); throw error; }) });
   const opened = [...document.querySelectorAll("#timeline .row:not(.group) > [aria-expanded=true]")].map((one) => one.parentElement.id);
   const focused = document.activeElement?.closest("#timeline .row")?.id;
+  const focusedBox = document.activeElement?.closest("#graph [data-handoff]")?.dataset.handoff;
   const nodesAreOpen = document.querySelector("#nodes details")?.open ?? false;
   if (graphIsOpen === null) graphIsOpen = job.bars.length <= MOST_IN_THE_GRAPH;
   const graph = folded(counted(job.bars.length, "handoff"), (to) => to.append(graphOf(job, (bar) => show(job, bar))), graphIsOpen);
@@ -47,6 +49,7 @@ function draw(job) {
   document.getElementById("timeline").replaceChildren(timelineOf(job));
   document.getElementById("nodes").replaceChildren(folded("Tokens and money of each handoff", (to) => to.append(nodesOf(job)), nodesAreOpen));
   for (const id of opened) document.getElementById(id)?.querySelector("button").click();
+  if (focusedBox) document.querySelector(`#graph [data-handoff="${CSS.escape(focusedBox)}"]`)?.focus({ preventScroll: true });
   if (focused) document.getElementById(focused)?.querySelector("button").focus();
 }
 

@@ -1,0 +1,154 @@
+"""The page of a document of a job: its stored text, with a quote marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import quote as percent_encoded
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.events import JobSubmitted
+from handoff_queue.shared.types.handoff import Document, Manifest
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.serve.console.pages import render
+from handoff_queue.supervisor.serve.console.session import Reads, VisibleJob
+from handoff_queue.supervisor.serve.problems import Problem
+
+MOST_CHARS = 100_000
+"""Most characters of a document on one page."""
+BEFORE_QUOTE = 20_000
+"""Characters of the page before the quote."""
+MOST_LINK_CHARS = 400
+"""Most characters of a quote in a link, because proxies limit the length of a URL."""
+MOST_QUOTE_CHARS = 2_000
+MOST_PLACE = 10**9
+MOST_CHILDREN = 200
+"""Most child jobs whose fetched pages are searched."""
+
+Place = Annotated[int, Query(ge=0, le=MOST_PLACE)]
+QuoteText = Annotated[str, Query(max_length=MOST_QUOTE_CHARS)]
+
+router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPart:
+    """A part of a document in three pieces. The middle piece is the quote."""
+
+    before: str
+    marked: str
+    after: str
+    begin: int
+    """Place of the part in the text, in characters."""
+    size: int
+    """Characters of the whole text."""
+
+    @property
+    def end(self) -> int:
+        return self.begin + len(self.before) + len(self.marked) + len(self.after)
+
+    @property
+    def earlier(self) -> int | None:
+        """Return the place of the part before this part. None: there is none."""
+        return max(0, self.begin - MOST_CHARS) if self.begin else None
+
+    @property
+    def later(self) -> int | None:
+        """Return the place of the part after this part. None: there is none."""
+        return self.end if self.end < self.size else None
+
+
+def document_link(job_id: str, citation: Mapping[str, Any]) -> str:
+    """Return the URL of the document of a citation, at the quote."""
+    query = {
+        "quote": citation["quote"][:MOST_LINK_CHARS],
+        "start": citation["start"],
+        "end": citation["end"],
+    }
+    name = percent_encoded(citation["source"], safe="")
+    return f"/jobs/{job_id}/documents/{name}?{urlencode(query)}#quote"
+
+
+@router.get("/jobs/{job_id}/documents/{name:path}")
+async def document(
+    request: Request,
+    visit: Reads,
+    job_id: VisibleJob,
+    name: str,
+    quote: QuoteText = "",
+    start: Place = 0,
+    end: Place = 0,
+    begin: Annotated[int | None, Query(alias="from", ge=0, le=MOST_PLACE)] = None,
+) -> Response:
+    """Show a part of a document: from a place, or around a quote."""
+    found = await run_in_threadpool(find_document, visit.access.store, job_id, name)
+    if found is None:
+        raise Problem(404, f"the job {job_id} has no stored document of this name")
+    part = part_of(found, quote, start, end, begin)
+    return render(
+        request,
+        "document.html",
+        visit,
+        name=name,
+        job_id=job_id,
+        quote=quote,
+        part=part,
+        url=f"/jobs/{job_id}/documents/{percent_encoded(name, safe='')}",
+    )
+
+
+def find_document(store: Store, job_id: JobId, name: str) -> str | None:
+    """Return the stored text of a document, or of a page that the job or a child job fetched.
+
+    None: the job has no such document, or retention has removed the text.
+    """
+    for one in _documents(store, job_id):
+        if one.path == name:
+            return store.payloads.documents([one.digest]).get(one.digest)
+    return None
+
+
+def _documents(store: Store, job_id: JobId) -> Iterator[Document]:
+    submitted = store.journal.first_events([job_id]).get(job_id)
+    if isinstance(submitted, JobSubmitted) and submitted.manifest:
+        digest = submitted.manifest.digest
+        yield from Manifest.from_json(store.payloads.get(job_id, [digest])[digest]).documents
+    family = [job_id]
+    for member in family:  # the loop also visits the child jobs that it appends
+        yield from store.payloads.fetched(member)
+        for standing in store.jobs.standings([member]):
+            family += standing.children[: MOST_CHILDREN - len(family)]
+
+
+def part_of(text: str, quote: str, start: int, end: int, begin: int | None) -> DocumentPart:
+    """Return the part of a text around a quote.
+
+    Args:
+        quote: the beginning of the quote; '' for none.
+        start: place of the quote when it was cited. The text may have changed since.
+        end: place of the end of the quote.
+        begin: place of the part; None for a part around the quote.
+    """
+    at = _place_of(text, quote, start)
+    until = at + max(len(quote), end - start)
+    if begin is None:
+        begin = max(0, at - BEFORE_QUOTE)
+    stop = min(len(text), begin + MOST_CHARS)
+    if at < begin or at >= stop:  # there is no quote, or it is in another part
+        return DocumentPart(text[begin:stop], "", "", min(begin, len(text)), len(text))
+    until = min(until, stop)
+    return DocumentPart(text[begin:at], text[at:until], text[until:stop], begin, len(text))
+
+
+def _place_of(text: str, quote: str, start: int) -> int:
+    """Return the place of a quote; -1 if the text does not have it."""
+    if not quote:
+        return -1
+    if text.startswith(quote, start):
+        return start
+    return text.find(quote)

@@ -1,0 +1,162 @@
+"""The page of a document: the quote, the parts of a long text, the tenant wall and hostile text."""
+
+from __future__ import annotations
+
+from html import unescape
+from typing import Any
+from urllib.parse import quote as percent_encoded
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from selectolax.lexbor import LexborHTMLParser
+
+from handoff_queue.shared.types.handoff import Document
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.serve.console.document_routes import (
+    MOST_CHARS,
+    document_link,
+    part_of,
+)
+from tests.doubles.jobs import a_job, issue_to_a_child
+from tests.supervisor.serve.console.conftest import VisitorOf
+from tests.supervisor.serve.console.visitor import Visitor
+
+HOSTILE = "<script>document.title='taken'</script>"
+TEXT = "HNSW is a graph. It needs memory.\nHNSW is a graph."
+
+
+def a_job_with(jobs: Client, text: str, name: str = "notes/a b.md", tenant: str = "acme") -> JobId:
+    documents = {name: text.encode()}
+    return jobs.submit(Request("Summarise.", documents=documents, tenant=tenant))
+
+
+def link(job_id: str, **changes: Any) -> str:
+    citation = {"source": "notes/a b.md", "quote": "It needs memory.", "start": 17, "end": 33}
+    return document_link(job_id, citation | changes)
+
+
+def marked(text: str) -> str:
+    """Return the marked text of a page; '' if there is none."""
+    node = LexborHTMLParser(text).css_first("mark")
+    return node.text() if node else ""
+
+
+def test_a_citation_opens_the_document_at_the_quote(jobs: Client, local: Visitor) -> None:
+    job_id = a_job_with(jobs, TEXT)
+
+    text = local.get(link(job_id)).text
+
+    assert link(job_id).endswith("#quote")
+    assert marked(text) == "It needs memory."
+    assert LexborHTMLParser(text).css("pre")[0].text() == TEXT
+
+
+def test_the_place_of_the_citation_chooses_between_equal_quotes(
+    jobs: Client, local: Visitor
+) -> None:
+    job_id = a_job_with(jobs, TEXT)
+    quote = "HNSW is a graph."
+
+    second = local.get(link(job_id, quote=quote, start=34, end=50)).text
+    moved = local.get(link(job_id, quote=quote, start=3, end=19)).text
+
+    assert "memory.\n<mark" in second
+    assert f'<mark id="quote" tabindex="-1">{quote}</mark> It needs' in moved
+
+
+def test_a_quote_that_the_text_does_not_have_is_named(jobs: Client, local: Visitor) -> None:
+    text = local.get(link(a_job_with(jobs, TEXT), quote="It needs no memory.")).text
+
+    assert "does not have the quote" in text
+    assert marked(text) == ""
+    assert "HNSW is a graph." in text
+
+
+def test_a_fetched_page_of_the_job_or_of_a_child_job_has_its_text(
+    jobs: Client, local: Visitor
+) -> None:
+    outer = a_job(jobs.store)
+    inner = issue_to_a_child(jobs.store, outer, "a.1")
+    a_job(jobs.store, "default", (outer, "a.1"))  # type: ignore[arg-type]
+    for job_id, name in ((outer, "https://example.com/a?b=c"), (inner, "https://example.com/d")):
+        page = Document(path=name, digest=digest_of(TEXT), media_type="text/html", chars=len(TEXT))
+        jobs.store.payloads.put_fetched(job_id, page, TEXT, 60)
+
+        shown = local.get(link(outer, source=name)).text
+
+        assert marked(shown) == "It needs memory."
+
+
+def test_a_document_of_another_tenant_is_like_a_document_that_does_not_exist(
+    jobs: Client, visitor_with: VisitorOf
+) -> None:
+    job_id, own = a_job_with(jobs, TEXT), a_job_with(jobs, TEXT, "other.md", "globex")
+    stranger = visitor_with("operate", "globex")
+
+    foreign_job = stranger.get(link(job_id))
+    unknown_job = stranger.get(link("j-000000000000"))
+    foreign_document = stranger.get(link(own))
+
+    assert {foreign_job.status_code, unknown_job.status_code} == {404}
+    assert foreign_job.text.replace(job_id, "") == unknown_job.text.replace("j-000000000000", "")
+    assert foreign_document.status_code == 404
+    assert "HNSW" not in foreign_job.text + foreign_document.text
+
+
+def test_hostile_text_is_text(jobs: Client, local: Visitor) -> None:
+    hostile = f"{HOSTILE} A. {HOSTILE}</pre></mark>"
+    job_id = a_job_with(jobs, hostile, f"{HOSTILE.replace('/', '')}.md")
+    path = f"/jobs/{job_id}/documents/{percent_encoded(HOSTILE.replace('/', ''), safe='')}.md"
+
+    for query in ("", f"?quote={percent_encoded(HOSTILE)}", "?quote=%22%3E%3Cscript%3E"):
+        response = local.get(path + query)
+        assert response.status_code == 200
+        assert "<script>" not in response.text.replace("<script src=", "")
+        assert "'self'" in response.headers["content-security-policy"]
+    assert marked(local.get(f"{path}?quote={percent_encoded(HOSTILE)}").text) == HOSTILE
+
+
+@pytest.mark.parametrize("query", ["start=-1", "from=x", "end=99999999999", f"quote={'q' * 2_001}"])
+def test_a_wrong_address_is_an_error(query: str, jobs: Client, local: Visitor) -> None:
+    job_id = a_job_with(jobs, TEXT)
+
+    assert local.get(f"/jobs/{job_id}/documents/notes%2Fa%20b.md?{query}").status_code == 422
+
+
+def test_the_parts_of_a_long_document_together_have_all_its_text(
+    jobs: Client, local: Visitor
+) -> None:
+    whole = "".join(f"line {number:07}\n" for number in range(2 * MOST_CHARS // 13 + 5))
+    job_id = a_job_with(jobs, whole)
+    url, read = f"/jobs/{job_id}/documents/notes%2Fa%20b.md", ""
+    following = url
+    while following:
+        page = LexborHTMLParser(local.get(following).text)
+        read += page.css("pre")[0].text()
+        later = page.css_first('a[rel="next"]')
+        following = unescape(later.attributes["href"] or "") if later else ""
+
+    around = local.get(link(job_id, quote="line 0012000\n", start=156_000, end=156_013)).text
+
+    assert read == whole
+    assert marked(around) == "line 0012000\n"
+    assert 'rel="prev"' in around
+
+
+@given(
+    text=st.text("ab\n", max_size=60),
+    quote=st.text("ab", max_size=4),
+    start=st.integers(0, 80),
+    length=st.integers(0, 9),
+    begin=st.none() | st.integers(0, 80),
+)
+def test_a_part_is_always_a_part_of_the_text(
+    text: str, quote: str, start: int, length: int, begin: int | None
+) -> None:
+    part = part_of(text, quote, start, start + length, begin)
+
+    assert text[part.begin : part.end] == part.before + part.marked + part.after
+    assert part.marked.startswith(quote) or not part.marked
