@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import Mode
@@ -73,9 +74,10 @@ def chaos(
 ) -> int:
     """Kill processes while jobs run, and check every promise.
 
-    The command starts a private Redis, supervisors, workers and a model server. It kills,
-    stops and freezes processes at random, cuts connections and delivers messages twice. The
-    jobs have all modes, with sub-teams, joins, patches and approvals.
+    The command starts a private Redis, supervisors, workers, the HTTP server and a model
+    server. It kills, stops and freezes processes at random, cuts connections and delivers
+    messages twice. The jobs have all modes, with sub-teams, joins, patches and approvals.
+    Users submit jobs, answer questions and use schedules through the HTTP API.
 
       handoff chaos --kills 200
 
@@ -83,6 +85,7 @@ def chaos(
 
       handoff chaos --only adaptive,pipeline
     """
+    check_extra("serve", "handoff chaos")
     from handoff_queue.chaos import report, run
     from handoff_queue.chaos.fleet import Size
 
