@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from handoff_queue.shared.types.events import Recorded, UserMessageSent, UserMessageTaken
+from handoff_queue.shared.types.events import RecordedEvent, UserMessageSent, UserMessageTaken
 
 
 def messages_in(
-    events: Sequence[Recorded], payloads: Mapping[str, str]
+    events: Sequence[RecordedEvent], payloads: Mapping[str, str]
 ) -> tuple[dict[str, Any], ...]:
     """Return the messages in a journal, oldest first, each with the agents that took it."""
     messages: dict[str, dict[str, Any]] = {}

@@ -59,8 +59,8 @@ print(*sys.modules)
 start_worker(app)
 print(*sys.modules)
 """
-"""Script that prints the loaded modules three times: after the start of a worker with custom
-models, after the import of an app with the product's models, and after the start of its worker.
+"""Script that prints the loaded modules three times. First it starts a worker with custom models.
+Then it imports an app with the product's models, and starts the worker of that app.
 """
 
 
