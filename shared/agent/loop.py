@@ -204,9 +204,8 @@ class Agent:
             raise LimitReached(
                 StopReason.MAX_TURNS, f"no answer within {self._limits.max_turns} turns"
             )
-        is_last = self._decides is None and self._model_turns.is_last(
-            self._conversation
-        )  # a role that decides by calls must be able to call
+        # A role that decides by calls must be able to call.
+        is_last = self._decides is None and self._model_turns.is_last(self._conversation)
         # A text after a paused turn would end that turn. The API refuses a text after an
         # unfinished call.
         if is_last and not self._conversation.is_told_last and not self._conversation.is_paused:

@@ -273,17 +273,15 @@ def _feedback(feedback: Feedback, previous: HandoffResult | None) -> str:
     note = ""
     if len(text) > MOST_PASTED_CHARS:
         note = f"\n[cut: {MOST_PASTED_CHARS} of {len(text)} characters]"
-    return f"{tagged}  <previous><data>{text[:MOST_PASTED_CHARS]}</data>{note}</previous>"
+    return f"{tagged} <previous><data>{text[:MOST_PASTED_CHARS]}</data>{note}</previous>"
 
 
 def _documents(manifest: Manifest) -> str:
     paths: list[str] = []
     for document in manifest.documents[:MOST_PATHS]:
         paths.append(" ".join(document.path.split()))
-    return (
-        f'<documents count="{len(manifest.documents)}"> <data>{_inside(chr(10).join(paths))}</data>'
-        " </documents>"
-    )
+    data = _inside("\n".join(paths))
+    return f'<documents count="{len(manifest.documents)}"> <data>{data}</data> </documents>'
 
 
 def _claim(claim: Claim) -> JsonValue:

@@ -2,8 +2,8 @@
 No reference is fetched from the network.
 
 The validation limits its own work, because no other thread can stop it. The work is counted in
-steps. Each keyword, subschema and error takes one step or more. The limit on
-processor time is for a single expensive step and for a slow machine.
+steps. Each keyword, subschema and error takes one step or more. The limit on processor time is
+for a single expensive step and for a slow machine.
 """
 
 from __future__ import annotations

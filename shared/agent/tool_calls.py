@@ -1,8 +1,7 @@
 """Tool calls: the definition of a tool for the model, the result of each call, and the threads
 in which the calls run.
 
-The number of threads is limited, and the thread of a call that
-takes too long is abandoned.
+The number of threads is limited, and the thread of a call that takes too long is abandoned.
 """
 
 from __future__ import annotations

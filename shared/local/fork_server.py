@@ -70,9 +70,7 @@ class ForkedProcess:
         self._connection = connection
         self._partial_line = b""
         self._lock = threading.Lock()
-        weakref.finalize(
-            self, connection.close
-        )  # the fork server kills a child without a reference
+        weakref.finalize(self, connection.close)  # the fork server then kills the child
 
     @property
     def pid(self) -> int | None:
@@ -143,9 +141,8 @@ class ForkedProcess:
                         self._pid = int(number)
                     else:
                         self.returncode = int(number)
-                if (
-                    not received and self.returncode is None
-                ):  # the fork server died, and its children with it
+                if not received and self.returncode is None:
+                    # The fork server died, and its children with it.
                     self.returncode = -signal.SIGKILL
         return True
 
@@ -263,9 +260,8 @@ class ForkServer:
                 output,
                 output if errors is None else errors,
             )
-            with suppress(
-                BrokenPipeError, ConnectionResetError
-            ):  # the server has just died, and `ForkedProcess` reports it
+            # If the server has just died, `ForkedProcess` reports it.
+            with suppress(BrokenPipeError, ConnectionResetError):
                 socket.send_fds(self._orders, [b"!"], [written.fileno(), *streams, theirs.fileno()])
         return ForkedProcess(ours)
 

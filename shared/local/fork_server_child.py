@@ -181,9 +181,8 @@ def main() -> None:
     """Run `python -m shared.local.fork_server_child SOCKET MODULE...`: the number of an
     inherited socket for requests, and the modules to import.
     """
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # also accepted in the background of a shell: the signal is for a child
+    # A shell lets its background processes ignore SIGINT. Here the signal is for a child.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     control = socket.socket(fileno=int(sys.argv[1]))
     gc.disable()  # it finds nothing during an import, and takes a fifth of the time
     for module in sys.argv[2:]:

@@ -68,8 +68,8 @@ OLDEST = (6, 2)
 """Oldest version that kombu accepts. Our scripts need no newer one."""
 NAMES = ("redis-server", "valkey-server")
 MISSING = (
-    "no Redis server on this machine: install one (`apt install redis-server`, `dnf install"
-    " valkey`, `brew install redis`), or set HANDOFF_REDIS_URL to a running server"
+    "no Redis server on this machine: install one (`apt install redis-server`,"
+    " `dnf install valkey`, `brew install redis`), or set HANDOFF_REDIS_URL to a running server"
 )
 _START_TIMEOUT_S = 15.0
 

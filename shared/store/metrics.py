@@ -103,8 +103,6 @@ class Metrics:
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        part_ms = max(
-            1, int(interval_s * 900)
-        )  # shorter than the interval, so that none is skipped
+        part_ms = max(1, int(interval_s * 900))  # 90 % of the interval: no interval is skipped
         with translated_errors():
             return bool(self._connection.redis.set(keys.EXPORTED, 1, nx=True, px=part_ms))

@@ -145,9 +145,8 @@ class RateLimiter:
             "longest": LONGEST_DELAY_S * 1000,
             "most": LONGEST_HOLD_S * 1000,
         }
-        # The provider took nothing from its limits, and the end of the call returns the share
-        # to the
-        # bucket. So the share is subtracted here.
+        # The provider took nothing from its limits, and the end of the call returns the share to
+        # the bucket. So the share is subtracted here.
         share = {"input": self.taken.input_tokens, "output": self.taken.output_tokens}
         remaining_limits: dict[str, tuple[int, int]] = {}
         for name, (limit, remaining) in _limits(limits).items():

@@ -301,13 +301,14 @@ class HandoffResult(Message):
 
 
 _DONE = re.compile(
-    r"^\W*(i('ve| have)?|we('ve|"
-    r" have)?|the|this|your|my|all)?\s*(task|work|step|job|request|everything|research|analysis|report|it)?\s*"  # noqa: E501
+    r"^\W*(i('ve| have)?|we('ve| have)?|the|this|your|my|all)?\s*"
+    r"(task|work|step|job|request|everything|research|analysis|report|it)?\s*"
     r"(has been|have been|is now|is|are|was)?\s*(now |successfully |fully )*"
     r"(done|complete[d]?|finished|accomplished|completed (the|this|my|your)"
     r" (task|work|step|job|request|research|analysis|report))"
-    r"( successfully)?(\s+(the|this|my|your)\s+(task|work|step|job|request|research|analysis|report))?("  # noqa: E501
-    r" successfully| as requested)?\W*$",
+    r"( successfully)?"
+    r"(\s+(the|this|my|your)\s+(task|work|step|job|request|research|analysis|report))?"
+    r"( successfully| as requested)?\W*$",
     re.IGNORECASE,
 )
 _LONGEST_EMPTY_PHRASE = 120

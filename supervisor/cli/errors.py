@@ -166,9 +166,8 @@ def _unforeseen(error: Exception) -> int:
         if message := _usage_problem(error):
             print_message(message)
         return BAD_INPUT
-    if type(error).__module__.startswith(
-        ("kombu.", "redis.")
-    ):  # Redis was lost while Celery published a message
+    # Redis was lost while Celery published a message.
+    if type(error).__module__.startswith(("kombu.", "redis.")):
         from handoff_queue.shared.store.redis.connection import unreachable
 
         print_message(unreachable(str(error)))

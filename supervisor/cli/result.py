@@ -54,7 +54,7 @@ def result(
         print_message(f"{job_id} is {job_result.status.value}: {'; '.join(job_result.waits_for)}")
     else:
         print_message(
-            f"{job_id} is {job_result.status.value}: `--wait 10m` waits for its end, `handoff watch"
-            f" {job_id}` shows its progress"
+            f"{job_id} is {job_result.status.value}: `--wait 10m` waits for its end,"
+            f" `handoff watch {job_id}` shows its progress"
         )
     return exit_code_of(job_result.status)

@@ -83,13 +83,13 @@ def _print_access(host: str, *, is_open: bool, may_wait: bool) -> None:
     """
     if is_open:
         print_message(
-            "there is no token: every program of this machine may do everything (`handoff token"
-            " create NAME` makes a token)"
+            "there is no token: every program of this machine may do everything"
+            " (`handoff token create NAME` makes a token)"
         )
     elif may_wait:
         print_message(
-            "there is no token: every request is refused until `handoff token create NAME --role"
-            " admin`"
+            "there is no token: every request is refused until"
+            " `handoff token create NAME --role admin`"
         )
     else:
         raise UserError(

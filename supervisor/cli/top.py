@@ -112,8 +112,8 @@ def top(
     """
     if sys.stdin.isatty() and stdout().is_dumb_terminal:
         print_progress(
-            "this terminal cannot show `handoff top` (TERM=dumb): use `handoff stats`, or `handoff"
-            " watch` for one job"
+            "this terminal cannot show `handoff top` (TERM=dumb): use `handoff stats`, or"
+            " `handoff watch` for one job"
         )
         return OK
     jobs = client_of_broker()

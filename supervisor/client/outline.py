@@ -279,12 +279,12 @@ def _left_out(summary: JobSummary, ended: JobEnded | None) -> Iterable[str]:
         )
     if ended and ended.answer:
         yield (
-            f"the answer, of {ended.answer.size:,} characters with its sources: `handoff result"
-            f" {job_id}`"
+            f"the answer, of {ended.answer.size:,} characters with its sources:"
+            f" `handoff result {job_id}`"
         )
     yield (
-        f"one handoff in full, its message, its result and its turns: `handoff show {job_id}"
-        " --handoff HANDOFF`"
+        "one handoff in full, its message, its result and its turns:"
+        f" `handoff show {job_id} --handoff HANDOFF`"
     )
     parts = "the plan, reviews, conflicts, gates, gaps, approvals"
     yield (

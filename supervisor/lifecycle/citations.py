@@ -72,20 +72,20 @@ _ASIDE = re.compile(
 _VERB = r"(?:is|are|was|were|do|does|did|has|have|had|costs?|takes?|holds?|needs?|began|grew|fell|reached)\b"  # noqa: E501
 _A_VERB = re.compile(rf"\b{_VERB}", re.IGNORECASE)
 _NEXT = re.compile(
-    r"; |, (?:which|who|whose|where|so|yet) |,? (?:(?<!all )(?<!nothing"
-    r" )but|while|whereas|although|though|however),? ",
+    r"; |, (?:which|who|whose|where|so|yet) |"
+    r",? (?:(?<!all )(?<!nothing )but|while|whereas|although|though|however),? ",
     re.IGNORECASE,
 )
 """Beginning of another clause."""
 _AND = re.compile(
-    r", and (?!(?:what|how|whether|when|who|which|why|if|that) )(?=(?:[^\W\d]\S*"
-    rf" ){{1,4}}?{_VERB})",
+    r", and (?!(?:what|how|whether|when|who|which|why|if|that) )"
+    rf"(?=(?:[^\W\d]\S* ){{1,4}}?{_VERB})",
     re.IGNORECASE,
 )
 """Beginning of another clause, if the text before it has a verb too."""
 _LISTS = re.compile(
-    r"(?:sources?|references?|bibliography|citations?|quellen|missing or incomplete|missing|not"
-    r" found|gaps|open (?:points|questions))",
+    r"(?:sources?|references?|bibliography|citations?|quellen|missing or incomplete|missing|"
+    r"not found|gaps|open (?:points|questions))",
     re.IGNORECASE,
 )
 """Titles of sections without statements: lists of sources and of missing facts."""

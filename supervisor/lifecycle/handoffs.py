@@ -53,9 +53,8 @@ def reassigned_steps(
         step = state.steps[step_id]
         own = step.specialist
         if own in observations.loads and step.attempt == 0:
-            chosen = min(
-                (own, *observations.able_specialists(own)), key=busy
-            )  # the planned one, if equally busy
+            # `min` returns the planned specialist if both are equally busy.
+            chosen = min((own, *observations.able_specialists(own)), key=busy)
             given[chosen] += 1
             if chosen != own:
                 reassigned[step_id] = chosen

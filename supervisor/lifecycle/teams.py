@@ -140,9 +140,8 @@ def child_limits(state: JobState) -> JobLimits:
         ),
         "max_handoffs": part(limits.max_handoffs, state.handoffs),
         "max_seconds": seconds_for(state, state.as_of),
-        "on_limit": (
-            OnLimit.WRAP_UP if limits.on_limit is OnLimit.ASK else limits.on_limit
-        ),  # a child job has no user to ask
+        # A child job has no user to ask.
+        "on_limit": OnLimit.WRAP_UP if limits.on_limit is OnLimit.ASK else limits.on_limit,
     }
     return limits.model_copy(update=changes)
 

@@ -144,8 +144,8 @@ def check_local(request: Request) -> None:
     ):
         raise Problem(
             403,
-            "a server without tokens takes only requests to localhost: make a token with `handoff"
-            " token`",
+            "a server without tokens takes only requests to localhost: make a token with"
+            " `handoff token`",
         )
     check_same_site(request)
 

@@ -79,8 +79,8 @@ _FORMS = tuple(
 )
 _NUMERIC = re.compile(rf"(\d{{1,2}})[./-](\d{{1,2}})[./-]{_YEAR}")
 _PART = re.compile(
-    rf"(?:(?P<k>[qh])(?P<n>[1-4])|(?P<w>{'|'.join(_QUARTERS)}) (?P<l>quarter|half)(?:"
-    rf" of)?)[\s-]*{_YEAR}",
+    r"(?:(?P<k>[qh])(?P<n>[1-4])|"
+    rf"(?P<w>{'|'.join(_QUARTERS)}) (?P<l>quarter|half)(?: of)?)[\s-]*{_YEAR}",
     re.IGNORECASE,
 )
 _PART_BEHIND = re.compile(rf"{_YEAR}[\s-]*(?P<k>[qh])(?P<n>[1-4])", re.IGNORECASE)

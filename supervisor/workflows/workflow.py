@@ -470,8 +470,8 @@ class Workflow:
                 )
         for each in sorted(given - self.repeats_over - {ForEach.FILES}):
             raise UserError(
-                f"{self.path}: the job has {each}, and no step repeats over them; write `for_each:"
-                f" {each}`, or leave them out"
+                f"{self.path}: the job has {each}, and no step repeats over them; write"
+                f" `for_each: {each}`, or leave them out"
             )
 
     def _check_size(self, counts: Mapping[ForEach, int]) -> None:

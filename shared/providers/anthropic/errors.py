@@ -76,8 +76,8 @@ _SETTINGS = {
     ),
     anthropic.AsyncAnthropicVertex: ClientSettings(
         "ANTHROPIC_VERTEX_BASE_URL",
-        "the Google credentials (GOOGLE_APPLICATION_CREDENTIALS, or `gcloud auth"
-        " application-default login`)",
+        "the Google credentials (GOOGLE_APPLICATION_CREDENTIALS, or"
+        " `gcloud auth application-default login`)",
     ),
     anthropic.AsyncAnthropicFoundry: ClientSettings(
         "ANTHROPIC_FOUNDRY_BASE_URL", "ANTHROPIC_FOUNDRY_API_KEY"

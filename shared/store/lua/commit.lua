@@ -172,7 +172,8 @@ if c.parent then -- a child job is not in the list of jobs
 elseif c.created then
   redis.call('ZADD', jobs, place_in_list(), id)
   add_to_metric('1', 'jobs_submitted', label('tenant', job_of(job).tenant))
-  if c.fields.status == 'queued' then send_off('submissions', { now, id }) end -- the client publishes it
+  -- The client publishes the wake-up of a new job.
+  if c.fields.status == 'queued' then send_off('submissions', { now, id }) end
 end
 -- Shorten the time to live of an ended job, its handoffs and its child jobs. Otherwise an ended job
 -- would stay for its unused time, such as the weeks of an approval.

@@ -5,7 +5,8 @@
 -- role in turn}
 local serving, queues, paused = KEYS[1], KEYS[2], redis.call('HGETALL', KEYS[3])
 local jobs, handoffs = {}, {}
-local served, names, waiting_handoffs = { roles = true }, {}, {} -- only supervisors serve `roles`; never reported
+-- Only supervisors serve `roles`, which is never reported.
+local served, names, waiting_handoffs = { roles = true }, {}, {}
 for n = 2, #ARGV do
   local asked = ARGV[n]
   if string.find(asked, '/', 1, true) then handoffs[#handoffs + 1] = asked else jobs[asked] = true end

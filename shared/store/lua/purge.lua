@@ -1,5 +1,5 @@
--- Delete all messages of a queue, for an operator. The sweeper publishes those that a job still
--- needs again.
+-- Delete all messages of a queue, for an operator. The sweeper publishes again the messages that a
+-- job still needs.
 -- KEYS queue.  Returns the number of deleted messages
 local queue = KEYS[1]
 local fair, count, at = 'handoff:fair:' .. queue, redis.call('LLEN', queue), whole(now_ms())

@@ -3,13 +3,13 @@
 -- KEYS job, due.  ARGV: handoff, fence, lease_ms, keep_ms, deadline (Unix ms | 0), used (JSON or
 -- ''), upper bound of the next call (JSON or ''), doing, number of checkpoints that the claim knows
 -- to be stored, number of new checkpoints that are a tool's answer, 1 if the new checkpoints are
--- progress after lost claims (or 0), then the new checkpoints.
--- A repeated call after a lost answer changes no budget (a bucket may count one call too many). If
--- the number of stored checkpoints is not the one that the claim knows, Redis has restored older
--- data, and the claim is lost. The next claim continues from the stored checkpoints.
+-- progress after lost claims (or 0), then the new checkpoints. A repeated call after a lost answer
+-- changes no budget (a bucket may count one call too many). If the number of stored checkpoints is
+-- not the one that the claim knows, Redis has restored older data, and the claim is lost. The next
+-- claim continues from the stored checkpoints.
 -- Returns {'ok', share that `admit` took...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'}
--- | {'wait'} | {'rate_limit', ms, why} | {'limit', level, name} | {'messages'}: the agent must first
--- take messages of users, and nothing is reserved.
+-- | {'wait'} | {'rate_limit', ms, why} | {'limit', level, name} | {'messages'}: the agent must
+-- first take messages of users, and nothing is reserved.
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local lease, keep, used, worst = tonumber(ARGV[3]), keep_from_now(ARGV[4], ARGV[5]), decoded(ARGV[6]), decoded(ARGV[7])
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
@@ -53,7 +53,7 @@ note_call(at, lease)
 redis.call('HSET', h, 'lease', whole(at + lease), 'heartbeat', whole(at), 'doing', ARGV[8])
 if f[4] then redis.call('HDEL', h, 'lost') end
 if worst and worst.takes_messages and #untaken(job, h, handoff, f[12]) > 0 then return { 'messages' } end
-if worst then -- the next call may take long; at the old end of the lease, the sweeper reads the new end
+if worst then -- at the old end of the lease, the sweeper reads the new end
   stay(job, h, keep)
   local no, level_or_ms, why_not, taken = admit_call(job, h, worst, member, at)
   if no == 'wait' then return { 'wait' } end

@@ -1,4 +1,4 @@
-"""redis-py's clients, of an address."""
+"""Makes the redis-py client for the address of a server."""
 
 from __future__ import annotations
 

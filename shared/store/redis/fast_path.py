@@ -7,8 +7,7 @@ benchmarks.plain_forms --parts`).
 redis-py still opens connections, repeats commands, makes health checks, parses answers, raises
 errors and follows Sentinel. A round trip takes about half of redis-py's processor time, and a
 job makes about twenty. Without TLS a round trip releases the interpreter lock twice instead of
-five times. Each release makes the thread wait
-for the other threads of the process.
+five times. Each release makes the thread wait for the other threads of the process.
 
 The kernel keeps the timeouts of the sockets. Python implements socket timeouts itself: before
 each read and write it waits in a separate system call until the socket is ready, and releases
@@ -39,9 +38,8 @@ from handoff_queue.shared.store.redis.versions import (
     should_reconnect,
 )
 
-_NOT_WAITING = int(
-    socket.MSG_DONTWAIT
-)  # a flag of Python's enum takes longer to combine than to send
+_NOT_WAITING = int(socket.MSG_DONTWAIT)
+"""A number, because a flag of Python's enum takes longer to combine than to send."""
 
 
 class KernelTimeoutSocket(socket.socket):
@@ -135,25 +133,26 @@ next call opens a new connection; a restarted server takes longer than this to c
 """
 
 
-class _Patient:
-    """A connection whose timeouts are kept by the system."""
+class _KernelTimeouts:
+    """A connection whose timeouts the kernel keeps."""
 
     def _connect(self) -> Any:
         plain: Any = super()
-        this: Any = self
+        connection: Any = self
         try:
             return with_kernel_timeouts(plain._connect())
         except TimeoutError as error:  # redis-py's own error does not name the address
-            raise redis.TimeoutError(f"Timeout connecting to {this.host}:{this.port}") from error
+            address = f"{connection.host}:{connection.port}"
+            raise redis.TimeoutError(f"Timeout connecting to {address}") from error
 
 
-class DirectConnection(_Patient, redis.Connection):
+class DirectConnection(_KernelTimeouts, redis.Connection):
     """Connection to the server of the address, without TLS."""
 
 
 class _NamedBySentinels(SentinelManagedConnection):
-    """redis-py's keeps the socket when whoever waits for an answer is interrupted: the next
-    command would have that answer.
+    """Connection that closes its socket if the thread is interrupted while it waits for an
+    answer. redis-py keeps the socket open, so the next command would read that answer.
     """
 
     def read_response(self, *how: Any, disconnect_on_error: bool | None = True, **more: Any) -> Any:
@@ -161,7 +160,7 @@ class _NamedBySentinels(SentinelManagedConnection):
         return plain.read_response(*how, disconnect_on_error=disconnect_on_error, **more)
 
 
-class ManagedConnection(_Patient, _NamedBySentinels):
+class ManagedConnection(_KernelTimeouts, _NamedBySentinels):
     """Connection to the server that Sentinel names."""
 
 
@@ -170,12 +169,10 @@ class ManagedTlsConnection(_NamedBySentinels, SentinelManagedSSLConnection):
 
 
 class DirectClient(redis.Redis):
-    """Says a command as often as redis-py does: once, where the connections' policy is their
-    own.
-    """
+    """Client that repeats a command only as the retry policy of the connection says."""
 
     def execute_command(self, *command: Any, **options: Any) -> Any:
-        if self.connection is not None:  # kombu gives one to a client
+        if self.connection is not None:  # kombu gives a connection to a client
             return super().execute_command(*command, **options)  # type: ignore[no-untyped-call]
         options.pop("keys", None)  # for redis-py's cache
         if options:
@@ -196,21 +193,20 @@ class DirectClient(redis.Redis):
 
 
 def _answer_of(connection: Any, command: Sequence[Any]) -> Any:
-    """Read the answer. Raises redis-py's errors; a broken connection is closed."""
+    """Send a command and read its answer. Raise redis-py's errors. A broken connection is
+    closed.
+    """
     interval = connection.health_check_interval
     is_due = connection._sock is None or (
         interval and health_check_clock() > connection.next_health_check
     )
-    if is_due or isinstance(
-        connection, SentinelManagedConnection
-    ):  # which asks the sentinels again where its server is a replica now
+    # If its server has become a replica, redis-py asks the sentinels for the new master.
+    if is_due or isinstance(connection, SentinelManagedConnection):
         connection.send_command(*command)
         answer = connection.read_response()
     else:
         answer = _answer_at_once(connection, command)
-    connection.answered_at = (
-        time.monotonic()
-    )  # and nothing is on its way any more, which `DirectPool` wants to know
+    connection.answered_at = time.monotonic()  # no answer is on its way, see `DirectPool`
     connection.next_health_check = health_check_clock() + interval
     return answer
 
@@ -236,8 +232,8 @@ def _answer_at_once(connection: Any, command: Sequence[Any]) -> Any:
 
 
 class DirectPool(redis.BlockingConnectionPool):
-    """Hands out a connection that is ready, and takes it back; all else is redis-py's: to open
-    one, to wait for one, a fork.
+    """Pool that hands out free, ready connections itself. redis-py opens connections, waits for
+    a free connection, and handles a fork.
     """
 
     def __init__(self, most: int, timeout_s: float, connection_class: Any, **options: Any) -> None:
@@ -315,8 +311,8 @@ class _Slots:
 
 
 class DirectPacker(HiredisRespSerializer):
-    """Looks at no argument; what hiredis does not take is left to redis-py, and so are
-    commands of two words.
+    """Packs commands without checks of their arguments. redis-py packs commands of two words,
+    and arguments that hiredis does not take.
     """
 
     def pack(self, *command: Any) -> list[bytes]:

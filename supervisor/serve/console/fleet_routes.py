@@ -94,8 +94,8 @@ def _alarms(stats: FleetStats) -> list[str]:
             )
     if stats.open_jobs and not stats.supervisors:
         alarms.append(
-            f"No supervisor runs, and {stats.open_jobs:,} jobs are open: start one with `handoff"
-            " supervisor`."
+            f"No supervisor runs, and {stats.open_jobs:,} jobs are open: start one with"
+            " `handoff supervisor`."
         )
     return alarms
 

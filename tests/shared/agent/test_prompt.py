@@ -104,7 +104,7 @@ def test_feedback_comes_with_the_text_it_refers_to() -> None:
     )
     text = message_of(LoadedPayloads(previous={digest: previous}), feedback=(feedback,))
     assert (
-        '<feedback author="assessor">Too short.</feedback>  <previous><data>{"output": "A first'
+        '<feedback author="assessor">Too short.</feedback> <previous><data>{"output": "A first'
         ' try."' in text
     )
 
@@ -121,7 +121,7 @@ def test_only_the_newest_previous_result_is_pasted() -> None:
     )
     assert len(text) < MOST_PASTED_CHARS + 2_000
     assert text.count("<previous>") == 1
-    assert "Mend 4.</feedback>  <previous>" in text
+    assert "Mend 4.</feedback> <previous>" in text
     assert "Try 4." in text
     assert all(f"Mend {n}." in text for n in range(5))
     assert '<feedback author="user">Go on.</feedback>' in text

@@ -1,10 +1,9 @@
--- Part of the scripts that keep or read the budget accounts. There are five levels, as in `Level` of
--- `types/errors.py`: a handoff, its job, the jobs above a child job, the tenant's day, and the
+-- Part of the scripts that keep or read the budget accounts. There are five levels, as in `Level`
+-- of `types/errors.py`: a handoff, its job, the jobs above a child job, the tenant's day, and the
 -- installation's day. Each budget is a hash with the spent amounts (turns, input_tokens,
 -- output_tokens, usd). Jobs and days also have the reserved amounts (reserved_turns,
 -- reserved_tokens, reserved_usd). The parent's handoff that a child job does has spent amounts
--- only.
--- `usd` is whole micro-dollars; a price of -1 is unknown. A day also has needed_tokens and
+-- only. `usd` is whole micro-dollars; a price of -1 is unknown. A day also has needed_tokens and
 -- needed_usd: the amount that a refused handoff needed to begin.
 
 local DAY_MS = 24 * 3600 * 1000

@@ -1,7 +1,7 @@
 -- The filter of the list of jobs. ARGV: score to start from ('+inf', or '(' and a score to start
--- below), lowest score, most jobs to read, most jobs to return, then tenant, mode, priority, text in
--- the title or the id (lower case), least cost and assigned specialist, each '' for any, then statuses
--- (none: any).
+-- below), lowest score, most jobs to read, most jobs to return, then tenant, mode, priority, text
+-- in the title or the id (lower case), least cost and assigned specialist, each '' for any, then
+-- statuses (none: any).
 
 local FIRST_STATUS = 11
 

@@ -1,9 +1,9 @@
--- Part of the scripts that count for `/metrics` of `handoff serve`. A count is written by the script
--- that writes the counted fact, so both are stored, or neither is.
--- `handoff:metrics` is a hash of whole numbers. A field has the name of a metric without the prefix
--- `handoff_`, and the values of its labels, separated by tabs. A histogram has a field for each
--- bucket, with the upper bound in seconds after the name, and a field with `sum` in that place, in
--- ms. Money is in micro-dollars. `supervisor/serve/metrics.py` has the names and labels.
+-- Part of the scripts that count for `/metrics` of `handoff serve`. A count is written by the
+-- script that writes the counted fact, so both are stored, or neither is. `handoff:metrics` is a
+-- hash of whole numbers. A field has the name of a metric without the prefix `handoff_`, and the
+-- values of its labels, separated by tabs. A histogram has a field for each bucket, with the upper
+-- bound in seconds after the name, and a field with `sum` in that place, in ms. Money is in
+-- micro-dollars. `supervisor/serve/metrics.py` has the names and labels.
 
 -- Add to a whole number of a hash, and return the sum. An unreadable number starts again at zero;
 -- otherwise it would stop every job.

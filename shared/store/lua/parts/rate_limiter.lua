@@ -24,7 +24,8 @@ local function rate_limiter()
   local BUCKETS = 'handoff:buckets' -- existing buckets, and their expiry
   local AHEAD_MS, PROBE_MS = 3000, 30000 -- the first call of a bucket; the first after a refusal
   local ASK_AGAIN_MS = 200
-  local ON_THE_WAY_MS = 1000 -- time until the provider counts a call: a new connection, a busy machine
+  -- Time until the provider counts a call, with a new connection and on a busy machine.
+  local ON_THE_WAY_MS = 1000
   local ALIVE_MS = 10000 -- a waiting call asks again every 2 s
   local DEFERRED_ALIVE_MS = 60000 -- a deferred call asks again after it is published and claimed
   local USUAL_OUTPUT = 500 -- until a first reply shows it
