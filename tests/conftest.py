@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import redis
+import structlog
 from hypothesis import HealthCheck, settings
 
 from handoff_queue.chaos.leaks import keys_for_ever
@@ -36,6 +37,11 @@ settings.load_profile(
 
 # A shell ignores Ctrl-C for its commands in the background, and their children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Structlog's default traceback shows the local variables of each frame, which takes half a second.
+structlog.get_config()["processors"][-1] = structlog.dev.ConsoleRenderer(
+    exception_formatter=structlog.dev.plain_traceback
+)
 
 _PREFIXES = ("HANDOFF_", "ANTHROPIC_", "CELERY_", "FLOWER_")
 for _name in list(os.environ):
