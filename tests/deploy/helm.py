@@ -44,4 +44,5 @@ class Helm:
         """Return the objects that the chart renders in the namespace `agents`."""
         done = self.run("template", release, str(CHART), "--namespace", "agents", *arguments)
         assert done.returncode == 0, done.stderr
-        return [document for document in yaml.safe_load_all(done.stdout) if document]
+        documents = yaml.load_all(done.stdout, yaml.CSafeLoader)
+        return [document for document in documents if document]

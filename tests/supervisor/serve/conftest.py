@@ -18,12 +18,14 @@ LOCAL = ("127.0.0.1", 50_000)
 """Address and port of a client on this machine."""
 URL = "http://127.0.0.1:8321"
 
+_SETTINGS = Settings(offline=True)  # Made once, because Settings reads many files and variables.
+
 ClientOf = Callable[..., TestClient]
 
 
 @pytest.fixture
 def settings() -> Settings:
-    return Settings(offline=True)
+    return _SETTINGS
 
 
 @pytest.fixture
