@@ -33,6 +33,16 @@ Rows = Annotated[
     ),
 ]
 
+AskedQuestion = Annotated[
+    int | None,
+    typer.Option(
+        "--question",
+        metavar="N",
+        min=1,
+        help="Answer only this question, and no newer question. `handoff show --full` has N.",
+    ),
+]
+
 
 def approve(
     job: Job,
@@ -46,13 +56,14 @@ def approve(
         typer.Option("--step", metavar="STEP", help="Approve only this step. Repeatable."),
     ] = [],  # noqa: B006
     rows: Rows = [],  # noqa: B006
+    question: AskedQuestion = None,
 ) -> int:
     """Approve the plan, the steps or the answer of a waiting job.
 
     `handoff show JOB --full` prints the plan, the results or the draft that waits.
     """
     jobs, job_id = client_and_job(job)
-    with_plan(edit, partial(jobs.approve, job_id, note, steps=steps, rows=rows))
+    with_plan(edit, partial(jobs.approve, job_id, note, steps=steps, rows=rows, question=question))
     write_line(f"{job_id} continues: `handoff watch {job_id}`")
     return OK
 
@@ -69,6 +80,7 @@ def reject(
         typer.Option(metavar="FILE", help="A file with your draft of a plan, for the planner."),
     ] = None,
     rows: Rows = [],  # noqa: B006
+    question: AskedQuestion = None,
 ) -> int:
     """Reject the plan, the steps or the answer, with feedback.
 
@@ -77,7 +89,7 @@ def reject(
     ends without an answer. A rejected step that waits to start does not start.
     """
     jobs, job_id = client_and_job(job)
-    with_plan(edit, partial(jobs.reject, job_id, note, steps, rows=rows))
+    with_plan(edit, partial(jobs.reject, job_id, note, steps, rows=rows, question=question))
     write_line(f"{job_id} has your feedback: `handoff watch {job_id}`")
     return OK
 

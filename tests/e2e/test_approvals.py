@@ -142,6 +142,7 @@ def test_commands_list_open_questions_deliver_an_answer_and_refuse_a_second_answ
     )
     wait_for_question(fleet, job_id, ApprovalOf.ANSWER)
     drafted = handoff.run("show", job_id, "--full", HANDOFF_REDIS_URL=url).stdout
+    other = handoff.run("approve", job_id, "--question", "1", HANDOFF_REDIS_URL=url)
     rejected = handoff.run("reject", job_id, "--note", "Shorter.", HANDOFF_REDIS_URL=url)
     wait_for_question(fleet, job_id, ApprovalOf.ANSWER)
     fleet.jobs.approve(job_id)
@@ -152,7 +153,9 @@ def test_commands_list_open_questions_deliver_an_answer_and_refuse_a_second_answ
     assert (invalid.returncode, len(invalid.stderr.splitlines())) == (BAD_INPUT, 3), invalid.stderr
     assert (valid.returncode, rejected.returncode) == (0, 0), valid.stderr + rejected.stderr
     assert "=== approval of the plan: approved" in drafted
-    assert "=== approval of the answer: it waits" in drafted
+    asked = re.search(r"=== approval of the answer: it waits, as question (\d+)", drafted)
+    assert asked
+    assert f"it asks question {asked[1]}" in error_line(other, BAD_INPUT)
     assert "So it is." in drafted.partition("=== approval of the answer")[2]
     assert (
         error_line(late, BAD_INPUT)

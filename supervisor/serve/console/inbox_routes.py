@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import JsonValue
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData
 
 from handoff_queue.shared.store.jobs import JobFilter, JobStanding
 from handoff_queue.shared.types.errors import Conflict, HandoffError, UnknownJob, UserError
@@ -65,8 +66,7 @@ async def decide(request: Request, visit: Operates, job_id: VisibleJob) -> Respo
     form = await request.form()
     text, note = str(form.get("plan", "")), str(form.get("note", "")).strip()
     report = await run_in_threadpool(report_on, visit.access.store, job_id)
-    version = str(form.get("question", ""))
-    asked = int(version) if re.fullmatch(r"[0-9]{1,15}", version) else None
+    asked = question_in(form)
     is_edited = bool(text.strip()) and _lines(text) != _lines(_plan_text(report))
     try:
         plan = parsed_plan(text) if is_edited else None
@@ -79,6 +79,12 @@ async def decide(request: Request, visit: Operates, job_id: VisibleJob) -> Respo
     except UserError as error:
         return _page(request, visit, report, text, note, error)
     return go_to("/inbox")
+
+
+def question_in(form: FormData) -> int | None:
+    """Return the version of the question that the page showed. None: the form has none."""
+    version = str(form.get("question", ""))
+    return int(version) if re.fullmatch(r"[0-9]{1,15}", version) else None
 
 
 def parsed_plan(text: str) -> JsonValue:

@@ -8,11 +8,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData
 
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
 from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.serve.console.inbox_routes import question_in
 from handoff_queue.supervisor.serve.console.job_page import read_job
 from handoff_queue.supervisor.serve.console.pages import environment, go_to, render
 from handoff_queue.supervisor.serve.console.session import Operates, Reads, VisibleJob, Visit
@@ -115,18 +117,19 @@ async def say(request: Request, visit: Operates, job_id: VisibleJob) -> Response
 
 @router.post("/approve")
 async def approve(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
-    """Approve the open question of the job."""
-    await visit.access.jobs.approve(job_id, await _note(request))
+    """Approve the question that the page showed."""
+    form = await request.form()
+    await visit.access.jobs.approve(job_id, _note(form), question=question_in(form))
     return go_to(f"/jobs/{job_id}")
 
 
 @router.post("/reject")
 async def reject(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
-    """Reject the open question of the job."""
-    await visit.access.jobs.reject(job_id, await _note(request))
+    """Reject the question that the page showed."""
+    form = await request.form()
+    await visit.access.jobs.reject(job_id, _note(form), question=question_in(form))
     return go_to(f"/jobs/{job_id}")
 
 
-async def _note(request: Request) -> str | None:
-    form = await request.form()
+def _note(form: FormData) -> str | None:
     return str(form.get("note", "")).strip() or None

@@ -51,7 +51,8 @@ MISSING_CAPABILITY = -32_021
 _INSTRUCTIONS = (
     "A queue for teams of LLM specialists. `submit` stores a job and returns its id. A job takes"
     " minutes: read `status`, `events` or `result` with the id. A job with the status `waiting`"
-    " needs a person, who decides with `approve` or `reject`."
+    " needs a person: show the question in `result` to the person, and then send the decision with"
+    " `approve` or `reject`."
 )
 Context = ServerRequestContext[Any, Any]
 AccessOf = Callable[[Context, ApiRole], Access]

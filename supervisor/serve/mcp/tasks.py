@@ -26,16 +26,12 @@ from pydantic.alias_generators import to_camel
 from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.store.jobs import JobStanding
-from handoff_queue.shared.types.events import (
-    ApprovalAsked,
-    Approved,
-    JobStatus,
-    RecordedEvent,
-    Rejected,
-)
+from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.report import JobResult
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 from handoff_queue.supervisor.serve.access import Access
+from handoff_queue.supervisor.serve.mcp.questions import open_questions, question_text
 from handoff_queue.supervisor.serve.mcp.tools import tool_result_of
 from handoff_queue.supervisor.serve.problems import Problem
 
@@ -124,36 +120,25 @@ async def task_of(access: Access, job_id: JobId) -> JobTask:
 
 async def _open_task(access: Access, standing: JobStanding) -> dict[str, Any]:
     """Return the status of a job that has not ended, and its input request."""
-    asked = None
     if standing.approval:
-        asked = await open_question(access, standing.job_id)
-    if asked is not None:
-        request = _request_for(standing, asked)
-        return {"status": "input_required", "input_requests": {_key(asked): request}}
+        report = await access.jobs.result(standing.job_id)
+        requests: dict[str, ElicitRequest] = {}
+        for entry in open_questions(report):
+            requests[_key(entry["version"])] = _request_for(standing, report, entry)
+        if requests:
+            return {"status": "input_required", "input_requests": requests}
     (waiting,) = await run_in_threadpool(with_waiting, access.store, [standing])
     return {"status": "working", "status_message": waiting.waiting_for or str(standing.status)}
 
 
-async def open_question(access: Access, job_id: JobId) -> RecordedEvent | None:
-    """Return the event of the open question of a job, or None."""
-    asked: RecordedEvent | None = None
-    async for recorded in access.jobs.events(job_id, follow=False):
-        if isinstance(recorded.event, ApprovalAsked):
-            asked = recorded
-        elif isinstance(recorded.event, Approved | Rejected):
-            asked = None
-    return asked
-
-
-def _key(asked: RecordedEvent) -> str:
+def _key(version: int) -> str:
     """Return the key of a question: its version in the journal, so no two questions share it."""
-    return f"approval-{asked.version}"
+    return f"approval-{version}"
 
 
-def _request_for(standing: JobStanding, asked: RecordedEvent) -> ElicitRequest:
-    assert isinstance(asked.event, ApprovalAsked)
-    why = f" ({asked.event.why})" if asked.event.why else ""
-    message = f"{standing.title}: approve the {asked.event.what}?{why}"
+def _request_for(standing: JobStanding, report: JobResult, entry: dict[str, Any]) -> ElicitRequest:
+    """Return the form for the answer to a question. Its text has the plan or the draft."""
+    message = f"{standing.title}: {question_text(report, entry)}"
     schema = {
         "type": "object",
         "properties": {
@@ -174,11 +159,16 @@ async def answer_task(access: Access, job_id: JobId, responses: Mapping[str, Any
         Problem: the answer is not valid.
         HandoffError: as `AsyncClient.approve`.
     """
-    asked = await open_question(access, job_id)
-    if asked is None or _key(asked) not in responses:
-        return
+    for entry in open_questions(await access.jobs.result(job_id)):
+        version: int = entry["version"]
+        if _key(version) in responses:
+            await _answer(access, job_id, version, responses[_key(version)])
+
+
+async def _answer(access: Access, job_id: JobId, version: int, response: Any) -> None:
+    """Answer one question, and no later question."""
     try:
-        answer = _Decision.model_validate(responses[_key(asked)])
+        answer = _Decision.model_validate(response)
         if answer.action == "cancel":
             return
         content = _Decision.Content(decision="reject")
@@ -189,9 +179,9 @@ async def answer_task(access: Access, job_id: JobId, responses: Mapping[str, Any
             422, 'the answer must be {"decision": "approve" or "reject", "note": text}'
         ) from error
     if content.decision == "approve":
-        await access.jobs.approve(job_id, content.note)
+        await access.jobs.approve(job_id, content.note, question=version)
     else:
-        await access.jobs.reject(job_id, content.note)
+        await access.jobs.reject(job_id, content.note, question=version)
 
 
 async def _last_change(access: Access, standing: JobStanding) -> float:

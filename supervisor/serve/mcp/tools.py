@@ -21,6 +21,7 @@ from handoff_queue.supervisor.client.json_forms import event_as_json, specialist
 from handoff_queue.supervisor.client.report import JobResult
 from handoff_queue.supervisor.serve.access import Access, check_visible
 from handoff_queue.supervisor.serve.job_routes import MOST_WAIT_S, checked_request
+from handoff_queue.supervisor.serve.mcp.questions import open_questions, question_text
 from handoff_queue.supervisor.serve.problems import Problem, invalid, problem_of
 from handoff_queue.supervisor.serve.request_body import JobBody
 
@@ -60,6 +61,14 @@ class EventsArguments(JobArguments):
 class AnswerArguments(JobArguments):
     """An answer to the open question of a job."""
 
+    question: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="The question that the person has seen: the `version` of its entry in"
+            " `approvals` of `result`. A newer question is not answered.",
+        ),
+    ]
     note: Annotated[str | None, Field(description="The change that is needed.")] = None
     steps: Annotated[tuple[str, ...], Field(description="Only these steps.")] = ()
     rows: Annotated[
@@ -193,7 +202,8 @@ async def _read_result(access: Access, arguments: ResultArguments) -> CallToolRe
 def tool_result_of(result: JobResult) -> CallToolResult:
     """Return the result of a job. Its text is the answer, or the status while there is none.
 
-    The result of a failed job is an error.
+    The result of a failed job is an error. The result of a waiting job has its question, and
+    the plan that the question may be about.
     """
     value: dict[str, Any] = json.loads(result.to_json())
     lines: list[str] = []
@@ -204,7 +214,11 @@ def tool_result_of(result: JobResult) -> CallToolResult:
     else:
         lines.append(json.dumps(result.answer, ensure_ascii=False))
     lines += result.notes
-    shown = _result({name: value[name] for name in _IN_FULL if name in value}, "\n".join(lines))
+    names = list(_IN_FULL)
+    for entry in open_questions(result):
+        lines.append(f"question {entry['version']}: {question_text(result, entry)}")
+        names.append("plan")
+    shown = _result({name: value[name] for name in names if name in value}, "\n".join(lines))
     return shown.model_copy(update={"is_error": result.status is JobStatus.FAILED})
 
 
@@ -224,13 +238,17 @@ async def _events(access: Access, arguments: EventsArguments) -> CallToolResult:
 
 async def _approve(access: Access, given: AnswerArguments) -> CallToolResult:
     job_id = await visible_job(access, given.job_id)
-    await access.jobs.approve(job_id, given.note, given.plan, given.steps, given.rows)
+    await access.jobs.approve(
+        job_id, given.note, given.plan, given.steps, given.rows, given.question
+    )
     return _result({"job_id": job_id, "decision": "approved"})
 
 
 async def _reject(access: Access, given: AnswerArguments) -> CallToolResult:
     job_id = await visible_job(access, given.job_id)
-    await access.jobs.reject(job_id, given.note, given.steps, given.plan, given.rows)
+    await access.jobs.reject(
+        job_id, given.note, given.steps, given.plan, given.rows, given.question
+    )
     return _result({"job_id": job_id, "decision": "rejected"})
 
 
@@ -288,14 +306,16 @@ TOOLS: dict[str, QueueTool] = {
         _READS,
     ),
     "approve": QueueTool(
-        "Approve the plan, the steps or the answer of a waiting job.",
+        "Approve the plan, the steps or the answer of a waiting job. Read `result` first, and name"
+        " the `question` that the person has seen.",
         ApiRole.OPERATE,
         AnswerArguments,
         _approve,
         _DECIDES,
     ),
     "reject": QueueTool(
-        "Reject the plan, the steps or the answer of a waiting job, with a note.",
+        "Reject the plan, the steps or the answer of a waiting job, with a note. Read `result`"
+        " first, and name the `question` that the person has seen.",
         ApiRole.OPERATE,
         AnswerArguments,
         _reject,

@@ -56,6 +56,8 @@ function draw(job) {
 function showStatus(status) {
   const isOver = !["queued", "running", "waiting"].includes(status);
   for (const form of document.querySelectorAll("[data-when]")) form.hidden = form.dataset.when !== status && form.dataset.when !== (isOver ? "ended" : "open");
+  const asked = live.querySelector("[data-question]")?.dataset.question ?? ""; // a decision is for the question that is on the page
+  for (const input of document.querySelectorAll("input[name=question]")) input.value = asked;
   if (live.dataset.status !== status) announce(`The job is now: ${status}.`);
   live.dataset.status = status;
   return isOver;

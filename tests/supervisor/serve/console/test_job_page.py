@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.events import CancelRequested
-from handoff_queue.supervisor.client.client import Client
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
+from handoff_queue.supervisor.client.client import Client, Request
 from tests.doubles.jobs import a_job
 from tests.supervisor.many_rows import submit_rows
 from tests.supervisor.serve.console.conftest import VisitorOf
@@ -118,6 +120,29 @@ def test_an_operator_sends_a_message_and_the_page_says_which_agent_took_it(
     assert (response.status_code, response.headers["location"]) == (303, f"/jobs/{job_id}")
     assert f"message to {issued.step_id}: Shorter. (for the task of the next agents)" in waiting
     assert f"Shorter. (said to {issued.handoff_id} at turn 3)" in taken
+
+
+@pytest.mark.parametrize("action", ["approve", "reject"])
+def test_a_decision_is_for_the_question_that_the_page_showed(
+    action: str, shell: Shell, local: Visitor
+) -> None:
+    job_id = shell.jobs.submit(
+        Request("Compare them", approvals=Approvals(what=(ApprovalOf.PLAN,)))
+    )
+    while not shell.jobs.standing(job_id).approval:
+        shell.advance(job_id)
+    page = local.get(f"/jobs/{job_id}").text
+    (asked,) = set(re.findall(r'<input type="hidden" name="question" value="(\d+)">', page))
+
+    late = local.post(f"/jobs/{job_id}/{action}", note="no", question=str(int(asked) - 1))
+    unanswered = shell.jobs.standing(job_id).approval
+    in_time = local.post(f"/jobs/{job_id}/{action}", note="no", question=asked)
+
+    assert f'data-question="{asked}"' in page
+    assert (late.status_code, unanswered) == (400, "plan")
+    assert "asks question" in late.text
+    assert in_time.status_code == 303
+    assert shell.jobs.standing(job_id).approval == ""
 
 
 @pytest.mark.parametrize("action", ["retry", "approve", "reject"])

@@ -20,11 +20,12 @@ from handoff_queue.shared.types.events import (
     RecordedEvent,
     Rejected,
 )
-from handoff_queue.shared.types.job_options import ApprovalOf
-from handoff_queue.supervisor.client.client import Client
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
+from handoff_queue.supervisor.client.client import Client, Request
 from tests.doubles.jobs import a_job
 from tests.mcp_client import CreatedTask, Task, cancel_task, connected, get_task, update_task
 from tests.supervisor.serve.serving import serving
+from tests.supervisor.shell import Shell
 
 MISSING_CAPABILITY, INVALID_PARAMS = -32_021, -32_602
 
@@ -181,6 +182,38 @@ def test_two_questions_of_a_job_have_two_keys(url: str, jobs: Client) -> None:
     assert open_requests is not None
     assert list(open_requests) == [f"approval-{second}"]
     assert len(answers(jobs, job_id)) == 1
+
+
+def test_an_answer_to_an_earlier_question_leaves_the_newer_question_open(
+    url: str, jobs: Client
+) -> None:
+    job_id = a_job(jobs.store)
+    first = ask(jobs, job_id)
+    second = ask(jobs, job_id)
+    jobs.store.journal.append(job_id, Approved(asked=first), {f"approval:{first}": ""})
+
+    open_requests = get(url, job_id).input_requests
+
+    assert open_requests is not None
+    assert list(open_requests) == [f"approval-{second}"]
+
+
+def test_the_form_of_a_task_shows_the_plan(url: str, shell: Shell) -> None:
+    job_id = shell.jobs.submit(
+        Request("Compare Qdrant and Milvus", approvals=Approvals(what=(ApprovalOf.PLAN,)))
+    )
+    while not shell.jobs.standing(job_id).approval:
+        shell.advance(job_id)
+    plan = shell.jobs.result(job_id).plan
+    assert plan is not None
+
+    asked = get(url, job_id)
+
+    assert asked.input_requests is not None
+    (request,) = asked.input_requests.values()
+    for step in plan["steps"]:
+        assert f"- {step['id']} ({step['specialist']})" in request["params"]["message"]
+        assert step["task"] in request["params"]["message"]
 
 
 @pytest.mark.parametrize("responses", [{}, {"another": {"action": "accept"}}])

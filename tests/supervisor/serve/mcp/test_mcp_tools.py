@@ -14,11 +14,14 @@ from mcp_types import CallToolResult
 
 from handoff_queue.shared.types.access import Actor, ApiRole
 from handoff_queue.shared.types.events import CancelRequested, JobSubmitted
-from handoff_queue.supervisor.client.client import Client
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
+from handoff_queue.supervisor.client.client import Client, Request
 from tests.doubles.jobs import a_job
 from tests.mcp_client import connected, text_of
 from tests.supervisor.serve.serving import serving
 from tests.supervisor.serve.test_job_routes import end
+from tests.supervisor.shell import Shell
 
 Call = Callable[..., CallToolResult]
 
@@ -129,8 +132,9 @@ BAD: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("submit", {"text": 1}, "/v1/jobs"),
     ("submit", {"text": "x", "after": "j-000000000000"}, "/v1/jobs"),
     ("submit", {"text": "x", "documents": {"../a": "x"}}, "/v1/jobs"),
-    ("approve", {"note": "x"}, "/v1/jobs/{job_id}/approve"),
-    ("reject", {}, "/v1/jobs/{job_id}/reject"),
+    ("approve", {"note": "x", "question": 2}, "/v1/jobs/{job_id}/approve"),
+    ("reject", {"question": 2}, "/v1/jobs/{job_id}/reject"),
+    ("approve", {"question": 0}, "/v1/jobs/{job_id}/approve"),
     ("cancel", {"job_id": "j-000000000000"}, "/v1/jobs/j-000000000000/cancel"),
 )
 
@@ -147,6 +151,71 @@ def test_bad_input_has_the_line_of_the_http_api(
     assert failed.is_error
     assert text_of(failed) == refused.json()["detail"]
     assert "\n" not in text_of(failed)
+
+
+@pytest.fixture
+def waiting(shell: Shell) -> JobId:
+    """A job whose plan waits for an approval."""
+    job_id = shell.jobs.submit(
+        Request("Compare Qdrant and Milvus", approvals=Approvals(what=(ApprovalOf.PLAN,)))
+    )
+    wait_for_question(shell, job_id)
+    return job_id
+
+
+def wait_for_question(shell: Shell, job_id: JobId) -> None:
+    """Let the supervisor work until the job asks a question."""
+    for _ in range(20):
+        if shell.jobs.standing(job_id).approval:
+            return
+        shell.advance(job_id)
+    raise AssertionError("the job does not wait")
+
+
+def test_a_client_reads_the_plan_and_the_version_of_its_question_before_it_decides(
+    waiting: JobId, call: Call, jobs: Client
+) -> None:
+    result = call("result", job_id=waiting)
+
+    assert result.structured_content is not None
+    (asked,) = result.structured_content["approvals"]
+    (first, *_) = result.structured_content["plan"]["steps"]
+    assert f"question {asked['version']}: approve the plan?" in text_of(result)
+    assert f"- {first['id']} ({first['specialist']}): {first['task']}" in text_of(result)
+    call("approve", job_id=waiting, question=asked["version"], note="Go on.")
+    after = call("result", job_id=waiting).structured_content
+    assert after is not None
+    assert [entry["decision"] for entry in after["approvals"]] == ["approved"]
+    assert "plan" not in after
+
+
+@pytest.mark.parametrize("tool", ["approve", "reject"])
+def test_a_decision_never_applies_to_a_newer_question(
+    tool: str, waiting: JobId, call: Call, shell: Shell
+) -> None:
+    (seen,) = shell.jobs.result(waiting).approvals
+    shell.jobs.reject(waiting, "Ask a writer, too.")  # another person
+    shell.advance(waiting)
+    wait_for_question(shell, waiting)
+
+    late = call(tool, job_id=waiting, question=seen["version"])
+
+    *_, newer = shell.jobs.result(waiting).approvals
+    assert late.is_error
+    assert f"does not ask question {seen['version']} any more" in text_of(late)
+    assert newer["version"] > seen["version"]
+    assert newer["decision"] is None
+
+
+@pytest.mark.parametrize("tool", ["approve", "reject"])
+def test_a_decision_without_its_question_is_refused(
+    tool: str, waiting: JobId, call: Call, jobs: Client
+) -> None:
+    refused = call(tool, job_id=waiting)
+
+    assert refused.is_error
+    assert text_of(refused).startswith("question: is missing")
+    assert jobs.standing(waiting).approval == "plan"
 
 
 @pytest.mark.parametrize(
@@ -194,8 +263,9 @@ def test_a_tool_needs_the_role_of_its_operation(
 def test_a_job_of_another_tenant_does_not_exist(tool: str, call: Call, jobs: Client) -> None:
     theirs, nobodys = a_job(jobs.store, "globex"), "j-000000000000"
     token = token_of(jobs, "operate", "acme")
-    hidden = call(tool, token, job_id=theirs)
-    unknown = call(tool, token, job_id=nobodys)
+    more = {"question": 2} if tool in ("approve", "reject") else {}
+    hidden = call(tool, token, job_id=theirs, **more)
+    unknown = call(tool, token, job_id=nobodys, **more)
 
     assert hidden.is_error
     assert text_of(hidden).replace(theirs, nobodys) == text_of(unknown)
