@@ -75,7 +75,7 @@ distclean: clean ## Remove .venv, too
 	@./.ci/install run
 	@touch $@
 
-.venv/.ready-to-develop: .venv/.ready-to-run requirements-otel.txt requirements-dev.txt requirements-docs.txt requirements-helm.txt
+.venv/.ready-to-develop: .venv/.ready-to-run requirements-otel.txt requirements-dev.txt requirements-docs.txt requirements-helm.txt requirements-axe.txt
 	@./.ci/install develop
 	@touch $@
 

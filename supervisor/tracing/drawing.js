@@ -12,6 +12,7 @@ const WORDS = new Map(); // row -> the texts that the search looks in
 function el(tag, className, ...inside) {
   const made = document.createElement(tag);
   if (className) made.className = className;
+  if (tag === "pre") made.tabIndex = 0; // a long text scrolls, also with the keyboard
   made.append(...inside.filter((one) => one !== null && one !== undefined).map((one) => (one instanceof Node ? one : String(one))));
   return made;
 }

@@ -184,7 +184,7 @@ def answer_html(
     `links`: the URL of each source by number, in place of a link within the page.
     """
     if is_form or not isinstance(answer, str):
-        return f"<pre>{escape(json.dumps(answer, ensure_ascii=False, indent=2))}</pre>"
+        return f'<pre tabindex="0">{escape(json.dumps(answer, ensure_ascii=False, indent=2))}</pre>'
     quotes: dict[Any, str] = {}
     for citation in citations:
         quotes[citation["n"]] = f"{citation['source']}: \u201c{citation['quote']}\u201d"

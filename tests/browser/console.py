@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tests.browser.axe import axe_violations
 from tests.browser.driver import Browser
 from tests.waiting import wait_until
 
@@ -56,10 +57,14 @@ def accessibility_problems(window: Browser) -> list[str]:
 
 
 def problems_everywhere(window: Browser) -> list[str]:
-    """Return the problems of the open page at each size, in dark and in light."""
+    """Return the problems of the open page at each size, in dark and in light, with the rules of
+    axe-core.
+    """
     problems: list[str] = []
     for scheme in ("dark", "light"):
         window.prefer(scheme)
+        for violation in axe_violations(window):
+            problems.append(f"{scheme}, axe: {violation}")
         for width, height in SIZES:
             window.resize(width, height)
             for problem in accessibility_problems(window):
