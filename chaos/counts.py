@@ -28,7 +28,24 @@ def miscounted(client: Any) -> list[str]:
     for name in sorted(stored.keys() | counts.keys()):
         if counts[name] != stored[name]:
             lines.append(f"{keys.METRICS}: {counts[name]} {name}, and the jobs have {stored[name]}")
+    spent = of_days(client)
+    for name in SPENT.values():
+        if spent[name] != stored[name]:
+            lines.append(f"{keys.spending('*')}: {spent[name]} {name}, not {stored[name]}")
     return lines
+
+
+def of_days(client: Any) -> Counter[str]:
+    """Return the calls, tokens and money that the days have counted for the money page."""
+    names = {"calls": "model_calls", "usd": "cost_usd"}
+    names |= {"input": "tokens input", "output": "tokens output"}
+    sums = Counter[str]()
+    for key in client.scan_iter(match=keys.spending("*"), count=1_000):
+        for field, value in client.hgetall(key).items():
+            name = names.get(field.decode().partition("\t")[0])
+            if name:
+                sums[name] += int(value)
+    return sums
 
 
 def counted(client: Any) -> Counter[str]:

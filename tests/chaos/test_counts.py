@@ -39,6 +39,17 @@ def test_a_fact_that_was_counted_twice_is_found(store: Store, job_id: JobId, nam
     assert len(miscounted(redis)) == 1, f"the count of {job_id} is wrong"
 
 
+@pytest.mark.parametrize("name", ["calls", "usd", "input", "output"])
+def test_a_call_that_a_day_counted_twice_is_found(store: Store, job_id: JobId, name: str) -> None:
+    redis = store.connection.redis
+    (key,) = redis.scan_iter(match=keys.spending("*"))
+    field = next(field for field in redis.hkeys(key) if field.startswith(name.encode()))
+
+    redis.hincrby(key, field, 1)
+
+    assert len(miscounted(redis)) == 1, f"the spending of {job_id} is wrong"
+
+
 def test_a_handoff_that_was_not_counted_is_found(store: Store, job_id: JobId) -> None:
     redis = store.connection.redis
     redis.hdel(keys.METRICS, "handoffs\tdefault\tresearcher\tok")
