@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from handoff_queue.shared.store.jobs import EVERY_JOB, JobStanding
+from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.terminal import (
@@ -26,6 +28,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
 )
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import (
+    FILTERS,
     AsJson,
     OlderThan,
     Statuses,
@@ -85,6 +88,15 @@ def lines_of_job(job: JobStanding, columns: int) -> Iterator[str]:
 def list_jobs(
     statuses: Statuses = [],  # noqa: B006
     tenant: Tenant = None,
+    specialist: Annotated[
+        str | None,
+        typer.Option(
+            "--specialist",
+            metavar="NAME",
+            help="Only jobs in which this specialist got a handoff.",
+            rich_help_panel=FILTERS,
+        ),
+    ] = None,
     older_than: OlderThan = None,
     as_json: AsJson = False,
     count: Annotated[
@@ -96,15 +108,17 @@ def list_jobs(
     handoff list --status queued,running --older-than 2h
     """
     wanted = statuses_of(statuses)
+    if specialist is not None and not specialist.strip():
+        raise UserError("--specialist is empty: name a specialist, or leave the option out")
     jobs = client_of_broker()
     where = filter_of(wanted, tenant, older_than, jobs.store.connection.now())
-    standings = jobs.newest(count, where)
+    standings = jobs.newest(count, replace(where, specialist=specialist or ""))
     if as_json:
         write_as_json([standing_as_json(standing) for standing in standings])
         return OK
     if not standings:
         problem = "no job matches"
-        if where == EVERY_JOB:
+        if where == EVERY_JOB and specialist is None:
             problem = _NO_JOBS
         print_message(problem)
         return OK
