@@ -84,6 +84,35 @@ class FollowedJob:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageRecord:
+    """A message of a user to the only agent of a job."""
+
+    text: str
+    is_stored: bool
+    """False: the server refused it, because no agent would read it."""
+    events: int
+    """Number of its events in the journal."""
+    taken: Sequence[str]
+    """The handoffs that took it, in the order of the journal."""
+    calls: int
+    """How often one call had the text, at most."""
+    is_late: bool = False
+    """True if it came right before the end of the agent, so that the agent may have missed it."""
+
+    def breach(self) -> str:
+        """Return the fault of the message; '' if there is none."""
+        if self.events != self.is_stored:
+            return f"{self.text} {self.events} events, and the answer was {self.is_stored}"
+        if len(self.taken) > 1 or self.calls > 1:
+            return f"{self.text} taken by {list(self.taken)}, {self.calls} times in one call"
+        if len(self.taken) != self.calls:
+            return f"{self.text} taken by {list(self.taken)}, and {self.calls} calls had it"
+        if self.is_stored and not (self.taken or self.is_late):
+            return f"{self.text} stored in time, and no agent took it"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
 class ApiRecords:
     """What the users of the HTTP API sent and saw, next to what the store has."""
 
@@ -103,10 +132,12 @@ class ApiRecords:
     """The actor of every answer that the user sent."""
     schedules: Sequence[ScheduleRecord] = ()
     followed: Sequence[FollowedJob] = ()
+    messages: Sequence[MessageRecord] = ()
 
     def breaches(self) -> dict[str, list[str]]:
         """Return the breaches of each promise: name of the promise -> one line each."""
         events = [breach for job in self.followed if (breach := job.breach())]
+        remarks = [breach for message in self.messages if (breach := message.breach())]
         slots: list[str] = []
         for schedule in self.schedules:
             slots += schedule.breaches()
@@ -115,6 +146,7 @@ class ApiRecords:
             "answers without their one effect": list(self._wrong_answers()),
             "slots without their one job": slots,
             "followers who missed an event or saw one twice": events,
+            "messages that an agent missed or had twice": remarks,
             "requests that the server failed": list(self.failures),
         }
 
@@ -127,6 +159,8 @@ class ApiRecords:
             "requests to the API": self.requests,
             "sent again": self.unanswered,
             "questions answered": sum(bool(question.sent) for question in self.questions),
+            "messages taken": sum(len(message.taken) for message in self.messages),
+            "messages too late": sum(not message.taken for message in self.messages),
             "jobs of schedules": started,
             "events followed": sum(len(job.seen) for job in self.followed),
             "reconnections of followers": self.reconnections,

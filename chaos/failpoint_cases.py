@@ -47,6 +47,7 @@ class Trigger(StrEnum):
     SLOT = "a schedule with a due slot"
     API_SUBMIT = "jobs that are submitted through the API"
     API_ANSWER = "jobs whose users answer a question through the API"
+    API_MESSAGE = "jobs that get messages through the API"
     API_SCHEDULE = "a schedule that is paused and unpaused through the API"
 
     @property
@@ -59,6 +60,7 @@ class Trigger(StrEnum):
             Trigger.API_SUBMIT,
             Trigger.API_ANSWER,
             Trigger.API_SCHEDULE,
+            Trigger.API_MESSAGE,
         )
 
     @property
@@ -118,6 +120,8 @@ SCRIPTS: dict[str, dict[str, Trigger]] = {
     "keep_unread": {WORKER: Trigger.UNREAD, SUPERVISOR: Trigger.UNREAD},
     "requeue_letter": {CLIENT: Trigger.REQUEUE},
     "record_failure": {SUPERVISOR: Trigger.EVALUATION_FAILURE},
+    "say": {CONSOLE: Trigger.API_MESSAGE},
+    "take_messages": {WORKER: Trigger.API_MESSAGE},
     "replace_schedule": {SUPERVISOR: Trigger.SLOT, CONSOLE: Trigger.API_SCHEDULE},
 }
 """Scripts of the store by kind of process, with the needed action."""
@@ -136,9 +140,7 @@ UNTRIED = {
     "dequeue": "the points `take` are around it",
     "take": "the same",
     "purge": "an operator drops messages on purpose",
-    "say": "its id makes a repeated message the same message",
     "untaken_messages": "reads only",
-    "take_messages": "`tests/e2e/test_user_messages.py` kills workers before and after it",
 }
 """Scripts without failpoints, and why."""
 PUBLISHES: dict[str, dict[str, Trigger]] = {

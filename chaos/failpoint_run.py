@@ -237,6 +237,8 @@ class Trial:
                 make_unreadable(
                     self._here, to="" if armed.case.kind == WORKER else SUPERVISOR_QUEUE
                 )
+        if self._needs(Trigger.API_MESSAGE):
+            self._here.system.send_messages()
         if self._needs(Trigger.SLOT):
             with suppress(StoreError):
                 self._here.system.add_slot()

@@ -31,6 +31,8 @@ from handoff_queue.chaos.fleet import (
     Size,
 )
 from handoff_queue.chaos.job_generator import EVERYTHING, workflow_of
+from handoff_queue.chaos.message_user import MessageUser
+from handoff_queue.chaos.model import UncountedCall
 from handoff_queue.chaos.plan import FACT_CHECKER, CallKey, PlannedJob
 from handoff_queue.chaos.schedule_user import ScheduleUser
 from handoff_queue.chaos.shapes import FACT_CHECKED, REJECTED, Shape
@@ -88,6 +90,8 @@ class Ours:
     """Id of the earlier job that a job follows, by the name of the later job."""
     schedules: ScheduleUser | None = None
     """None: the run has no schedules."""
+    messages: MessageUser | None = None
+    """None: the run has no messages."""
     _followers: dict[str, Follower] = field(default_factory=dict)
     """Followers of the jobs that were submitted through the API, by job's name."""
     _named: dict[str, set[str]] = field(default_factory=dict)
@@ -147,6 +151,8 @@ class Ours:
     def attend(self, jobs: Collection[PlannedJob], called: Collection[CallKey]) -> None:
         if self.schedules is not None:
             self.schedules.go_on()
+        if self.messages is not None:
+            self.messages.go_on()
         waiting: dict[JobId, PlannedJob] = {}
         for job in jobs:
             if job.shape in (Shape.APPROVED, Shape.CALLED_OFF, *REJECTED):
@@ -274,11 +280,13 @@ class Ours:
 
     @property
     def is_busy(self) -> bool:
-        return self.schedules is not None and not self.schedules.is_over
+        users = (self.schedules, self.messages)
+        return any(user is not None and not user.is_over for user in users)
 
-    def begin_schedules(self, seed: int) -> Sequence[PlannedJob]:
+    def begin_users(self, seed: int) -> Sequence[PlannedJob]:
         self.schedules = ScheduleUser(self.api, self.client.store, seed)
-        return self.schedules.jobs
+        self.messages = MessageUser(self.api, self.client.store, seed)
+        return [*self.schedules.jobs, *self.messages.jobs]
 
     def make_slots_due(self) -> bool:
         return self.schedules is not None and self.schedules.make_slots_due()
@@ -291,8 +299,15 @@ class Ours:
     def wind_up(self) -> None:
         if self.schedules is not None:
             self.schedules.wind_up()
+        if self.messages is not None:
+            self.messages.wind_up()
 
-    def api_records(self) -> ApiRecords:
+    def send_messages(self) -> None:
+        """Start a job that gets messages, if none runs."""
+        if self.messages is not None:
+            self.messages.want_one()
+
+    def api_records(self, calls: Sequence[UncountedCall]) -> ApiRecords:
         for follower in self._followers.values():
             follower.stop(FOLLOWED_WITHIN_S)
         questions: list[QuestionRecord] = []
@@ -315,6 +330,7 @@ class Ours:
             actor=f"{ACTOR} by api",
             schedules=self.schedules.records() if self.schedules else (),
             followed=[self._followed(name) for name in self._followers],
+            messages=self.messages.records(calls) if self.messages else (),
         )
 
     def _questions_of(self, name: str) -> list[QuestionRecord]:

@@ -47,10 +47,12 @@ ARMED = {WORKER: Fault.FREEZE, CONSOLE: Fault.KILL_CONSOLE}
 """Fault of the points that the killer arms, by kind of process."""
 CONSOLE_POINTS = tuple(
     f"script.{script}.{moment}"
-    for script, moment in product(("commit", "append", "replace_schedule"), (BEFORE, AFTER, AFTER))
+    for script, moment in product(
+        ("commit", "append", "say", "replace_schedule"), (BEFORE, AFTER, AFTER)
+    )
 )
-"""Failpoints of the HTTP server: it is killed before or after it stores a job, an answer or a
-schedule. A kill afterwards loses the answer to the user.
+"""Failpoints of the HTTP server: it is killed before or after it stores a job, an answer, a
+message or a schedule. A kill afterwards loses the answer to the user.
 """
 AT_A_POINT = 0.8
 """Share of the kills of the HTTP server that happen at a failpoint. A kill at another moment

@@ -7,6 +7,7 @@ request to a model call.
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -145,6 +146,16 @@ class Call:
     """True if the caller was still connected at that time."""
 
 
+@dataclass(frozen=True, slots=True)
+class UncountedCall:
+    """A request of a job that is not compared with a plan."""
+
+    job: str
+    """Name of the job."""
+    text: str
+    """Its messages as JSON."""
+
+
 class Model(MessagesServer):
     """Answers every call of its jobs. Jobs can be added while it runs."""
 
@@ -154,8 +165,8 @@ class Model(MessagesServer):
     def __init__(self, jobs: Iterable[PlannedJob] = ()) -> None:
         super().__init__(lambda _request: error_reply(400, "no script"))
         self.calls: list[Call] = []
-        """Without the calls of scheduled jobs. These jobs have the same texts, so that a repeated
-        call looks like a call of another job."""
+        """Without the calls of jobs that are not compared with a plan."""
+        self.uncounted: list[UncountedCall] = []
         self._jobs: dict[str, PlannedJob] = {}
         self._tries: Counter[CallKey] = Counter()
         self._asked = CallAttribution()
@@ -188,7 +199,8 @@ class Model(MessagesServer):
         tokens = {"input_tokens": job.usage.input_tokens, "output_tokens": job.usage.output_tokens}
         reply = replace(reply, headers={**LIMITS, **reply.headers}, usage=tokens)
         paid = used.input_tokens + used.output_tokens, price_of(used, request["model"])
-        if job.is_scheduled:
+        if job.is_uncounted:
+            self.uncounted.append(UncountedCall(job.name, json.dumps(request["messages"])))
             return reply
         with self._lock:
             number = len(self.calls)

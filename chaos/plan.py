@@ -128,8 +128,10 @@ class PlannedJob:
     """Name of the parent of a child job; empty for other jobs."""
     then: PlannedJob | None = None
     """Next job of the same user."""
-    is_scheduled: bool = False
-    """True if a schedule starts it, any number of times."""
+    is_uncounted: bool = False
+    """True if its calls are not compared with a plan: a schedule starts it several times, or
+    messages change its turns.
+    """
 
     @property
     def tenant(self) -> str:

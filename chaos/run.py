@@ -62,7 +62,7 @@ def run(options: Options, tell: Progress, kind: Kind[System] = OURS) -> RunRecor
         tell(f"{options.size.supervisors} supervisors and {options.size.workers} workers are up")
         killer = Killer(bed.fleet, order_of(options.seed, options.pause_s), bed.system.frozen_at)
         draw = options.draw or kind.draw
-        bed.model.add(bed.system.begin_schedules(options.seed))
+        bed.model.add(bed.system.begin_users(options.seed))
         _strike_at_random(bed, killer, options, tell, draw)
         killer.rest()
         tell(
@@ -166,7 +166,7 @@ def try_failpoints(
 
 def try_cases(trial: Trial, all_of: list[Case]) -> RunRecords:
     """Try these failpoints, wait for the jobs, and return the records."""
-    trial.bed.model.add(trial.bed.system.begin_schedules(trial.seed))
+    trial.bed.model.add(trial.bed.system.begin_users(trial.seed))
     trial.run(all_of)
     trial.bed.system.wind_up()
     trial.tell(f"{len(trial.strikes)} faults; {len(trial.bed.open)} jobs are still open")

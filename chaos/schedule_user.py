@@ -124,7 +124,7 @@ class ScheduleUser:
             (step,),
             self.seed,
             mode=Mode.SINGLE,
-            is_scheduled=True,
+            is_uncounted=True,
         )
 
     @property

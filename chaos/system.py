@@ -16,6 +16,7 @@ from handoff_queue.chaos.api_records import ApiRecords
 from handoff_queue.chaos.expected_outcomes import JobRecord
 from handoff_queue.chaos.fleet import Fleet, Member, Size
 from handoff_queue.chaos.job_generator import Draw
+from handoff_queue.chaos.model import UncountedCall
 from handoff_queue.chaos.plan import SPECIALISTS, CallKey, PlannedJob
 
 OVERRUNS = "jobs over their budget, by the server's books"
@@ -84,19 +85,23 @@ class System(Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """True if schedules or their jobs are left."""
+        """True if schedules or their jobs are left, or jobs that get messages."""
 
-    def begin_schedules(self, seed: int, /) -> Sequence[PlannedJob]:
-        """Begin to add schedules. Return their jobs."""
+    def begin_users(self, seed: int, /) -> Sequence[PlannedJob]:
+        """Begin to add schedules and to send messages. Return the jobs of these users."""
 
     def make_slots_due(self) -> bool:
         """Make slots of the schedules due. Return False if that is not possible now."""
 
     def wind_up(self) -> None:
-        """Begin to remove the schedules."""
+        """Begin to remove the schedules, and start no further job that gets messages."""
 
-    def api_records(self) -> ApiRecords | None:
-        """Return the records of the users of the HTTP API; None if the system has no API."""
+    def api_records(self, calls: Sequence[UncountedCall], /) -> ApiRecords | None:
+        """Return the records of the users of the HTTP API; None if the system has no API.
+
+        Args:
+            calls: calls of the jobs that are not compared with a plan.
+        """
 
     def close(self) -> None:
         """Close the connections."""
@@ -107,7 +112,7 @@ class WithoutApi:
 
     is_busy = False
 
-    def begin_schedules(self, _seed: int) -> Sequence[PlannedJob]:
+    def begin_users(self, _seed: int) -> Sequence[PlannedJob]:
         return ()
 
     def make_slots_due(self) -> bool:
@@ -116,7 +121,7 @@ class WithoutApi:
     def wind_up(self) -> None:
         pass
 
-    def api_records(self) -> ApiRecords | None:
+    def api_records(self, _calls: Sequence[UncountedCall]) -> ApiRecords | None:
         return None
 
 

@@ -168,7 +168,7 @@ class Stage(Generic[Made_co]):
             stored_at=self.stored_at,
             held=self.held,
             absent=self.system.absent,
-            api=self.system.api_records(),
+            api=self.system.api_records(list(self.model.uncounted)),
         )
 
     def _tidy(self, *, was_struck: bool) -> list[str]:

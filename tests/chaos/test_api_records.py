@@ -12,6 +12,7 @@ from handoff_queue.chaos.api_records import (
     ApiRecords,
     FollowedJob,
     GivenAnswer,
+    MessageRecord,
     QuestionRecord,
     ScheduleRecord,
 )
@@ -129,7 +130,54 @@ def test_a_follower_who_sees_other_events_than_the_journal_is_a_breach(
     assert breach.startswith("1-0: ")
 
 
-def test_the_figures_count_requests_answers_jobs_and_events() -> None:
-    records = replace(KEPT, requests=20, unanswered=3, reconnections=2)
+TAKEN = MessageRecord("Shorter.", is_stored=True, events=1, taken=["answer.1"], calls=1)
 
-    assert list(records.figures().values()) == [20, 3, 1, 3, 3, 2]
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        TAKEN,
+        replace(TAKEN, taken=[], calls=0, is_late=True),
+        replace(TAKEN, is_stored=False, events=0, taken=[], calls=0),
+    ],
+    ids=["taken once", "too late", "refused"],
+)
+def test_a_message_is_taken_once_or_is_too_late(message: MessageRecord) -> None:
+    assert broken(replace(KEPT, messages=[message])) == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        replace(TAKEN, events=2),
+        replace(TAKEN, events=0),
+        replace(TAKEN, is_stored=False),
+        replace(TAKEN, taken=["answer.1", "answer.1"]),
+        replace(TAKEN, calls=2),
+        replace(TAKEN, calls=0),
+        replace(TAKEN, taken=[]),
+        replace(TAKEN, taken=[], calls=0),
+    ],
+    ids=[
+        "stored twice",
+        "not stored",
+        "refused and stored",
+        "taken twice",
+        "twice in a call",
+        "in no call",
+        "in a call without an event",
+        "missed",
+    ],
+)
+def test_a_message_that_an_agent_missed_or_had_twice_is_a_breach(message: MessageRecord) -> None:
+    (breach,) = broken(replace(KEPT, messages=[message]))
+    assert breach.startswith("Shorter. ")
+
+
+def test_the_figures_count_requests_answers_jobs_and_events() -> None:
+    late = replace(TAKEN, taken=[], calls=0, is_late=True)
+    records = replace(
+        KEPT, requests=20, unanswered=3, reconnections=2, messages=[TAKEN, TAKEN, late]
+    )
+
+    assert list(records.figures().values()) == [20, 3, 1, 2, 1, 3, 3, 2]

@@ -1,0 +1,187 @@
+"""A user who sends messages to the agents of running jobs through the HTTP API.
+
+The jobs run one after the other. Each has one agent and several slow turns, so that most
+messages come while a call is in flight.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from handoff_queue.chaos.api_records import MessageRecord
+from handoff_queue.chaos.api_user import ApiUser
+from handoff_queue.chaos.model import UncountedCall
+from handoff_queue.chaos.plan import SPECIALISTS, PlannedJob, PlannedStep
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import StoreError
+from handoff_queue.shared.types.events import (
+    HandoffFinished,
+    JobEnded,
+    Recorded,
+    UserMessageSent,
+    UserMessageTaken,
+)
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.supervisor.client.client import Request
+
+MOST_JOBS = 200
+"""Jobs that a run may start, at most."""
+USUAL_JOBS = 6
+"""Jobs that a run with random kills starts, at most."""
+TURNS = 5
+TAKES_S = (0.3, 0.6)
+"""Durations of the calls in seconds."""
+MESSAGES = 3
+"""Messages to a job while it runs. One more comes after its end, and must be refused."""
+PAUSES_S = (0.2, 0.5, 0.9)
+"""Seconds between two messages."""
+TOO_LATE_S = 2.0
+"""A message in the last seconds before the end of its agent may be too late. The same as
+`STORED_WITHIN_S` of `chaos/unwanted_calls.py`.
+"""
+
+
+@dataclass(slots=True)
+class ToldJob:
+    """A job that gets messages."""
+
+    planned: PlannedJob
+    job_id: JobId | None = None
+    next_at: float = 0.0
+    """Time of the next message. Seconds of a monotonic clock."""
+    answers: list[str] = field(default_factory=list)
+    """Answer to each message so far: the id of the message, or '' if it was refused."""
+
+    def text(self, number: int) -> str:
+        """Return the text of a message."""
+        return f"Remark {number} on {self.planned.name}."
+
+
+@dataclass(slots=True)
+class MessageUser:
+    """Starts jobs and sends messages to them. Call `go_on` repeatedly."""
+
+    api: ApiUser
+    store: Store
+    seed: int
+    wanted: int = USUAL_JOBS
+    """Number of jobs to start."""
+    _jobs: list[ToldJob] = field(default_factory=list)
+    _begun: int = 0
+
+    def __post_init__(self) -> None:
+        for number in range(MOST_JOBS):
+            name = f"{self.seed}-told-{number}"
+            dice = random.Random(name)  # noqa: S311 - a seed is the point
+            step = PlannedStep("answer", dice.choice(SPECIALISTS), turns=TURNS)
+            planned = PlannedJob(
+                name,
+                Shape.ALONE,
+                (step,),
+                self.seed,
+                mode=Mode.SINGLE,
+                takes_from=TAKES_S,
+                is_uncounted=True,
+            )
+            self._jobs.append(ToldJob(planned))
+
+    @property
+    def jobs(self) -> list[PlannedJob]:
+        """All jobs that may start."""
+        return [job.planned for job in self._jobs]
+
+    @property
+    def is_over(self) -> bool:
+        """True if no job runs, and none is to start."""
+        return self._begun >= min(self.wanted, MOST_JOBS)
+
+    def want_one(self) -> None:
+        """Start another job if none runs."""
+        if self.is_over:
+            self.wanted = self._begun + 1
+
+    def wind_up(self) -> None:
+        """Start no further job."""
+        self.wanted = min(self.wanted, self._begun + bool(self._jobs[self._begun].job_id))
+
+    def go_on(self) -> None:
+        """Submit the next job, or send the next message to the running one.
+
+        Raises:
+            StoreError: Redis or the server cannot be reached.
+        """
+        if self.is_over:
+            return
+        told = self._jobs[self._begun]
+        if told.job_id is None:
+            with suppress(StoreError):  # the next call submits the same job
+                request = Request(
+                    told.planned.request, mode=Mode.SINGLE, idempotency_key=told.planned.name
+                )
+                told.job_id = self.api.submit(request)
+            return
+        (standing,) = self.store.jobs.standings([told.job_id])
+        number = len(told.answers)
+        is_last = number == MESSAGES
+        is_due = standing.turns > 0 and time.monotonic() >= told.next_at
+        if standing.status.ended or (is_due and not is_last):
+            self._send(told, number)
+        if len(told.answers) > MESSAGES:
+            self._begun += 1
+
+    def _send(self, told: ToldJob, number: int) -> None:
+        path, text = f"/v1/jobs/{told.job_id}/messages", told.text(number)
+        answer = self.api.send("POST", path, {"text": text}, key=text)
+        if answer is None:
+            return
+        told.answers.append(str(answer.content.get("message_id", "")))
+        dice = random.Random(text)  # noqa: S311 - a seed is the point
+        told.next_at = time.monotonic() + dice.choice(PAUSES_S)
+
+    def records(self, calls: Sequence[UncountedCall]) -> list[MessageRecord]:
+        """Return all messages, with the events of their jobs and the calls that had them."""
+        records: list[MessageRecord] = []
+        for told in self._jobs[: self._begun]:
+            assert told.job_id is not None
+            events = self.store.journal.read(told.job_id)
+            texts = [call.text for call in calls if call.job == told.planned.name]
+            for number, message_id in enumerate(told.answers):
+                records.append(_record(told, number, message_id, events, texts))
+        return records
+
+
+def _record(
+    told: ToldJob,
+    number: int,
+    message_id: str,
+    events: Sequence[Recorded],
+    texts: Sequence[str],
+) -> MessageRecord:
+    taken: list[str] = []
+    sent_at: list[float] = []
+    ended_at: list[float] = []
+    for recorded in events:
+        match recorded.event:
+            case UserMessageSent(message_id=id_) if id_ == message_id:
+                sent_at.append(recorded.at)
+            case UserMessageTaken(message_id=id_, handoff_id=handoff_id) if id_ == message_id:
+                taken.append(handoff_id)
+            case HandoffFinished() | JobEnded():
+                ended_at.append(recorded.at)
+            case _:
+                pass
+    text = told.text(number)
+    return MessageRecord(
+        text=text,
+        is_stored=bool(message_id),
+        events=len(sent_at),
+        taken=taken,
+        calls=max((each.count(text) for each in texts), default=0),
+        is_late=bool(sent_at) and min(ended_at) - sent_at[0] < TOO_LATE_S,
+    )
