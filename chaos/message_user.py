@@ -22,7 +22,7 @@ from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.events import (
     HandoffFinished,
     JobEnded,
-    Recorded,
+    RecordedEvent,
     UserMessageSent,
     UserMessageTaken,
 )
@@ -160,7 +160,7 @@ def _record(
     told: ToldJob,
     number: int,
     message_id: str,
-    events: Sequence[Recorded],
+    events: Sequence[RecordedEvent],
     texts: Sequence[str],
 ) -> MessageRecord:
     taken: list[str] = []
