@@ -5,6 +5,7 @@ The commands print them with `--json`, and the HTTP API returns them.
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from handoff_queue.supervisor.client.fleet_statistics import usage_of
 if TYPE_CHECKING:
     from handoff_queue.shared.store.dead_letters import DeadLetter
     from handoff_queue.shared.store.presence import ServedSpecialist
+    from handoff_queue.shared.types.events import RecordedEvent
     from handoff_queue.shared.types.specialist import SpecialistSpec
 
 
@@ -72,3 +74,9 @@ def event_as_json(event: Event) -> str:
         shown = f"{parts.scheme}://{parts.hostname}/{HIDDEN_PATH}"
         return event.model_copy(update={"webhook_url": shown}).to_json()
     return event.to_json()
+
+
+def recorded_as_json(recorded: RecordedEvent) -> dict[str, Any]:
+    """Return an event with its version and its time."""
+    event = json.loads(event_as_json(recorded.event))
+    return {"version": recorded.version, "at": recorded.at, "event": event}

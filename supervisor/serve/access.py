@@ -1,4 +1,4 @@
-"""Access to the API: tokens with roles, users of a proxy, and the wall around each tenant.
+"""Access to the API: tokens with roles, users of a proxy, and the separation of tenants.
 
 A token with a tenant sees a job of another tenant as a job that does not exist. Without any
 token in the store, a server on loopback takes every local request as an admin's. Such a request
@@ -30,7 +30,7 @@ from handoff_queue.supervisor.serve.limits import count_request, count_wrong_tok
 from handoff_queue.supervisor.serve.problems import Problem
 from handoff_queue.supervisor.serve.proxy_users import ProxyUser, address_of, user_of
 
-SAFE = ("GET", "HEAD")
+SAFE_METHODS = ("GET", "HEAD")
 """Methods that change nothing."""
 LOCAL = "local"
 """The name of the caller of a server without tokens."""
@@ -100,7 +100,7 @@ async def find_caller(request: Request, state: AppState, secret: str | None) -> 
     user = user_of(request, state.settings)
     if user is not None:
         caller = Caller(user.name, user.role, user.tenant, None, address, user)
-        if request.method not in SAFE:
+        if request.method not in SAFE_METHODS:
             check_same_site(request)
     else:
         caller = await run_in_threadpool(_caller, state, secret, address)
@@ -139,7 +139,7 @@ def check_local(request: Request) -> None:
         Problem: the client, the header Host or the header Origin is not local.
     """
     host = request.headers.get("host", "")
-    if not is_loopback_host(_name_of(f"//{host}")) or (
+    if not is_loopback_host(_host_of(f"//{host}")) or (
         request.client is not None and not is_loopback_host(request.client.host)
     ):
         raise Problem(
@@ -163,7 +163,7 @@ def check_same_site(request: Request) -> None:
         raise Problem(403, "a page of another site sent this request: it is refused")
 
 
-def _name_of(url: str) -> str:
+def _host_of(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
@@ -233,6 +233,19 @@ def check_role(caller: Caller, role: ApiRole, *, all_tenants: bool = False) -> N
             "the token belongs to one tenant, and this concerns all tenants: use a token"
             " without a tenant",
         )
+
+
+def tenant_for(caller: Caller, named: str | None) -> str | None:
+    """Return the tenant that a request names or that the token belongs to; None for no tenant.
+
+    Raises:
+        Problem: the request names another tenant than the token.
+    """
+    if caller.tenant is None:
+        return named
+    if named not in (None, caller.tenant):
+        raise Problem(403, "the token belongs to another tenant: leave the tenant out")
+    return caller.tenant
 
 
 def access_for(caller: Caller, state: AppState, via: Literal["api", "console", "mcp"]) -> Access:

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.event_hub import FollowingEnded
 from handoff_queue.supervisor.client.job_lookup import get_standing
-from handoff_queue.supervisor.client.json_forms import event_as_json
+from handoff_queue.supervisor.client.json_forms import recorded_as_json
 from handoff_queue.supervisor.serve.access import Access, Reads, VisibleJob
 from handoff_queue.supervisor.serve.problems import Problem, problem_of
 
@@ -93,10 +93,7 @@ async def events(
 
 def _page(access: Access, job_id: JobId, after: int, limit: int) -> EventsPage:
     recorded = access.store.journal.read(job_id, after)
-    shown: list[dict[str, Any]] = []
-    for entry in recorded[:limit]:
-        event = json.loads(event_as_json(entry.event))
-        shown.append({"version": entry.version, "at": entry.at, "event": event})
+    shown = list(map(recorded_as_json, recorded[:limit]))
     last = recorded[:limit][-1].version if recorded else after
     return EventsPage(job_id=job_id, events=shown, next_after=last, has_more=len(recorded) > limit)
 

@@ -22,6 +22,7 @@ from handoff_queue.supervisor.serve.access import (
     OperatesFleet,
     Reads,
     ReadsFleet,
+    tenant_for,
 )
 from handoff_queue.supervisor.serve.problems import Problem
 from handoff_queue.supervisor.serve.request_body import PauseBody, body_of, takes
@@ -69,9 +70,13 @@ async def specialists(access: Reads) -> list[dict[str, Any]]:
 
     A token of a tenant does not see the fields about workers.
     """
-    live = await run_in_threadpool(access.store.presence.served)
+    return await run_in_threadpool(listed_specialists, access)
+
+
+def listed_specialists(access: Access) -> list[dict[str, Any]]:
+    """Return the specialists of live workers. A tenant does not see the fields about workers."""
     listed: list[dict[str, Any]] = []
-    for specialist in live.values():
+    for specialist in access.store.presence.served().values():
         shown = specialist if access.tenant is None else None
         listed.append(specialist_as_json(specialist.spec, shown))
     return listed
@@ -93,9 +98,7 @@ async def budgets(
     ] = None,
 ) -> Budgets:
     """Return the spending of today and its limits."""
-    if access.tenant is not None and tenant not in (None, access.tenant):
-        raise Problem(403, "the token belongs to another tenant: leave the tenant out")
-    wanted = access.tenant or tenant or DEFAULT_TENANT
+    wanted = tenant_for(access.caller, tenant) or DEFAULT_TENANT
     today = await run_in_threadpool(access.store.daily_budgets.today, wanted)
     of_installation = None
     if access.tenant is None:
@@ -126,7 +129,12 @@ async def dead_letters(
     return [letter_as_json(letter) for letter in letters]
 
 
-async def _letter(access: Access, letter_id: str) -> DeadLetter:
+async def find_letter(access: Access, letter_id: str) -> DeadLetter:
+    """Return a dead letter.
+
+    Raises:
+        Problem: there is no such letter.
+    """
     try:
         return await run_in_threadpool(access.store.dead_letters.find, letter_id)
     except UserError as error:
@@ -141,7 +149,7 @@ async def _letter(access: Access, letter_id: str) -> DeadLetter:
 )
 async def requeue(access: OperatesFleet, letter_id: LetterId) -> Response:
     """Publish the message again, and drop the letter. Fix the cause first."""
-    await access.jobs.requeue_dead(await _letter(access, letter_id))
+    await access.jobs.requeue_dead(await find_letter(access, letter_id))
     return Response(status_code=204)
 
 
@@ -153,7 +161,7 @@ async def requeue(access: OperatesFleet, letter_id: LetterId) -> Response:
 )
 async def drop(access: OperatesFleet, letter_id: LetterId) -> Response:
     """Delete the letter. Its message is lost."""
-    letter = await _letter(access, letter_id)
+    letter = await find_letter(access, letter_id)
     await access.jobs.drop_dead(letter)
     return Response(status_code=204)
 

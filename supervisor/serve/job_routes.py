@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -30,6 +29,7 @@ from handoff_queue.supervisor.serve.access import (
     VisibleJob,
     check_visible,
 )
+from handoff_queue.supervisor.serve.cursors import cursor_of, is_cursor, place_of
 from handoff_queue.supervisor.serve.problems import Problem
 from handoff_queue.supervisor.serve.request_body import JobBody, job_body_of, request_of, takes
 
@@ -39,7 +39,6 @@ MOST_WAIT_S = 60.0
 """Longest time in seconds for which a request for a result waits. Proxies often close a silent
 connection after that time.
 """
-_PLACE = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?(e\+[0-9]{1,2})?")
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -169,7 +168,7 @@ async def list_jobs(
         if tenant not in (None, access.tenant):
             return JobsPage(jobs=[], next_cursor=None)
         tenant = access.tenant
-    if cursor is not None and not _PLACE.fullmatch(cursor):
+    if cursor is not None and not is_cursor(cursor):
         raise Problem(
             422,
             "cursor: must be the next_cursor of a page",
@@ -180,14 +179,13 @@ async def list_jobs(
     )
     standings, place = await run_in_threadpool(_page, access, where, limit, cursor)
     jobs = [standing_as_json(standing) for standing in standings]
-    return JobsPage(jobs=jobs, next_cursor=place.lstrip("(") or None)
+    return JobsPage(jobs=jobs, next_cursor=cursor_of(place))
 
 
 def _page(
     access: Access, where: JobFilter, limit: int, cursor: str | None
 ) -> tuple[list[JobStanding], str]:
-    after = f"({cursor}" if cursor else ""
-    job_ids, place = access.store.jobs.page(where, limit, after)
+    job_ids, place = access.store.jobs.page(where, limit, place_of(cursor))
     return with_waiting(access.store, access.store.jobs.standings(job_ids)), place
 
 
@@ -213,13 +211,24 @@ async def plan(access: Reads, job_id: VisibleJob) -> JobPlan:
 )
 async def handoff(access: Reads, job_id: VisibleJob, handoff_id: str) -> Response:
     """Return the message, the result and the turns of one handoff."""
+    report = await find_handoff(access, job_id, handoff_id)
+    return json_response(report.model_dump_json())
+
+
+async def find_handoff(access: Access, job_id: JobId, handoff_id: str) -> HandoffReport:
+    """Return the report on a handoff.
+
+    Raises:
+        UnknownJob: there is no such job.
+        Problem: the job has no such handoff.
+    """
     try:
         (report,) = await access.jobs.handoffs(job_id, [HandoffId(handoff_id)])
     except UnknownJob:
         raise
     except UserError as error:
         raise Problem(404, str(error)) from error
-    return json_response(report.model_dump_json())
+    return report
 
 
 @router.get(

@@ -26,7 +26,7 @@ from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.schedule import Missed, Overlap
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.serve.access import Caller
+from handoff_queue.supervisor.serve.access import Caller, tenant_for
 from handoff_queue.supervisor.serve.problems import Problem, invalid
 from handoff_queue.supervisor.workflows import Items, Workflow, read_workflow, workflow_in
 from handoff_queue.supervisor.workflows.template import OWN_NAMES
@@ -256,10 +256,11 @@ async def job_body_of(http: HttpRequest, settings: Settings) -> tuple[JobBody, d
     if _media_type(http) == FORM:
         return await _job_of_form(http, settings)
     body = await body_of(http, JobBody)
-    return body, _texts(body)
+    return body, documents_of(body)
 
 
-def _texts(body: JobBody) -> dict[str, bytes]:
+def documents_of(body: JobBody) -> dict[str, bytes]:
+    """Return the documents in the JSON of a job, by name."""
     return {name: text.encode() for name, text in body.documents.items()}
 
 
@@ -274,7 +275,7 @@ async def _job_of_form(http: HttpRequest, settings: Settings) -> tuple[JobBody, 
         if len(requests) != 1:
             raise Problem(422, f"a form has the field {REQUEST_FIELD!r} once: the job as JSON")
         body = await run_in_threadpool(_parsed, await _bytes_of(requests[0]), JobBody)
-        documents = _texts(body)
+        documents = documents_of(body)
         for name, part in parts:
             if name == REQUEST_FIELD:
                 continue
@@ -310,6 +311,7 @@ def request_of(
             different keys.
     """
     key = key_of(body.idempotency_key, header_key)
+    tenant = tenant_for(caller, body.tenant)
     return Request(
         text=body.text,
         documents=documents or None,
@@ -318,7 +320,7 @@ def request_of(
         model=body.model,
         answer_schema=body.answer_schema,
         specialists=body.specialists,
-        tenant=_tenant(body, caller),
+        tenant=DEFAULT_TENANT if tenant is None else tenant,
         priority=body.priority,
         idempotency_key=key,
         mode=body.mode,
@@ -346,14 +348,6 @@ def key_of(key: str | None, header_key: str | None) -> str | None:
     if key not in (None, header_key):
         raise Problem(400, "the header Idempotency-Key and idempotency_key differ: send one")
     return header_key
-
-
-def _tenant(body: JobBody, caller: Caller) -> str:
-    if caller.tenant is None:
-        return body.tenant if body.tenant is not None else DEFAULT_TENANT
-    if body.tenant not in (None, caller.tenant):
-        raise Problem(403, "the token belongs to another tenant: leave the tenant out")
-    return caller.tenant
 
 
 def _limits(body: JobBody, settings: Settings) -> JobLimits:

@@ -20,9 +20,15 @@ from handoff_queue.supervisor.serve.access import (
     Reads,
     Submits,
     caller_of,
+    tenant_for,
 )
-from handoff_queue.supervisor.serve.problems import Problem
-from handoff_queue.supervisor.serve.request_body import ScheduleBody, body_of, request_of, takes
+from handoff_queue.supervisor.serve.request_body import (
+    ScheduleBody,
+    body_of,
+    documents_of,
+    request_of,
+    takes,
+)
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 
@@ -44,16 +50,7 @@ TenantQuery = Annotated[
 async def _tenant_of(
     caller: Annotated[Caller, Depends(caller_of)], tenant: TenantQuery = None
 ) -> str | None:
-    """Return the tenant that a request names or that the token belongs to; None for no tenant.
-
-    Raises:
-        Problem: the request names another tenant than the token.
-    """
-    if caller.tenant is None:
-        return tenant
-    if tenant not in (None, caller.tenant):
-        raise Problem(403, "the token belongs to another tenant: leave the tenant out")
-    return caller.tenant
+    return tenant_for(caller, tenant)
 
 
 Tenant = Annotated[str | None, Depends(_tenant_of)]
@@ -83,8 +80,7 @@ async def add(http: HttpRequest, access: Submits) -> ScheduleStatus:
 
 
 def _request(access: Access, body: ScheduleBody) -> Request:
-    documents = {name: text.encode() for name, text in body.job.documents.items()}
-    return request_of(body.job, documents, access.caller, access.settings, None)
+    return request_of(body.job, documents_of(body.job), access.caller, access.settings, None)
 
 
 @router.get("", summary="List the schedules")

@@ -13,11 +13,11 @@ from handoff_queue.shared.store.fleet_load import FleetLoad, RunningHandoff
 from handoff_queue.shared.store.pauses import HeldHandoff, Pause
 from handoff_queue.shared.store.presence import LiveProcess
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE
 from handoff_queue.supervisor.client.fleet_statistics import FleetStats, stats_now
 from handoff_queue.supervisor.serve.console.pages import environment, go_to, render
 from handoff_queue.supervisor.serve.console.session import OperatesFleet, ReadsFleet
+from handoff_queue.supervisor.serve.fleet_routes import find_letter
 from handoff_queue.supervisor.serve.problems import Problem
 
 MOST_HANDOFFS = 100
@@ -155,10 +155,7 @@ async def dead(request: Request, visit: ReadsFleet) -> Response:
 @router.post("/dead/{letter_id}/{action}")
 async def act(visit: OperatesFleet, letter_id: str, action: str) -> Response:
     """Requeue or drop a dead letter."""
-    try:
-        letter = await run_in_threadpool(visit.access.store.dead_letters.find, letter_id)
-    except UserError as error:
-        raise Problem(404, str(error)) from error
+    letter = await find_letter(visit.access, letter_id)
     match action:
         case "requeue":
             await visit.access.jobs.requeue_dead(letter)

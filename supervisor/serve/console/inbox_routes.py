@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic import JsonValue
@@ -21,6 +20,7 @@ from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for
 from handoff_queue.supervisor.serve.access import Access
 from handoff_queue.supervisor.serve.console.pages import go_to, render
 from handoff_queue.supervisor.serve.console.session import Operates, Reads, VisibleJob, Visit
+from handoff_queue.supervisor.serve.questions import open_questions
 
 MOST_JOBS = 50
 """Jobs of the page, the newest first."""
@@ -121,7 +121,7 @@ def _page(
         visit,
         status=status,
         report=report,
-        questions=_open(report),
+        questions=open_questions(report),
         is_about_plan=_is_about_plan(report),
         plan=plan,
         note=note,
@@ -129,12 +129,8 @@ def _page(
     )
 
 
-def _open(report: JobResult) -> list[dict[str, Any]]:
-    return [entry for entry in report.approvals if entry["decision"] is None]
-
-
 def _is_about_plan(report: JobResult) -> bool:
-    return any(entry["what"] == "plan" for entry in _open(report))
+    return any(entry["what"] == "plan" for entry in open_questions(report))
 
 
 def _plan_text(report: JobResult) -> str:

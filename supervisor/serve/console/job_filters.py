@@ -1,4 +1,4 @@
-"""The filter of the table of jobs, as the URL of the page holds it."""
+"""The filter of the table of jobs, in the form of the URL of the page."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from starlette.datastructures import QueryParams
 from handoff_queue.shared.store.jobs import JobFilter
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import Mode, Priority
+from handoff_queue.supervisor.serve.cursors import is_cursor
 from handoff_queue.supervisor.serve.problems import Problem
 
 AGES: Final[Mapping[str, tuple[str, float]]] = {
@@ -25,7 +26,6 @@ AGES: Final[Mapping[str, tuple[str, float]]] = {
 NAMES = ("tenant", "mode", "priority", "specialist", "text", "age", "min_usd")
 MOST_TEXT_CHARS = 200
 _AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-_PLACE = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?(e\+[0-9]{1,2})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def filter_in(params: QueryParams, tenant: str | None) -> UrlFilter:
         "priority": texts["priority"] in {"", *Priority},
         "age": texts["age"] in {"", *AGES},
         "min_usd": not texts["min_usd"] or _AMOUNT.fullmatch(texts["min_usd"]),
-        "cursor": not cursor or _PLACE.fullmatch(cursor),
+        "cursor": not cursor or is_cursor(cursor),
     }
     for name, is_valid in checks.items():
         if not is_valid:

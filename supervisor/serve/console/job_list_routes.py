@@ -21,6 +21,7 @@ from handoff_queue.supervisor.serve.access import Access, check_visible
 from handoff_queue.supervisor.serve.console.job_filters import AGES, UrlFilter, filter_in
 from handoff_queue.supervisor.serve.console.pages import environment, render
 from handoff_queue.supervisor.serve.console.session import Operates, Reads
+from handoff_queue.supervisor.serve.cursors import cursor_of, place_of
 from handoff_queue.supervisor.serve.request_body import body_of
 
 ROWS = 50
@@ -79,9 +80,7 @@ async def jobs(request: Request, visit: Reads) -> Response:
     shown = filter_in(request.query_params, visit.access.tenant)
     now, rows, place = await run_in_threadpool(_page, visit.access, shown)
     served = await run_in_threadpool(visit.access.store.presence.served)
-    next_page = ""
-    if place:
-        next_page = shown.query(place.lstrip("("))
+    cursor = cursor_of(place)
     return render(
         request,
         "jobs.html",
@@ -89,7 +88,7 @@ async def jobs(request: Request, visit: Reads) -> Response:
         filter=shown,
         rows=rows,
         now=now,
-        next_page=next_page,
+        next_page=shown.query(cursor) if cursor else "",
         statuses=list(JobStatus),
         modes=list(Mode),
         priorities=list(Priority),
@@ -101,8 +100,7 @@ async def jobs(request: Request, visit: Reads) -> Response:
 def _page(access: Access, shown: UrlFilter) -> tuple[float, list[JobRow], str]:
     """Return the time by Redis's clock, the rows, and the place of the next page."""
     now = access.store.connection.now()
-    after = f"({shown.cursor}" if shown.cursor else ""
-    job_ids, place = access.store.jobs.page(shown.where(now), ROWS, after)
+    job_ids, place = access.store.jobs.page(shown.where(now), ROWS, place_of(shown.cursor))
     return now, rows_of(access, job_ids), place
 
 
@@ -123,13 +121,12 @@ async def ids(request: Request, visit: Reads) -> dict[str, Any]:
     """Return a page of the ids of the jobs that match, for an action on every match."""
     shown = filter_in(request.query_params, visit.access.tenant)
     job_ids, place = await run_in_threadpool(_ids, visit.access, shown)
-    return {"jobs": job_ids, "next_cursor": place.lstrip("(") or None}
+    return {"jobs": job_ids, "next_cursor": cursor_of(place)}
 
 
 def _ids(access: Access, shown: UrlFilter) -> tuple[list[JobId], str]:
-    after = f"({shown.cursor}" if shown.cursor else ""
     where = shown.where(access.store.connection.now())
-    return access.store.jobs.page(where, MOST_IDS, after)
+    return access.store.jobs.page(where, MOST_IDS, place_of(shown.cursor))
 
 
 @router.get("/jobs/rows")

@@ -18,6 +18,7 @@ from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.report import JobRecord, JobResult, record_of, report_of
 from handoff_queue.supervisor.client.submission import budget_fields
 from handoff_queue.supervisor.serve.console.document_routes import document_link
+from handoff_queue.supervisor.serve.questions import open_questions
 from handoff_queue.supervisor.text.sanitizing import plain
 from handoff_queue.supervisor.tracing.page import answer_html, report_sections, sources_html
 from handoff_queue.supervisor.tracing.timeline import timeline_of
@@ -99,7 +100,7 @@ class JobPage:
     @property
     def questions(self) -> list[dict[str, Any]]:
         """Return the approvals that no person has decided."""
-        return [entry for entry in self.report.approvals if entry["decision"] is None]
+        return open_questions(self.report)
 
     def drawing(self) -> dict[str, Any]:
         """Return the data for the scripts `drawing.js` and `timeline.js`.

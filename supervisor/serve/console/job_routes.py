@@ -10,8 +10,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 
-from handoff_queue.shared.types.errors import UnknownJob, UserError
-from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
 from handoff_queue.supervisor.client.job_lookup import get_standing
 from handoff_queue.supervisor.serve.console.inbox_routes import question_in
@@ -24,7 +23,7 @@ from handoff_queue.supervisor.serve.event_routes import (
     STREAM_HEADERS,
     ending_quietly,
 )
-from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.job_routes import find_handoff
 
 Version = Annotated[int, Query(ge=0, le=MOST_VERSION)]
 LastEventId = Annotated[int | None, Header(ge=0, le=MOST_VERSION)]
@@ -58,12 +57,7 @@ async def live(visit: Reads, job_id: VisibleJob) -> dict[str, Any]:
 @router.get("/handoffs/{handoff_id}")
 async def handoff(visit: Reads, job_id: VisibleJob, handoff_id: str) -> dict[str, Any]:
     """Return the message, the result and the turns of one handoff."""
-    try:
-        (report,) = await visit.access.jobs.handoffs(job_id, [HandoffId(handoff_id)])
-    except UnknownJob:
-        raise
-    except UserError as error:
-        raise Problem(404, str(error)) from error
+    report = await find_handoff(visit.access, job_id, handoff_id)
     return report.model_dump(mode="json")
 
 
@@ -79,14 +73,14 @@ async def events(
     standing = await run_in_threadpool(get_standing, visit.access.store, job_id)
     if standing.status.ended and start >= standing.version:
         return Response(status_code=204)  # a browser does not connect again after 204
-    stream = ending_quietly(_news(visit, job_id, start))
+    stream = ending_quietly(_last_events(visit, job_id, start))
     return StreamingResponse(stream, media_type=EVENT_STREAM, headers=STREAM_HEADERS)
 
 
-async def _news(visit: Visit, job_id: JobId, after: int) -> AsyncIterator[str]:
-    async for news in visit.access.jobs.event_batches(job_id, after, wait_s=HEARTBEAT_S):
-        if news:
-            yield f"id: {news[-1].version}\ndata: {news[-1].event.type}\n\n"
+async def _last_events(visit: Visit, job_id: JobId, after: int) -> AsyncIterator[str]:
+    async for batch in visit.access.jobs.event_batches(job_id, after, wait_s=HEARTBEAT_S):
+        if batch:
+            yield f"id: {batch[-1].version}\ndata: {batch[-1].event.type}\n\n"
         else:
             yield ": heartbeat\n\n"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -17,11 +16,12 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode, Priority
 from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.supervisor.client.quotes import as_quoted
-from handoff_queue.supervisor.serve.access import Access, check_visible
+from handoff_queue.supervisor.serve.access import Access
 from handoff_queue.supervisor.serve.console.pages import go_to, render
 from handoff_queue.supervisor.serve.console.session import Submits, Visit
+from handoff_queue.supervisor.serve.job_routes import checked_request
 from handoff_queue.supervisor.serve.problems import Problem, invalid, problem_of
-from handoff_queue.supervisor.serve.request_body import JobBody, request_of
+from handoff_queue.supervisor.serve.request_body import JobBody, documents_of
 
 TEXTS = ("text", "mode", "priority", "tenant", "model", "workflow", "after", "webhook_url")
 """Fields of `JobBody` that the form has as a text. '' leaves the field out."""
@@ -97,13 +97,7 @@ def _submit(access: Access, form: FormData, documents: dict[str, bytes]) -> JobI
         body = JobBody.model_validate_json(json.dumps(_fields(form)))
     except ValidationError as error:
         raise invalid(error, JobBody) from error
-    given = {name: text.encode() for name, text in body.documents.items()} | documents
-    request = request_of(body, given, access.caller, access.settings, None)
-    access.client.check(request)
-    if request.after is not None:
-        check_visible(access.caller, access.store, request.after)
-    if request.documents is not None:
-        request = replace(request, documents=access.client.read_documents(request))
+    request, _ = checked_request(access, body, documents_of(body) | documents, None)
     if form.get("quote"):
         request = as_quoted(request)
     return access.client.submit(request)

@@ -23,7 +23,7 @@ from starlette.concurrency import run_in_threadpool
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.serve.access import (
-    SAFE,
+    SAFE_METHODS,
     Access,
     SharedState,
     access_for,
@@ -144,7 +144,7 @@ def visits(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitab
         caller = await find_caller(request, state, secret or None)
         browser = browser_of(request)
         csrf = csrf_of(browser, secret)
-        if request.method not in SAFE:
+        if request.method not in SAFE_METHODS:
             await check_csrf(request, csrf)
         check_role(caller, role, all_tenants=all_tenants)
         return Visit(access_for(caller, state, "console"), browser, csrf)

@@ -31,9 +31,9 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.report import JobResult
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 from handoff_queue.supervisor.serve.access import Access
-from handoff_queue.supervisor.serve.mcp.questions import open_questions, question_text
 from handoff_queue.supervisor.serve.mcp.tools import tool_result_of
 from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.questions import open_questions, question_text
 
 TASKS = "io.modelcontextprotocol/tasks"
 """The identifier of the extension."""

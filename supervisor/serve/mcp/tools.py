@@ -1,4 +1,4 @@
-"""The tools of the MCP server. Each has the arguments and the words of the HTTP API."""
+"""The tools of the MCP server. Each tool has the arguments and the texts of the HTTP API."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.json_values import check_storable
-from handoff_queue.supervisor.client.json_forms import event_as_json, specialist_as_json
+from handoff_queue.supervisor.client.json_forms import recorded_as_json
 from handoff_queue.supervisor.client.report import JobResult
 from handoff_queue.supervisor.serve.access import Access, check_visible
+from handoff_queue.supervisor.serve.fleet_routes import listed_specialists
 from handoff_queue.supervisor.serve.job_routes import MOST_WAIT_S, checked_request
-from handoff_queue.supervisor.serve.mcp.questions import open_questions, question_text
 from handoff_queue.supervisor.serve.problems import Problem, invalid, problem_of
-from handoff_queue.supervisor.serve.request_body import JobBody
+from handoff_queue.supervisor.serve.questions import open_questions, question_text
+from handoff_queue.supervisor.serve.request_body import JobBody, documents_of
 
 MOST_EVENTS = 200
 """Most events of one call."""
-_IN_FULL = "job_id", "status", "answer", "citations", "gaps", "approvals", "usage", "notes"
+_SHOWN_FIELDS = "job_id", "status", "answer", "citations", "gaps", "approvals", "usage", "notes"
 """Fields of `JobResult` in a result for an MCP client. The others grow with the handoffs."""
 
 
@@ -179,8 +180,9 @@ async def store_job(access: Access, body: JobBody) -> tuple[JobId, list[str]]:
     Raises:
         Problem, HandoffError: as the HTTP API.
     """
-    documents = {name: text.encode() for name, text in body.documents.items()}
-    request, left_out = await run_in_threadpool(checked_request, access, body, documents, None)
+    request, left_out = await run_in_threadpool(
+        checked_request, access, body, documents_of(body), None
+    )
     return await access.jobs.submit(request), left_out
 
 
@@ -214,7 +216,7 @@ def tool_result_of(result: JobResult) -> CallToolResult:
     else:
         lines.append(json.dumps(result.answer, ensure_ascii=False))
     lines += result.notes
-    names = list(_IN_FULL)
+    names = list(_SHOWN_FIELDS)
     for entry in open_questions(result):
         lines.append(f"question {entry['version']}: {question_text(result, entry)}")
         names.append("plan")
@@ -226,10 +228,8 @@ async def _events(access: Access, arguments: EventsArguments) -> CallToolResult:
     job_id = await visible_job(access, arguments.job_id)
     events: list[dict[str, Any]] = []
     batches = access.jobs.event_batches(job_id, arguments.after, arguments.wait_s)
-    async for news in batches:
-        for recorded in news[:MOST_EVENTS]:
-            event = json.loads(event_as_json(recorded.event))
-            events.append({"version": recorded.version, "at": recorded.at, "event": event})
+    async for batch in batches:
+        events += map(recorded_as_json, batch[:MOST_EVENTS])
         break
     await batches.aclose()  # type: ignore[attr-defined]
     after = events[-1]["version"] if events else arguments.after
@@ -258,12 +258,7 @@ async def _cancel(access: Access, arguments: JobArguments) -> CallToolResult:
 
 
 async def _specialists(access: Access, _: NoArguments) -> CallToolResult:
-    live = await run_in_threadpool(access.store.presence.served)
-    listed: list[dict[str, Any]] = []
-    for specialist in live.values():
-        shown = specialist if access.tenant is None else None
-        listed.append(specialist_as_json(specialist.spec, shown))
-    return _result({"specialists": listed})
+    return _result({"specialists": await run_in_threadpool(listed_specialists, access)})
 
 
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
