@@ -28,7 +28,7 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class Backlog:
     """Handoffs that wait in a queue for a claim."""
 
     queue: str
@@ -36,11 +36,11 @@ class Waiting:
     """None: the handoffs of all tenants."""
     handoffs: int
     since: float | None
-    """Time since which the oldest one waits, in Unix seconds; None if none waits."""
+    """Time since which the oldest handoff waits, in Unix seconds; None if no handoff waits."""
 
 
 class Metrics:
-    """Reads what the scripts have counted, and the backlogs."""
+    """Reads the counts of the scripts, and the backlogs."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -59,7 +59,7 @@ class Metrics:
                 counts.append(Count(tuple(name_in(field).split(_SEPARATOR)), int(value)))
         return counts
 
-    def waiting(self, queues: Sequence[str]) -> list[Waiting]:
+    def waiting(self, queues: Sequence[str]) -> list[Backlog]:
         """Return the backlog of each queue, and then those of the tenants with a backlog, in
         two round trips. Held handoffs are not in it.
 
@@ -72,15 +72,15 @@ class Metrics:
                 pipe.zcard(keys.WAITING + queue)
                 pipe.zrange(keys.WAITING + queue, 0, 0, withscores=True)
             answers = pipe.execute() if queues else []
-        backlogs: list[Waiting] = []
+        backlogs: list[Backlog] = []
         for queue, number, oldest in zip(queues, answers[::2], answers[1::2], strict=True):
             since = oldest[0][1] / 1000 if oldest else None
-            backlogs.append(Waiting(queue, None, int(number), since))
+            backlogs.append(Backlog(queue, None, int(number), since))
         for queue, tenant, number, since_ms in self._connection.script(
             "tenant_backlogs", [], list(queues)
         ):
             since = float(since_ms) / 1000
-            backlogs.append(Waiting(name_in(queue), name_in(tenant), int(number), since))
+            backlogs.append(Backlog(name_in(queue), name_in(tenant), int(number), since))
         return backlogs
 
     def held(self, roles: Sequence[str]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Schedules: a job that starts again and again at the times of a cron expression."""
+"""Schedules, which start a job at the times of a cron expression."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Schedule(Message):
     skipped: NonNegativeInt = 0
     """Number of slots that a supervisor skipped one by one. Missed slots do not count."""
     note: str = ""
-    """Why a slot was skipped or missed most recently."""
+    """Reason why the newest skipped or missed slot has no job."""
 
     @property
     def due_at(self) -> float | None:

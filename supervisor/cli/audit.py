@@ -31,7 +31,7 @@ def audit(
     ] = 50,
     as_json: AsJson = False,
 ) -> int:
-    """Print who did what: on the fleet, or on one job.
+    """Print the actions of users on the fleet, or on one job.
 
     The newest action is last. Actions on the fleet are pauses, dead letters, tokens,
     schedules and deletions of jobs.

@@ -83,11 +83,11 @@ def _missed_note(schedule: Schedule, newest: int, is_newest_taken: bool) -> str:
         return ""
     first = shown_slot(schedule.next_slot, schedule.timezone)
     if is_newest_taken:
-        return f"slots from {first} on were missed; the slot of {_of(schedule, newest)} started"
-    return f"slots from {first} to {_of(schedule, newest)} were missed"
+        return f"slots from {first} on were missed; the slot of {_shown(schedule, newest)} started"
+    return f"slots from {first} to {_shown(schedule, newest)} were missed"
 
 
-def _of(schedule: Schedule, slot: int) -> str:
+def _shown(schedule: Schedule, slot: int) -> str:
     return shown_slot(slot, schedule.timezone)
 
 
@@ -103,12 +103,12 @@ def decide_next(
     running = tuple(job_id for job_id in schedule.running if job_id not in ended)
     slot = schedule.waiting[0]
     if running and schedule.overlap is Overlap.SKIP:
-        return Decision(skipped(schedule, slot, f"{running[0]} has not ended"))
+        return Decision(skip_slot(schedule, slot, f"{running[0]} has not ended"))
     if running:
         to_cancel = running if schedule.overlap is Overlap.CANCEL else ()
         return Decision(schedule, tuple(map(JobId, to_cancel)))
     if is_spent(schedule, spent_microusd):
-        return Decision(skipped(schedule, slot, spent_note(schedule, spent_microusd)))
+        return Decision(skip_slot(schedule, slot, spent_note(schedule, spent_microusd)))
     start = SlotStart(
         slot=slot,
         month=month_of(schedule.timezone, now),
@@ -129,7 +129,7 @@ def spent_note(schedule: Schedule, spent_microusd: int) -> str:
     return f"${cost_usd(spent_microusd):.6g} of ${most:.6g} of this month are spent"
 
 
-def skipped(schedule: Schedule, slot: int, why: str) -> Schedule:
+def skip_slot(schedule: Schedule, slot: int, why: str) -> Schedule:
     """Return the schedule without a slot that waits or starts."""
     return _with(
         schedule,
@@ -140,7 +140,7 @@ def skipped(schedule: Schedule, slot: int, why: str) -> Schedule:
     )
 
 
-def started(schedule: Schedule, slot: int, job_id: JobId) -> Schedule:
+def record_start(schedule: Schedule, slot: int, job_id: JobId) -> Schedule:
     """Return the schedule after the job of a slot is stored."""
     return _with(
         schedule,
@@ -152,7 +152,7 @@ def started(schedule: Schedule, slot: int, job_id: JobId) -> Schedule:
     )
 
 
-def paused(schedule: Schedule, now: float, *, is_paused: bool) -> Schedule:
+def set_paused_state(schedule: Schedule, now: float, *, is_paused: bool) -> Schedule:
     """Return the schedule with the slots before `now` taken, and then paused or unpaused."""
     return _with(take_due_slots(schedule, now), is_paused=is_paused)
 

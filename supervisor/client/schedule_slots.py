@@ -21,7 +21,7 @@ _FIELD = r"[0-9A-Za-z*,/#?-]+"
 _FIELDS = re.compile(rf"{_FIELD}( {_FIELD}){{4}}")
 _RANDOM = re.compile(r"(^|[ ,])[rh]([ ,/]|$)", re.IGNORECASE)
 """A field of croniter whose value is random, or depends on a name."""
-_SUCH_AS = 'write minute, hour, day, month and weekday, such as "0 9 * * mon-fri"'
+_EXAMPLE = 'write minute, hour, day, month and weekday, such as "0 9 * * mon-fri"'
 
 
 def check_cron(cron: str, timezone: str, now: float) -> tuple[str, int]:
@@ -39,14 +39,14 @@ def check_cron(cron: str, timezone: str, now: float) -> tuple[str, int]:
     text = " ".join(cron.split())
     is_cron = _FIELDS.fullmatch(text) and not _RANDOM.search(text)
     if len(text) > MOST_CRON_CHARS or not (is_cron or text.lower() in ALIASES):
-        raise UserError(f"{cron!r:.80} is not a cron expression: {_SUCH_AS}")
+        raise UserError(f"{cron!r:.80} is not a cron expression: {_EXAMPLE}")
     try:
         return text, next_slot(text, timezone, now)
     except CroniterBadDateError:
-        raise UserError(f"no date matches the cron expression {text!r:.80}: {_SUCH_AS}") from None
+        raise UserError(f"no date matches the cron expression {text!r:.80}: {_EXAMPLE}") from None
     except ValueError as error:  # also each other error of croniter
         raise UserError(
-            f"{cron!r:.80} is not a cron expression ({error!s:.120}): {_SUCH_AS}"
+            f"{cron!r:.80} is not a cron expression ({error!s:.120}): {_EXAMPLE}"
         ) from None
 
 
@@ -106,7 +106,7 @@ def month_of(timezone: str, at: float) -> str:
 
 
 def shown_slot(slot: float, timezone: str) -> str:
-    """Return a slot in the words of its zone, such as `2026-11-28 09:00 CET`."""
+    """Return a slot as a local time of its zone, such as `2026-11-28 09:00 CET`."""
     return f"{datetime.fromtimestamp(slot, zone_of(timezone)):%Y-%m-%d %H:%M %Z}"
 
 

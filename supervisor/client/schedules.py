@@ -41,10 +41,10 @@ from handoff_queue.supervisor.client.schedule_decisions import (
     decide_next,
     is_spent,
     job_of_slot,
-    paused,
-    skipped,
+    record_start,
+    set_paused_state,
+    skip_slot,
     spent_note,
-    started,
     take_due_slots,
 )
 from handoff_queue.supervisor.client.schedule_slots import check_cron, month_of
@@ -152,7 +152,7 @@ def add_schedule(
         event=event, payloads=submission.payloads, documents=dict(submission.documents)
     )
     if store.schedules.find(event.tenant, name) is not None:
-        raise _exists(name)
+        raise _name_taken(name)
     is_added = audited(
         store,
         actor,
@@ -162,11 +162,11 @@ def add_schedule(
         f"{cron}, {options.timezone}, tenant {event.tenant}",
     )
     if not is_added:
-        raise _exists(name)
+        raise _name_taken(name)
     return status_of(store, schedule)
 
 
-def _exists(name: str) -> UserError:
+def _name_taken(name: str) -> UserError:
     return UserError(
         f"there is a schedule {name} already: remove it first (`handoff schedule remove {name}`)"
     )
@@ -214,7 +214,7 @@ def set_paused(
     action = AuditAction.PAUSE_SCHEDULE if is_paused else AuditAction.UNPAUSE_SCHEDULE
 
     def change(schedule: Schedule) -> Schedule:
-        return paused(schedule, store.connection.now(), is_paused=is_paused)
+        return set_paused_state(schedule, store.connection.now(), is_paused=is_paused)
 
     find_schedule(store, tenant, name)
     changed = audited(
@@ -365,9 +365,9 @@ def _start(
             _store(store, dispatcher, submission)
     except (UserError, MalformedMessage, UnreadablePayload) as error:
         if not store.jobs.standings([job_id]):
-            store.schedules.replace(stored, skipped(schedule, slot, str(error)))
+            store.schedules.replace(stored, skip_slot(schedule, slot, str(error)))
             return
-    done = started(schedule, slot, job_id)
+    done = record_start(schedule, slot, job_id)
     if note:
         done = done.model_copy(update={"note": note})
     store.schedules.replace(stored, done)

@@ -19,7 +19,7 @@ STEPS_AT_ONCE = 20
 """Most steps of one schedule in one sweep, so that one schedule does not delay the others."""
 
 MOST_S = 0.5
-"""Seconds after which a sweep starts with no further schedule, because the sweeper also wakes
+"""Seconds after which a sweep begins no further schedule, because the sweeper also wakes
 jobs and announces its supervisor.
 """
 
@@ -37,7 +37,8 @@ class ScheduleStarter:
     def start_due(self) -> None:
         """Take due slots, and start their jobs.
 
-        The order is random. So the supervisors meet rarely, and no schedule waits for ever.
+        The order is random. So two supervisors rarely take the same schedule, and every schedule
+        gets its turn.
 
         Raises:
             StoreUnavailable: Redis cannot be reached.

@@ -25,6 +25,7 @@ STREAM_HEADERS = {"X-Accel-Buffering": "no"}
 MOST_EVENTS = 5_000
 """Most events of one page."""
 MOST_VERSION = 2**53
+"""The largest whole number that every reader of JSON holds exactly."""
 
 router = APIRouter(prefix="/v1/jobs", tags=["events"])
 
@@ -87,7 +88,7 @@ async def events(
     standing = await run_in_threadpool(get_standing, access.store, job_id)
     if standing.status.ended and start >= standing.version:
         return Response(status_code=204)  # a browser does not connect again after 204
-    stream = ending_quietly(access.jobs.event_stream(job_id, start))
+    stream = with_problem_event(access.jobs.event_stream(job_id, start))
     return StreamingResponse(stream, media_type=EVENT_STREAM, headers=STREAM_HEADERS)
 
 
@@ -98,7 +99,7 @@ def _page(access: Access, job_id: JobId, after: int, limit: int) -> EventsPage:
     return EventsPage(job_id=job_id, events=shown, next_after=last, has_more=len(recorded) > limit)
 
 
-async def ending_quietly(stream: AsyncIterator[str]) -> AsyncIterator[str]:
+async def with_problem_event(stream: AsyncIterator[str]) -> AsyncIterator[str]:
     """Yield a stream. An error ends it with an event `problem`, because the status was sent."""
     try:
         async for text in stream:

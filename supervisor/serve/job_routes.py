@@ -43,7 +43,7 @@ connection after that time.
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 
-class Submitted(BaseModel):
+class SubmittedJob(BaseModel):
     """A job that was stored."""
 
     job_id: str
@@ -69,12 +69,12 @@ class JobPlan(BaseModel):
     """The plan, as in the result. Null: there is no plan yet."""
 
 
-DOCUMENTS: tuple[type[BaseModel], ...] = (JobOutline, HandoffReport, JobResult, Export)
+RETURNED_DOCUMENTS: tuple[type[BaseModel], ...] = (JobOutline, HandoffReport, JobResult, Export)
 """The documents of the client library that operations return."""
 
 
-def documents(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """Return the part of an OpenAPI operation that says that it returns one of `DOCUMENTS`.
+def returning(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """Return the part of an OpenAPI operation with its response: one of `RETURNED_DOCUMENTS`.
 
     FastAPI would take a second to describe the events in an export.
     """
@@ -119,7 +119,7 @@ def checked_request(
 @router.post(
     "",
     status_code=202,
-    response_model=Submitted,
+    response_model=SubmittedJob,
     summary="Submit a job",
     openapi_extra=takes(JobBody, is_form=True, is_required=True),
 )
@@ -131,7 +131,7 @@ async def submit(
         str | None,
         Header(description="Requests with the same key and the same content are one job."),
     ] = None,
-) -> Submitted:
+) -> SubmittedJob:
     """Store a job and return its id at once.
 
     Send JSON, or a form: its field `request` holds the JSON, and every other part is a document
@@ -140,7 +140,7 @@ async def submit(
     request, left_out = await read_request(http, access, idempotency_key)
     job_id = await access.jobs.submit(request)
     response.headers["Location"] = f"/v1/jobs/{job_id}"
-    return Submitted(job_id=job_id, left_out=left_out)
+    return SubmittedJob(job_id=job_id, left_out=left_out)
 
 
 @router.get("", response_model=JobsPage, summary="List jobs")
@@ -189,7 +189,7 @@ def _page(
     return with_waiting(access.store, access.store.jobs.standings(job_ids)), place
 
 
-@router.get("/{job_id}", response_class=Response, responses=documents(JobOutline), summary="Show")
+@router.get("/{job_id}", response_class=Response, responses=returning(JobOutline), summary="Show")
 async def show(access: Reads, job_id: VisibleJob) -> Response:
     """Return a summary of the job, as `handoff show --json` prints it."""
     outline = await access.jobs.outline(job_id)
@@ -206,7 +206,7 @@ async def plan(access: Reads, job_id: VisibleJob) -> JobPlan:
 @router.get(
     "/{job_id}/handoffs/{handoff_id}",
     response_class=Response,
-    responses=documents(HandoffReport),
+    responses=returning(HandoffReport),
     summary="Read a handoff in full",
 )
 async def handoff(access: Reads, job_id: VisibleJob, handoff_id: str) -> Response:
@@ -234,7 +234,7 @@ async def find_handoff(access: Access, job_id: JobId, handoff_id: str) -> Handof
 @router.get(
     "/{job_id}/result",
     response_class=Response,
-    responses=documents(JobResult),
+    responses=returning(JobResult),
     summary="Read the result",
 )
 async def result(
@@ -258,7 +258,7 @@ async def result(
 @router.get(
     "/{job_id}/export",
     response_class=Response,
-    responses=documents(Export),
+    responses=returning(Export),
     summary="Export",
 )
 async def export(
@@ -267,11 +267,11 @@ async def export(
     texts: Annotated[bool, Query(description="Include the texts of the documents.")] = False,
 ) -> Response:
     """Return everything about the job, as `handoff export` writes it."""
-    whole = await access.jobs.export(job_id, texts=texts)
+    exported = await access.jobs.export(job_id, texts=texts)
     if access.tenant is not None:
-        own = tuple(letter for letter in whole.letters if _is_about(letter, job_id))
-        whole = whole.model_copy(update={"letters": own})
-    return json_response(whole.to_json())
+        own = tuple(letter for letter in exported.letters if _is_about(letter, job_id))
+        exported = exported.model_copy(update={"letters": own})
+    return json_response(exported.to_json())
 
 
 def _is_about(letter: DeadLetter, job_id: JobId) -> bool:

@@ -19,7 +19,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from handoff_queue.shared.store.metrics import OTHER, Count, Waiting
+from handoff_queue.shared.store.metrics import OTHER, Backlog, Count
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.names import ROLES, queue_of
 from handoff_queue.supervisor.client.fleet_statistics import FleetStats, RoleStats, stats_now
@@ -225,7 +225,7 @@ class StoreMetrics(Collector):
         return own
 
 
-def _full_names() -> dict[str, tuple[str, ...]]:
+def _labels_by_name() -> dict[str, tuple[str, ...]]:
     """Return the labels of each metric by its full name."""
     labels: dict[str, tuple[str, ...]] = {}
     for instrument in (*COUNTERS, *HISTOGRAMS, *GAUGES):
@@ -233,7 +233,7 @@ def _full_names() -> dict[str, tuple[str, ...]]:
     return labels
 
 
-_LABELS = _full_names()
+_LABELS = _labels_by_name()
 
 
 def _counted(counts: Iterable[Count]) -> Iterator[Metric]:
@@ -316,17 +316,19 @@ def _free(role: RoleStats) -> int:
     return max(0, role.slots - role.busy)
 
 
-def _backlogs(waiting: Sequence[Waiting], at: float) -> Iterator[Metric]:
-    def wait_s(backlog: Waiting) -> float:
+def _backlogs(waiting: Sequence[Backlog], at: float) -> Iterator[Metric]:
+    def wait_s(backlog: Backlog) -> float:
         return 0.0 if backlog.since is None else max(0.0, at - backlog.since)
 
     of_all = [backlog for backlog in waiting if backlog.tenant is None]
-    yield _gauge(QUEUE_DEPTH, (((one.queue,), one.handoffs) for one in of_all))
-    yield _gauge(OLDEST_WAIT, (((one.queue,), wait_s(one)) for one in of_all))
+    yield _gauge(QUEUE_DEPTH, (((backlog.queue,), backlog.handoffs) for backlog in of_all))
+    yield _gauge(OLDEST_WAIT, (((backlog.queue,), wait_s(backlog)) for backlog in of_all))
     of_tenants = [backlog for backlog in waiting if backlog.tenant is not None]
     yield _gauge(
-        TENANT_QUEUE_DEPTH, (((one.tenant or "", one.queue), one.handoffs) for one in of_tenants)
+        TENANT_QUEUE_DEPTH,
+        (((backlog.tenant or "", backlog.queue), backlog.handoffs) for backlog in of_tenants),
     )
     yield _gauge(
-        TENANT_OLDEST_WAIT, (((one.tenant or "", one.queue), wait_s(one)) for one in of_tenants)
+        TENANT_OLDEST_WAIT,
+        (((backlog.tenant or "", backlog.queue), wait_s(backlog)) for backlog in of_tenants),
     )

@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from handoff_queue.supervisor.serve.event_routes import EventsPage
-from handoff_queue.supervisor.serve.job_routes import DOCUMENTS
+from handoff_queue.supervisor.serve.job_routes import RETURNED_DOCUMENTS
 from handoff_queue.supervisor.serve.problems import MEDIA_TYPE, ProblemDocument
 from handoff_queue.supervisor.serve.request_body import BODIES
 
@@ -48,7 +48,12 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
         openapi_version="3.1.0",
     )
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    models: tuple[type[BaseModel], ...] = (*BODIES, *DOCUMENTS, ProblemDocument, EventsPage)
+    models: tuple[type[BaseModel], ...] = (
+        *BODIES,
+        *RETURNED_DOCUMENTS,
+        ProblemDocument,
+        EventsPage,
+    )
     for model in models:
         schemas.update(_schemas_of(model))
     return document

@@ -1,4 +1,4 @@
-"""Errors of the HTTP API as problem documents of RFC 9457, with the words of the commands."""
+"""Errors of the HTTP API as problem documents of RFC 9457, with the texts of the commands."""
 
 from __future__ import annotations
 

@@ -51,7 +51,9 @@ class Server(uvicorn.Server):
                 signal.signal(kind, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to serve, and say so. From now on, a signal stops the server without an error."""
+        """Begin to serve, and call `on_ready`. After that, a signal stops the server without an
+        error.
+        """
         await super().startup(sockets)
         self._on_ready()
 

@@ -107,9 +107,9 @@ def find_document(store: Store, job_id: JobId, name: str) -> str | None:
 
     None: the job has no such document, or retention has removed the text.
     """
-    for one in _documents(store, job_id):
-        if one.path == name:
-            return store.payloads.documents([one.digest]).get(one.digest)
+    for entry in _documents(store, job_id):
+        if entry.path == name:
+            return store.payloads.documents([entry.digest]).get(entry.digest)
     return None
 
 

@@ -29,7 +29,7 @@ router = APIRouter(include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingJob:
     """A job that waits for a person."""
 
     job: JobStanding
@@ -43,13 +43,13 @@ async def inbox(request: Request, visit: Reads) -> Response:
     return render(request, "inbox.html", visit, waiting=waiting, now=now, most=MOST_JOBS)
 
 
-def _waiting(access: Access) -> tuple[float, list[Waiting]]:
+def _waiting(access: Access) -> tuple[float, list[WaitingJob]]:
     where = JobFilter(frozenset({JobStatus.WAITING}), access.tenant or "")
     jobs = access.store.jobs
-    waiting: list[Waiting] = []
+    waiting: list[WaitingJob] = []
     for job in jobs.standings(jobs.newest(MOST_JOBS, where)):
         reasons = tuple(reason.whom for reason in answers_to_wait_for(job))
-        waiting.append(Waiting(job, reasons))
+        waiting.append(WaitingJob(job, reasons))
     return access.store.connection.now(), waiting
 
 

@@ -124,17 +124,17 @@ def read_money(access: Access, days: int, tenant: str | None) -> MoneyPage:
     numbers = range(today, today - days, -1)
     spending = store.spending.days(numbers)
     if tenant is not None:
-        spending = [one for one in spending if one.tenant == tenant != OTHER]
+        spending = [entry for entry in spending if entry.tenant == tenant != OTHER]
     total = Amounts()
-    for one in spending:
-        total.add(one.amounts)
+    for entry in spending:
+        total.add(entry.amounts)
     tables = [_by_day(spending, numbers)]
     if tenant is None:
-        tables.append(_table("Tenant", spending, lambda one: one.tenant))
+        tables.append(_table("Tenant", spending, lambda entry: entry.tenant))
     tables += [
-        _table("Model", spending, lambda one: one.model),
-        _table("Specialist or role", spending, lambda one: one.role),
-        _table("Mode", spending, lambda one: one.mode or "unknown"),
+        _table("Model", spending, lambda entry: entry.model),
+        _table("Specialist or role", spending, lambda entry: entry.role),
+        _table("Mode", spending, lambda entry: entry.mode or "unknown"),
     ]
     budgets, left_s = _budgets(access, spending, today, tenant)
     return MoneyPage(total, tuple(tables), budgets, left_s)
@@ -142,8 +142,8 @@ def read_money(access: Access, days: int, tenant: str | None) -> MoneyPage:
 
 def _by_day(spending: Iterable[Spending], numbers: Iterable[int]) -> Table:
     sums = {number: Amounts() for number in numbers}
-    for one in spending:
-        sums[one.day].add(one.amounts)
+    for entry in spending:
+        sums[entry.day].add(entry.amounts)
     rows: list[Row] = []
     for number, amounts in sums.items():
         rows.append(Row(time.strftime("%Y-%m-%d", time.gmtime(number * DAY_S)), amounts))
@@ -153,8 +153,8 @@ def _by_day(spending: Iterable[Spending], numbers: Iterable[int]) -> Table:
 def _table(label: str, spending: Iterable[Spending], name_of: Callable[[Spending], str]) -> Table:
     """Return the sums by a label, the largest first."""
     sums: dict[str, Amounts] = {}
-    for one in spending:
-        sums.setdefault(name_of(one), Amounts()).add(one.amounts)
+    for entry in spending:
+        sums.setdefault(name_of(entry), Amounts()).add(entry.amounts)
     ordered = sorted(sums, key=lambda name: (-sums[name].usd, -sums[name].tokens, name))
     rows = tuple(Row(name, sums[name]) for name in ordered[:MOST_ROWS])
     return Table(label, rows, len(ordered) - len(rows))
@@ -169,7 +169,9 @@ def _budgets(
     if tenant is not None:
         return (Budget(tenant, newest.tenant),), newest.left_s
     found = [Budget("all tenants", newest.installation)]
-    of_today = _table("", [one for one in spending if one.day == today], lambda one: one.tenant)
+    of_today = _table(
+        "", [entry for entry in spending if entry.day == today], lambda entry: entry.tenant
+    )
     for row in of_today.rows[:MOST_CAPS]:
         if row.name != OTHER:
             found.append(Budget(row.name, budgets.today(row.name).tenant))

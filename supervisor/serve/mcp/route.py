@@ -38,26 +38,26 @@ class _Endpoint:
 
     def __init__(self) -> None:
         self._starting = asyncio.Lock()
-        self._is_over = asyncio.Event()
+        self._is_stopping = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
-        self._served: ASGIApp | None = None
+        self._application: ASGIApp | None = None
 
-    async def served(self, state: AppState) -> ASGIApp:
+    async def application(self, state: AppState) -> ASGIApp:
         """Return the ASGI application, and start it if needed."""
         async with self._starting:
-            if self._served is None:
+            if self._application is None:
                 ready = asyncio.Event()
                 self._running = asyncio.create_task(self._run(state, ready))
                 await ready.wait()
-        if self._served is None:
+        if self._application is None:
             assert self._running is not None
             await self._running
-        assert self._served is not None
-        return self._served
+        assert self._application is not None
+        return self._application
 
     async def stop(self) -> None:
         """End the server."""
-        self._is_over.set()
+        self._is_stopping.set()
         if self._running is not None:
             await self._running
 
@@ -65,9 +65,9 @@ class _Endpoint:
         try:
             manager = await run_in_threadpool(_session_manager, state)
             async with manager.run():
-                self._served = manager.handle_request
+                self._application = manager.handle_request
                 ready.set()
-                await self._is_over.wait()
+                await self._is_stopping.wait()
         finally:
             ready.set()
 
@@ -92,7 +92,7 @@ def _session_manager(state: AppState) -> Any:
     )
 
 
-class _Served(Response):
+class _AsgiResponse(Response):
     """A response that an ASGI application writes."""
 
     def __init__(self, application: ASGIApp) -> None:
@@ -121,4 +121,4 @@ async def mcp(
     """Serve one request of an MCP client."""
     check_extra("mcp", "/mcp", "mcp")
     http.scope[_CALLER] = caller
-    return _Served(await http.app.state.mcp.served(state))
+    return _AsgiResponse(await http.app.state.mcp.application(state))

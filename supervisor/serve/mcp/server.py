@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import Any
 
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
@@ -26,7 +27,6 @@ from handoff_queue.shared.types.errors import HandoffError, UserError
 from handoff_queue.supervisor.serve.access import Access
 from handoff_queue.supervisor.serve.mcp.tasks import (
     TASKS,
-    JobTask,
     TaskParams,
     UpdateParams,
     answer_task,
@@ -36,7 +36,7 @@ from handoff_queue.supervisor.serve.mcp.tasks import (
 from handoff_queue.supervisor.serve.mcp.tools import (
     SUBMIT,
     TOOLS,
-    failed,
+    failed_result,
     listed_tools,
     parse_arguments,
     run_tool,
@@ -57,7 +57,6 @@ _INSTRUCTIONS = (
 Context = ServerRequestContext[Any, Any]
 AccessOf = Callable[[Context, ApiRole], Access]
 """Returns the access of the caller of a request. Raises Problem if the role is too low."""
-Answer = TypeVar("Answer")
 
 log = log_of(__name__)
 
@@ -93,7 +92,8 @@ class _Handlers:
         self, context: Context, params: CallToolRequestParams
     ) -> CallToolResult | dict[str, Any]:
         """Run a tool. A call of `submit` becomes a task if the client knows tasks."""
-        tool = await _guarded(_returned(tool_of, params.name))
+        with _mcp_errors():
+            tool = tool_of(params.name)
         try:
             access = self._access_of(context, tool.role)
             if params.name == SUBMIT and _knows_tasks(context):
@@ -102,56 +102,45 @@ class _Handlers:
                 return (await created_task(access, job_id)).on_the_wire()
             return await run_tool(access, tool, params.arguments)
         except Problem as problem:
-            return failed(problem.detail)
+            return failed_result(problem.detail)
         except HandoffError as error:
-            return failed(problem_of(error).detail)
+            return failed_result(problem_of(error).detail)
 
     async def get_task(self, context: Context, params: TaskParams) -> dict[str, Any]:
         """Return the state of a task."""
         _require_tasks(context)
-
-        async def get() -> JobTask:
+        with _mcp_errors():
             access = self._access_of(context, ApiRole.READ)
-            return await task_of(access, await visible_job(access, params.task_id))
-
-        return (await _guarded(get())).on_the_wire()
+            task = await task_of(access, await visible_job(access, params.task_id))
+        return task.on_the_wire()
 
     async def update_task(self, context: Context, params: UpdateParams) -> EmptyResult:
-        """Take the answer of a person."""
+        """Give the answer of a person to the open question of the job."""
         _require_tasks(context)
-
-        async def update() -> None:
+        with _mcp_errors():
             access = self._access_of(context, TOOLS["approve"].role)
             job_id = await visible_job(access, params.task_id)
             await answer_task(access, job_id, params.input_responses)
-
-        await _guarded(update())
         return EmptyResult()
 
     async def cancel_task(self, context: Context, params: TaskParams) -> EmptyResult:
         """Cancel the job of a task."""
         _require_tasks(context)
-
-        async def cancel() -> None:
+        with _mcp_errors():
             access = self._access_of(context, TOOLS["cancel"].role)
             await access.jobs.cancel(await visible_job(access, params.task_id))
-
-        await _guarded(cancel())
         return EmptyResult()
 
 
-async def _returned(function: Callable[[str], Answer], argument: str) -> Answer:
-    return function(argument)
-
-
-async def _guarded(answer: Awaitable[Answer]) -> Answer:
-    """Return the answer.
+@contextmanager
+def _mcp_errors() -> Iterator[None]:
+    """Turn errors of the user and of Redis into errors of the protocol.
 
     Raises:
         MCPError: an error of the user, or of Redis.
     """
     try:
-        return await answer
+        yield
     except Problem as problem:
         raise MCPError(INVALID_PARAMS, problem.detail) from problem
     except UserError as error:

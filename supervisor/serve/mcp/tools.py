@@ -149,12 +149,12 @@ async def run_tool(
     try:
         return await tool.run(access, parse_arguments(tool.arguments, arguments))
     except Problem as problem:
-        return failed(problem.detail)
+        return failed_result(problem.detail)
     except HandoffError as error:
-        return failed(problem_of(error).detail)
+        return failed_result(problem_of(error).detail)
 
 
-def failed(text: str) -> CallToolResult:
+def failed_result(text: str) -> CallToolResult:
     """Return the result of a call that failed."""
     return CallToolResult(content=[TextContent(text=text)], is_error=True)
 

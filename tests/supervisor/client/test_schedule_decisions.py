@@ -14,9 +14,9 @@ from handoff_queue.shared.types.schedule import MOST_WAITING, Missed, Overlap, S
 from handoff_queue.supervisor.client.schedule_decisions import (
     decide_next,
     job_of_slot,
-    paused,
-    skipped,
-    started,
+    record_start,
+    set_paused_state,
+    skip_slot,
     take_due_slots,
 )
 
@@ -54,7 +54,7 @@ class World:
         if schedule.starting is not None:
             job_id = job_of_slot(schedule, schedule.starting.slot)
             self.stored[job_id] = 1  # the journal takes the first event of a job once
-            return started(schedule, schedule.starting.slot, job_id)
+            return record_start(schedule, schedule.starting.slot, job_id)
         taken = take_due_slots(schedule, self.now)
         if taken != schedule or not schedule.waiting or schedule.is_paused:
             return taken
@@ -187,8 +187,8 @@ def test_a_spent_month_skips_the_slot_and_says_so() -> None:
 
 
 def test_slots_that_pass_during_a_pause_are_dropped() -> None:
-    resting = paused(a_schedule(), NOON - 1, is_paused=True)
-    resumed = paused(resting, NOON + 10 * MINUTE, is_paused=False)
+    resting = set_paused_state(a_schedule(), NOON - 1, is_paused=True)
+    resumed = set_paused_state(resting, NOON + 10 * MINUTE, is_paused=False)
 
     assert resting.due_at is None
     assert (resumed.waiting, resumed.next_slot) == ((), NOON + 11 * MINUTE)
@@ -197,4 +197,4 @@ def test_slots_that_pass_during_a_pause_are_dropped() -> None:
 def test_a_skipped_slot_leaves_the_others_waiting() -> None:
     schedule = a_schedule(waiting=(NOON, NOON + MINUTE))
 
-    assert skipped(schedule, NOON, "why").waiting == (NOON + MINUTE,)
+    assert skip_slot(schedule, NOON, "why").waiting == (NOON + MINUTE,)

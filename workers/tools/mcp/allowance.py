@@ -13,7 +13,7 @@ class Flooded(OSError):
 
 
 class Allowance:
-    """The bytes that a server may send until the next call. Each call makes it full again."""
+    """The bytes that a server may send until the next call. Each call begins with all bytes."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes

@@ -122,7 +122,7 @@ def _output_of(name: str, result: CallToolResult, schema: Mapping[str, Any] | No
             case "text":
                 texts.append(content.text)
             case "image":
-                texts.append(_labelled(content.data, images))
+                texts.append(_add_image(content.data, images))
             case "resource_link":
                 texts.append(f"[a resource: {content.uri}]")
             case "resource" if (text := getattr(content.resource, "text", None)) is not None:
@@ -139,7 +139,7 @@ def _output_of(name: str, result: CallToolResult, schema: Mapping[str, Any] | No
     return ToolOutput(text, tuple(images))
 
 
-def _labelled(data: str, images: list[Image]) -> str:
+def _add_image(data: str, images: list[Image]) -> str:
     """Add an image to a list, and return the label that stands for it in the text.
 
     Raises:
