@@ -23,7 +23,6 @@ from handoff_queue.shared.types.message import Message
 WINDOW_S = 60
 """Seconds of one window. A count expires after two windows."""
 
-
 MOST_NAME_CHARS = 100
 """Most characters of a token's name and of its tenant. A tenant of a job has the same limit."""
 _ID = re.compile(r"[0-9a-f]{12}")

@@ -9,7 +9,7 @@ from handoff_queue.shared.store.redis.connection import Connection, translated_e
 from handoff_queue.shared.store.script_arguments import read_entries
 from handoff_queue.shared.types.access import AuditEntry
 
-KEEP_AT_MOST = 100_000
+LEAST_KEPT = 100_000
 """Entries that Redis keeps at least; it drops older entries in blocks. With 300 bytes for an
 entry, the stream needs 30 MB.
 """
@@ -30,7 +30,7 @@ class Audit:
         """
         with translated_errors():
             self._connection.redis.xadd(
-                keys.AUDIT, {_ENTRY: entry.to_json()}, maxlen=KEEP_AT_MOST, approximate=True
+                keys.AUDIT, {_ENTRY: entry.to_json()}, maxlen=LEAST_KEPT, approximate=True
             )
 
     def newest(self, count: int) -> list[AuditEntry]:

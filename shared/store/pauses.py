@@ -94,7 +94,7 @@ class Pauses:
                 held.append(
                     HeldHandoff(JobId(job_id), HandoffId(handoff_id), role, since_ms / 1000)
                 )
-        held.sort(key=lambda one: one.since)
+        held.sort(key=lambda handoff: handoff.since)
         return held[:most], sum(answers[::2])
 
     def roles(self) -> frozenset[str]:

@@ -484,7 +484,7 @@ class Client:
         """Return the schedules of a tenant, or of all tenants, in the order of their names."""
         from handoff_queue.supervisor.client.schedules import status_of
 
-        return [status_of(self.store, one) for one in self.store.schedules.all(tenant)]
+        return [status_of(self.store, schedule) for schedule in self.store.schedules.all(tenant)]
 
     def schedule(self, name: str, tenant: str = DEFAULT_TENANT) -> ScheduleStatus:
         """Return one schedule.

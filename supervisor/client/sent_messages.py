@@ -36,7 +36,7 @@ def message_line(message: Mapping[str, Any]) -> str:
     """Return a message of `messages_in` with its recipients in one line."""
     to = f" to {message['step']}" if message["step"] else ""
     taken: list[str] = []
-    for one in message["taken"]:
-        taken.append(f"said to {one['handoff_id']} at turn {one['turn']}")
+    for delivery in message["taken"]:
+        taken.append(f"said to {delivery['handoff_id']} at turn {delivery['turn']}")
     how = ", ".join(taken) or "for the task of the next agents"
     return f"message{to}: {' '.join(message['text'].split())} ({how})"

@@ -33,6 +33,10 @@ from handoff_queue.supervisor.lifecycle.state import (
     UserMessage,
 )
 
+MOST_DELIVERIES_SHOWN = 20
+MOST_CHARS_IN_A_BRIEF = 20_000
+"""Most characters of all messages in the brief of a role. The newest messages come first."""
+
 
 def apply_message_event(
     state: JobState, event: UserMessageSent | UserMessageTaken, version: int
@@ -112,15 +116,13 @@ def _may_be_synthesized(state: JobState) -> bool:
     return state.submitted.answer_schema is not None or state.plan.synthesis is Synthesis.RECONCILE
 
 
-MOST_CHARS_IN_A_BRIEF = 20_000
-"""Most characters of all messages in the brief of a role. The newest messages come first."""
-
-
-def in_words(message: UserMessage) -> str:
+def recipients_of(message: UserMessage) -> str:
     """Return the recipients of a message, and the agents that have taken it."""
     to = "to all agents" if message.step is None else f"to step {message.step}"
-    taken = ", ".join(f"{one.handoff_id} took it at turn {one.turn}" for one in message.taken[:20])
-    return f"{to}; {taken}" if taken else to
+    taken: list[str] = []
+    for delivery in message.taken[:MOST_DELIVERIES_SHOWN]:
+        taken.append(f"{delivery.handoff_id} took it at turn {delivery.turn}")
+    return f"{to}; {', '.join(taken)}" if taken else to
 
 
 def request_with_messages(request: str, messages: Sequence[tuple[UserMessage, str]]) -> str:
@@ -134,7 +136,7 @@ def request_with_messages(request: str, messages: Sequence[tuple[UserMessage, st
     parts: list[str] = []
     left = MOST_CHARS_IN_A_BRIEF
     for message, text in reversed(messages):
-        part = f"({in_words(message)}) {text}"
+        part = f"({recipients_of(message)}) {text}"
         left -= len(part)
         if left < 0:
             break

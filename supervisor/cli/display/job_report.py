@@ -179,7 +179,10 @@ def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
             f"{review['decision'] or shorten(review['problem'] or 'no decision', 300)}",
         )
     if outline.messages:
-        section("messages", "\n".join(shorten(message_line(one), 400) for one in outline.messages))
+        section(
+            "messages",
+            "\n".join(shorten(message_line(message), 400) for message in outline.messages),
+        )
     for letter in letters:
         section("dead letter", shown(letter.model_dump()))
     if outline.notes:

@@ -35,7 +35,7 @@ def test_an_entry_of_another_version_is_skipped(store: Store) -> None:
 def test_the_stream_does_not_grow_without_end(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "KEEP_AT_MOST", 100)
+    monkeypatch.setattr(audit, "LEAST_KEPT", 100)
     for number in range(1_000):
         store.audit.add(pause_of(f"role-{number}"))
 
