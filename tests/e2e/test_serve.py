@@ -212,6 +212,19 @@ def test_a_bad_host_is_one_line(host: str, handoff: Handoff, redis_url: str) -> 
     assert "--host" in error_line(refused, BAD_INPUT)
 
 
+def test_a_server_without_a_token_listens_on_loopback_only_and_says_so(
+    handoff: Handoff, redis_url: str
+) -> None:
+    with served(handoff, redis_url) as (_, url):
+        said = handoff.read("err")
+        port = int(url.rpartition(":")[2])
+        # An interface of this machine on which the server does not listen.
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port))
+
+    assert "there is no token: every program of this machine may do everything" in said
+
+
 def test_every_address_needs_a_token_and_says_how_to_make_one(
     handoff: Handoff, redis_url: str
 ) -> None:
