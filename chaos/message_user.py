@@ -52,6 +52,8 @@ class ToldJob:
     """A job that gets messages."""
 
     planned: PlannedJob
+    is_sent: bool = False
+    """True if the user has submitted the job at least once. It may run without an answer."""
     job_id: JobId | None = None
     next_at: float = 0.0
     """Time of the next message. Seconds of a monotonic clock."""
@@ -108,7 +110,8 @@ class MessageUser:
 
     def wind_up(self) -> None:
         """Start no further job."""
-        self.wanted = min(self.wanted, self._begun + bool(self._jobs[self._begun].job_id))
+        if not self.is_over:
+            self.wanted = self._begun + self._jobs[self._begun].is_sent
 
     def go_on(self) -> None:
         """Submit the next job, or send the next message to the running one.
@@ -120,6 +123,7 @@ class MessageUser:
             return
         told = self._jobs[self._begun]
         if told.job_id is None:
+            told.is_sent = True
             with suppress(StoreError):  # the next call submits the same job
                 request = Request(
                     told.planned.request, mode=Mode.SINGLE, idempotency_key=told.planned.name

@@ -187,7 +187,7 @@ def json_of(records: RunRecords) -> dict[str, Any]:
         "ended": records.ended,
         "child_jobs": records.children,
         "modes": records.modes,
-        "api": records.api.figures() if records.api else {},
+        "api": _api_json(records),
         "calls_made": records.made,
         "calls_needed": records.needed,
         "calls_repeated": records.repeated,
@@ -200,6 +200,14 @@ def json_of(records: RunRecords) -> dict[str, Any]:
         "promises": list(map(_promise_json, promises_of(records))),
         "kept": is_kept(records),
     }
+
+
+def _api_json(records: RunRecords) -> dict[str, int]:
+    figures: dict[str, int] = {}
+    if records.api is not None:
+        for name, number in records.api.figures().items():
+            figures[name.lower().replace(" ", "_")] = number
+    return figures
 
 
 def _promise_json(promise: Promise) -> dict[str, Any]:

@@ -48,6 +48,9 @@ def test_a_run_without_faults_makes_exactly_the_planned_calls_and_prints_json(
     assert (report["calls_made"], report["calls_repeated"]) == (report["calls_needed"], 0)
     assert set(report["modes"]) == set(Mode)
     assert report["child_jobs"] >= 4
+    did = report["api"]
+    assert did["questions_answered"] >= 4
+    assert min(did["messages_taken"], did["jobs_of_schedules"], did["events_followed"]) > 0
 
 
 def test_random_kills_break_no_promise(fork_server: ForkServer | None) -> None:
