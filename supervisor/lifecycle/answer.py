@@ -5,17 +5,15 @@ named gaps and numbered sources.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from handoff_queue.shared.types.answer import Answer, NumberedCitation
-from handoff_queue.shared.types.citation_markers import MARKER, in_every_text
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus, PlanMade
-from handoff_queue.shared.types.handoff import BlobRef, Citation, Claim, HandoffResult
+from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.lifecycle.arbitration import (
@@ -24,6 +22,7 @@ from handoff_queue.supervisor.lifecycle.arbitration import (
     rulings_of,
     settled_notes,
 )
+from handoff_queue.supervisor.lifecycle.citations import number_citations, number_form
 from handoff_queue.supervisor.lifecycle.disputes import (
     dispute_notes,
     disputed_claims,
@@ -34,9 +33,7 @@ from handoff_queue.supervisor.lifecycle.disputes import (
 from handoff_queue.supervisor.lifecycle.gaps import gap_line, gap_text, gaps_of, to_finish
 from handoff_queue.supervisor.lifecycle.replanning import reason_for_no_replanning
 from handoff_queue.supervisor.lifecycle.result_texts import (
-    UNPROVEN,
     ResultTexts,
-    qualified_claim_ids_in,
     refs_with_texts,
 )
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -170,7 +167,7 @@ def content_of(state: JobState, texts: ResultTexts) -> AnswerContent:
     for part in parts:
         notes |= dict.fromkeys(part.notes)
     if is_form:
-        value, citations = _numbered(parts[0].output, claims)
+        value, citations = number_form(parts[0].output, claims)
         return AnswerContent("", _as_text(value), value, citations, is_form, tuple(notes))
     body = body_of(state, parts)
     text, citations = number_citations(body, claims)
@@ -218,73 +215,6 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
         notes=(*notes, *content.notes),
         method=state.synthesized.method if state.synthesized else AnswerMethod.NONE,
     )
-
-
-def number_citations(
-    text: str, claims: Mapping[str, Claim], before: tuple[NumberedCitation, ...] = ()
-) -> tuple[str, tuple[NumberedCitation, ...]]:
-    """Return the text with `[n]` in place of `[step.c1]`, and the citations by number. Each
-    place in a document gets one number, in the order of the text.
-
-    Args:
-        before: citations of the text above, which keep their numbers.
-    """
-    numbers: _Numbers = {}
-    for numbered in before:
-        numbers[_place_of(numbered.citation)] = numbered
-    text = MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text)
-    return text, tuple(numbers.values())
-
-
-def _numbered(
-    form: JsonValue, claims: Mapping[str, Claim]
-) -> tuple[JsonValue, tuple[NumberedCitation, ...]]:
-    """Return the form with numbered citations in all its texts, and the citations. The sources
-    of its other claims, which have no marker, follow.
-    """
-    numbers: _Numbers = {}
-    numbered = in_every_text(
-        form, lambda text: MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text)
-    )
-    for claim in claims.values():
-        for citation in claim.sources:
-            _number(numbers, claim.id, claim.text, citation)
-    return numbered, tuple(numbers.values())
-
-
-_Place = tuple[str, int, int]
-"""Digest of a document, and the start and end of a quote in it."""
-_Numbers = dict[_Place, NumberedCitation]
-
-
-def _place_of(citation: Citation) -> _Place:
-    return citation.digest, citation.start, citation.end
-
-
-def _numbers_of(match: re.Match[str], claims: Mapping[str, Claim], numbers: _Numbers) -> str:
-    """Return the numbers that replace a marker, or UNPROVEN if its claims have no source."""
-    claim_ids = qualified_claim_ids_in(match)
-    if not claim_ids:
-        return match[0]
-    marks: dict[str, None] = {}
-    for claim_id in claim_ids:
-        if claim := claims.get(claim_id):
-            for citation in claim.sources:
-                marks[f"[{_number(numbers, claim_id, claim.text, citation)}]"] = None
-    return "".join(marks) or UNPROVEN
-
-
-def _number(numbers: _Numbers, claim_id: str, claim: str, citation: Citation) -> int:
-    """Return the number of a citation. A new citation is added to `numbers`."""
-    place = _place_of(citation)
-    if place not in numbers:
-        step = None
-        if "." in claim_id:
-            step = StepId(claim_id.partition(".")[0])
-        numbers[place] = NumberedCitation(
-            n=len(numbers) + 1, claim=claim, citation=citation, step=step
-        )
-    return numbers[place].n
 
 
 def body_of(state: JobState, parts: list[HandoffResult]) -> str:

@@ -1,226 +1,80 @@
-"""Sentences of an answer that state a fact without a source. Pure.
-
-A sentence states a fact if it has a figure in digits, or equals the text of one of the
-answer's claims. An ambiguous sentence passes, because users switch off a gate that vetoes good
-answers.
-"""
+"""Numbers of the citations in an answer: `[1]` in place of the marker of a claim. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN
-from handoff_queue.supervisor.text.markdown import blocks_of
-from handoff_queue.supervisor.text.quantities import is_unit
+from pydantic import JsonValue
 
-if TYPE_CHECKING:
-    from markdown_it.token import Token
+from handoff_queue.shared.types.answer import NumberedCitation
+from handoff_queue.shared.types.citation_markers import MARKER, in_every_text
+from handoff_queue.shared.types.handoff import Citation, Claim
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, qualified_claim_ids_in
 
-_MARK = re.compile(r"\[(\d{1,4})\](?!\()")
-"""Marker of a source, but not the text of a Markdown link."""
-_MARK_AT_END = re.compile(r"(\[(?:\d{1,4}|no source)\])[.!?)*_\"” ]*$")
-"""Marker at the end of a sentence, before its punctuation."""
-_NO_WORDS = re.compile(r"`[^`]*`|<[^<>]*>|\[\d{1,4}\]\(|https?://[^\s)]+")
-"""Code, tags, addresses and numbered links: their digits are no figures."""
-_CLOSED = re.compile(
-    r"[.!?][\"'”’)*_]*((?: ?\[(?:\d{1,4}|no source)\])*) (?=[\"'“‘(*_]*(?:[^\W\d_]|\d|[$€£¥]))"
-)
-"""Possible end of a sentence; markers of its sources may follow the full stop."""
-_SHORT = re.compile(
-    r"(?:^|[\s(])(?:[^\W\d_]|e\.g|i\.e|u\.s|etc|vs|cf|ca|approx|dr|mr|mrs|ms|prof|no|nr|fig|st|al|incl|excl|max|min|avg|est|inc|ltd|co|corp"
-    r"|z\.b|bzw)$",
-    re.IGNORECASE,
-)
-"""An abbreviation, whose full stop ends nothing."""
-_LONGEST_SHORT = 8
-"""Most characters before a full stop that are searched for an abbreviation."""
-_FIGURE = re.compile(
-    r"(?P<place>\b(?:step|option|part|phase|point|item|question|section|chapter|page|line|table|figure|appendix|schritt|teil|seite) )?"  # noqa: E501
-    r"(?P<before>[$€£¥] ?)?(?<![\w.])(?<!\w[-/+])(?P<number>\d(?:[\d.,]*\d)?)(?P<behind>"
-    r" ?(?:%|‰|°[CF]|[$€£¥])|[^\W\d_]+| [^\W\d_]+)?",
-    re.IGNORECASE,
-)
-"""A number with its currency, unit or scale. `place`: a word that makes the number a name
-("step 3").
-"""
-_LEAST = 10
-"""A whole number below it, without a unit, is no figure: it may be the answer's own count
-("the 3 databases").
-"""
-_SCALES = frozenset(
-    "k m bn thousand million billion trillion mio mrd tausend millionen milliarden".split()
-)
-_WORDS_TOO = frozenset("in a at as to h t b mi mo".split())
-"""Words that are also units. Behind a number they do not make it a figure."""
-_OPEN = re.compile(
-    r"\b(?:not found|no information|unknown|missing|unclear|cannot be|could not be"
-    r"|(?:(?:does|do|did|is|are|was|were) not|(?:doesn|don|didn|isn|aren|wasn|weren)['’]t)"
-    r" (?:\w+ )?"
-    r"(?:say|state|mention|give|given|name|cover|contain|include|found|known|available)"
-    r"|no (?:[\w-]+ ){1,8}(?:is|are|was|were|could be)"
-    r" (?:said|stated|mentioned|given|named|found|known|available))\b",
-    re.IGNORECASE,
-)
-"""Words of a clause that says that something is unknown. Such a clause needs no source."""
-_ASIDE = re.compile(
-    r", (?:which|who|whose|where|while|whereas|although|though) ((?:[^,;]|,(?! ))*),(?= )",
-    re.IGNORECASE,
-)
-"""A clause within another one, between commas."""
-_VERB = r"(?:is|are|was|were|do|does|did|has|have|had|costs?|takes?|holds?|needs?|began|grew|fell|reached)\b"  # noqa: E501
-_A_VERB = re.compile(rf"\b{_VERB}", re.IGNORECASE)
-_NEXT = re.compile(
-    r"; |, (?:which|who|whose|where|so|yet) |"
-    r",? (?:(?<!all )(?<!nothing )but|while|whereas|although|though|however),? ",
-    re.IGNORECASE,
-)
-"""Beginning of another clause."""
-_AND = re.compile(
-    r", and (?!(?:what|how|whether|when|who|which|why|if|that) )"
-    rf"(?=(?:[^\W\d]\S* ){{1,4}}?{_VERB})",
-    re.IGNORECASE,
-)
-"""Beginning of another clause, if the text before it has a verb too."""
-_LISTS = re.compile(
-    r"(?:sources?|references?|bibliography|citations?|quellen|missing or incomplete|missing|"
-    r"not found|gaps|open (?:points|questions))",
-    re.IGNORECASE,
-)
-"""Titles of sections without statements: lists of sources and of missing facts."""
-_LIST_TOKENS = ("bullet_list_open", "ordered_list_open", "table_open")
-_TEXT_TOKENS = ("paragraph_open", "tr_open", "html_block")
-_TITLE = re.compile(r"(?:\*\*|__)[^*_]*[^*_.!](?:\*\*|__):?")
-"""A title in bold. Bold text with a full stop at its end is a sentence."""
+_Place = tuple[str, int, int]
+"""Digest of a document, and the start and end of a quote in it."""
+_Numbers = dict[_Place, NumberedCitation]
 
 
-def find_uncited_sentences(
-    text: str, sources: int, claims: Collection[str] = ()
-) -> tuple[str, ...]:
-    """Return the sentences that state a fact without a source, in their order, with white
-    space folded. A sentence passes if the same words have a source elsewhere.
+def number_citations(
+    text: str, claims: Mapping[str, Claim], before: tuple[NumberedCitation, ...] = ()
+) -> tuple[str, tuple[NumberedCitation, ...]]:
+    """Return the text with `[n]` in place of `[step.c1]`, and the citations by number. Each
+    place in a document gets one number, in the order of the text.
 
     Args:
-        sources: number of sources.
-        claims: texts of the answer's own claims.
+        before: citations of the text above, which keep their numbers.
     """
-    uncited, proven = list[str](), set[str]()
-    known = set(map(_bare, claims)) - {""}
-    for sentences in _passages(text):
-        last_mark = _MARK_AT_END.search(sentences[-1])
-        covers_all = last_mark is not None and _has_source(last_mark[1], sources)
-        for sentence in sentences:
-            if covers_all or _has_source(sentence, sources):
-                proven.add(_bare(sentence))
-            elif _has_a_figure(sentence) or _bare(sentence) in known:
-                uncited.append(sentence)
-    return tuple(sentence for sentence in uncited if _bare(sentence) not in proven)
+    numbers: _Numbers = {}
+    for numbered in before:
+        numbers[_place_of(numbered.citation)] = numbered
+    text = MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text)
+    return text, tuple(numbers.values())
 
 
-def _passages(text: str) -> Iterator[list[str]]:
-    """Yield the sentences of each paragraph and list item, and each table row as one sentence.
-
-    Headings, code, header rows, and lists of sources or gaps are left out. So are a list and a
-    table below a line that gives their source ("From the price list [1]:").
+def number_form(
+    form: JsonValue, claims: Mapping[str, Claim]
+) -> tuple[JsonValue, tuple[NumberedCitation, ...]]:
+    """Return the form with numbered citations in all its texts, and the citations. The sources
+    of its other claims, which have no marker, follow.
     """
-    tokens, depth, covers = blocks_of(text), 0, False
-    skipped_until: tuple[str, int] | None = None  # type and level of the token that ends a skip
-    for index, token in enumerate(tokens):
-        if skipped_until is not None:
-            if (token.type, token.level) == skipped_until:
-                skipped_until = None
-            continue
-        if token.type == "heading_open":
-            level = int(token.tag[1])
-            if _is_list(tokens[index + 1].content):
-                depth = level
-            elif level <= depth:
-                depth = 0
-        if token.type == "thead_open" or (token.type in _LIST_TOKENS and covers):
-            skipped_until = (token.type.replace("_open", "_close"), token.level)
-        covers = covers and token.nesting <= 0 and token.type != "html_block"
-        if token.type in _TEXT_TOKENS and not depth:
-            content = _content(tokens, index)
-            is_lead = content.strip("*_ ").endswith(":")
-            covers = is_lead and (_MARK.search(content) is not None or _is_list(content))
-            if content and not is_lead and not _TITLE.fullmatch(content):
-                yield [content] if token.type == "tr_open" else _sentences(content)
+    numbers: _Numbers = {}
+    numbered = in_every_text(
+        form, lambda text: MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text)
+    )
+    for claim in claims.values():
+        for citation in claim.sources:
+            _number(numbers, claim.id, claim.text, citation)
+    return numbered, tuple(numbers.values())
 
 
-def _content(tokens: list[Token], index: int) -> str:
-    """Return the text of a paragraph, or of all cells of a row, on one line."""
-    first = tokens[index]
-    if first.nesting == 0:
-        return " ".join(first.content.split())
-    cells: list[str] = []
-    for at in range(index, len(tokens)):
-        token = tokens[at]
-        if token.nesting < 0 and token.level == first.level:
-            break
-        if token.type == "inline" and token.content.strip():
-            cells.append(" ".join(token.content.split()))
-    return " ".join(cells)
+def _place_of(citation: Citation) -> _Place:
+    return citation.digest, citation.start, citation.end
 
 
-def _is_list(title: str) -> bool:
-    """Return whether a section with this title lists sources or missing facts."""
-    return _LISTS.fullmatch(title.strip("*_: ")) is not None
+def _numbers_of(match: re.Match[str], claims: Mapping[str, Claim], numbers: _Numbers) -> str:
+    """Return the numbers that replace a marker, or UNPROVEN if its claims have no source."""
+    claim_ids = qualified_claim_ids_in(match)
+    if not claim_ids:
+        return match[0]
+    marks: dict[str, None] = {}
+    for claim_id in claim_ids:
+        if claim := claims.get(claim_id):
+            for citation in claim.sources:
+                marks[f"[{_number(numbers, claim_id, claim.text, citation)}]"] = None
+    return "".join(marks) or UNPROVEN
 
 
-def _sentences(text: str) -> list[str]:
-    sentences, begin = list[str](), 0
-    for end in _CLOSED.finditer(text):
-        if text[end.start()] != "." or not _SHORT.search(
-            text[max(begin, end.start() - _LONGEST_SHORT) : end.start()]
-        ):
-            sentences.append(text[begin : end.end()].strip())
-            begin = end.end()
-    return [*sentences, text[begin:].strip()]
-
-
-def _has_source(text: str, sources: int) -> bool:
-    """Return whether a text has the marker of an existing source, or `[no source]`, which has
-    its own veto.
-    """
-    return UNPROVEN in text or any(1 <= int(mark) <= sources for mark in _MARK.findall(text))
-
-
-def _bare(text: str) -> str:
-    """Return the words of a text without markers, punctuation and case."""
-    return " ".join(re.findall(r"\w+", _MARK.sub(" ", text).casefold()))
-
-
-def _has_a_figure(sentence: str) -> bool:
-    if sentence.rstrip("\"'”’*_) ").endswith("?"):
-        return False
-    plain = _NO_WORDS.sub(" ", _MARK.sub(" ", sentence))
-    clauses = _stated_clauses(plain) if _OPEN.search(plain) else (plain,)
-    return any(any(map(_is_figure, _FIGURE.finditer(clause))) for clause in clauses)
-
-
-def _stated_clauses(sentence: str) -> Iterator[str]:
-    """Yield the clauses that do not say that something is unknown."""
-    for clause in (*_ASIDE.findall(sentence), *_NEXT.split(_ASIDE.sub(",", sentence))):
-        parts = _AND.split(clause)
-        if not _A_VERB.search(parts[0]):
-            parts = [clause]
-        for part in parts:
-            if not _OPEN.search(part):
-                yield part
-
-
-def _is_figure(match: re.Match[str]) -> bool:
-    """Return whether a number is a figure of a fact.
-
-    A figure has a currency, a fraction, a unit or a scale, or is at least 10. The number of a
-    step or a page is no figure.
-    """
-    number, behind = match["number"], (match["behind"] or "").strip()
-    if match["place"]:
-        return False
-    if match["before"] or not number.isdecimal() or int(number[:4]) >= _LEAST:
-        return True
-    if not behind or behind.casefold() in _WORDS_TOO:
-        return False
-    return behind.casefold() in _SCALES or is_unit(behind)
+def _number(numbers: _Numbers, claim_id: str, claim: str, citation: Citation) -> int:
+    """Return the number of a citation. A new citation is added to `numbers`."""
+    place = _place_of(citation)
+    if place not in numbers:
+        step = None
+        if "." in claim_id:
+            step = StepId(claim_id.partition(".")[0])
+        numbers[place] = NumberedCitation(
+            n=len(numbers) + 1, claim=claim, citation=citation, step=step
+        )
+    return numbers[place].n

@@ -13,11 +13,11 @@ from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, StopReason, ref
 from handoff_queue.shared.types.patterns import first_of, matches
 from handoff_queue.supervisor.lifecycle.answer import content_of, parts_of
-from handoff_queue.supervisor.lifecycle.citations import find_uncited_sentences
 from handoff_queue.supervisor.lifecycle.effects import sinks_to_redo
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, ResultTexts, result_by_code
 from handoff_queue.supervisor.lifecycle.routing import WHOLE
 from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.uncited_sentences import find_uncited_sentences
 from handoff_queue.supervisor.text.claim_conflicts import against_the_facts
 from handoff_queue.supervisor.text.markdown import headings_in
 from handoff_queue.supervisor.text.quantities import numbers_in
