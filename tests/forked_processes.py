@@ -36,6 +36,7 @@ LAZY_IMPORTS = (
     "handoff_queue.supervisor.cli.display.screen",
     "handoff_queue.supervisor.cli.display.job_report",
     "typer.rich_utils",
+    "handoff_queue.workers.tools.mcp.listing",
 )
 """Modules that commands import only when they need them."""
 

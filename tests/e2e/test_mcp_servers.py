@@ -22,6 +22,11 @@ pytestmark = pytest.mark.slow
 
 HERE = ROOT / "tests" / "workers" / "tools" / "mcp"
 SECRET = "kV9-canary-2c41"
+SLOW_SERVER = f"""  slow:
+    command: [{sys.executable}, {HERE / "a_server.py"}, stdio]
+    tools: [hang]
+    timeout_s: 15
+"""
 SPECIALIST = f"""---
 name: meteorologist
 description: Answers questions about the weather of a place.
@@ -30,14 +35,16 @@ mcp:
     command: [{sys.executable}, {HERE / "a_server.py"}, stdio]
     env: [ALERTS, LIES, WEATHER_TOKEN]
     tools: [forecast, alert, environment, die]
-  slow:
-    command: [{sys.executable}, {HERE / "a_server.py"}, stdio]
-    tools: [hang]
-    timeout_s: 15
 max_turns: 4
 ---
 You look the weather up before you answer any question about it.
 """
+
+
+@pytest.fixture
+def handoff(tmp_path: Path) -> Handoff:
+    """Return the command in a forked process. It forks the process that asks the servers, too."""
+    return Handoff(tmp_path)
 
 
 def accept_command(handoff: Handoff, file: Path, *more: str, lies: str = "no") -> Any:
@@ -61,10 +68,10 @@ def accept(handoff: Handoff, file: Path, *more: str, lies: str = "no") -> str:
     return output
 
 
-def write(folder: Path) -> Path:
+def write(folder: Path, text: str = SPECIALIST) -> Path:
     folder.mkdir(exist_ok=True)
     file = folder / "meteorologist.md"
-    file.write_text(SPECIALIST)
+    file.write_text(text)
     return file
 
 
@@ -84,9 +91,10 @@ class CallingModel(Script):
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Start a supervisor and a worker with the specialist."""
+    """Start a supervisor and two workers with the specialist and a second server."""
     folder = tmp_path_factory.mktemp("mcp")
-    file = write(folder / "own")
+    rest = "max_turns: 4\n"
+    file = write(folder / "own", SPECIALIST.replace(rest, SLOW_SERVER + rest))
     accept(Handoff(folder), file, "--yes")
     script = CallingModel()
     script.tools = {}
@@ -199,8 +207,7 @@ def test_the_command_needs_a_terminal_or_yes(handoff: Handoff, tmp_path: Path) -
 def test_a_file_that_cannot_be_accepted_is_one_line(
     before: str, after: str, line: str, handoff: Handoff, tmp_path: Path
 ) -> None:
-    file = write(tmp_path / "own")
-    file.write_text(SPECIALIST.replace(before, after))
+    file = write(tmp_path / "own", SPECIALIST.replace(before, after))
     refused = accept_command(handoff, file, "--yes")
 
     assert line in error_line(refused, BAD_INPUT)
