@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import ssl
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +18,7 @@ from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.names import UNROUTED_QUEUE
+from tests import forked_processes
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -156,9 +156,7 @@ def test_a_process_that_cannot_begin_its_work_ends(
         "PYTHONPATH": str(ROOT),
         "FAILS": fails,
     }
-    process = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    process = forked_processes.run(command, environment, ROOT, "", 60)
 
     assert (process.returncode, message in process.stderr) == (code, True), process.stderr
 
