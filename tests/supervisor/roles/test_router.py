@@ -30,6 +30,7 @@ from handoff_queue.shared.types.specialist import Tier
 from handoff_queue.supervisor.roles.briefs import read_role
 from handoff_queue.supervisor.roles.router import Route, RouteFormat, specialists_of_route_schema
 from handoff_queue.workers.specialists import BUILT_IN
+from tests.property_settings import draws
 
 READING = RouteFormat(("writer", "generalist", "tax_desk"))
 ANYTHING = st.recursive(
@@ -178,6 +179,7 @@ def test_any_json_is_a_route_to_an_existing_specialist_or_refused(
     assert specialist_for(json.dumps(value), last_try=last_try) in (None, *READING.specialists)
 
 
+@draws(40)
 @given(ANYTHING, ANYTHING, ANYTHING, st.booleans())
 def test_any_fields_are_a_route_to_an_existing_specialist_or_refused(
     route: object, specialist: object, why: object, last_try: bool
