@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.rows import Row
     from handoff_queue.supervisor.client.schedules import ScheduleOptions
     from handoff_queue.supervisor.client.submission import Clash
+    from handoff_queue.supervisor.client.user_messages import SentMessage
     from handoff_queue.supervisor.gates.facts import read_facts
     from handoff_queue.supervisor.workflows import Items, Workflow, read_items, read_workflow
     from handoff_queue.workers.tools.tool_decorator import tool
@@ -104,6 +105,7 @@ else:
         "Rubric": "shared.types.review",
         "ScheduleOptions": "supervisor.client.schedules",
         "ScheduleStatus": "shared.types.schedule",
+        "SentMessage": "supervisor.client.user_messages",
         "ToolFailed": "shared.agent.tool",
         "UnknownJob": "shared.types.errors",
         "UnknownSchedule": "shared.types.errors",
@@ -174,6 +176,7 @@ __all__ = [
     "Rubric",
     "ScheduleOptions",
     "ScheduleStatus",
+    "SentMessage",
     "StoreError",
     "StoreUnavailable",
     "ToolFailed",

@@ -45,7 +45,7 @@ GROUPS = {
     ],
     "Results": [
         "JobResult", "HandoffReport", "JobOutline", "JobStanding", "JobStatus", "JobFilter",
-        "Row", "Export", "RecordedEvent", "JobEnded",
+        "Row", "Export", "RecordedEvent", "JobEnded", "SentMessage",
         "DeadLetter", "JobId", "HandoffId",
     ],
     "Schedules": ["ScheduleOptions", "Overlap", "Missed", "ScheduleStatus"],

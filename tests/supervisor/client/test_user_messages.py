@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from handoff_queue.shared.types.access import Actor, AuditAction
 from handoff_queue.shared.types.errors import Conflict
-from handoff_queue.shared.types.events import UserMessageSent, UserMessageTaken
-from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.events import (
+    PlanMade,
+    StepOutline,
+    UserMessageSent,
+    UserMessageTaken,
+)
+from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
+from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.user_messages import MOST_MESSAGE_CHARS
+from tests.doubles.jobs import issue_to_a_child
 from tests.refusals import refusal_of
+from tests.supervisor.many_rows import submit_rows
 from tests.supervisor.shell import Shell
 
 SHORTER = "Make it shorter."
@@ -168,3 +178,31 @@ def test_show_prints_the_message_and_its_turn(
     line = f"message to {issued.step_id}: {SHORTER} (said to {issued.handoff_id} at turn 4)"
     assert line in brief
     assert f"=== message to {issued.step_id}" in full
+
+
+def test_a_step_that_has_ended_takes_no_message_if_no_role_reads_it(
+    shell: Shell, tmp_path: Path
+) -> None:
+    job_id = submit_rows(shell, tmp_path, 2)
+    first, second = shell.open(job_id)
+    shell.do(job_id, first)
+
+    refusal = refusal_of(shell.jobs.say, job_id, SHORTER, first.step_id) or ""
+
+    assert f"step {first.step_id} of {job_id} has ended" in refusal
+    assert f"handoff retry {job_id} --from {first.step_id}" in refusal
+    assert shell.jobs.say(job_id, SHORTER, second.step_id).running == (second.step_id,)
+
+
+def test_a_message_to_a_step_of_a_team_belongs_to_its_child_job(shell: Shell) -> None:
+    job_id = shell.submit()
+    plan = PlanMade(
+        plan=ref("{}"),
+        steps=(StepOutline(id=StepId("team"), specialist=SUB_SUPERVISOR, title="Do it."),),
+    )
+    shell.store.journal.append(job_id, plan)
+    child = issue_to_a_child(shell.store, job_id, "team.1")
+
+    refusal = refusal_of(shell.jobs.say, job_id, SHORTER, "team") or ""
+
+    assert refusal == f"a team does step team, as {child}: use `handoff say {child} TEXT`"
