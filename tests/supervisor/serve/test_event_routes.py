@@ -11,11 +11,12 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.serve.access import AppState
-from tests.doubles.jobs import a_job
+from tests.doubles.jobs import a_job, granted_claim, issue
 from tests.supervisor.serve.serving import serving
 from tests.supervisor.serve.test_job_routes import end
 from tests.waiting import wait_until
@@ -133,6 +134,28 @@ def test_a_server_that_stops_ends_its_streams(app: FastAPI, jobs: Client) -> Non
     assert kinds(texts[0]) == ["job_submitted", "problem"]
     data = json.loads(texts[0].split("event: problem\ndata: ")[1])
     assert (data["status"], data["detail"]) == (503, "the server stops: connect again")
+
+
+@pytest.mark.slow
+def test_the_answer_comes_while_it_is_written(app: FastAPI, jobs: Client) -> None:
+    job_id = a_job(jobs.store)
+    issue(jobs.store, job_id, "synthesizer.1", role="synthesizer", group=None)
+    writer = granted_claim(jobs.store, job_id, "synthesizer.1")
+    with serving(app) as url, httpx2.stream("GET", f"{url}/v1/jobs/{job_id}/answer") as stream:
+        lines = (line for line in stream.iter_lines() if line.startswith("data:"))
+        say_draft(writer, "Qdrant")
+        first = next(lines)
+        say_draft(writer, "Qdrant is fast.")
+        second = next(lines)
+
+    texts = [json.loads(line.removeprefix("data: ")).get("text") for line in (first, second)]
+    assert texts == ["Qdrant", " is fast."]
+
+
+def say_draft(writer: Claim, text: str) -> None:
+    """Let the writer store its draft at once."""
+    writer.heartbeat("writes", text)
+    writer.renew()
 
 
 def test_the_answer_of_an_ended_job_comes_as_one_event(http: TestClient, jobs: Client) -> None:
