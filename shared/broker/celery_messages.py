@@ -137,7 +137,8 @@ def _send(
         queues.setdefault(message.queue, []).append(_frame(message, whose))
 
     with app.pool.acquire(block=True) as connection:
-        # As kombu's producers do. Otherwise kombu would try for six seconds to open a channel.
+        # kombu's producers set the same options. Without these options, kombu would try for six
+        # seconds to open a channel.
         connection.transport_options.update(RETRY)
         ensured = connection.ensure(
             _Nothing, lambda *what: _put(connection.default_channel, put, *what), **RETRY
