@@ -429,10 +429,12 @@ class DecisionRecorder:
         abandoned: list[AbandonedStep] = []
         for step_id in command.steps:
             step = state.steps[step_id]
-            stand_in = result_by_code(
+            failed_result = result_by_code(
                 state.job_id, step_id, max(1, step.attempt), command.why, StopReason.CANCELLED
             )
-            abandoned.append(AbandonedStep(step=step_id, result=writes.ref(stand_in.to_json())))
+            abandoned.append(
+                AbandonedStep(step=step_id, result=writes.ref(failed_result.to_json()))
+            )
         writes.events.append(StepsAbandoned(steps=tuple(abandoned), why=command.why))
 
     def _check_conditions(

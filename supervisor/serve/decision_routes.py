@@ -21,7 +21,7 @@ from handoff_queue.supervisor.serve.request_body import (
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["decisions"])
 
 
-class Cancelled(BaseModel):
+class CancelResult(BaseModel):
     """The effect of a cancellation."""
 
     job_id: str
@@ -29,30 +29,30 @@ class Cancelled(BaseModel):
     """False: the job had ended already."""
 
 
-class Accepted(BaseModel):
+class StoredDecision(BaseModel):
     """A decision that was stored. The job continues."""
 
     job_id: str
 
 
-@router.post("/cancel", response_model=Cancelled, summary="Cancel")
-async def cancel(access: Operates, job_id: VisibleJob) -> Cancelled:
+@router.post("/cancel", response_model=CancelResult, summary="Cancel")
+async def cancel(access: Operates, job_id: VisibleJob) -> CancelResult:
     """Stop the job on all machines."""
-    return Cancelled(job_id=job_id, cancelled=await access.jobs.cancel(job_id))
+    return CancelResult(job_id=job_id, cancelled=await access.jobs.cancel(job_id))
 
 
 @router.post(
     "/retry",
     status_code=202,
-    response_model=Accepted,
+    response_model=StoredDecision,
     summary="Retry",
     openapi_extra=takes(RetryBody),
 )
-async def retry(http: HttpRequest, access: Operates, job_id: VisibleJob) -> Accepted:
+async def retry(http: HttpRequest, access: Operates, job_id: VisibleJob) -> StoredDecision:
     """Repeat failed steps, fill gaps, or continue with higher limits."""
     body = await body_of(http, RetryBody)
     await access.jobs.retry(job_id, body.from_step, body.limits)
-    return Accepted(job_id=job_id)
+    return StoredDecision(job_id=job_id)
 
 
 class MessageStored(BaseModel):
@@ -101,26 +101,26 @@ async def say(
 @router.post(
     "/approve",
     status_code=202,
-    response_model=Accepted,
+    response_model=StoredDecision,
     summary="Approve",
     openapi_extra=takes(AnswerBody),
 )
-async def approve(http: HttpRequest, access: Operates, job_id: VisibleJob) -> Accepted:
+async def approve(http: HttpRequest, access: Operates, job_id: VisibleJob) -> StoredDecision:
     """Approve the plan, the steps or the answer of a waiting job."""
     body = await body_of(http, AnswerBody)
     await access.jobs.approve(job_id, body.note, body.plan, body.steps, body.rows, body.question)
-    return Accepted(job_id=job_id)
+    return StoredDecision(job_id=job_id)
 
 
 @router.post(
     "/reject",
     status_code=202,
-    response_model=Accepted,
+    response_model=StoredDecision,
     summary="Reject",
     openapi_extra=takes(AnswerBody),
 )
-async def reject(http: HttpRequest, access: Operates, job_id: VisibleJob) -> Accepted:
+async def reject(http: HttpRequest, access: Operates, job_id: VisibleJob) -> StoredDecision:
     """Reject the plan, the steps or the answer of a waiting job, with a note."""
     body = await body_of(http, AnswerBody)
     await access.jobs.reject(job_id, body.note, body.steps, body.plan, body.rows, body.question)
-    return Accepted(job_id=job_id)
+    return StoredDecision(job_id=job_id)
