@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ class Project:
 
 
 @pytest.fixture(scope="module")
-def project(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
+def project(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     folder = tmp_path_factory.mktemp("project")
     for name in PROJECT_PACKAGES:
         (folder / name).mkdir()
@@ -74,7 +75,8 @@ def project(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
         "HANDOFF_OFFLINE": "true",
         "HANDOFF_CACHE_DIR": str(build_folder / "cache"),
     }
-    return Project(folder, environment, variables)
+    yield Project(folder, environment, variables)
+    shutil.rmtree(build_folder)
 
 
 @pytest.fixture(scope="module")

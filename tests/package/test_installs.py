@@ -73,8 +73,13 @@ def wrong(jobs: Client, later: AsyncClient, request: Request, job_id: JobId) -> 
 
 
 @pytest.fixture(scope="module")
-def installs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Environment]:
-    """Return environments with only the client's install, by the end of the supported versions."""
+def installs(
+    wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[str, Environment]]:
+    """Yield environments with only the client's install, by the end of the supported versions.
+
+    Delete their thousands of files here: pytest would delete them in one process, after all tests.
+    """
     folder = tmp_path_factory.mktemp("installs")
     with ThreadPoolExecutor() as threads:
         old = threads.submit(oldest, folder / "oldest", wheel)
@@ -82,7 +87,8 @@ def installs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[s
         environments = {"oldest": old.result(), "newest": new.result()}
     for environment in environments.values():
         copy_bytecode(environment)
-    return environments
+    yield environments
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
