@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -15,6 +12,7 @@ import pytest
 from tests.docs.samples import PROMPT, Sample, calls, commands, samples
 from tests.e2e.commands import Handoff
 from tests.running_system import ROOT, RunningSystem
+from tests.warm_interpreter import WarmInterpreter
 
 pytestmark = pytest.mark.slow
 SAMPLES = samples()
@@ -35,16 +33,18 @@ FIGURE = re.compile(r"j-[0-9a-f]{12}|redis://\S+|/\S+(?=/\.handoff/)|\w+:\d+(?=\
 """Ids, addresses, folders, processes and numbers differ in each run."""
 
 
+@pytest.fixture(scope="module")
+def client_process() -> Iterator[WarmInterpreter]:
+    """Yield a process that has imported the client."""
+    with WarmInterpreter("import handoff_queue; handoff_queue.connect", ROOT) as interpreter:
+        yield interpreter
+
+
 @pytest.mark.parametrize("sample", FIRST_PROGRAMS, ids=str)
-def test_a_first_program_runs_on_a_system(system: RunningSystem, sample: Sample) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", sample.text],
-        cwd=ROOT,
-        env={**os.environ, "HANDOFF_REDIS_URL": system.redis_url},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_a_first_program_runs_on_a_system(
+    client_process: WarmInterpreter, system: RunningSystem, sample: Sample
+) -> None:
+    done = client_process.run(sample.text, HANDOFF_REDIS_URL=system.redis_url)
 
     assert (done.returncode, done.stderr) == (0, "")
     if "jobs.events" in sample.text:
