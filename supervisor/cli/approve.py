@@ -39,6 +39,7 @@ AskedQuestion = Annotated[
         "--question",
         metavar="N",
         min=1,
+        max=10**9,
         help="Answer only this question, and no newer question. `handoff show --full` has N.",
     ),
 ]

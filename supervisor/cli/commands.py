@@ -86,7 +86,7 @@ ENTRIES = _entries({
         "top": ("top:top", "Show the fleet live: slots, queues, handoffs and spending."),
         "dead": ("dead:dead", "List, show, requeue or drop dead letters."),
         "token": ("api_tokens:token", "Create, list or revoke tokens of the HTTP API."),
-        "audit": ("audit:audit", "Print who did what: on the fleet, or on one job."),
+        "audit": ("audit:audit", "Print the actions of users on the fleet, or on one job."),
         "chaos": ("chaos:chaos", "Kill processes while jobs run, and check every promise."),
     },
 })  # fmt: skip
