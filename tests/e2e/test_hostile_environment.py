@@ -1,7 +1,7 @@
 """A job runs with environment variables of other applications, or one line names the variable.
 
-Compatible groups of variables share one command. If the command fails, `failing_variables`
-finds the variables that fail alone.
+All compatible variables share one command. If the command fails, `failing_variables` finds the
+variables that fail alone.
 """
 
 from __future__ import annotations
@@ -117,23 +117,18 @@ OPENSSL = {
     "SSL_CERT_DIR": "/nowhere/certs",
     "SSL_CERT_FILE": "/nowhere/ca.pem",
 }
-GROUPS: dict[str, dict[str, str]] = {
-    "variables that Celery reads, links to services and proxies": {
-        **dict.fromkeys(READ_BY_CELERY, "theirs"),
-        **LINKS,
-        **PROXIES,
-        "PYTHONDONTWRITEBYTECODE": "1",
-    },
-    "options and settings of Celery, and variables of Python": {
-        **CELERY_OPTIONS,
-        **CELERY_SETTINGS,
-        **PYTHON,
-    },
+COMPATIBLE: dict[str, str] = {
+    **CELERY_OPTIONS,
+    **CELERY_SETTINGS,
+    **dict.fromkeys(READ_BY_CELERY, "theirs"),
+    **LINKS,
+    **PROXIES,
+    **PYTHON,
 }
-"""Variables of one group do not change the effect of each other.
+"""Variables that do not change the effect of each other.
 
-PYTHONDONTWRITEBYTECODE and PYTHONOPTIMIZE together would make each process compile all
-modules.
+PYTHONDONTWRITEBYTECODE is not one of these variables: with PYTHONOPTIMIZE, it would make each
+process compile all modules.
 """
 
 
@@ -171,10 +166,9 @@ def failing_variables(folder: Path, environment: dict[str, str]) -> dict[str, li
     return errors
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_a_job_runs_with_the_variables_of_other_applications(tmp_path: Path, group: str) -> None:
+def test_a_job_runs_with_the_variables_of_other_applications(tmp_path: Path) -> None:
     """A named variable is removed, and the job runs again with the other variables."""
-    environment = dict(GROUPS[group])
+    environment = dict(COMPATIBLE)
     completed = run_with(tmp_path / "all", environment)
     while not has_succeeded(completed):
         name = named_variable(completed, environment)
@@ -194,6 +188,7 @@ def test_a_job_on_a_model_server_runs_with_variables_of_openssl(tmp_path: Path) 
             *("run", REQUEST, "--mode", "single", "--json"),
             ANTHROPIC_BASE_URL=server.url,
             ANTHROPIC_API_KEY="no-key",
+            PYTHONDONTWRITEBYTECODE="1",
             **OPENSSL,  # type: ignore[arg-type]
         )
 
@@ -260,7 +255,7 @@ def test_the_check_of_the_celery_command_refuses_each_of_these_variables(
 def test_flower_ignores_a_service_called_flower(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    handoff = Handoff(tmp_path, is_cold=True)
+    handoff = Handoff(tmp_path)
 
     with handoff.started("up", "--flower", "--port", str(port), **LINKS):
         handoff.wait_for_text("Ctrl-C stops everything")
