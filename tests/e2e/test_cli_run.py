@@ -1,7 +1,7 @@
 """`handoff run` starts its own system, prints a cited answer, and leaves no process or file.
 
-Tests of processes that remain start a private run in a new interpreter, as from a shell. Other
-private runs are forked. Tests that do not depend on a private run use a shared system.
+A complete run and a killed run start in a new interpreter, as from a shell. Other private runs
+are forked. Tests that do not depend on a private run use a shared system.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from handoff_queue.testing import (
     json_reply,
     text_reply,
 )
+from tests import forked_processes
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, interrupt
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.running_system import RunningSystem
@@ -52,6 +53,7 @@ KEYS = [
     "gates",
     "conflicts",
     "approvals",
+    "messages",
     "gaps",
     "to_finish_usd",
     "quote",
@@ -168,8 +170,9 @@ def test_nothing_runs_5_seconds_after_the_command_was_killed(
 
 @linux_only
 def test_ctrl_c_stops_everything_and_the_job_can_be_continued(
-    handoff: Handoff, silent_model: str
+    tmp_path: Path, silent_model: str
 ) -> None:
+    handoff = Handoff(tmp_path)
     with handoff.started(
         "run", REQUEST, "--docs", str(DOCUMENTS), ANTHROPIC_BASE_URL=silent_model
     ) as process:
@@ -181,11 +184,10 @@ def test_ctrl_c_stops_everything_and_the_job_can_be_continued(
     assert handoff.remaining_processes() == []
     assert "Traceback" not in errors
 
-    forked = Handoff(handoff.folder)
-    resumed = forked.run("retry", job_id, "--json", HANDOFF_OFFLINE="true")
+    resumed = handoff.run("retry", job_id, "--json", HANDOFF_OFFLINE="true")
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["job_id"] == job_id
-    second = forked.run("retry", job_id)
+    second = handoff.run("retry", job_id)
     assert (second.returncode, "no interrupted run" in second.stderr) == (
         2,
         True,
@@ -227,21 +229,25 @@ def test_a_run_with_an_unread_answer_is_interrupted_and_kept(tmp_path: Path) -> 
     handoff = Handoff(tmp_path)
     release, (read_end, write_end) = threading.Event(), os.pipe()
     os.close(read_end)
-    with MessagesServer(synthesis_until(release)) as server:
-        environment = handoff.environment(ANTHROPIC_BASE_URL=server.url)
-        completed = subprocess.run(
+    with (
+        MessagesServer(synthesis_until(release)) as server,
+        (tmp_path / "err").open("wb") as errors,
+    ):
+        process = forked_processes.start(
             handoff.command("run", REQUEST),
-            stdin=subprocess.DEVNULL,
-            stdout=write_end,
-            stderr=subprocess.PIPE,
-            env=environment,
-            check=False,
+            handoff.environment(ANTHROPIC_BASE_URL=server.url),
+            tmp_path,
+            write_end,
+            errors.fileno(),
         )
-        release.set()
+        try:
+            assert process.wait(timeout=LONGEST_WAIT_S) == 130
+        finally:
+            process.kill()
+            release.set()
     os.close(write_end)
 
-    assert completed.returncode == 130
-    assert "`handoff retry j-" in completed.stderr.decode()
+    assert "`handoff retry j-" in handoff.read("err")
 
 
 def test_run_prints_the_answer_while_the_model_writes_it(fleet: Fleet, tmp_path: Path) -> None:
