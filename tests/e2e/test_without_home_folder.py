@@ -67,15 +67,25 @@ def test_a_job_runs_for_a_user_without_a_home_folder(cold_handoff: Handoff) -> N
     assert json.loads(completed.stdout)["status"] == "ok"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", [["run", REQUEST], ["worker", "--all"], ["up"]])
-def test_without_a_cache_folder_the_last_line_names_the_setting(
-    cold_handoff: Handoff, redis_url: str, command: list[str]
+@pytest.mark.parametrize("command", [["run", REQUEST], ["up"]])
+def test_a_command_that_starts_workers_names_the_setting_of_a_missing_cache_folder(
+    handoff: Handoff, command: list[str]
 ) -> None:
-    url = redis_url if command[0] == "worker" else ""
+    completed = handoff.run(*command, HANDOFF_CACHE_DIR="")
 
+    assert "HANDOFF_CACHE_DIR" in error_line(completed, 2)
+
+
+@pytest.mark.slow
+def test_the_last_line_of_a_worker_without_a_cache_folder_names_the_setting(
+    cold_handoff: Handoff, redis_url: str
+) -> None:
+    """The command becomes a Celery worker, and the worker refuses to start."""
     completed = cold_handoff.run(
-        *command, PYTHONPATH=path_of(cold_handoff), HANDOFF_CACHE_DIR="", HANDOFF_REDIS_URL=url
+        *("worker", "--all"),
+        PYTHONPATH=path_of(cold_handoff),
+        HANDOFF_CACHE_DIR="",
+        HANDOFF_REDIS_URL=redis_url,
     )
 
     assert completed.returncode == 2, completed.stderr
