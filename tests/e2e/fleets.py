@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,15 +18,8 @@ WEBHOOK_SECRET = "whsec-canary-51f0b2"
 
 
 @contextmanager
-def start_fleet(
-    folder: Path, *, is_cold: bool = False, supervisors: Sequence[str] = ("s1", "s2")
-) -> Iterator[Fleet]:
-    """Start the fleet, and yield it when it is ready.
-
-    Args:
-        is_cold: start every process in a new interpreter, as a Celery user does.
-        supervisors: names of the supervisor processes.
-    """
+def start_fleet(folder: Path) -> Iterator[Fleet]:
+    """Start the fleet, and yield it when it is ready."""
     script = Script()
     with MessagesServer(script) as server:
         settings = {
@@ -35,9 +28,9 @@ def start_fleet(
             "ANTHROPIC_API_KEY": CANARY,
         }
         with running_system(
-            folder, (), model_environment(server, **SHORT_LEASES, **settings), is_cold=is_cold
+            folder, (), model_environment(server, **SHORT_LEASES, **settings)
         ) as system:
-            workers = [(name, SUPERVISOR, "4") for name in supervisors] + [
+            workers = [(name, SUPERVISOR, "4") for name in ("s1", "s2")] + [
                 (name, ALL_SPECIALISTS, "1") for name in ("w1", "w2", "w3")
             ]
             for name, (_, app, queues), slots in workers:

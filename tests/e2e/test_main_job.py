@@ -1,6 +1,6 @@
 """A request with documents gets a cited answer from the offline model, through real processes.
 
-Each process starts in a new interpreter, with the command of a Celery user.
+The supervisor and the worker start in new interpreters, with the command of a Celery user.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import pytest
 from handoff_queue.shared.documents.folder import read_folder
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.report import JobResult
 from tests.e2e.fleet import Fleet
-from tests.e2e.fleets import start_fleet
-from tests.running_system import DOCUMENTS
+from tests.running_system import DOCUMENTS, running_system
 
 pytestmark = pytest.mark.slow
 
@@ -26,21 +25,22 @@ COMPARISON = (
 )
 
 
-def run(fleet: Fleet, text: str) -> JobResult:
-    return fleet.jobs.result(
-        fleet.jobs.submit(Request(text, documents=DOCUMENTS, model="offline")), wait_s=60
-    )
+def run(jobs: Client, text: str) -> JobResult:
+    return jobs.result(jobs.submit(Request(text, documents=DOCUMENTS, model="offline")), wait_s=60)
 
 
 @pytest.fixture(scope="module")
-def running_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with start_fleet(tmp_path_factory.mktemp("cold"), is_cold=True, supervisors=["s1"]) as running:
-        yield running
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Yield a client of a supervisor and a worker that started in new interpreters."""
+    with running_system(tmp_path_factory.mktemp("cold"), is_cold=True) as system:
+        connected = system.jobs()
+        yield connected
+        connected.store.connection.close()
 
 
 @pytest.fixture(scope="module")
-def result(running_fleet: Fleet) -> JobResult:
-    return run(running_fleet, COMPARISON)
+def result(jobs: Client) -> JobResult:
+    return run(jobs, COMPARISON)
 
 
 def test_the_job_succeeds_with_an_answer(result: JobResult) -> None:
@@ -117,10 +117,10 @@ def test_every_handoff_and_every_result_is_readable_in_full(result: JobResult) -
     } == {handoff["handoff_id"] for handoff in result.handoffs}
 
 
-def test_two_concurrent_jobs_do_not_disturb_each_other(fleet: Fleet) -> None:
+def test_two_concurrent_jobs_do_not_disturb_each_other(jobs: Client) -> None:
     texts = [COMPARISON, "Which index does Faiss offer, and what is HNSW?"]
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda text: run(fleet, text), texts)
+        first, second = pool.map(lambda text: run(jobs, text), texts)
 
     assert first.status.ended
     assert second.status.ended
