@@ -29,7 +29,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.jobs import EVERY_JOB, JobFilter, JobStanding
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S
 from handoff_queue.shared.types.access import Actor
-from handoff_queue.shared.types.errors import UnknownJob
+from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
 from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
     JobEnded,
@@ -43,6 +43,7 @@ from handoff_queue.supervisor.client.argument_types import check_wait_s
 from handoff_queue.supervisor.client.client import Client, connect
 from handoff_queue.supervisor.client.event_hub import EventHub
 from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.client.journal_follower import RECONNECT_EVERY_S, ReconnectLimit
 from handoff_queue.supervisor.client.json_forms import event_as_json
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ class AsyncClient:
         subscription = self._hub.subscribe(job_id, standing.version)
         is_over = standing.status.ended
         try:
-            news = await self._read(job_id, after)
+            news = await self._read_after_outage(job_id, after)
             while True:
                 if news:
                     after = news[-1].version
@@ -183,12 +184,12 @@ class AsyncClient:
                     return
                 news = await subscription.news(wait_s)
                 if subscription.has_ended:
-                    news = await self._read(job_id, after)
+                    news = await self._read_after_outage(job_id, after)
                     is_over = True
                     continue
                 news = [recorded for recorded in news if recorded.version > after]
                 if news and news[0].version > after + 1:
-                    news = await self._read(job_id, after)
+                    news = await self._read_after_outage(job_id, after)
                 if not news:
                     yield []
         finally:
@@ -417,6 +418,21 @@ class AsyncClient:
         """Return the stored events after a version. Raises `UnknownJob`."""
         events = self._client.events(job_id, after, follow=False)
         return await self._call(list, events)
+
+    async def _read_after_outage(self, job_id: JobId, after: int) -> list[RecordedEvent]:
+        """Return the stored events after a version. Wait for a Redis that is away.
+
+        Raises:
+            UnknownJob: the job does not exist.
+            StoreUnavailable: Redis stays away for more than `RECONNECT_FOR_S` seconds.
+        """
+        patience = ReconnectLimit()
+        while True:
+            try:
+                return await self._read(job_id, after)
+            except StoreUnavailable as error:
+                patience.record_failure(error)
+            await asyncio.sleep(RECONNECT_EVERY_S)
 
     def _standing_of(self, job_id: JobId) -> JobStanding:
         """Return the stored standing, without the reasons to wait."""

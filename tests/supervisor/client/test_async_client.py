@@ -342,6 +342,19 @@ def test_a_restart_of_redis_costs_a_follower_nothing(own_redis: OwnRedis) -> Non
 
 
 @pytest.mark.slow
+def test_a_read_of_a_follower_waits_for_a_redis_that_restarts(own_redis: OwnRedis) -> None:
+    async def read() -> list[str]:
+        async with connect_async(own_redis.url, Settings(offline=True)) as jobs:
+            job_id = a_job(jobs._client.store)
+            await asyncio.to_thread(own_redis.kill)
+            reading = asyncio.create_task(jobs._read_after_outage(job_id, 0))
+            await asyncio.to_thread(own_redis.start)
+            return [recorded.event.type for recorded in await reading]
+
+    assert asyncio.run(read()) == ["job_submitted"]
+
+
+@pytest.mark.slow
 def test_a_lasting_outage_of_redis_is_an_error_for_every_follower(
     own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
