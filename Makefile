@@ -6,10 +6,10 @@ BIN := .venv/bin
 export PYTHON
 # With this variable, each of hundreds of processes would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
-# PARALLEL starts one test process for each core. WAITING starts three for two cores, because many tests wait for processes.
+# PARALLEL starts one test process for each core. WAITING starts two for each core, because many tests wait for processes.
 # The tests of a file run in order in one process. Files run in the order of folders, so that the longest files come first.
 PARALLEL := -n auto --dist loadfile
-WAITING := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 ))) --dist loadfile --no-loadscope-reorder
+WAITING := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 2 ))) --dist loadfile --no-loadscope-reorder
 # The tests marked `alone` state promises in seconds. They also pass with three at once on a busy machine.
 ALONE := -n 3 --dist worksteal
 # The text as the user typed it: neither make nor the shell expands it.
