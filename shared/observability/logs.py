@@ -23,8 +23,12 @@ from handoff_queue.shared.observability.redaction import Redactor, secrets_of
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.settings.settings import Settings
 
-QUIET = ("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "urllib3", "asyncio", "amqp")
-"""Loggers that write a line for each request. Only their warnings and errors are logged."""
+QUIET = (
+    *("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "urllib3"),
+    *("asyncio", "amqp", "uvicorn", "mcp"),
+)
+"""Loggers that write a line for each request or start. Only their warnings and errors are logged.
+"""
 COMMENTS = ("celery.worker.strategy", "celery.app.trace")
 """Loggers of Celery that report each message and each successful task. Our logs report the
 result instead. At the level DEBUG these loggers write all their lines, else only warnings and

@@ -19,6 +19,7 @@ def mcp() -> int:
       handoff mcp
     """
     check_extra("mcp", "handoff mcp", "mcp")
+    from handoff_queue.shared.observability.logs import configure_logging
     from handoff_queue.supervisor.client.async_client import AsyncClient
     from handoff_queue.supervisor.serve.mcp.stdio import serve_stdio
 
@@ -26,5 +27,6 @@ def mcp() -> int:
     jobs.store.health.refuse_a_cluster()
     for kind in (signal.SIGINT, signal.SIGTERM):  # the state is in Redis: there is nothing to save
         signal.signal(kind, signal.SIG_DFL)
+    configure_logging(jobs.settings)
     asyncio.run(serve_stdio(AsyncClient(jobs), jobs.settings, this_user("mcp")))
     return OK

@@ -45,6 +45,7 @@ def serve(
       handoff serve --port 8321
     """
     check_extra("serve", "handoff serve", "serve")
+    from handoff_queue.shared.observability.logs import configure_logging
     from handoff_queue.supervisor.client.async_client import AsyncClient
     from handoff_queue.supervisor.serve.application import make_application
     from handoff_queue.supervisor.serve.proxy_users import check_proxy
@@ -66,6 +67,7 @@ def serve(
             _print_access(host, is_open=is_open, may_wait=wait_for_token)
         shown_host = f"[{host}]" if ":" in host else host
         url = f"http://{shown_host}:{port}"
+        configure_logging(jobs.settings)
         application = make_application(AsyncClient(jobs), jobs.settings, is_loopback=is_open)
         serve_until_stopped(
             application,

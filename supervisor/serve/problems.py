@@ -181,7 +181,10 @@ def answer_with_problems(app: FastAPI, respond: Callable[[Request, Problem], Res
 
     async def on_known_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HandoffError)
-        return respond(request, problem_of(error))
+        problem = problem_of(error)
+        if problem.status >= 500:
+            log.warning("a request failed", path=request.url.path, error=str(error))
+        return respond(request, problem)
 
     async def on_parameters(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
@@ -193,7 +196,7 @@ def answer_with_problems(app: FastAPI, respond: Callable[[Request, Problem], Res
         return respond(request, Problem(error.status_code, detail, headers=error.headers))
 
     async def on_defect(request: Request, error: Exception) -> Response:
-        log.error("a request failed", error=type(error).__name__)
+        log.error("a request failed", path=request.url.path, error=type(error).__name__)
         return respond(
             request, Problem(500, f"an internal error, please report it: {type(error).__name__}")
         )

@@ -13,9 +13,11 @@ from typing import Any
 
 import httpx2
 import pytest
+import redis
 
 from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import open_store
 from handoff_queue.shared.types.access import ApiRole
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, NO_REDIS, REQUEST, Handoff, error_line
@@ -183,6 +185,23 @@ def test_a_signal_ends_open_streams_and_the_server(
 
     assert code == 0
     assert "event: problem" in texts
+
+
+def test_a_failed_request_is_one_json_line_in_the_log(
+    handoff: Handoff, redis_url: str, queues: redis.Redis
+) -> None:
+    with served(handoff, redis_url) as (_, server):
+        queues.set(keys.JOBS, "not a sorted set")
+        failed = httpx2.get(f"{server}/v1/jobs")
+        handoff.wait_for_text("a request failed")
+    queues.delete(keys.JOBS)
+    lines = [line for line in handoff.read("err").splitlines() if line.startswith("{")]
+    entries = [json.loads(line) for line in lines]
+
+    assert failed.status_code == 500
+    assert [(entry["event"], entry["path"]) for entry in entries] == [
+        ("a request failed", "/v1/jobs")
+    ]
 
 
 def test_a_taken_port_is_one_line(handoff: Handoff, redis_url: str) -> None:
