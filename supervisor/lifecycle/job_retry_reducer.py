@@ -164,15 +164,16 @@ def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
 
 
 def _as_if_untried(step: StepState, event: RetryRequested) -> StepState:
-    """Return the step without its failures and the specialists that tried it. If the retry
-    raises a budget, a step of a team goes to a team again.
+    """Return the step without its failures and the specialists that tried it. The planned
+    specialist does it again. A step of a team goes to the team only if the retry raises a budget.
     """
     has_more = event.max_turns or event.max_tokens or event.max_microusd
-    if has_more and step.outline.specialist == SUB_SUPERVISOR:
-        to_the_team = {"given_to": None}
-    else:
-        to_the_team = {}
-    return step.model_copy(update={"failures": 0, "tried": (), "is_released": False, **to_the_team})
+    given_to = None
+    if step.outline.specialist == SUB_SUPERVISOR and not has_more:
+        given_to = step.given_to
+    return step.model_copy(
+        update={"failures": 0, "tried": (), "is_released": False, "given_to": given_to}
+    )
 
 
 def _done_again(step: StepState, event: RetryRequested) -> StepState:

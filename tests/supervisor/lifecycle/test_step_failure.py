@@ -8,9 +8,10 @@ import pytest
 
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import StopReason
-from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.plan import OnFailure, Plan
 from handoff_queue.supervisor.lifecycle.commands import IssueGroup, TryAgain
+from handoff_queue.supervisor.lifecycle.job_retry_rules import retry_of
 from handoff_queue.supervisor.lifecycle.step_failure import MOST_RETRIES
 from tests.doubles.simulated_job import SimulatedJob, a_plan
 
@@ -70,6 +71,24 @@ def test_after_its_retries_a_step_goes_to_the_generalist_once_and_then_it_is_dro
 
     assert job.step("a").attempt == MOST_RETRIES + 2
     assert job.state.status is JobStatus.PARTIAL
+
+
+@pytest.mark.parametrize("from_step", [None, "a"])
+def test_a_retry_of_the_job_gives_a_step_to_its_planned_specialist_again(
+    from_step: str | None,
+) -> None:
+    job = job_with_policy()
+    for _ in range(2 + MOST_RETRIES):
+        fail_step_a(job)
+    job.finish("b")
+    job.advance()
+    job.review()
+    job.advance()
+    job.append(retry_of(job.state, {}, from_step, NewLimits()))
+    job.advance()
+
+    assert job.open_names == {"a"}
+    assert job.step("a").specialist == "researcher"
 
 
 def test_without_a_generalist_a_step_is_dropped_after_its_retries() -> None:
