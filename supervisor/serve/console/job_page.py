@@ -18,6 +18,7 @@ from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.report import JobRecord, JobResult, record_of, report_of
 from handoff_queue.supervisor.client.submission import budget_fields
 from handoff_queue.supervisor.serve.console.document_routes import document_link
+from handoff_queue.supervisor.serve.console.pages import without_commands
 from handoff_queue.supervisor.serve.questions import open_questions
 from handoff_queue.supervisor.text.sanitizing import plain
 from handoff_queue.supervisor.tracing.page import answer_html, report_sections, sources_html
@@ -62,6 +63,19 @@ class JobPage:
         return limits
 
     @property
+    def waits(self) -> list[str]:
+        """Return the reasons to wait. The page has buttons instead of the commands to decide."""
+        return [without_commands(line, self.record.job.job_id) for line in self.record.waits]
+
+    @property
+    def planned_steps(self) -> list[dict[str, Any]]:
+        """Return the steps of the plan if a person must approve the plan."""
+        plan = self.report.plan or {}
+        if any(question["what"] == "plan" for question in self.questions):
+            return list(plan.get("steps", ()))[:MOST_LINES]
+        return []
+
+    @property
     def max_usd(self) -> float | None:
         return cost_usd(self.budget.get("max_usd"))
 
@@ -70,8 +84,12 @@ class JobPage:
         """Return the sections that have content, by heading."""
         sections: dict[str, Any] = {}
         for name, content in report_sections(self.report).items():
-            if content and name not in _SECTIONS_OF_THE_DRAWING:
-                sections[name] = content[:MOST_LINES]
+            if name in _SECTIONS_OF_THE_DRAWING:
+                continue
+            # The section Waits of the page has the reasons to wait.
+            lines = [line for line in content if line not in self.record.waits]
+            if lines:
+                sections[name] = lines[:MOST_LINES]
         return sections
 
     @property

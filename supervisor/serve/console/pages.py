@@ -19,6 +19,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.waiting_reasons import APPROVAL
 from handoff_queue.supervisor.serve.console.session import (
     BROWSER_COOKIE,
     Visit,
@@ -144,6 +146,11 @@ def render(
     if request.cookies.get(BROWSER_COOKIE) != browser:
         set_cookie(request, response, BROWSER_COOKIE, browser)
     return response
+
+
+def without_commands(reasons: str, job_id: JobId) -> str:
+    """Return reasons to wait without the commands that decide about an approval."""
+    return reasons.replace(f": {APPROVAL.format(job_id)}", "")
 
 
 def go_to(path: str) -> RedirectResponse:

@@ -157,3 +157,32 @@ def test_a_reader_sees_the_inbox_and_cannot_decide(
     assert f'href="/inbox/{waiting}"' not in page
     assert reader.post(f"/inbox/{waiting}", decision="approve").status_code == 403
     assert jobs.standing(waiting).approval
+
+
+def test_the_page_of_a_job_shows_the_plan_that_a_person_must_approve(
+    waiting: JobId, local: Visitor
+) -> None:
+    plan = json.loads(plan_in(local.get(f"/inbox/{waiting}").text))
+
+    page = local.get(f"/jobs/{waiting}").text
+
+    for step in plan["steps"]:
+        assert f'<td class="mono">{step["id"]}</td><td>{step["specialist"]}</td>' in page
+    assert f'href="/inbox/{waiting}"' in page
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs/{}"])
+def test_the_pages_of_a_job_that_waits_for_an_approval_name_no_command(
+    path: str, waiting: JobId, local: Visitor
+) -> None:
+    page = local.get(path.format(waiting)).text
+
+    assert "an approval of its plan by a person" in page
+    assert f'href="/inbox/{waiting}"' in page
+    assert "handoff approve" not in page
+
+
+def test_a_reader_sees_a_waiting_job_without_a_link_to_decide(
+    waiting: JobId, visitor_with: VisitorOf
+) -> None:
+    assert f'href="/inbox/{waiting}"' not in visitor_with("read").get("/").text
