@@ -99,6 +99,22 @@ def test_all_jobs_that_match_are_cancelled_with_a_progress_display(
     assert not jobs.standing(others).cancelled
 
 
+def test_an_action_on_all_jobs_leaves_out_the_jobs_that_it_cannot_change(
+    window: Browser, jobs: Client, url: str
+) -> None:
+    ended, open_job = a_job(jobs.store), a_job(jobs.store)
+    jobs.store.connection.redis.hset(keys.job(ended), "status", "failed")
+    table = JobTable(window, url).open()
+
+    window.click("#matching")
+    table.act("cancel")
+
+    done = "cancel: 1 of 1, 0 failed"
+    wait_until(lambda: table.progress() == done, expected=done)
+    wait_until(lambda: window.text("#chosen") == "0 selected", expected="no selection")
+    assert jobs.standing(open_job).cancelled
+
+
 def test_only_the_selected_jobs_are_acted_on_and_a_problem_is_shown(
     window: Browser, jobs: Client, url: str
 ) -> None:

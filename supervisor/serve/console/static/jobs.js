@@ -4,12 +4,15 @@
 const REFRESH_MS = 3000;
 const COUNT_AFTER_MS = 500; // the counts read the whole list: the rows come first
 const COUNT_EVERY = 5; // refreshes of the rows for each refresh of the counts
-const BATCH = 50; // jobs of one request
+const MOST_BATCH = 50; // most jobs of one request
+const UPDATES = 10; // least changes of the progress of an action, if the action has so many jobs
+const USUAL = { cancel: ["queued", "running", "waiting"], retry: ["partial", "failed", "cancelled"], approve: ["waiting"] }; // statuses that an action can change
 const MOST_PROBLEMS = 20; // most problems of an action that are shown
 const table = document.querySelector("#jobs tbody");
 const filter = document.getElementById("filter");
 const query = location.search;
 const chosen = new Set();
+let isBusy = false; // an action runs
 
 // --- filter
 
@@ -71,12 +74,20 @@ const buttons = [...document.querySelectorAll("[data-action]")];
 
 function showChosen() {
   document.getElementById("chosen").textContent = matching.checked ? "all jobs that match" : `${chosen.size} selected`;
-  for (const button of buttons) button.disabled = !matching.checked && !chosen.size;
+  for (const button of buttons) button.disabled = isBusy || (!matching.checked && !chosen.size);
 }
 
-async function* matchingIds() {
+function clearChosen() {
+  chosen.clear();
+  for (const box of [all, matching, ...table.querySelectorAll(".choose")]) box.checked = false;
+  showChosen();
+}
+
+// Without a status in the filter, the jobs are only the jobs that the action can change.
+async function* matchingIds(action) {
   const params = new URLSearchParams(query);
   params.delete("cursor");
+  if (!params.has("status")) for (const status of USUAL[action]) params.append("status", status);
   for (let cursor = ""; cursor !== null;) {
     if (cursor) params.set("cursor", cursor);
     const page = await read(await fetch(`/jobs/ids?${params}`));
@@ -87,16 +98,27 @@ async function* matchingIds() {
 
 async function act(action) {
   const names = [];
-  if (matching.checked) for await (const name of matchingIds()) names.push(name); else names.push(...chosen);
+  if (matching.checked) for await (const name of matchingIds(action)) names.push(name); else names.push(...chosen);
+  if (!names.length) {
+    announce(`There are no jobs to ${action}`);
+    return;
+  }
   if (!confirm(`${action[0].toUpperCase()}${action.slice(1)} ${names.length.toLocaleString("en")} jobs?`)) return;
   const place = document.getElementById("progress");
   const [bar, text, list] = place.children;
   place.hidden = false;
   list.replaceChildren();
-  bar.max = names.length || 1;
+  bar.max = names.length;
+  bar.value = 0;
+  const batch = Math.min(MOST_BATCH, Math.ceil(names.length / UPDATES));
   let failed = 0;
+  const show = (done) => {
+    bar.value = done;
+    text.textContent = `${action}: ${done.toLocaleString("en")} of ${names.length.toLocaleString("en")}, ${failed} failed`;
+  };
+  show(0);
   for (let done = 0; done < names.length;) {
-    const part = names.slice(done, done + BATCH);
+    const part = names.slice(done, done + batch);
     const problems = await post("/jobs/actions", { action, jobs: part });
     done += part.length;
     for (const [name, problem] of Object.entries(problems)) {
@@ -105,11 +127,20 @@ async function act(action) {
       item.textContent = `${name}: ${problem}`;
       if (failed <= MOST_PROBLEMS) list.append(item);
     }
-    bar.value = done;
-    text.textContent = `${action}: ${done.toLocaleString("en")} of ${names.length.toLocaleString("en")}, ${failed} failed`;
+    show(done);
   }
+  clearChosen();
   announce(text.textContent);
   await Promise.all([refresh(), count()]);
+}
+
+// Do an action. No second action can start before the end of the first.
+async function start(action) {
+  isBusy = true;
+  showChosen();
+  try { await act(action); } catch (error) { announce(error.message); }
+  isBusy = false;
+  showChosen();
 }
 
 if (all) {
@@ -126,7 +157,7 @@ if (all) {
     showChosen();
   });
   matching.addEventListener("change", showChosen);
-  for (const button of buttons) button.addEventListener("click", () => act(button.dataset.action).catch((error) => announce(error.message)));
+  for (const button of buttons) button.addEventListener("click", () => start(button.dataset.action));
 }
 
 setTimeout(() => count().catch((error) => announce(error.message)), COUNT_AFTER_MS);
