@@ -33,6 +33,8 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import CLOSING_ROLES, queue_of
 
+NEWEST_EVENTS = 5
+"""Events of a job that `end_reasons` reads. Only deliveries to the caller follow the end."""
 READ_AT_MOST = 5_000
 """Events in one round trip."""
 READ_AT_MOST_OF_EACH = 200
@@ -248,6 +250,23 @@ class Journal:
             if entries:
                 first_events[job_id] = parse_stream_entry(entries[0]).event
         return first_events
+
+    def end_reasons(self, job_ids: Sequence[JobId]) -> dict[JobId, str]:
+        """Return why each job ended, in one round trip. A job whose end is not in its newest
+        events, or has no reason, is left out.
+        """
+        with translated_errors():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for job_id in job_ids:
+                pipe.xrevrange(keys.log(job_id), count=NEWEST_EVENTS)
+            answers = pipe.execute()
+        reasons: dict[JobId, str] = {}
+        for job_id, entries in zip(job_ids, answers, strict=True):
+            for entry in entries:
+                if reason := _end_reason(entry):
+                    reasons[job_id] = reason
+                    break
+        return reasons
 
     def follow(self, job_id: JobId, after: int, wait_s: float) -> list[RecordedEvent]:
         """Return the events after a version, and wait up to `wait_s` seconds for the first one."""
@@ -475,6 +494,19 @@ def _parsed(
         return list(map(parse_stream_entry, entries))
     except MalformedMessage as error:
         return error
+
+
+def _end_reason(entry: tuple[bytes, dict[bytes, bytes]]) -> str | None:
+    """Return the reason of an entry that ends a job; None for any other entry, or for an entry
+    that this version cannot read.
+    """
+    try:
+        event = parse_stream_entry(entry).event
+    except MalformedMessage:
+        return None
+    if isinstance(event, JobEnded):
+        return event.reason
+    return None
 
 
 def parse_stream_entry(entry: tuple[bytes, dict[bytes, bytes]]) -> RecordedEvent:

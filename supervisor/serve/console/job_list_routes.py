@@ -40,6 +40,8 @@ class JobRow:
 
     job: JobStanding
     labels: JobLabels
+    why_failed: str = ""
+    """Reason why the job failed; empty if it did not."""
 
     @property
     def usd(self) -> float | None:
@@ -73,10 +75,12 @@ class ActionBody(BaseModel):
 
 
 def rows_of(access: Access, job_ids: list[JobId]) -> list[JobRow]:
-    """Return the rows of jobs, with the reasons to wait."""
+    """Return the rows of jobs, with the reasons to wait or to fail."""
     standings = with_waiting(access.store, access.store.jobs.standings(job_ids))
     labels = access.store.jobs.labels([job.job_id for job in standings])
-    return [JobRow(job, labels[job.job_id]) for job in standings]
+    failed = [job.job_id for job in standings if job.status is JobStatus.FAILED]
+    reasons = access.store.journal.end_reasons(failed) if failed else {}
+    return [JobRow(job, labels[job.job_id], reasons.get(job.job_id, "")) for job in standings]
 
 
 @router.get("/")

@@ -12,7 +12,7 @@ from handoff_queue.shared.store.fleet_load import FleetLoad
 from handoff_queue.shared.store.jobs import HandoffStanding
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.events import JobSubmitted, RetryRequested
+from handoff_queue.shared.types.events import JobStatus, JobSubmitted, RetryRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.report import JobRecord, JobResult, record_of, report_of
@@ -66,6 +66,21 @@ class JobPage:
     def waits(self) -> list[str]:
         """Return the reasons to wait. The page has buttons instead of the commands to decide."""
         return [without_commands(line, self.record.job.job_id) for line in self.record.waits]
+
+    @property
+    def failed_handoffs(self) -> list[tuple[str, str, str]]:
+        """Return the id, the specialist and the error of each failed handoff. Empty for a job
+        that is ok.
+        """
+        if self.report.status not in {JobStatus.FAILED, JobStatus.PARTIAL}:
+            return []
+        specialists = {one["handoff_id"]: one["assigned_to"] for one in self.report.handoffs}
+        failed: list[tuple[str, str, str]] = []
+        for result in self.report.results:
+            if result["status"] == "failed":
+                handoff_id = result["handoff_id"]
+                failed.append((handoff_id, specialists[handoff_id], result["error"] or ""))
+        return failed[:MOST_LINES]
 
     @property
     def planned_steps(self) -> list[dict[str, Any]]:

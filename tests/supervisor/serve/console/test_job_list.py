@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.access import Actor
-from handoff_queue.shared.types.events import CancelRequested
+from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Client
 from tests.doubles.jobs import a_job
@@ -173,3 +173,17 @@ def test_hostile_text_is_text(jobs: Client, local: Visitor) -> None:
         assert "<script>document" not in text
         assert "<b>acme" not in text
         assert '"><script>' not in text
+
+
+def test_a_row_says_why_its_job_failed_also_after_later_events(
+    jobs: Client, local: Visitor
+) -> None:
+    job_id = a_job(jobs.store)
+    failed = JobEnded(status=JobStatus.FAILED, reason="<i>no worker</i>")
+    jobs.store.journal.append(job_id, failed, {"status": "failed"})
+    jobs.store.journal.append(job_id, CancelRequested())
+    jobs.store.connection.redis.xadd(keys.log(job_id), {"t": 1, "e": "{}"}, id="9-0")
+
+    page = local.get("/").text
+
+    assert "&lt;i&gt;no worker&lt;/i&gt;" in page

@@ -9,6 +9,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.events import CancelRequested
+from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.supervisor.client.client import Client, Request
 from tests.doubles.jobs import a_job
@@ -194,3 +195,20 @@ def test_hostile_text_is_text_in_the_page_and_in_the_live_data(
 
     assert "<script>document" not in page
     assert "<script>x" not in page + live["html"]
+
+
+def test_a_failed_job_names_each_failed_handoff_with_its_specialist_and_error(
+    shell: Shell, local: Visitor, tmp_path: Path
+) -> None:
+    job_id = submit_rows(shell, tmp_path, 1)
+    (failed,) = shell.open(job_id)
+    shell.do(job_id, failed, ResultStatus.FAILED)
+    while not shell.jobs.standing(job_id).status.ended:
+        shell.advance(job_id)
+
+    page = local.get(f"/jobs/{job_id}").text
+    rows = local.get("/").text
+
+    row = f'<td class="mono">{failed.handoff_id}</td><td>{failed.assigned_to}</td>'
+    assert f'{row}<td class="text failed">it broke</td>' in page
+    assert f"no step has a usable result ({failed.step_id}: defect)" in rows
