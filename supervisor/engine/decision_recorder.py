@@ -182,8 +182,8 @@ def pin_spec(
 ) -> tuple[SpecialistSpec, str, str | None]:
     """Return a specialist's spec, its digest, and its text if the text must be stored.
 
-    A job keeps the spec with which it first used the specialist. At the first use, this is the
-    spec that workers announce now.
+    A job keeps the spec with which it first used the specialist. At the first use, and at the
+    first use after a retry of the ended job, this is the spec that workers announce now.
     """
     pinned = state.specialists.get(name)
     if pinned:

@@ -355,7 +355,9 @@ class JobState(Message):
     step_index: StepIndex = Field(default_factory=StepIndex, exclude=True, repr=False)
     """Index of all steps and handoffs, derived from these two fields."""
     specialists: dict[str, str] = Field(default_factory=dict)
-    """Name -> digest of the spec: a job keeps the specialists that it started with."""
+    """Name -> digest of the spec: a job keeps the specialists that it started with, until a retry
+    of the ended job.
+    """
     handoffs: NonNegativeInt = 0
     """Number of handoffs issued since the submission or the latest retry."""
     groups: NonNegativeInt = 0

@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -18,8 +18,10 @@ from handoff_queue.shared.types.events import HandoffIssued, JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff, ResultStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.sweeper import Sweeper
+from tests.doubles.handoffs import a_spec
 from tests.doubles.sweep_states import delete_messages
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.waiting import wait_until
@@ -111,6 +113,26 @@ def test_a_job_whose_steps_all_fail_ends_with_the_reason(shell: Shell) -> None:
 
     assert run_to_end(shell, job_id, ResultStatus.FAILED) is JobStatus.FAILED
     assert "it broke" in str(shell.jobs.result(job_id).notes)
+
+
+def test_a_retry_uses_the_specialist_that_workers_announce_after_its_repair(shell: Shell) -> None:
+    job_id = shell.submit()
+    run_to_end(shell, job_id, ResultStatus.FAILED)
+    issued = [event for event in shell.events(job_id) if isinstance(event, HandoffIssued)]
+    name = next(event.assigned_to for event in issued if event.group)
+    broken = {event.specialist for event in issued if event.assigned_to == name}
+    repaired = a_spec(name=name).model_copy(update={"max_turns": 3})
+    shell.store.presence.announce(
+        Announcement(worker="w1", specialists=(repaired,), slots=4, model="offline")
+    )
+
+    shell.jobs.retry(job_id)
+    with closing(shell.another()) as supervisor:  # it has read no announcement before
+        supervisor.advance(job_id)
+
+    again = {event.specialist for event in shell.open(job_id) if event.assigned_to == name}
+    assert len(broken) == 1
+    assert again == {repaired.content_digest}
 
 
 def test_every_handoff_has_exactly_the_results_of_its_dependencies(shell: Shell) -> None:
