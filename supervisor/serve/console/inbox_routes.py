@@ -14,6 +14,7 @@ from starlette.datastructures import FormData
 from handoff_queue.shared.store.jobs import JobFilter, JobStanding
 from handoff_queue.shared.types.errors import Conflict, HandoffError, UnknownJob, UserError
 from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import is_job_id
 from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.supervisor.client.report import JobResult, report_on
 from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for
@@ -33,6 +34,7 @@ class WaitingJob:
     """A job that waits for a person."""
 
     job: JobStanding
+    tenant: str
     reasons: tuple[str, ...]
 
 
@@ -40,16 +42,23 @@ class WaitingJob:
 async def inbox(request: Request, visit: Reads) -> Response:
     """Show the jobs that wait for a person."""
     now, waiting = await run_in_threadpool(_waiting, visit.access)
-    return render(request, "inbox.html", visit, waiting=waiting, now=now, most=MOST_JOBS)
+    decided = request.query_params.get("decided", "")
+    if not is_job_id(decided):
+        decided = ""
+    return render(
+        request, "inbox.html", visit, waiting=waiting, now=now, most=MOST_JOBS, decided=decided
+    )
 
 
 def _waiting(access: Access) -> tuple[float, list[WaitingJob]]:
     where = JobFilter(frozenset({JobStatus.WAITING}), access.tenant or "")
     jobs = access.store.jobs
     waiting: list[WaitingJob] = []
-    for job in jobs.standings(jobs.newest(MOST_JOBS, where)):
+    standings = jobs.standings(jobs.newest(MOST_JOBS, where))
+    labels = jobs.labels([job.job_id for job in standings])
+    for job in standings:
         reasons = tuple(reason.whom for reason in answers_to_wait_for(job))
-        waiting.append(WaitingJob(job, reasons))
+        waiting.append(WaitingJob(job, labels[job.job_id].tenant, reasons))
     return access.store.connection.now(), waiting
 
 
@@ -78,7 +87,7 @@ async def decide(request: Request, visit: Operates, job_id: VisibleJob) -> Respo
         raise
     except UserError as error:
         return _page(request, visit, report, text, note, error)
-    return go_to("/inbox")
+    return go_to(f"/inbox?decided={job_id}")
 
 
 def question_in(form: FormData) -> int | None:

@@ -91,6 +91,8 @@ def duration(seconds: float | None) -> str:
     """Return a duration with its largest units."""
     if seconds is None:
         return ""
+    if 0.05 <= seconds < 1:
+        return f"{seconds:.1f} s"
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -180,6 +182,7 @@ def respond(request: Request, problem: Problem) -> Response:
     return render(
         request,
         "problem.html",
+        getattr(request.state, "visit", None),
         status=problem.status,
         headers=problem.headers,
         title=HTTPStatus(problem.status).phrase,

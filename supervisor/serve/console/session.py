@@ -146,8 +146,10 @@ def visits(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitab
         csrf = csrf_of(browser, secret)
         if request.method not in SAFE_METHODS:
             await check_csrf(request, csrf)
+        visit = Visit(access_for(caller, state, "console"), browser, csrf)
+        request.state.visit = visit  # for the page of an error
         check_role(caller, role, all_tenants=all_tenants)
-        return Visit(access_for(caller, state, "console"), browser, csrf)
+        return visit
 
     return visit_of
 

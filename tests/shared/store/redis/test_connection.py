@@ -197,7 +197,7 @@ def test_a_failing_call_does_not_affect_the_other_calls(store: Store) -> None:
 
 
 def test_a_process_that_uses_all_its_connections_gets_that_reason(redis_url: str) -> None:
-    connection = Connection(redis_url, timeout_s=0.2)
+    connection = Connection(redis_url, timeout_s=3)
     pool = connection.redis.connection_pool
     held_connections = [pool.get_connection() for _ in range(MAX_CONNECTIONS)]
 

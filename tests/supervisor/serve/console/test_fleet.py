@@ -78,11 +78,13 @@ def test_an_operator_pauses_and_unpauses_a_role(
 
     paused = visitor.post("/fleet/pause", role="writer", reason=HOSTILE)
     page = visitor.get("/fleet").text
+    row = page.partition('id="role-writer"')[2].partition("</tr>")[0]
     unpaused = visitor.post("/fleet/unpause", role="writer")
 
     assert (paused.status_code, unpaused.status_code) == (303, 303)
     assert "&lt;script&gt;document.title" in page
     assert HOSTILE not in page
+    assert 'action="/fleet/unpause"' in row
     assert jobs.store.pauses.all() == {}
     actors = {entry.actor.via for entry in jobs.audit() if entry.actor}
     assert "console" in actors
@@ -133,6 +135,7 @@ def test_an_unknown_role_is_not_paused(shell: Shell, local: Visitor) -> None:
 
     assert response.status_code == 400
     assert "nobody" in response.text
+    assert 'href="/fleet"' in response.text, "the page of the error has the navigation"
 
 
 def test_a_reader_sees_the_fleet_and_changes_nothing(jobs: Client, visitor_with: VisitorOf) -> None:
@@ -140,7 +143,7 @@ def test_a_reader_sees_the_fleet_and_changes_nothing(jobs: Client, visitor_with:
     (letter,) = jobs.store.dead_letters.newest()
     reader = visitor_with("read")
 
-    assert "Pause a role" not in reader.get("/fleet").text
+    assert "/pause" not in reader.get("/fleet").text
     assert "<button>Drop" not in reader.get("/dead").text
     assert reader.post("/fleet/pause", role="planner").status_code == 403
     assert reader.post(f"/dead/{letter.id}/drop").status_code == 403

@@ -55,6 +55,10 @@ def test_the_inbox_has_the_jobs_that_wait_for_a_person(waiting: JobId, local: Vi
     assert "an approval of its plan by a person" in page
 
 
+def test_the_inbox_confirms_no_decision_of_a_hostile_link(local: Visitor) -> None:
+    assert "is stored" not in local.get("/inbox?decided=<script>").text
+
+
 def test_a_tenant_sees_no_question_of_another_tenant(
     waiting: JobId, visitor_with: VisitorOf, jobs: Client
 ) -> None:
@@ -74,7 +78,8 @@ def test_an_unchanged_plan_is_approved_with_a_note(
     response = local.post(f"/inbox/{waiting}", decision="approve", plan=plan, note="Good.")
 
     approved = answer(jobs, waiting)
-    assert (response.status_code, response.headers["location"]) == (303, "/inbox")
+    assert response.status_code == 303
+    assert f">{waiting}</a> is stored" in local.get(response.headers["location"]).text
     assert isinstance(approved, Approved)
     assert approved.plan is None
     assert jobs.result(waiting).approvals[0]["note"] == "Good."
