@@ -95,6 +95,7 @@ def approvals_in(
                 "asked_at": recorded.at,
                 "decision": answer.type if answer else None,
                 "by": author,
+                "actor": answer.actor.name if answer and answer.actor else None,
                 "note": payloads[answer.note.digest] if answer and answer.note else None,
                 "draft": draft.content if draft else None,
                 "own_plan": json.loads(payloads[own_plan.digest]) if own_plan else None,

@@ -208,9 +208,10 @@ class JobResult(Message):
     claims that the judge accepts; empty: the conflict stays disputed.
     """
     approvals: tuple[dict[str, Any], ...] = ()
-    """Approvals: {version, what, why, asked_at, decision, by, note, draft, own_plan}.
+    """Approvals: {version, what, why, asked_at, decision, by, actor, note, draft, own_plan}.
 
-    `decision` is null until a person decides. `draft` is the answer that waits for approval.
+    `decision` is null until a person decides. `by` is `user` or `timeout`, and `actor` is the name
+    of the user. `draft` is the answer that waits for approval.
     `own_plan` is the plan that a person gave: after an approval the job uses this plan, and after a
     rejection the planner starts from this plan.
     """

@@ -128,8 +128,8 @@ def _gates(gates: Mapping[str, Any]) -> Iterator[str]:
 def _approval(approval: Mapping[str, Any]) -> str:
     decision = approval["decision"] or "waits for a person"
     by = ""
-    if approval.get("by"):
-        by = f" by {approval['by']}"
+    if who := approval.get("actor") or approval.get("by"):
+        by = f" by {who}"
     note = ""
     if approval.get("note"):
         note = f": {approval['note']}"
