@@ -48,17 +48,33 @@ ROUTERS = (
 
 
 def make_application(jobs: AsyncClient, settings: Settings, *, is_loopback: bool = True) -> FastAPI:
-    """Return the application. Its lifespan closes the client.
+    """Return the application with its client. Its lifespan closes the client.
 
     Args:
         is_loopback: whether the server listens on a loopback address only. Then it takes
             requests without a token as long as the store has no token, and no proxy names users.
     """
+    app = make_routes(settings)
+    attach_client(app, jobs, settings, is_loopback=is_loopback)
+    return app
+
+
+def attach_client(
+    app: FastAPI, jobs: AsyncClient, settings: Settings, *, is_loopback: bool = True
+) -> None:
+    """Give an application of `make_routes` its client. See `make_application`."""
+    is_open = is_loopback and settings.serve_user_header is None
+    app.state.handoff_queue = AppState(jobs, settings, is_open)
+
+
+def make_routes(settings: Settings) -> FastAPI:
+    """Return the application with all its routes, without a client."""
 
     @asynccontextmanager
-    async def close_at_the_end(_: FastAPI) -> AsyncIterator[None]:
-        async with jobs:
-            with exporting_metrics(jobs.client.store):
+    async def close_at_the_end(app: FastAPI) -> AsyncIterator[None]:
+        served: AppState = app.state.handoff_queue
+        async with served.jobs:
+            with exporting_metrics(served.jobs.client.store):
                 yield
 
     app = FastAPI(
@@ -72,8 +88,6 @@ def make_application(jobs: AsyncClient, settings: Settings, *, is_loopback: bool
         responses=PROBLEMS,
         redirect_slashes=False,
     )
-    is_open = is_loopback and settings.serve_user_header is None
-    app.state.handoff_queue = AppState(jobs, settings, is_open)
     for router in (*ROUTERS, *CONSOLE_ROUTERS):
         app.include_router(router)
     app.add_middleware(BodyLimit, most_bytes=settings.serve_max_body_bytes)

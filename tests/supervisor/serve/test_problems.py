@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from handoff_queue.shared.settings.ports import free_port
@@ -129,12 +128,15 @@ def test_every_response_has_the_security_headers(http: TestClient) -> None:
         assert {name: headers[name] for name in HEADERS} == HEADERS
 
 
-def test_a_defect_is_500_without_its_words(app: FastAPI, http: TestClient) -> None:
+def test_a_defect_is_500_without_its_words(jobs: Client) -> None:
+    app = make_application(AsyncClient(jobs), jobs.settings)
+
     @app.get("/v1/broken")
     async def broken() -> None:
         raise RuntimeError("a secret text")
 
-    answer = http.get("/v1/broken")
+    with TestClient(app, base_url=URL, client=LOCAL, raise_server_exceptions=False) as http:
+        answer = http.get("/v1/broken")
 
     assert answer.status_code == 500
     assert "a secret text" not in answer.text
