@@ -34,7 +34,7 @@ def settings() -> Settings:
 
 @pytest.fixture(scope="session")
 def routes() -> FastAPI:
-    """The application without a client, which tests share: its routes take 0.2 s to make."""
+    """The application without a client. Tests share the routes, because they are slow to make."""
     return make_routes(_SETTINGS)
 
 
