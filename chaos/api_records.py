@@ -114,7 +114,7 @@ class MessageRecord:
 
 @dataclass(frozen=True, slots=True)
 class ApiRecords:
-    """Requests and answers of the users of the HTTP API, and the jobs of these users in the store."""
+    """Requests and answers of the users of the HTTP API, and their jobs in the store."""
 
     requests: int = 0
     unanswered: int = 0
