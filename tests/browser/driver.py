@@ -33,10 +33,10 @@ class Browser:
         self._post("url", url=url)
 
     def click(self, selector: str) -> None:
-        self._post(f"element/{self._find(selector)}/click")
+        self._act_on(selector, "click")
 
     def type(self, selector: str, text: str) -> None:
-        self._post(f"element/{self._find(selector)}/value", text=text)
+        self._act_on(selector, "value", text=text)
 
     def run(self, script: str) -> Any:
         """Run a script and return its value. The script needs a `return` statement."""
@@ -89,8 +89,19 @@ class Browser:
         entries: Sequence[dict[str, Any]] = self._post("se/log", type="browser")
         return [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
 
-    def _find(self, selector: str) -> str:
-        return str(self._post("element", using="css selector", value=selector)[ELEMENT])
+    def _act_on(self, selector: str, action: str, **body: Any) -> None:
+        """Find an element and act on it. A live page can replace the element in between: then find
+        the new element.
+        """
+
+        def has_acted() -> bool:
+            element = self._post("element", using="css selector", value=selector)[ELEMENT]
+            answer = self.session.post(f"element/{element}/{action}", json=body)
+            is_stale = "stale element reference" in answer.text
+            assert answer.is_success or is_stale, answer.text
+            return not is_stale
+
+        wait_until(has_acted, expected=f"{action} on {selector}")
 
     def _cdp(self, command: str, **params: Any) -> None:
         self._post("goog/cdp/execute", cmd=command, params=params)

@@ -42,8 +42,13 @@ def served(window: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def test_the_plan_lights_up_while_the_page_is_open(window: Browser, served: Served) -> None:
-    job_id = served.jobs.submit(Request(REQUEST, documents=DOCUMENTS))
+    job_id = served.jobs.submit(
+        Request(REQUEST, documents=DOCUMENTS, approvals=Approvals(what=(ApprovalOf.PLAN,)))
+    )
     page = JobPage(window, served.url, job_id).open()
+    wait_until(lambda: page.status() == "waiting", expected="the question", timeout_s=60)
+
+    served.jobs.approve(job_id)
 
     wait_until(lambda: page.status() == "ok", expected="the end of the job", timeout_s=90)
     wait_until(lambda: page.boxes() >= 5, expected="the graph")
@@ -100,6 +105,20 @@ def test_a_citation_of_the_answer_opens_the_document_at_the_quote(
     )
     assert set(problems_everywhere(window)) == set()
     assert window.console_errors() == []
+
+
+def test_an_update_replaces_only_the_elements_that_differ(window: Browser, served: Served) -> None:
+    job_id = served.jobs.submit(
+        Request(REQUEST, documents=DOCUMENTS, approvals=Approvals(what=(ApprovalOf.ANSWER,)))
+    )
+    page = JobPage(window, served.url, job_id).open()
+    wait_until(lambda: page.status() == "waiting", expected="the question", timeout_s=60)
+    window.run("document.querySelector('#live .pill').textContent = 'old'; return null")
+    window.run("document.querySelector('#live dl').mark = 'kept'; return null")
+
+    wait_until(lambda: page.status() == "waiting", expected="an update")
+
+    assert window.run("return document.querySelector('#live dl').mark") == "kept"
 
 
 @pytest.mark.parametrize("key", ["\ue007", " "])

@@ -21,16 +21,43 @@ async function read(answer) {
   throw new Error(detail);
 }
 
+// Change only the nodes that differ: a click on a node that stays the same is never lost.
+const isBlank = (node) => node.nodeType === Node.TEXT_NODE && !node.data.trim();
+const nodesIn = (parent) => [...parent.childNodes].filter((node) => !isBlank(node));
+
+function updateChildren(old, fresh) {
+  const [before, after] = [nodesIn(old), nodesIn(fresh)];
+  if (before.length === after.length) before.forEach((node, n) => update(node, after[n]));
+  else old.replaceChildren(...after);
+}
+
+function update(old, fresh) {
+  if (old.isEqualNode(fresh)) return;
+  const isSameTag = old.hasChildNodes() && old.cloneNode(false).isEqualNode(fresh.cloneNode(false));
+  if (isSameTag) updateChildren(old, fresh);
+  else old.replaceWith(fresh);
+}
+
+function updateFrom(html, part) {
+  updateChildren(part, new DOMParser().parseFromString(html, "text/html").body); // the server has escaped all texts
+}
+
+// The user has the focus, presses a button of the mouse or selects text in this part.
+function isInUse(part) {
+  const selection = getSelection();
+  return part.contains(document.activeElement) || part.matches(":active") || (!selection.isCollapsed && part.contains(selection.anchorNode));
+}
+
 // Replace a part of the page by its new state, unless the user works in this part.
 const LIVE_MS = 3000;
 function keepLive(part) {
   const refresh = async () => {
     try {
-      if (!document.hidden && !part.contains(document.activeElement)) {
+      if (!document.hidden && !isInUse(part)) {
         const answer = await fetch(part.dataset.live);
         if (!answer.ok) await read(answer);
         const text = await answer.text();
-        if (!part.contains(document.activeElement)) part.replaceChildren(...new DOMParser().parseFromString(text, "text/html").body.childNodes); // the server has escaped all texts
+        if (!isInUse(part)) updateFrom(text, part);
       }
     } catch (error) { announce(error.message); }
     setTimeout(refresh, LIVE_MS);

@@ -74,9 +74,7 @@ async function refresh() {
   let isOver = false;
   try {
     const answer = await read(await fetch(`${JOB_URL}/live`));
-    const isInUse = live.contains(document.activeElement) || (!getSelection().isCollapsed && live.contains(getSelection().anchorNode));
-    const fresh = new DOMParser().parseFromString(answer.html, "text/html"); // the server has escaped all texts
-    if (!isInUse && live.innerHTML.trim() !== answer.html.trim()) live.replaceChildren(...fresh.body.childNodes);
+    if (!isInUse(live)) updateFrom(answer.html, live);
     isOver = showStatus(answer.status);
     draw(answer.drawing);
     follow(answer.version, isOver);

@@ -37,12 +37,10 @@ async function refresh() {
   const fresh = new DOMParser().parseFromString(`<table>${await answer.text()}</table>`, "text/html"); // the server has escaped all texts
   for (const row of fresh.querySelectorAll("tr")) {
     const old = document.getElementById(row.id);
-    if (!old || old.innerHTML === row.innerHTML) continue;
+    if (!old) continue;
     if (old.dataset.status !== row.dataset.status) announce(`${row.id}: ${row.dataset.status}`);
     old.dataset.status = row.dataset.status;
-    [...row.cells].forEach((cell, n) => { // the cells with a focus or a choice stay
-      if (cell.innerHTML !== old.cells[n].innerHTML && !old.cells[n].contains(document.activeElement)) old.cells[n].replaceWith(document.importNode(cell, true));
-    });
+    [...row.cells].forEach((cell, n) => { if (!isInUse(old.cells[n])) update(old.cells[n], cell); });
   }
 }
 
