@@ -157,15 +157,18 @@ def apply_patch(
 
 def _dropped(plan: Plan, patch: Patch, unbegun: Sequence[StepId]) -> tuple[StepId, ...]:
     """Return the steps that the patch drops. A patch that finalizes drops all steps that have
-    not begun, except dependencies of steps that have begun without them.
+    not begun, except dependencies of steps that have begun without them, and the dependencies
+    of these dependencies.
     """
     if not patch.finalize:
         return tuple(step_id for step_id in patch.drop if step_id in unbegun)
-    needed: set[StepId] = set()
-    for step in plan.steps:
-        if step.id not in unbegun:
-            needed.update(step.depends_on)
-    return tuple(step_id for step_id in unbegun if step_id not in needed)
+    depends_on = {step.id: step.depends_on for step in plan.steps}
+    kept = [step.id for step in plan.steps if step.id not in unbegun]
+    for step_id in kept:  # The list grows while the loop reads it.
+        for dependency in depends_on[step_id]:
+            if dependency not in kept:
+                kept.append(dependency)
+    return tuple(step_id for step_id in unbegun if step_id not in kept)
 
 
 def with_patch(state: JobState, event: PlanPatched) -> dict[str, Any]:

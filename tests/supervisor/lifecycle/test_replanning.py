@@ -9,7 +9,7 @@ from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
-from handoff_queue.shared.types.plan import OnFailure, Patch, Plan, Repeat, Step
+from handoff_queue.shared.types.plan import Join, OnFailure, Patch, Plan, Repeat, Step
 from handoff_queue.supervisor.lifecycle.answer import assemble, results_for_answer
 from handoff_queue.supervisor.lifecycle.commands import (
     Command,
@@ -163,6 +163,22 @@ def test_a_final_patch_drops_unbegun_steps_and_the_replanner_is_not_asked_again(
 
     assert job.state.steps.keys() == {"a", "b"}
     assert commands_after(job, "b") == [IssueRole("assessor", 1)]
+
+
+def test_a_final_patch_keeps_all_dependencies_of_a_step_that_was_abandoned() -> None:
+    first_of_two = a_step("joined", "a", "late").model_copy(update={"join": Join(enough=1)})
+    late = (a_step("c", "b"), a_step("d", "c"), a_step("late", "d"))
+    steps = (a_step("a"), a_step("b"), *late, first_of_two)
+    job = SimulatedJob(mode=Mode.ADAPTIVE)
+    job.advance()
+    job.make_plan(Plan(steps=(*steps, a_step("unneeded", "d"))))
+    job.advance()
+    commands_after(job, "a")
+
+    apply_patch(job, Patch(finalize=True))
+
+    assert latest_patch(job).dropped == ("unneeded",)
+    assert latest_patch(job).problem is None
 
 
 def test_a_step_with_a_failed_dependency_may_be_changed_before_it_is_given_up() -> None:
