@@ -1,0 +1,65 @@
+"""The retry of a job over HTTP: from a step, and with higher limits."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi.testclient import TestClient
+
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import RetryRequested
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
+from handoff_queue.supervisor.client.client import Request
+from tests.supervisor.serve.conftest import ClientOf
+from tests.supervisor.shell import Shell
+
+
+@pytest.fixture
+def cancelled(shell: Shell) -> JobId:
+    """Return a cancelled job that has a plan."""
+    job_id = shell.jobs.submit(
+        Request("Compare them", approvals=Approvals(what=(ApprovalOf.PLAN,)))
+    )
+    while not shell.jobs.standing(job_id).approval:
+        shell.advance(job_id)
+    shell.jobs.cancel(job_id)
+    shell.advance(job_id)
+    return job_id
+
+
+@pytest.fixture
+def operator(client_with: ClientOf) -> TestClient:
+    return client_with("operate")
+
+
+def steps_of(http: TestClient, job_id: JobId) -> list[str]:
+    return [step["id"] for step in http.get(f"/v1/jobs/{job_id}/plan").json()["plan"]["steps"]]
+
+
+def test_a_job_is_retried_from_a_step_with_a_higher_limit(
+    shell: Shell, operator: TestClient, cancelled: JobId
+) -> None:
+    step = steps_of(operator, cancelled)[-1]
+
+    answer = operator.post(
+        f"/v1/jobs/{cancelled}/retry", json={"from_step": step, "limits": {"max_turns": 500}}
+    )
+
+    assert answer.status_code == 202
+    *_, event = [stored.event for stored in shell.jobs.store.journal.read(cancelled)]
+    assert isinstance(event, RetryRequested)
+    assert event.from_step == step
+    assert event.max_turns == 500
+
+
+def test_a_step_that_is_not_in_the_plan_is_refused_with_the_words_of_the_client(
+    shell: Shell, operator: TestClient, cancelled: JobId
+) -> None:
+    with pytest.raises(UserError) as refused:
+        shell.jobs.retry(cancelled, "reserch")
+
+    answer = operator.post(f"/v1/jobs/{cancelled}/retry", json={"from_step": "reserch"})
+
+    assert answer.status_code == 400
+    assert answer.json()["detail"] == str(refused.value)
+    assert "has no step reserch: its steps are" in answer.json()["detail"]
