@@ -37,6 +37,6 @@ def message_line(message: Mapping[str, Any]) -> str:
     to = f" to {message['step']}" if message["step"] else ""
     taken: list[str] = []
     for delivery in message["taken"]:
-        taken.append(f"said to {delivery['handoff_id']} at turn {delivery['turn']}")
+        taken.append(f"{delivery['handoff_id']} took it at turn {delivery['turn']}")
     how = ", ".join(taken) or "for the task of the next agents"
     return f"message{to}: {' '.join(message['text'].split())} ({how})"

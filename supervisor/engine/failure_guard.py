@@ -82,7 +82,7 @@ class FailureGuard:
         except Exception as again:  # noqa: BLE001 - this process cannot end the job; the sweeper wakes it again
             log.error("a job cannot be ended", job_id=job_id, why=type(again).__name__)
 
-    def froze(self, evaluation: EvaluationLease) -> None:
+    def record_freeze(self, evaluation: EvaluationLease) -> None:
         """End a job whose evaluations never end. A job that had ended before is not evaluated
         again. A job that cannot be ended is evaluated again, with a growing delay.
 

@@ -117,7 +117,7 @@ class JobLoop:
         except TooManyEvaluators as why:
             log.warning("job not evaluated", job_id=job_id, why=str(why))
         except PoisonJob:
-            self._failure_guard.froze(evaluation)
+            self._failure_guard.record_freeze(evaluation)
         except Exception as error:  # noqa: BLE001 - `record_failure` logs it and limits the number of tries
             self._failure_guard.record_failure(evaluation, error)
 

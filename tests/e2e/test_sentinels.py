@@ -84,12 +84,12 @@ def test_clients_leave_a_demoted_primary_even_if_their_connection_is_open(
     watched: WatchedRedis,
 ) -> None:
     connection = Connection(watched.url)
-    assert connection.redis.set("said to", "the first")
+    assert connection.redis.set("test:key", "the first")
     watched.switch()
 
     with pytest.raises(redis.ConnectionError):
-        connection.redis.set("said to", "a replica")
-    assert connection.redis.set("said to", "the second")
+        connection.redis.set("test:key", "a replica")
+    assert connection.redis.set("test:key", "the second")
     connection.close()
 
 

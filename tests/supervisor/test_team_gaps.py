@@ -14,7 +14,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.display.job_view import (
     JobView,
-    News,
+    NewEvents,
     with_children,
     with_events,
     with_standings,
@@ -241,8 +241,8 @@ def test_a_third_team_gets_the_results_of_two_earlier_teams(shell: Shell, tmp_pa
     assert {f"prev2_{step}" for step in successes} <= {item.step for item in submission.given}
 
 
-def updated_view(shell: Shell, view: JobView) -> tuple[JobView, News]:
-    """Return the current view with its children, and their news."""
+def updated_view(shell: Shell, view: JobView) -> tuple[JobView, NewEvents]:
+    """Return the current view with its children, and their new events."""
     events = shell.store.journal.read(view.job_id, view.version)
     return with_children(
         shell.jobs, with_standings(shell.jobs, with_events(shell.jobs, view, events))
@@ -256,12 +256,12 @@ def test_a_watcher_sees_the_team_continue(shell: Shell, tmp_path: Path) -> None:
     shell.advance(job_id)
     shell.advance(child)
 
-    _, news = updated_view(shell, before)
+    _, new_events = updated_view(shell, before)
 
-    assert [recorded.event.type for recorded in news[child]] == [
+    assert [recorded.event.type for recorded in new_events[child]] == [
         "retry_requested",
         "handoff_issued",
     ]
-    assert news[child][1].event == next(
+    assert new_events[child][1].event == next(
         event for event in shell.events(child) if getattr(event, "handoff_id", "") == f"{failed}.2"
     )

@@ -211,26 +211,26 @@ class JobUpdate:
     """The updates of the child jobs."""
 
 
-News = Mapping[JobId, Sequence[RecordedEvent]]
+NewEvents = Mapping[JobId, Sequence[RecordedEvent]]
 """New events, by job."""
 
 
-def update_of(view: JobView, news: News) -> JobUpdate:
+def update_of(view: JobView, new_events: NewEvents) -> JobUpdate:
     """Return the update of a job and of the child jobs in its view."""
     return JobUpdate(
         view,
-        tuple(news.get(view.job_id, ())),
-        below=tuple(update_of(child, news) for child in view.children.values()),
+        tuple(new_events.get(view.job_id, ())),
+        below=tuple(update_of(child, new_events) for child in view.children.values()),
     )
 
 
-def with_children(jobs: Client, view: JobView) -> tuple[JobView, News]:
+def with_children(jobs: Client, view: JobView) -> tuple[JobView, NewEvents]:
     """Return the view with fresh child jobs, and the new events of the child jobs.
 
     Each child job that still runs takes three round trips, or four if there are new texts. A
     deleted child job keeps its last view.
     """
-    children, news = dict(view.children), dict[JobId, Sequence[RecordedEvent]]()
+    children, new_events = dict(view.children), dict[JobId, Sequence[RecordedEvent]]()
     for job_id, event in view.child_handoffs.items():
         child = children.get(job_id, JobView(job_id))
         if child.ended and event.handoff_id in view.finished:
@@ -239,9 +239,9 @@ def with_children(jobs: Client, view: JobView) -> tuple[JobView, News]:
         if child.version or events:
             fresh = with_standings(jobs, with_events(jobs, child, events))
             fresh = replace(fresh, standing=fresh.standing or child.standing)
-            children[job_id], news_below = with_children(jobs, fresh)
-            news |= {job_id: events, **news_below}
-    return replace(view, children=children), news
+            children[job_id], events_below = with_children(jobs, fresh)
+            new_events |= {job_id: events, **events_below}
+    return replace(view, children=children), new_events
 
 
 def with_waiting_reasons(jobs: Client, view: JobView) -> JobView:
@@ -288,7 +288,7 @@ def follow(
         try:
             events = jobs.store.journal.follow(job_id, view.version, TICK_S)
             fresh = with_standings(jobs, with_events(jobs, view, events))
-            fresh, news = with_children(jobs, fresh)
+            fresh, new_events = with_children(jobs, fresh)
             if fresh.standing is None:
                 raise UnknownJob.named(job_id)
             if time.monotonic() - asked_at >= CHECK_EVERY_S or fresh.ended:
@@ -300,4 +300,4 @@ def follow(
             time.sleep(RECONNECT_EVERY_S)
             continue
         patience.reset()
-        yield update_of(view, {**news, job_id: events})
+        yield update_of(view, {**new_events, job_id: events})

@@ -175,7 +175,7 @@ def test_show_prints_the_message_and_its_turn(
     load_command("show").main([job_id, "--full"], standalone_mode=False)
     full = capsys.readouterr().out
 
-    line = f"message to {issued.step_id}: {SHORTER} (said to {issued.handoff_id} at turn 4)"
+    line = f"message to {issued.step_id}: {SHORTER} ({issued.handoff_id} took it at turn 4)"
     assert line in brief
     assert f"=== message to {issued.step_id}" in full
 

@@ -75,6 +75,6 @@ def test_a_message_names_the_agents_that_took_it() -> None:
     untaken = {**taken, "step": "look", "taken": []}
 
     assert sections_of(messages=({**taken, "taken": takers}, untaken))["messages"] == [
-        "message: Be short. (said to look.1 at turn 3)",
+        "message: Be short. (look.1 took it at turn 3)",
         "message to look: Be short. (for the task of the next agents)",
     ]

@@ -8,7 +8,7 @@ base64.
 """
 
 
-class Flooded(OSError):
+class TooManyBytes(OSError):
     """The server has sent too much."""
 
 
@@ -28,9 +28,9 @@ class Allowance:
         """Count bytes that the server has sent.
 
         Raises:
-            Flooded: there are too many.
+            TooManyBytes: there are too many.
         """
         self._left -= count
         if self._left < 0:
             self.is_exceeded = True
-            raise Flooded(f"sent more than {self._most:,} bytes")
+            raise TooManyBytes(f"sent more than {self._most:,} bytes")

@@ -19,7 +19,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from handoff_queue.shared.local.parent_death_guard import guarded_command
-from handoff_queue.workers.tools.mcp.allowance import Allowance, Flooded
+from handoff_queue.workers.tools.mcp.allowance import Allowance, TooManyBytes
 
 GRACE_S = 0.5
 """Seconds that a process gets to end after its stdin was closed."""
@@ -91,7 +91,7 @@ async def _read(
                     await received.send(_message_in(b"".join((*pieces, line))))
                     pieces.clear()
                 pieces.append(rest)
-    except (Flooded, anyio.BrokenResourceError, anyio.ClosedResourceError):
+    except (TooManyBytes, anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass
     finally:
         ended.set()

@@ -120,7 +120,7 @@ def test_an_operator_sends_a_message_and_the_page_says_which_agent_took_it(
 
     assert (response.status_code, response.headers["location"]) == (303, f"/jobs/{job_id}")
     assert f"message to {issued.step_id}: Shorter. (for the task of the next agents)" in waiting
-    assert f"Shorter. (said to {issued.handoff_id} at turn 3)" in taken
+    assert f"Shorter. ({issued.handoff_id} took it at turn 3)" in taken
 
 
 @pytest.mark.parametrize("action", ["approve", "reject"])
