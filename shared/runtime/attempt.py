@@ -232,6 +232,7 @@ class Attempts:
             expected,
             deadline=handoff.limits.deadline,
             max_seconds=handoff.limits.max_seconds,
+            max_microusd=handoff.limits.max_microusd,
         )
         return PreparedAttempt(handoff, claiming, runner, conclude)
 

@@ -66,6 +66,10 @@ class ClaimRequest:
     """Deadline of the handoff, in Unix seconds."""
     max_seconds: int | None = None
     """Seconds that the handoff may take, counted from its first claim."""
+    max_microusd: int | None = None
+    """Micro-dollars that the handoff may spend by the specialist file of this process. The store
+    keeps the lower one of this limit and of the limit that the handoff has.
+    """
     evaluation_id: str = ""
     """Evaluation id of the supervisor that runs the handoff in its own process and decides the
     next step. The end of the handoff resumes that evaluation; the next commit ends it. Empty:
@@ -194,6 +198,7 @@ class Claims:
             *retention_arguments(self._settings.retention_s, wanted.deadline),
             worst_case_argument(wanted.first, call, takes_messages=True),
             wanted.fence,
+            wanted.max_microusd or "",
         ]
 
     def _limiter(self, wanted: ClaimRequest) -> RateLimiter:

@@ -15,9 +15,10 @@ from handoff_queue.shared.store.claim_grants import MAX_CLAIMS, ClaimRequest
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ToolObserved, WorstCase
-from handoff_queue.shared.types.errors import Cancelled, Draining, LeaseLost
+from handoff_queue.shared.types.errors import Cancelled, Draining, LeaseLost, Level, LimitReached
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
+from handoff_queue.shared.types.message import digest_of
 from tests.doubles.jobs import (
     a_job,
     claim,
@@ -26,6 +27,7 @@ from tests.doubles.jobs import (
     granted_claim,
     issue,
     model_reply,
+    text_of,
     version_of,
 )
 from tests.waiting import wait_until
@@ -322,3 +324,20 @@ def test_a_process_that_was_stopped_after_the_answer_makes_no_concurrent_call(
 
     with pytest.raises(LeaseLost):
         held.reserve(WorstCase(input_tokens=1, output_tokens=1, microusd=1))
+
+
+@pytest.mark.parametrize(("issued_with", "own"), [(None, 100), (500, 100), (100, 500), (100, None)])
+def test_a_handoff_spends_no_more_than_its_own_limit_and_that_of_the_claiming_process(
+    store: Store, issued_with: int | None, own: int | None
+) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "find.1", max_microusd=issued_with)
+    request = ClaimRequest(job_id, ONE, digest_of(text_of("find.1")), "w1", max_microusd=own)
+    claimed = store.claims.claim(request)
+
+    assert claimed.reserve(WorstCase(10, 10, 100)) is None
+    claimed.reserved = False
+    with pytest.raises(LimitReached) as reached:
+        claimed.reserve(WorstCase(10, 10, 101))
+
+    assert reached.value.level is Level.HANDOFF

@@ -1,6 +1,16 @@
--- Part of the scripts that claim: the exclusive right to run one handoff, for one lease.
+-- Part of the scripts that claim.
+
+-- Give a handoff a limit in micro-dollars, unless it has a lower one. `most`: the limit, or nil.
+local function lower_max_usd(h, most)
+  if not most then return end
+  local limit = tonumber(redis.call('HGET', h, 'max_usd') or most)
+  redis.call('HSET', h, 'max_usd', whole(math.min(limit, most)))
+end
+
+-- Claim the exclusive right to run one handoff, for one lease.
 -- Arguments: handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, deadline (ms |
--- 0), upper bound of the first call (JSON or ''), fence: a random word that only this claim knows.
+-- 0), upper bound of the first call (JSON or ''), fence: a random word that only this claim knows,
+-- most micro-dollars of the handoff by the file of this process ('': no limit).
 -- A call that is repeated after a lost answer is the same claim.
 -- `fresh`: digest and role of a handoff that the same script issues. No other process can have
 -- touched that handoff.
@@ -58,6 +68,7 @@ local function claim(job, due, arguments, fresh)
     'HSET', h, 'state', 'running', 'fence', fence, 'worker', worker, 'lease', until_ms, 'claims', whole(claims + 1), 'heartbeat', now,
     'started_at', began, 'claimed_at', now
   )
+  lower_max_usd(h, tonumber(arguments[10]))
   if not fresh then redis.call('HDEL', h, 'lost', 'held', 'unread', 'deferred', 'bucket') end
   if queue then forget(queue, member) end
   stay(job, h, keep)
