@@ -59,6 +59,23 @@ class Metrics:
                 counts.append(Count(tuple(name_in(field).split(_SEPARATOR)), int(value)))
         return counts
 
+    def handoffs_by_outcome(self) -> dict[str, dict[str, int]]:
+        """Return the number of ended handoffs by role and outcome, of all tenants since the store
+        exists. The roles beyond the first `MOST_VALUES` are together under `OTHER`.
+
+        Raises:
+            StoreUnavailable: Redis is unreachable.
+        """
+        by_role: dict[str, dict[str, int]] = {}
+        for count in self.counts():
+            match count.parts:
+                case ("handoffs", _, role, outcome):
+                    outcomes = by_role.setdefault(role, {})
+                    outcomes[outcome] = outcomes.get(outcome, 0) + count.value
+                case _:
+                    pass
+        return by_role
+
     def waiting(self, queues: Sequence[str]) -> list[Backlog]:
         """Return the backlog of each queue, and then those of the tenants with a backlog, in
         two round trips. Held handoffs are not in it.

@@ -103,7 +103,8 @@ def end(state: JobState) -> EndJob:
 
 def _fail(state: JobState) -> EndJob:
     """Return the command that ends the job as failed. It names the first failed step without
-    dependencies, because the failures of other steps may follow from it.
+    dependencies, because the failures of other steps may follow from it, and the specialists that
+    failed at the step.
     """
     if state.spent is not None:
         return EndJob(JobStatus.FAILED, f"{why_over(state)}, and {NOTHING_USABLE}")
@@ -114,7 +115,9 @@ def _fail(state: JobState) -> EndJob:
         elif step.trouble and not step.outline.depends_on:
             ended_itself = step.stop_reason in (None, StopReason.FINISHED)
             how = step.result_status if ended_itself else step.stop_reason
-            return EndJob(JobStatus.FAILED, f"{NOTHING_USABLE} ({step_id}: {how})", step.trouble)
+            who = " and ".join(step.tried or (step.specialist,))
+            why = f"{NOTHING_USABLE} ({step_id} by {who}: {how})"
+            return EndJob(JobStatus.FAILED, why, step.trouble)
     if skipped and skipped == len(state.steps):
         return EndJob(JobStatus.FAILED, NOTHING_MET)
     return EndJob(JobStatus.FAILED, NOTHING_USABLE)

@@ -10,10 +10,12 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.store.fleet_load import FleetLoad, RunningHandoff
+from handoff_queue.shared.store.metrics import OTHER
 from handoff_queue.shared.store.pauses import HeldHandoff, Pause
 from handoff_queue.shared.store.presence import LiveProcess
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE, queue_of
 from handoff_queue.supervisor.client.fleet_statistics import FleetStats, stats_now
 from handoff_queue.supervisor.serve.console.pages import environment, go_to, render
 from handoff_queue.supervisor.serve.console.session import OperatesFleet, ReadsFleet
@@ -32,6 +34,14 @@ router = APIRouter(include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Numbers of the ended handoffs of a role since the store exists."""
+
+    failed: int
+    ended: int
+
+
+@dataclass(frozen=True, slots=True)
 class FleetPage:
     """The fleet at one moment."""
 
@@ -42,6 +52,8 @@ class FleetPage:
     held: tuple[HeldHandoff, ...]
     held_count: int
     """Handoffs that paused roles hold. `held` has the oldest."""
+    outcomes: Mapping[str, Outcomes]
+    """Outcomes of the ended handoffs, by queue."""
     pauses: Mapping[str, Pause]
     alarms: tuple[str, ...]
     """One line for each queue that has work and that no process serves."""
@@ -69,9 +81,27 @@ def read_fleet(store: Store) -> FleetPage:
         versions=_versions(store.presence.processes()),
         held=tuple(held),
         held_count=held_count,
+        outcomes=_outcomes(stats, store.metrics.handoffs_by_outcome()),
         pauses=store.pauses.all(),
         alarms=tuple(_alarms(stats)),
     )
+
+
+def _outcomes(stats: FleetStats, counts: Mapping[str, Mapping[str, int]]) -> dict[str, Outcomes]:
+    """Return the outcomes by queue. A role without a count of its own is left out if some roles
+    share a count.
+    """
+    outcomes: dict[str, Outcomes] = {}
+    if OTHER not in counts:
+        for role_stats in (*stats.roles, stats.supervisor_roles):
+            outcomes[role_stats.role] = Outcomes(0, 0)
+    for role, by_outcome in counts.items():
+        earlier = outcomes.get(queue_of(role), Outcomes(0, 0))
+        outcomes[queue_of(role)] = Outcomes(
+            earlier.failed + by_outcome.get(ResultStatus.FAILED, 0),
+            earlier.ended + sum(by_outcome.get(status, 0) for status in ResultStatus),
+        )
+    return outcomes
 
 
 def _versions(processes: Iterable[LiveProcess]) -> dict[str, tuple[LiveProcess, ...]]:

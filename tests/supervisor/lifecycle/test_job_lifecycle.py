@@ -141,7 +141,11 @@ def test_if_everything_failed_there_is_no_review_and_the_job_fails_with_the_firs
     assert followed[-3:] == [
         SkipReview("no step has a usable result"),
         ChooseAnswer(AnswerMethod.NONE),
-        EndJob(JobStatus.FAILED, "no step has a usable result (a: failed)", job.result_of("a.1")),
+        EndJob(
+            JobStatus.FAILED,
+            "no step has a usable result (a by researcher: failed)",
+            job.result_of("a.1"),
+        ),
     ]
 
 

@@ -10,7 +10,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.plan import OnFailure, Plan
-from handoff_queue.supervisor.lifecycle.commands import IssueGroup, TryAgain
+from handoff_queue.supervisor.lifecycle.commands import EndJob, IssueGroup, TryAgain
 from handoff_queue.supervisor.lifecycle.job_retry_rules import retry_of
 from handoff_queue.supervisor.lifecycle.step_failure import MOST_RETRIES
 from tests.doubles.simulated_job import SimulatedJob, a_plan
@@ -71,6 +71,18 @@ def test_after_its_retries_a_step_goes_to_the_generalist_once_and_then_it_is_dro
 
     assert job.step("a").attempt == MOST_RETRIES + 2
     assert job.state.status is JobStatus.PARTIAL
+
+
+def test_the_reason_of_a_failed_job_names_every_specialist_that_failed_at_the_step() -> None:
+    job = job_with_policy()
+    for _ in range(2 + MOST_RETRIES):
+        fail_step_a(job)
+    job.finish("b", "failed", error="it broke", stop_reason=StopReason.MAX_TURNS)
+    commands = job.advance()
+
+    end = commands[-1]
+    assert isinstance(end, EndJob)
+    assert end.reason == "no step has a usable result (a by researcher and generalist: failed)"
 
 
 @pytest.mark.parametrize("from_step", [None, "a"])

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.metrics import OTHER
+from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.supervisor.client.client import Client
 from tests.doubles.handoffs import a_spec
-from tests.doubles.jobs import a_job, claim, granted_claim, issue
+from tests.doubles.jobs import a_job, claim, finish, finish_with, granted_claim, issue, result_of
 from tests.supervisor.many_rows import submit_rows
 from tests.supervisor.serve.console.conftest import VisitorOf
 from tests.supervisor.serve.console.test_money import rows
@@ -19,6 +22,13 @@ from tests.supervisor.shell import Shell
 from tests.waiting import wait_until
 
 HOSTILE = "<script>document.title='taken'</script>"
+
+
+def failures_of(page: str, role: str) -> str:
+    """Return the text of the column Failed handoffs in the row of a role."""
+    (table,) = re.findall(r'<table id="fleet-roles">.*?</table>', page, re.DOTALL)
+    cells = {row[0]: row[10] for row in rows(table)[1:]}
+    return cells[role]
 
 
 def a_worker(name: str, version: str) -> Announcement:
@@ -111,6 +121,35 @@ def test_held_and_deferred_handoffs_are_listed(jobs: Client, local: Visitor) -> 
     assert f"{job_id}/c.1" in table('aria-label="Running handoffs"')
     assert [text.count(f"{job_id}/{name}.1<") for name in "abc"] == [1, 1, 1]
     jobs.store.pauses.unpause("researcher")
+
+
+def test_each_role_has_the_number_of_its_failed_handoffs(jobs: Client, local: Visitor) -> None:
+    job_id = a_job(jobs.store)
+    jobs.store.presence.announce(a_worker("w1", "1.0"))
+    issue(jobs.store, job_id, "a.1", "b.1", "c.1", role="writer")
+    issue(jobs.store, job_id, "judge.1", role="judge", group=None)
+    before = failures_of(local.get("/fleet").text, "writer")
+    for handoff_id in ("a.1", "b.1", "judge.1"):
+        claimed = granted_claim(jobs.store, job_id, handoff_id)
+        result = result_of(claimed).model_copy(update={"status": ResultStatus.FAILED})
+        finish_with(claimed, result)
+    finish(granted_claim(jobs.store, job_id, "c.1"))
+
+    page = local.get("/fleet/live").text
+
+    assert before == "0 of 0"
+    assert failures_of(page, "writer") == "2 of 3"
+    assert failures_of(page, "roles") == "1 of 1"
+    assert 'href="/?specialist=writer&amp;status=failed&amp;status=partial">2 of 3<' in page
+
+
+def test_a_role_that_shares_its_count_with_others_has_no_number(
+    jobs: Client, local: Visitor
+) -> None:
+    jobs.store.presence.announce(a_worker("w1", "1.0"))
+    jobs.store.connection.redis.hset(keys.METRICS, f"handoffs\tacme\t{OTHER}\tfailed", 7)
+
+    assert failures_of(local.get("/fleet").text, "writer") == "not counted"
 
 
 def test_versions_that_run_side_by_side_are_named_with_their_processes(

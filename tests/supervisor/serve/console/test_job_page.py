@@ -211,4 +211,4 @@ def test_a_failed_job_names_each_failed_handoff_with_its_specialist_and_error(
 
     row = f'<td class="mono">{failed.handoff_id}</td><td>{failed.assigned_to}</td>'
     assert f'{row}<td class="text failed">it broke</td>' in page
-    assert f"no step has a usable result ({failed.step_id}: defect)" in rows
+    assert f"no step has a usable result ({failed.step_id} by {failed.assigned_to}: defect)" in rows
