@@ -95,6 +95,8 @@ class Agent:
             if tool.name in spec.tools or tool in own_tools:
                 self._tools[tool.name] = tool
         self._conversation = Conversation(opening.message)
+        self.can_take_messages = False
+        """True if the agent has made its result, and can still change it for a message."""
         self._outcome = ResultBuilder(handoff, dependencies.answer_format)
         self._model_turns = ModelTurns(
             handoff.limits, opening.system, tuple(self._tools.values()), dependencies
@@ -112,7 +114,8 @@ class Agent:
         return self._model_turns.first(self._conversation)
 
     def run(self, checkpoints: CheckpointStore, ends_at: float | None) -> HandoffResult:
-        """Continue from the checkpoints of earlier claims, and return the result.
+        """Continue from the checkpoints of earlier claims, and return the result. A second run
+        under the same claim takes the messages of users, and changes the result.
 
         Args:
             checkpoints: checkpoints of the claimed handoff.
@@ -122,11 +125,13 @@ class Agent:
             Interrupted: this process has lost the claim, and may write nothing more.
             StoreError: checkpoints cannot be written.
         """
+        is_second = self._dependencies.checkpoints is checkpoints
         self._dependencies = self._model_turns.dependencies = self._dependencies.claimed(
             checkpoints, ends_at
         )
         try:
-            self._append(*checkpoints.earlier_checkpoints())
+            if not is_second:
+                self._append(*checkpoints.earlier_checkpoints())
             return self._result()
         except (Interrupted, StoreError):
             raise
@@ -170,14 +175,14 @@ class Agent:
         """Return whether users have sent messages since the last call, and the model can still
         change its answer. If so, take the messages.
         """
-        may_continue = (
-            self._dependencies.checkpoints.has_messages
-            and result.stop_reason is StopReason.FINISHED
+        self.can_take_messages = (
+            result.stop_reason is StopReason.FINISHED
             and self._takes_messages
             and not calls_of(reply)
             and not self._model_turns.is_last(self._conversation)
         )
-        return may_continue and self._take_messages()
+        has_messages = self._dependencies.checkpoints.has_messages
+        return self.can_take_messages and has_messages and self._take_messages()
 
     def _take_messages(self) -> bool:
         """Take the messages of users for the next turn. Return whether there were any."""
@@ -200,6 +205,7 @@ class Agent:
             LimitReached: all turns are used, or see `ModelTurns.turn`.
             ModelError: see `ModelTurns.turn`.
         """
+        self.can_take_messages = False
         if self._conversation.turns >= self._limits.max_turns:
             raise LimitReached(
                 StopReason.MAX_TURNS, f"no answer within {self._limits.max_turns} turns"

@@ -46,6 +46,7 @@ from handoff_queue.shared.types.errors import (
     Cancelled,
     Interrupted,
     MalformedMessage,
+    MessagesWaiting,
     StoreError,
     StoreUnavailable,
     UserError,
@@ -69,7 +70,9 @@ log = log_of(__name__)
 AWAY_PAUSE_S = 1.0
 """Seconds that a worker waits before it hands a message back because Redis is unreachable."""
 Finish = Callable[[Claim, FinishRequest], FinishReply]
-"""Function that stores the end of a handoff. It raises `Interrupted` if the claim is lost."""
+"""Function that stores the end of a handoff. It raises `Interrupted` if the claim is lost, and
+`MessagesWaiting` if the agent must first take messages of users.
+"""
 _First = tuple[WorstCase | None, ExpectedUsage | None]
 """Upper bound of a handoff's first call, and its expected share of the rate limits."""
 _NO_CALL: _First = (None, None)
@@ -263,7 +266,7 @@ class Attempts:
             telemetry().handoff(handoff, model, claim.started_at) as span,
         ):
             try:
-                ended = self._finish(claim, handoff, *self._worked(claim, ready), finish)
+                ended = self._run_to_end(claim, ready, finish)
             except Interrupted as reason:
                 if isinstance(reason, Cancelled):
                     span.dropped()
@@ -271,6 +274,17 @@ class Attempts:
             if ended.result is not None:
                 span.finished(ended.result)
             return ended
+
+    def _run_to_end(self, claim: Claim, ready: PreparedAttempt, finish: Finish) -> AttemptOutcome:
+        """Do the work, and store its result. If users have sent messages during the last call,
+        the agent takes them first, and changes its result.
+        """
+        while True:
+            result, followed = self._worked(claim, ready)
+            try:
+                return self._finish(claim, ready, result, followed, finish)
+            except MessagesWaiting:
+                log.debug("messages came with the result")
 
     def _worked(self, claim: Claim, ready: PreparedAttempt) -> tuple[HandoffResult, Consequences]:
         """Do the work, and return the result and its consequences. If the store fails, try to
@@ -412,20 +426,31 @@ class Attempts:
     def _finish(
         self,
         claim: Claim,
-        handoff: AgentHandoff,
+        ready: PreparedAttempt,
         result: HandoffResult,
         followed: Consequences,
         finish: Finish,
     ) -> AttemptOutcome:
-        """Store the result with its consequences, and return the outcome."""
+        """Store the result with its consequences, and return the outcome.
+
+        Raises:
+            MessagesWaiting: the agent can still change its result, and must first take messages.
+        """
+        runner = ready.runner
         text = result.to_json()
         finished = finished_event(result, self.worker, text)
         self.payload_cache.remember((text, *followed.payloads))
-        done = finish(
-            claim, claim.finish_request(result, (finished, *followed.events), followed.payloads)
+        request = claim.finish_request(
+            result,
+            (finished, *followed.events),
+            followed.payloads,
+            takes_messages=isinstance(runner, Agent) and runner.can_take_messages,
         )
+        done = finish(claim, request)
         if log.isEnabledFor(logging.INFO):
-            log.info("handoff finished", **figures_of(claim, handoff, result, done.recorded[0].at))
+            log.info(
+                "handoff finished", **figures_of(claim, ready.handoff, result, done.recorded[0].at)
+            )
         return AttemptOutcome(
             AttemptEnd.FINISHED,
             result.status.value,

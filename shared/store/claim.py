@@ -343,13 +343,20 @@ class Claim:
         ]
 
     def finish_request(
-        self, result: HandoffResult, events: Sequence[Event], payloads: Sequence[str] = ()
+        self,
+        result: HandoffResult,
+        events: Sequence[Event],
+        payloads: Sequence[str] = (),
+        *,
+        takes_messages: bool = False,
     ) -> FinishRequest:
         """Return the request that ends this handoff, for `finish`.
 
         Args:
             events: events that enter the journal with the result.
             payloads: texts that the events refer to by digest, in addition to the result.
+            takes_messages: True if the agent can still change its result. Then the store refuses
+                the request while users' messages wait for the agent.
         """
         text = result.to_json()
         unwritten, stored_forms = _unzipped(self._unwritten)
@@ -368,6 +375,7 @@ class Claim:
             result.status.value,
             self.limiter.usage_of_bucket(result.usage),
             len(kept),
+            int(takes_messages),
             *json_of_events(events),
             *kept,
             *payload_arguments((text, *payloads)),
@@ -379,6 +387,7 @@ class Claim:
 
         Raises:
             Interrupted: the claim is lost, or another process has ended the handoff.
+            MessagesWaiting: the agent must first take messages of users; nothing is stored.
         """
         return self.reply_to_finish(end, self._run_until_answered("finish", end.arguments))
 
@@ -388,9 +397,12 @@ class Claim:
 
         Raises:
             Interrupted: the store refused the request.
+            MessagesWaiting: see `finish`.
         """
         if answer[0] != b"ok":
             self.apply_answer(answer[0])
+        if answer[0] == b"messages":
+            raise MessagesWaiting(f"users have sent messages to {self.handoff_id}")
         return end.finished(answer)
 
     def release(self) -> None:

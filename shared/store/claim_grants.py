@@ -146,6 +146,7 @@ class Claims:
 
         Raises:
             Interrupted: the claim is lost; nothing was written.
+            MessagesWaiting: the agent must first take messages of users; nothing was written.
         """
         asked_at = time.monotonic()
         answer = self._journal.run_commit(

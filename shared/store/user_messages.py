@@ -30,6 +30,8 @@ class Refusal(StrEnum):
     """The job has `MOST_MESSAGES` messages."""
     OTHER = "other"
     """The id belongs to another message of the job."""
+    CHANGED = "changed"
+    """The journal has grown since the sender found a reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +68,17 @@ class UserMessages:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def send(self, job_id: JobId, event: UserMessageSent, text: str) -> int | Refusal:
-        """Append the event and store its text, at any version of the journal. Return the version
-        of the event, or the reason why nothing was stored.
+    def send(
+        self, job_id: JobId, event: UserMessageSent, text: str, checked: int | None = None
+    ) -> int | Refusal:
+        """Append the event and store its text. Return the version of the event, or the reason
+        why nothing was stored.
 
         A message that is sent again has the version of the first one.
+
+        Args:
+            checked: version of the journal at which the sender found a reader. Only at this
+                version a new message is stored. None: at any version.
         """
         open_statuses: list[str] = []
         for status in JobStatus:
@@ -83,6 +91,7 @@ class UserMessages:
             event.step or "",
             json_argument({"open": open_statuses}),
             MOST_MESSAGES,
+            "" if checked is None else checked,
             *payload_arguments([text]),
         ]
         answer = self._connection.script("say", [keys.job(job_id), keys.DUE], arguments)

@@ -22,6 +22,8 @@ from handoff_queue.supervisor.lifecycle.user_messages import is_read_later
 
 MOST_MESSAGE_CHARS = 10_000
 """Most characters of a message. A longer text belongs in a document of a new job."""
+MOST_TRIES = 100
+"""Tries to store a message. After each try, new events may have ended the last reader."""
 MOST_STEPS_NAMED = 1_000
 """Most characters of the names of steps in an error."""
 
@@ -60,21 +62,28 @@ def say(
         Conflict: the key was used for another message of the job.
     """
     clean = without_credentials(_checked(text))
-    state = fold(job_id, None, store.journal.read(job_id))
-    if state is None:
-        raise UnknownJob.named(job_id)
     message_id = new_word()
     if key is not None:
         message_id = digest_of(f"{job_id}\0{key}")[:16]
-    if all(message.message_id != message_id for message in state.messages):
-        _check_readers(state, step)
     named = None
     if step is not None:
         named = StepId(step)
     event = UserMessageSent(message_id=message_id, text=ref(clean), step=named, actor=actor)
-    answer = store.user_messages.send(job_id, event, clean)
+    state = None
+    answer: int | Refusal = Refusal.CHANGED
+    for _ in range(MOST_TRIES):
+        version = state.version if state else 0
+        state = fold(job_id, state, store.journal.read(job_id, version))
+        if state is None:
+            raise UnknownJob.named(job_id)
+        if all(message.message_id != message_id for message in state.messages):
+            _check_readers(state, step)
+        answer = store.user_messages.send(job_id, event, clean, state.version)
+        if answer is not Refusal.CHANGED:
+            break
     if isinstance(answer, Refusal):
         raise _error_of(job_id, answer)
+    assert state is not None
     return SentMessage(message_id, answer, _running(state, step), clean != text)
 
 
@@ -124,18 +133,23 @@ def _check_readers(state: JobState, step: str | None) -> None:
             f"step {step} of {job_id} has ended, and no reviewer, replanner or synthesizer runs"
             f" after it: repeat it with `handoff retry {job_id} --from {step}` after the end"
         )
+    _check_is_no_child(state, None)
     raise UserError(
         f"no agent of {job_id} will run any more: wait for its end, and submit a job with"
         f" `--after {job_id}`"
     )
 
 
-def _check_is_no_child(state: JobState, step: StepId) -> None:
-    """Raise UserError if a child job does the step now. Its agents have their own journal."""
+def _check_is_no_child(state: JobState, step: StepId | None) -> None:
+    """Raise UserError if a child job does the step, or any step (None), now. Its agents have
+    their own journal.
+    """
     for issued in state.open.values():
-        if issued.step_id == step and issued.child is not None:
+        if step in (None, issued.step_id) and issued.child is not None:
             child = issued.child.job_id
-            raise UserError(f"a team does step {step}, as {child}: use `handoff say {child} TEXT`")
+            raise UserError(
+                f"a team does step {issued.step_id}, as {child}: use `handoff say {child} TEXT`"
+            )
 
 
 def _running(state: JobState, step: str | None) -> tuple[str, ...]:
@@ -164,3 +178,5 @@ def _error_of(job_id: JobId, refusal: Refusal) -> UserError:
             return Conflict(
                 f"the idempotency key belongs to another message of {job_id}: use another key"
             )
+        case Refusal.CHANGED:
+            return UserError(f"{job_id} changes too fast: send the message again")

@@ -183,6 +183,7 @@ class DecisionMaker:
 
         Raises:
             Interrupted: another process has taken over the claim.
+            MessagesWaiting: the role must first take messages of users; nothing is stored.
         """
         following = self._following(made, end, evaluation)
         if following is None:

@@ -92,11 +92,24 @@ def is_read_later(state: JobState, step_id: StepId | None) -> bool:
     if state.plan is None:
         return True
     if step_id is None:
-        if state.open or state.step_index.unsettled:
+        if _has_agents(state):
             return True
     elif not state.steps[step_id].is_settled:
         return True
     return _has_roles_to_come(state)
+
+
+def _has_agents(state: JobState) -> bool:
+    """Return whether an agent that takes messages runs, or a step begins later. A child job has
+    its own messages.
+    """
+    teams = 0
+    for issued in state.open.values():
+        if issued.child is not None:
+            teams += 1
+        elif issued.step_id not in TAKES_NO_MESSAGES:
+            return True
+    return state.step_index.unsettled > teams
 
 
 def _has_roles_to_come(state: JobState) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -81,19 +80,6 @@ def taken(fleet: Fleet, job_id: JobId) -> list[tuple[str, int]]:
     ]
 
 
-def wait_for_renewals(fleet: Fleet, job_id: JobId, count: int) -> None:
-    """Wait until the worker of a.1 has renewed its lease this many times. The answer of a
-    renewal says that there is a message.
-    """
-    for _ in range(count):
-        before = fleet.standing(job_id, "a.1").heartbeat_at
-        wait_until(partial(_is_renewed, fleet, job_id, before), expected="a renewal")
-
-
-def _is_renewed(fleet: Fleet, job_id: JobId, before: float | None) -> bool:
-    return fleet.standing(job_id, "a.1").heartbeat_at != before
-
-
 def test_a_running_step_takes_a_message_before_its_next_turn(fleet: Fleet) -> None:
     held = fleet.model.hold("say-plain", "a")
     job_id = fleet.submit("say-plain", turns=3, a="")
@@ -152,13 +138,31 @@ def test_a_message_during_the_last_turn_gets_another_turn(fleet: Fleet) -> None:
     job_id = fleet.submit("say-last", a="")
     assert held.arrived.wait(LONGEST_WAIT_S)
     fleet.jobs.say(job_id, "One more thing.")
-    wait_for_renewals(fleet, job_id, 2)
     held.release.set()
 
     fleet.wait_for_success(job_id)
 
     assert shown(fleet, "One more thing.", "say-last", "a") == [0, 1]
     assert taken(fleet, job_id) == [("a.1", 2)]
+
+
+def test_a_worker_killed_before_it_stores_a_result_leaves_a_message_to_the_next_claim(
+    fleet: Fleet, armed: Path
+) -> None:
+    wait_until(fleet.is_complete, timeout_s=60, expected="the fleet")
+    held = fleet.model.hold("say-end", "a")
+    job_id = fleet.submit("say-end", a="")
+    assert held.arrived.wait(LONGEST_WAIT_S)
+    arm(armed, "script.finish.before", "kill")
+    fleet.jobs.say(job_id, "At the very end.")
+    held.release.set()
+
+    fleet.wait_for_success(job_id)
+
+    assert list(armed.glob("script.finish.before@*")), "the worker was killed"
+    assert shown(fleet, "At the very end.", "say-end", "a")[-1] == 1
+    ((handoff_id, _),) = taken(fleet, job_id)
+    assert handoff_id == "a.1"
 
 
 def test_the_reviewer_gets_a_message_to_a_step_that_has_ended(fleet: Fleet) -> None:

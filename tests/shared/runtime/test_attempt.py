@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from pydantic import JsonValue
 from structlog.testing import capture_logs
 
 from handoff_queue.shared.agent.envelope import EnvelopeFormat
@@ -27,9 +28,10 @@ from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.store.user_messages import StoredMessage
 from handoff_queue.shared.types.checkpoints import ToolCallStarted
 from handoff_queue.shared.types.errors import InvalidTool, MissingCredentials, StoreUnavailable
-from handoff_queue.shared.types.events import HandoffIssued
+from handoff_queue.shared.types.events import HandoffIssued, UserMessageSent
 from handoff_queue.shared.types.handoff import UNREADABLE as RESULT_UNREADABLE
 from handoff_queue.shared.types.handoff import (
     AgentHandoff,
@@ -39,7 +41,7 @@ from handoff_queue.shared.types.handoff import (
     StopReason,
     ref,
 )
-from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.ids import StepId, new_word
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.model import Model
@@ -369,6 +371,47 @@ def test_a_defect_after_an_answer_ends_the_handoff_as_failed(
     assert "KeyError" in (result.error or "")
     assert "sk-secret" not in result.to_json()
     assert result.turns == 1
+
+
+def run_with_message_during_last_call(
+    store: Store, attempts: Attempts, limits: HandoffLimits | None = None
+) -> tuple[HandoffResult, list[StoredMessage]]:
+    """Run a handoff whose user sends a message after the reply of the model and before the end.
+    Return its result and the messages of its job.
+    """
+    attempts.models.make = lambda _settings: ScriptedModel(
+        replies_in_order(answer_reply("Long.", claims=[]), answer_reply("Short.", claims=[]))
+    )
+    handoff = stored_handoff(store, limits)
+    outputs: list[JsonValue] = []
+
+    def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
+        if not outputs:
+            event = UserMessageSent(message_id=new_word(), text=ref("Make it shorter."))
+            store.user_messages.send(handoff.job_id, event, "Make it shorter.")
+        outputs.append(result.output)
+        return Consequences()
+
+    result = result_of(attempts.attempt(handoff.to_json(), handoff, set_up_agent, conclude))
+    assert outputs[0] == "Long."
+    assert outputs[-1] == result.output
+    return result, list(store.job_summaries.of(handoff.job_id).messages)
+
+
+def test_a_message_after_the_last_call_changes_the_result(store: Store, attempts: Attempts) -> None:
+    result, (message,) = run_with_message_during_last_call(store, attempts)
+
+    assert (result.status, result.output, result.turns) == (ResultStatus.OK, "Short.", 2)
+    assert message.taken == ((result.handoff_id, 2),)
+
+
+def test_a_message_after_the_last_turn_leaves_the_result(store: Store, attempts: Attempts) -> None:
+    result, (message,) = run_with_message_during_last_call(
+        store, attempts, HandoffLimits(max_turns=1)
+    )
+
+    assert (result.status, result.output, result.turns) == (ResultStatus.OK, "Long.", 1)
+    assert message.taken == ()
 
 
 def test_concurrent_threads_share_one_model(attempts: Attempts) -> None:

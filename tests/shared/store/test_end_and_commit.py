@@ -15,9 +15,10 @@ from handoff_queue.shared.store.job_summary import HandoffTally
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
-from handoff_queue.shared.types.errors import LeaseLost
-from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus
-from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.errors import LeaseLost, MessagesWaiting
+from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, UserMessageSent
+from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.ids import HandoffId, JobId, new_word
 from handoff_queue.shared.types.message import digest_of
 from tests.doubles.jobs import (
     a_job,
@@ -103,6 +104,29 @@ def test_both_events_are_in_the_journal_in_order(
     assert (*finished_commit.finished.recorded, *finished_commit.recorded) == tuple(
         store.journal.read(job_id, 3)
     )
+
+
+def test_a_role_that_must_take_a_message_neither_ends_nor_commits(
+    store: Store, job_id: JobId, planner_claim: Claim
+) -> None:
+    decision, result = next_decision(store, job_id), result_of(planner_claim)
+    event = UserMessageSent(message_id=new_word(), text=ref("Shorter."))
+    store.user_messages.send(job_id, event, "Shorter.")
+    end = planner_claim.finish_request(result, (finished_event(result),), takes_messages=True)
+
+    with pytest.raises(MessagesWaiting):
+        store.claims.end_and_commit(planner_claim, end, decision, next_claim(job_id))
+
+    assert event_types(store, job_id) == ["user_message_sent"]
+    (message,) = planner_claim.take_messages(2)
+    assert message.text == "Shorter."
+    finished_commit = store.claims.end_and_commit(
+        planner_claim, end_of(planner_claim), decision, next_claim(job_id)
+    )
+    assert [recorded.event.type for recorded in finished_commit.finished.recorded] == [
+        "handoff_finished"
+    ]
+    assert finished_commit.recorded == (), "the decision has not read the message"
 
 
 def test_the_next_handoff_is_claimed_in_the_same_step(

@@ -23,7 +23,17 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, new_job_id, new_word
-from tests.doubles.jobs import a_job, claim, expire_lease, granted_claim, issue, model_reply
+from tests.doubles.jobs import (
+    a_job,
+    claim,
+    expire_lease,
+    finished_event,
+    granted_claim,
+    issue,
+    model_reply,
+    result_of,
+    version_of,
+)
 
 CALL = WorstCase(10, 10, 0)
 SHORTER = "Make it shorter."
@@ -201,6 +211,82 @@ def test_a_waiting_reply_is_stored_before_the_message(store: Store, job_id: JobI
 
     again = granted_claim(store, job_id, "find.1")
     assert again.earlier_checkpoints() == (model_reply(), *messages)
+
+
+def end(claimed: Claim, *, takes_messages: bool = True) -> None:
+    """End the handoff. `takes_messages`: whether its agent can still change the result."""
+    result = result_of(claimed)
+    claimed.finish(
+        claimed.finish_request(result, (finished_event(result),), takes_messages=takes_messages)
+    )
+
+
+def test_a_message_that_comes_with_the_result_is_taken_before_the_end(
+    store: Store, job_id: JobId
+) -> None:
+    claimed = granted_claim(store, job_id, "find.1")
+    claimed.reserve(CALL)
+    claimed.checkpoint(model_reply(), deferrable=True)
+    send(store, job_id)
+
+    with pytest.raises(MessagesWaiting):
+        end(claimed)
+
+    assert claimed.has_messages
+    assert store.jobs.standings([job_id])[0].turns == 0, "nothing is stored"
+    assert texts_of(claimed.take_messages(2)) == [SHORTER]
+    end(claimed)
+    assert store.jobs.standings([job_id])[0].turns == 1
+    assert store.jobs.handoffs(job_id, [claimed.handoff_id])[claimed.handoff_id].state == "done"
+
+
+@pytest.mark.parametrize("case", ["no turn left", "message to another step", "cancelled job"])
+def test_a_result_is_stored_if_its_agent_takes_no_message(
+    store: Store, job_id: JobId, case: str
+) -> None:
+    claimed = granted_claim(store, job_id, "find.1")
+    send(store, job_id, step="read" if case == "message to another step" else None)
+    if case == "cancelled job":
+        store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
+
+    end(claimed, takes_messages=case != "no turn left")
+
+    assert store.jobs.handoffs(job_id, [claimed.handoff_id])[claimed.handoff_id].state == "done"
+
+
+def test_an_end_whose_answer_was_lost_is_not_refused_because_of_a_later_message(
+    store: Store, job_id: JobId, armed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed = granted_claim(store, job_id, "find.1")
+    (armed / "script.finish.after").write_text("drop")
+    run_script = Connection.script
+
+    def script(connection: Connection, name: str, keys_: list[str], args: list[Any]) -> Any:
+        if name == "finish" and list(armed.glob("script.finish.after@*")):
+            monkeypatch.undo()
+            send(store, job_id)
+        return run_script(connection, name, keys_, args)
+
+    monkeypatch.setattr(Connection, "script", script)
+
+    end(claimed)
+
+    assert [message.taken for message in store.job_summaries.of(job_id).messages] == [()]
+    assert store.jobs.handoffs(job_id, [claimed.handoff_id])[claimed.handoff_id].state == "done"
+
+
+def test_a_message_is_stored_only_at_the_version_at_which_its_sender_found_a_reader(
+    store: Store, job_id: JobId
+) -> None:
+    checked = version_of(store, job_id)
+    end(granted_claim(store, job_id, "find.1"))
+    message_id = new_word()
+    event = UserMessageSent(message_id=message_id, text=ref(SHORTER))
+
+    assert store.user_messages.send(job_id, event, SHORTER, checked) is Refusal.CHANGED
+    version = store.user_messages.send(job_id, event, SHORTER, checked + 1)
+    assert version == checked + 2
+    assert store.user_messages.send(job_id, event, SHORTER, checked) == version, "sent again"
 
 
 def test_a_renewal_reports_a_message(store: Store, job_id: JobId) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from handoff_queue.shared.store.user_messages import Refusal, UserMessages
 from handoff_queue.shared.types.access import Actor, AuditAction
 from handoff_queue.shared.types.errors import Conflict
 from handoff_queue.shared.types.events import (
@@ -16,7 +18,7 @@ from handoff_queue.shared.types.events import (
     UserMessageTaken,
 )
 from handoff_queue.shared.types.handoff import ref
-from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, new_word
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.client.client import Client
@@ -39,6 +41,18 @@ def job_id(shell: Shell) -> JobId:
 
 def first_step(shell: Shell, job_id: JobId) -> str:
     return shell.open(job_id)[0].step_id
+
+
+def job_of_a_team(shell: Shell) -> tuple[JobId, JobId]:
+    """Return a job whose only step a team does, and its child job."""
+    job_id = shell.submit()
+    plan = PlanMade(
+        plan=ref("{}"),
+        steps=(StepOutline(id=StepId("team"), specialist=SUB_SUPERVISOR, title="Do it."),),
+        is_reviewed=False,
+    )
+    shell.store.journal.append(job_id, plan)
+    return job_id, issue_to_a_child(shell.store, job_id, "team.1")
 
 
 def messages(shell: Shell, job_id: JobId) -> list[UserMessageSent]:
@@ -119,6 +133,69 @@ def test_a_refusal_is_one_line(shell: Shell, job_id: JobId, case: str) -> None:
     assert messages(shell, job_id) == []
 
 
+def test_a_message_is_refused_if_its_last_reader_ends_while_it_is_sent(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = submit_rows(shell, tmp_path, 1)
+    (last,) = shell.open(job_id)
+    send = UserMessages.send
+
+    def end_before(store: UserMessages, *arguments: Any) -> int | Refusal:
+        monkeypatch.undo()
+        shell.do(job_id, last)
+        return send(store, *arguments)
+
+    monkeypatch.setattr(UserMessages, "send", end_before)
+
+    refusal = refusal_of(shell.jobs.say, job_id, SHORTER) or ""
+
+    assert f"no agent of {job_id} will run any more" in refusal
+    assert messages(shell, job_id) == []
+
+
+def test_a_message_is_sent_again_if_other_events_come_first(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = submit_rows(shell, tmp_path, 2)
+    first, second = shell.open(job_id)
+    send = UserMessages.send
+
+    def end_before(store: UserMessages, *arguments: Any) -> int | Refusal:
+        monkeypatch.undo()
+        shell.do(job_id, first)
+        return send(store, *arguments)
+
+    monkeypatch.setattr(UserMessages, "send", end_before)
+
+    assert shell.jobs.say(job_id, SHORTER).running == (second.step_id,)
+    assert len(messages(shell, job_id)) == 1
+
+
+def test_a_job_that_changes_all_the_time_takes_no_message(
+    shell: Shell, job_id: JobId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = UserMessages.send
+
+    def change_before(store: UserMessages, *arguments: Any) -> int | Refusal:
+        event = UserMessageTaken(message_id=new_word(), handoff_id=HandoffId("other.1"), turn=1)
+        shell.store.journal.append(job_id, event)
+        return send(store, *arguments)
+
+    monkeypatch.setattr(UserMessages, "send", change_before)
+
+    refusal = refusal_of(shell.jobs.say, job_id, SHORTER) or ""
+
+    assert refusal == f"{job_id} changes too fast: send the message again"
+
+
+def test_a_message_to_a_job_of_one_team_belongs_to_its_child_job(shell: Shell) -> None:
+    job_id, child = job_of_a_team(shell)
+
+    refusal = refusal_of(shell.jobs.say, job_id, SHORTER) or ""
+
+    assert refusal == f"a team does step team, as {child}: use `handoff say {child} TEXT`"
+
+
 def test_an_ended_job_takes_no_message(shell: Shell, job_id: JobId) -> None:
     shell.jobs.cancel(job_id)
 
@@ -195,13 +272,7 @@ def test_a_step_that_has_ended_takes_no_message_if_no_role_reads_it(
 
 
 def test_a_message_to_a_step_of_a_team_belongs_to_its_child_job(shell: Shell) -> None:
-    job_id = shell.submit()
-    plan = PlanMade(
-        plan=ref("{}"),
-        steps=(StepOutline(id=StepId("team"), specialist=SUB_SUPERVISOR, title="Do it."),),
-    )
-    shell.store.journal.append(job_id, plan)
-    child = issue_to_a_child(shell.store, job_id, "team.1")
+    job_id, child = job_of_a_team(shell)
 
     refusal = refusal_of(shell.jobs.say, job_id, SHORTER, "team") or ""
 

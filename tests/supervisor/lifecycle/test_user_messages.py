@@ -13,6 +13,7 @@ from handoff_queue.supervisor.lifecycle.user_messages import (
     is_read_later,
     request_with_messages,
 )
+from tests.doubles.jobs import issued_event
 from tests.doubles.simulated_job import SimulatedJob, finish_steps, planned
 
 SHORTER = "Make it shorter."
@@ -105,6 +106,16 @@ def test_without_a_later_agent_a_message_has_no_reader() -> None:
 
     assert not is_read_later(job.state, None)
     assert not is_read_later(job.state, StepId("a"))
+
+
+def test_a_judge_reads_no_message() -> None:
+    job = planned(a="")
+    finish_steps(job, "a")
+    job.review()
+    job.append(issued_event("judge.1", "judge", None))
+
+    assert job.state.open
+    assert not is_read_later(job.state, None)
 
 
 def test_the_request_in_a_brief_has_the_messages_in_order() -> None:

@@ -3,14 +3,15 @@
 -- Arguments: handoff, fence, keep_ms, silence_ms (time until the sweeper wakes a job whose chord
 -- body did not come), result digest, used (JSON or ''), number of events, urgent (1|0), keeps its
 -- turns (1|0), evaluation that continues after this end ('' none), the result's status, the calls'
--- share of their bucket (JSON or 'null'), number of further checkpoints to keep, then the events,
--- the checkpoints, and pairs of digest and compressed payload.
+-- share of their bucket (JSON or 'null'), number of further checkpoints to keep, takes messages (1|0),
+-- then the events, the checkpoints, and pairs of digest and compressed payload.
 -- Returns {'ok', open parts of the group (-1: it has no group), version, Unix ms, wake the
--- supervisor before the group is done (1|0)} | {'lost'} | {'dropped'}
+-- supervisor before the group is done (1|0)} | {'lost'} | {'dropped'} | {'messages'}: the agent must
+-- first take messages of users, and nothing is stored.
 local function finish(job, due, arguments)
   local handoff, fence = arguments[1], arguments[2]
   local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
-  local known = redis.call('HMGET', h, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns', 'turn_at')
+  local known = redis.call('HMGET', h, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns', 'turn_at', 'messages')
   local group, counts = known[4], known[5]
 
   -- Add `more` to the count of each fan-in that needs only some results. Returns whether one of
@@ -34,6 +35,7 @@ local function finish(job, due, arguments)
   local from, tally = unpack(redis.call('HMGET', job, 'version', 'tally'))
   local why = gone(from, known, fence)
   if why then return { why } end
+  if arguments[14] == '1' and not is_cancelled(job) and #untaken(job, h, handoff, known[9]) > 0 then return { 'messages' } end
 
   local at, keep = now_ms(), tonumber(arguments[3])
   local id = id_of(job)
@@ -41,7 +43,7 @@ local function finish(job, due, arguments)
   if known[8] and (used or not known[7]) then observe(at - tonumber(known[8]), 'turn_duration_seconds', label('role', known[3] or '')) end
   if used or known[7] then settle(job, h, used) end
   settle_share(used and used.share, id .. '/' .. handoff, at)
-  local FIRST, events, status, checkpoints = 14, tonumber(arguments[7]), arguments[11], tonumber(arguments[13])
+  local FIRST, events, status, checkpoints = 15, tonumber(arguments[7]), arguments[11], tonumber(arguments[13])
   local first_kept = FIRST + events
   from = tonumber(from)
   if checkpoints > 0 then redis.call('RPUSH', t, unpack(arguments, first_kept, first_kept + checkpoints - 1)) end
