@@ -53,7 +53,10 @@ function folded(title, fill, open = false) {
 
 // --- a handoff
 
-const nameOf = (bar) => `${bar.handoff_id} ${bar.who === bar.step_id ? "" : bar.who}`.trim();
+const PLANNED = { "not begun": "planned", "given up": "stopped", skipped: "stopped", failed: "failed" }; // looks of a step without a handoff
+const isPlanned = (bar) => bar.handoff_id.startsWith("plan/");
+const idOf = (bar) => (isPlanned(bar) ? bar.step_id : bar.handoff_id);
+const nameOf = (bar) => `${idOf(bar)} ${bar.who === bar.step_id ? "" : bar.who}`.trim();
 
 // The name of a handoff. If there is no room, the middle of the id is left out.
 function labelOf(bar) {
@@ -190,11 +193,11 @@ function table(rows) {
 // --- groups
 
 // Handoffs by kind. Handoffs of one kind have one specialist, and predecessors of the same kinds.
-function kindsOf(job) {
+function kindsOf(bars) {
   const [kinds, kindOf, names] = [new Map(), new Map(), new Map()];
-  for (const bar of job.bars) {
+  for (const bar of bars) {
     const behind = [...new Set(bar.after.map((id) => kindOf.get(id)))].sort((a, b) => a - b);
-    const name = `${bar.who}|${behind.join(" ")}`;
+    const name = `${bar.who}|${isPlanned(bar) ? bar.state : ""}|${behind.join(" ")}`;
     if (!names.has(name)) names.set(name, names.size);
     kindOf.set(bar.handoff_id, names.get(name));
     if (!kinds.has(name)) kinds.set(name, []);
@@ -205,15 +208,16 @@ function kindsOf(job) {
 
 // --- the graph
 
+// The handoffs, and the steps of the plan without a handoff.
 function groupsOf(job) {
-  const groups = [];
-  for (const bars of kindsOf(job)) {
+  const [groups, nodes] = [[], [...job.bars, ...(job.planned ?? [])]];
+  for (const bars of kindsOf(nodes)) {
     if (bars.length > MOST_SIBLINGS) groups.push({ bars, text: `${bars[0].who} \u00d7 ${bars.length}` });
     else for (const bar of bars) groups.push({ bars: [bar], text: nameOf(bar) });
   }
   const of = new Map(groups.flatMap((group) => group.bars.map((bar) => [bar.handoff_id, group])));
   for (const group of groups) group.after = [...new Set(group.bars.flatMap((bar) => bar.after).map((id) => of.get(id)).filter(Boolean))];
-  return job.bars.map((bar) => of.get(bar.handoff_id)).filter((group, n, all) => all.indexOf(group) === n);
+  return nodes.map((bar) => of.get(bar.handoff_id)).filter((group, n, all) => all.indexOf(group) === n);
 }
 
 function shortened(text) {
@@ -221,6 +225,7 @@ function shortened(text) {
 }
 
 // `show` is called with the first handoff of a box that was clicked, or that got the key Enter or Space.
+// A box of steps without a handoff does nothing.
 function graphOf(job, show) {
   const groups = groupsOf(job);
   const [width, height, gapX, gapY] = [176, 30, 56, 14];
@@ -240,18 +245,21 @@ function graphOf(job, show) {
   }
   for (const group of groups) {
     const worst = group.bars.find((bar) => bar.state !== "ok") ?? group.bars[0];
-    const label = shortened(group.text.length > MOST_OF_A_BOX && group.bars.length === 1 ? group.bars[0].handoff_id : group.text);
-    const said = `${group.text}: ${worst.state}`;
-    const node = shape("g", { class: `${worst.state}${group.isCritical ? " critical" : ""}`, tabindex: 0, role: "button", "aria-label": said, "data-handoff": group.bars[0].handoff_id },
+    const label = shortened(group.text.length > MOST_OF_A_BOX && group.bars.length === 1 ? idOf(group.bars[0]) : group.text);
+    const said = `${group.text}: ${worst.state}${worst.why ? `, ${worst.why}` : ""}`;
+    const [first, look] = [group.bars[0], isPlanned(worst) ? PLANNED[worst.state] : worst.state];
+    const use = isPlanned(first) ? { role: "img", "data-step": first.step_id } : { role: "button", tabindex: 0, "data-handoff": first.handoff_id };
+    const node = shape("g", { class: `${look}${group.isCritical ? " critical" : ""}`, "aria-label": said, ...use },
       shape("rect", { x: group.x, y: group.y, width, height, rx: 6 }), shape("text", { x: group.x + 8, y: group.y + 19 }, label));
     node.append(shape("title", {}, said));
-    node.addEventListener("click", () => show(group.bars[0]));
+    picture.append(node);
+    if (isPlanned(first)) continue;
+    node.addEventListener("click", () => show(first));
     node.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" && event.key !== " ") return;
       event.preventDefault();
-      show(group.bars[0]);
+      show(first);
     });
-    picture.append(node);
   }
   return el("div", "scroll", picture);
 }

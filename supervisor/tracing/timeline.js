@@ -116,7 +116,7 @@ function legend() {
 // Groups of more than `MOST_SIBLINGS` handoffs with one kind and one state. A handoff with a lost claim or a child job is in no group.
 function equalOf(job) {
   const found = [];
-  for (const bars of kindsOf(job)) {
+  for (const bars of kindsOf(job.bars)) {
     const byState = new Map();
     for (const bar of bars) {
       const isPlain = !bar.lost_claims && !bar.child;

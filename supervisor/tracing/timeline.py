@@ -4,15 +4,20 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import TopologicalSorter
+from typing import Any
 
 from handoff_queue.shared.store.claim_history import PastClaim
 from handoff_queue.shared.store.jobs import HandoffStanding
 from handoff_queue.shared.types.events import (
+    ConditionsChecked,
     HandoffFinished,
     HandoffIssued,
     JobEnded,
+    RecordedEvent,
+    RetryRequested,
     StepsAbandoned,
 )
 from handoff_queue.shared.types.handoff import AgentHandoff
@@ -22,6 +27,12 @@ from handoff_queue.supervisor.client.report import JobRecord
 
 STOPPED = "stopped"
 """State of a handoff that the job abandoned before it had ended."""
+GIVEN_UP, NOT_BEGUN = "given up", "not begun"
+"""States of a step without a handoff."""
+PLANNERS = ("planner", "replanner")
+"""The roles that a step without dependencies comes after."""
+PLANNED = "plan/"
+"""Prefix of the name of a step without a handoff. No id of a handoff has a slash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,23 @@ class TimelineBar:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """A step of the plan without a handoff."""
+
+    handoff_id: str
+    """Name of the step in `after`, in place of the id of a handoff."""
+    step_id: StepId
+    who: str
+    state: str
+    """`not begun`, `given up`, `skipped`, or `failed` if its condition could not be decided."""
+    why: str
+    """Reason why the step was given up; empty if there is none."""
+    after: tuple[str, ...]
+    """The steps that it depends on: the latest handoff of each, or the name of a planned step."""
+    is_critical: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Timeline:
     """All handoffs, in the order of their issue."""
 
@@ -96,6 +124,62 @@ def timeline_of(record: JobRecord) -> Timeline:
     path = critical(bars)
     marked = tuple(replace(bar, is_critical=bar.handoff_id in path) for bar in bars)
     return Timeline(record.journal[0].at, _end(record), marked)
+
+
+def steps_without_handoff(
+    journal: Sequence[RecordedEvent],
+    steps: Sequence[Mapping[str, Any]],
+    bars: Sequence[TimelineBar],
+) -> tuple[PlannedStep, ...]:
+    """Return the steps of a plan that have no handoff, each after the steps that it depends on,
+    or else after the planner.
+
+    Args:
+        steps: the steps of the plan, as `JobResult.plan` has them.
+        bars: the handoffs of the job.
+    """
+    latest: dict[str, str] = {}
+    for bar in bars:
+        latest[bar.step_id] = bar.handoff_id
+    planned = {step["id"]: step for step in steps if step["id"] not in latest}
+    ended, names = _ended_without_handoff(journal), {**latest}
+    for step_id in planned:
+        names[step_id] = f"{PLANNED}{step_id}"
+    sorter = TopologicalSorter[str]()
+    for step_id, step in planned.items():
+        sorter.add(step_id, *(name for name in step["depends_on"] if name in planned))
+    found: list[PlannedStep] = []
+    for step_id in sorter.static_order():
+        step = planned[step_id]
+        state, why = ended.get(step_id, (NOT_BEGUN, ""))
+        before = step["depends_on"] or PLANNERS
+        after = tuple(names[name] for name in before if name in names)
+        found.append(
+            PlannedStep(names[step_id], StepId(step_id), step["specialist"], state, why, after)
+        )
+    return tuple(found)
+
+
+def _ended_without_handoff(journal: Sequence[RecordedEvent]) -> dict[str, tuple[str, str]]:
+    """Return the state and the reason of each step that ended without a handoff. A retry of the
+    job plans these steps again.
+    """
+    ended: dict[str, tuple[str, str]] = {}
+    for recorded in journal:
+        match recorded.event:
+            case StepsAbandoned(steps=steps, why=why):
+                for step in steps:
+                    ended[step.step] = (GIVEN_UP, why)
+            case ConditionsChecked(skipped=skipped, undecided=undecided):
+                for step in skipped:
+                    ended[step.step] = ("skipped", "its condition is not met")
+                for step in undecided:
+                    ended[step.step] = ("failed", "its condition could not be decided")
+            case RetryRequested():
+                ended.clear()
+            case _:
+                pass
+    return ended
 
 
 def critical(bars: Sequence[TimelineBar]) -> frozenset[HandoffId]:

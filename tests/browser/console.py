@@ -141,6 +141,14 @@ class JobPage:
             self.window.run("return document.querySelectorAll('#graph svg g').length")
         )
 
+    def planned(self) -> list[str]:
+        """Return the names and states of the boxes of steps without a handoff."""
+        names: list[str] = self.window.run(
+            "return [...document.querySelectorAll('#graph [data-step]')].map("
+            "(one) => one.getAttribute('aria-label'))"
+        )
+        return names
+
     def rows(self) -> int:
         """Return the number of rows of the timeline, also folded rows."""
         return int(

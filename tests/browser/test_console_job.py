@@ -135,6 +135,27 @@ def test_the_graph_is_used_with_the_keyboard(window: Browser, served: Served, ke
     assert window.console_errors() == []
 
 
+def test_the_graph_has_the_steps_of_a_plan_that_have_no_handoff(
+    window: Browser, served: Served
+) -> None:
+    job_id = served.jobs.submit(
+        Request(REQUEST, documents=DOCUMENTS, approvals=Approvals(what=(ApprovalOf.PLAN,)))
+    )
+    page = JobPage(window, served.url, job_id).open()
+    wait_until(lambda: page.status() == "waiting", expected="the question", timeout_s=60)
+    wait_until(lambda: len(page.planned()) >= 3, expected="the planned steps")
+    planned, problems = page.planned(), problems_everywhere(window)
+    window.click("#graph [data-step] text")
+
+    served.jobs.approve(job_id)
+
+    wait_until(lambda: page.status() == "ok", expected="the end of the job", timeout_s=90)
+    wait_until(lambda: page.planned() == [], expected="a handoff of each step")
+    assert "research_qdrant researcher: not begun" in planned
+    assert problems == []
+    assert window.console_errors() == []
+
+
 def test_a_user_cancels_a_job_and_its_page_says_so(window: Browser, served: Served) -> None:
     job_id = served.jobs.submit(
         Request(HOSTILE, documents=DOCUMENTS, approvals=Approvals(what=(ApprovalOf.PLAN,)))

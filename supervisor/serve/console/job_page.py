@@ -22,7 +22,7 @@ from handoff_queue.supervisor.serve.console.pages import without_commands
 from handoff_queue.supervisor.serve.questions import open_questions
 from handoff_queue.supervisor.text.sanitizing import plain
 from handoff_queue.supervisor.tracing.page import answer_html, report_sections, sources_html
-from handoff_queue.supervisor.tracing.timeline import timeline_of
+from handoff_queue.supervisor.tracing.timeline import steps_without_handoff, timeline_of
 
 MOST_OPEN = 50
 """Most open steps that the page names."""
@@ -141,12 +141,15 @@ class JobPage:
         The messages, the results and the turns are left out. The page loads them on demand.
         """
         timeline = timeline_of(self.record)
+        steps = (self.report.plan or {}).get("steps", ())
+        planned = steps_without_handoff(self.record.journal, steps, timeline.bars)
         return {
             "id": self.record.job.job_id,
             "begins_at": timeline.begins_at,
             "ends_at": timeline.ends_at,
             "is_over": self.report.status.ended,
             "bars": [asdict(bar) for bar in timeline.bars],
+            "planned": [asdict(step) for step in planned],
             "payloads": {},
             "turns": {},
             "absent": [],

@@ -7,7 +7,21 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.supervisor.tracing.timeline import timeline_of
+from handoff_queue.shared.types.events import (
+    AbandonedStep,
+    ConditionsChecked,
+    Event,
+    RecordedEvent,
+    RetryRequested,
+    StepsAbandoned,
+)
+from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.supervisor.tracing.timeline import (
+    PlannedStep,
+    steps_without_handoff,
+    timeline_of,
+)
 from tests.supervisor.tracing.job_record_builder import JobRecordBuilder
 
 
@@ -147,3 +161,59 @@ def test_the_critical_path_is_one_chain_from_a_beginning_to_the_handoff_that_end
     assert [bar.ended_at for bar in bars[-1:]] == [max(ends)] if ends else bars == []
     for earlier, later in pairwise(bars):
         assert earlier.handoff_id in later.after
+
+
+def planned_steps(*later: Event, **dependencies: str) -> dict[str, PlannedStep]:
+    """Return the steps without a handoff of a job whose planner and step a have ended.
+
+    Args:
+        later: events after that.
+        dependencies: the dependencies of each step of the plan, separated by blanks.
+    """
+    builder = JobRecordBuilder()
+    builder.role("planner", (0, 0, 1))
+    builder.step("a", (1, 1, 2))
+    record = builder.record()
+    journal = [*record.journal]
+    for event in later:
+        journal.append(RecordedEvent(len(journal) + 1, 3.0, event))
+    plan: list[dict[str, object]] = []
+    for name, before in dependencies.items():
+        plan.append({"id": name, "specialist": "writer", "depends_on": before.split()})
+    steps = steps_without_handoff(journal, plan, timeline_of(record).bars)
+    return {step.step_id: step for step in steps}
+
+
+def gone(name: str) -> AbandonedStep:
+    return AbandonedStep(step=StepId(name), result=ref("{}"))
+
+
+def test_a_step_without_a_handoff_comes_after_its_dependencies_or_the_planner() -> None:
+    steps = planned_steps(c="b a", b="a", a="", d="")
+
+    assert list(steps) == ["b", "d", "c"], "each step comes after its dependencies"
+    assert steps["b"].after == ("a.1",)
+    assert steps["c"].after == ("plan/b", "a.1")
+    assert steps["d"].after == ("planner.1",)
+    assert {step.state for step in steps.values()} == {"not begun"}
+
+
+def test_a_step_that_ended_without_a_handoff_says_why() -> None:
+    abandoned = StepsAbandoned(steps=(gone("b"),), why="everything that it depends on failed")
+    checked = ConditionsChecked(skipped=(gone("c"),), undecided=(gone("d"),))
+
+    steps = planned_steps(abandoned, checked, a="", b="a", c="a", d="a")
+
+    assert {name: (step.state, step.why) for name, step in steps.items()} == {
+        "b": ("given up", "everything that it depends on failed"),
+        "c": ("skipped", "its condition is not met"),
+        "d": ("failed", "its condition could not be decided"),
+    }
+
+
+def test_a_retry_of_the_job_plans_a_step_again_that_was_given_up() -> None:
+    abandoned = StepsAbandoned(steps=(gone("b"),), why="everything that it depends on failed")
+
+    steps = planned_steps(abandoned, RetryRequested(), a="", b="a")
+
+    assert (steps["b"].state, steps["b"].why) == ("not begun", "")

@@ -34,18 +34,20 @@ const nodesOf = (job) => table(job.bars.map((bar) => ({
 })));
 
 function draw(job) {
-  const stamp = JSON.stringify([job.bars, job.is_over]);
-  if (stamp === drawn || !job.bars.length) return;
+  const [stamp, boxes] = [JSON.stringify([job.bars, job.planned, job.is_over]), job.bars.length + job.planned.length];
+  if (stamp === drawn || !boxes) return;
   drawn = stamp;
   Object.assign(job, known, { load: (bar) => load(bar).catch((error) => { announce(error.message); throw error; }) });
   const opened = [...document.querySelectorAll("#timeline .row:not(.group) > [aria-expanded=true]")].map((one) => one.parentElement.id);
   const focused = document.activeElement?.closest("#timeline .row")?.id;
   const focusedBox = document.activeElement?.closest("#graph [data-handoff]")?.dataset.handoff;
   const nodesAreOpen = document.querySelector("#nodes details")?.open ?? false;
-  if (graphIsOpen === null) graphIsOpen = job.bars.length <= MOST_IN_THE_GRAPH;
-  const graph = folded(counted(job.bars.length, "handoff"), (to) => to.append(graphOf(job, (bar) => show(job, bar))), graphIsOpen);
+  if (graphIsOpen === null) graphIsOpen = boxes <= MOST_IN_THE_GRAPH;
+  const title = counted(job.bars.length, "handoff") + (job.planned.length ? `, ${counted(job.planned.length, "step")} without a handoff` : "");
+  const graph = folded(title, (to) => to.append(graphOf(job, (bar) => show(job, bar))), graphIsOpen);
   graph.addEventListener("toggle", () => { graphIsOpen = graph.open; });
   document.getElementById("graph").replaceChildren(graph);
+  if (!job.bars.length) return;
   document.getElementById("timeline").replaceChildren(timelineOf(job));
   document.getElementById("nodes").replaceChildren(folded("Tokens and money of each handoff", (to) => to.append(nodesOf(job)), nodesAreOpen));
   for (const id of opened) document.getElementById(id)?.querySelector("button").click();
