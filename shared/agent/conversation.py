@@ -15,7 +15,12 @@ from itertools import pairwise
 from types import UnionType
 from typing import Any
 
-from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN
+from handoff_queue.shared.agent.tool_calls import (
+    MAY_HAVE_RUN,
+    NOT_OF_THE_TOOL,
+    TRY_OTHERWISE,
+    UNKNOWN_TOOL,
+)
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,
@@ -215,6 +220,26 @@ class Conversation:
             if isinstance(self.checkpoints[index - 1], ModelReplied):
                 return self.checkpoints[index:]
         return self.checkpoints
+
+    @property
+    def last_tool_error(self) -> tuple[str, str] | None:
+        """Name of the tool that failed last, and its error. None: each tool that failed has
+        succeeded since.
+        """
+        names: dict[str, str] = {}
+        latest: dict[str, ToolObserved] = {}
+        for checkpoint in self.checkpoints:
+            if isinstance(checkpoint, ModelReplied):
+                for call in calls_of(checkpoint):
+                    names[call["id"]] = str(call.get("name"))
+            elif isinstance(checkpoint, ToolObserved) and checkpoint.text not in NOT_OF_THE_TOOL:
+                name = names.get(checkpoint.tool_use_id, UNKNOWN_TOOL)
+                latest.pop(name, None)
+                latest[name] = checkpoint
+        for name, observed in reversed(latest.items()):
+            if observed.is_error:
+                return name, observed.text.removesuffix(TRY_OTHERWISE)
+        return None
 
     @property
     def unanswered(self) -> list[Block]:

@@ -25,6 +25,8 @@ from handoff_queue.shared.types.handoff import (
 from handoff_queue.shared.types.message import problems_of
 
 MOST_ERROR_CHARS = 500
+MOST_REASON_CHARS = 240
+"""Most characters of the reason of a failure that stands before the error of a tool."""
 MOST_SALVAGED_CHARS = 100_000
 
 
@@ -116,7 +118,7 @@ class ResultBuilder:
         values: dict[str, Any] = {
             "needs": read.needs,
             "notes": read.notes,
-            "error": _short(read.error),
+            "error": _error(read, conversation),
             "acted": conversation.acted or None,
         }
         return result_of(
@@ -142,7 +144,15 @@ def _drafts(conversation: Conversation, draft: str) -> list[str]:
     return conversation.drafts
 
 
-def _short(error: str | None) -> str | None:
-    if error:
-        return " ".join(error.split())[:MOST_ERROR_CHARS]
-    return None
+def _error(read: AcceptedAnswer, conversation: Conversation) -> str | None:
+    """Return the error of an answer in one line. The error of a failure also has the last error
+    of a tool, which a model may leave out.
+    """
+    if not read.error:
+        return None
+    error = " ".join(read.error.split())
+    if read.status is ResultStatus.FAILED and (failed := conversation.last_tool_error):
+        name, text = failed[0], " ".join(failed[1].split())
+        if text not in error:
+            error = f"{error[:MOST_REASON_CHARS]}; the last error of the tool {name}: {text}"
+    return error[:MOST_ERROR_CHARS]

@@ -38,6 +38,9 @@ MAY_HAVE_RUN = (
 TOO_MANY_CALLS = f"not run: at most {MOST_CALLS} calls of one reply are run; call again"
 NOTHING_DONE = "nothing was done: see below"
 NO_TURNS_LEFT = "not run: this was the last turn"
+NOT_OF_THE_TOOL = frozenset({CUT_CALL, MAY_HAVE_RUN, TOO_MANY_CALLS, NOTHING_DONE, NO_TURNS_LEFT})
+"""Results of calls that the agent loop did not run to their end. They are no errors of a tool."""
+TRY_OTHERWISE = "; try other arguments, or do without"
 UNKNOWN_TOOL = "an unknown tool"
 """Text that replaces a tool name that a model has invented."""
 
@@ -117,7 +120,7 @@ def _failure(tool: Tool, error: BaseException) -> str:
             kind = type(again).__name__
     elif isinstance(error, HandoffError):
         return _line(f"{tool.name} failed: {kind}")
-    return _line(f"{tool.name} failed with {kind}; try other arguments, or do without")
+    return _line(f"{tool.name} failed with {kind}{TRY_OTHERWISE}")
 
 
 def argument_problem(arguments: object, tool: Tool) -> str | None:

@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.agent.conversation import TOO_LONG
+from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
 from handoff_queue.shared.agent.tool_calls import MOST_RESULT_CHARS
+from handoff_queue.shared.runtime.models import Models
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import LimitReached
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.testing import Reply, json_reply, text_reply, tool_call_reply
-from tests.doubles.agent_runs import Run, answer_reply, envelope, run_with_replies
-from tests.doubles.handoffs import a_handoff, a_tool
+from tests.doubles.agent_runs import TEXTS, Run, answer_reply, envelope, run_with_replies
+from tests.doubles.handoffs import a_handoff, a_manifest, a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 
 LOOK = a_tool("look", lambda arguments: f"found {arguments['q']}")
@@ -326,3 +329,101 @@ def test_a_need_for_input_is_a_result() -> None:
         json_reply({"status": "needs_input", "output": None, "needs": "the year"})
     ).go()
     assert (result.status, result.needs) == (ResultStatus.NEEDS_INPUT, "the year")
+
+
+def refuses(_arguments: dict[str, Any]) -> str:
+    raise ToolFailed("stock database db-7 refused\nthe connection")
+
+
+def breaks(_arguments: dict[str, Any]) -> str:
+    raise ValueError("a secret")
+
+
+FAILED = json_reply(envelope(None, status="failed", problem="no figures", claims=[]))
+
+
+@pytest.mark.parametrize(
+    ("replies", "reason"),
+    [
+        (
+            (tool_call_reply(("stock", {"q": "x"})), FAILED),
+            "no figures; the last error of the tool stock: stock database db-7 refused the"
+            " connection",
+        ),
+        (
+            (
+                tool_call_reply(("stock", {"q": "x"})),
+                tool_call_reply(("breaks", {"q": "x"})),
+                FAILED,
+            ),
+            "no figures; the last error of the tool breaks: breaks failed with ValueError",
+        ),
+        (
+            (tool_call_reply(("stock", {})), FAILED),
+            "no figures; the last error of the tool stock: stock: bad arguments at $: 'q' is a"
+            " required property",
+        ),
+        ((tool_call_reply(("look", {"q": "x"})), FAILED), "no figures"),
+    ],
+)
+def test_the_reason_of_a_failure_has_the_last_error_of_a_tool(
+    replies: tuple[Reply, ...], reason: str
+) -> None:
+    tools = (LOOK, a_tool("stock", refuses), a_tool("breaks", breaks))
+    result = run_with_replies(*replies, tools=tools).go()
+
+    assert (result.status, result.error) == (ResultStatus.FAILED, reason)
+
+
+def test_a_tool_that_has_succeeded_since_its_error_is_no_reason() -> None:
+    attempts: list[str] = []
+
+    def fails_once(arguments: dict[str, Any]) -> str:
+        attempts.append(arguments["q"])
+        return "found" if len(attempts) > 1 else refuses(arguments)
+
+    call = tool_call_reply(("stock", {"q": "x"}))
+    result = run_with_replies(call, call, FAILED, tools=(a_tool("stock", fails_once),)).go()
+
+    assert result.error == "no figures"
+
+
+def test_a_reason_that_has_the_error_of_the_tool_is_unchanged() -> None:
+    said = json_reply(
+        envelope(
+            None,
+            status="failed",
+            problem="The stock database db-7 refused the connection twice.",
+            claims=[],
+        )
+    )
+    run = run_with_replies(
+        tool_call_reply(("stock", {"q": "x"})), said, tools=(a_tool("stock", refuses),)
+    )
+
+    assert run.go().error == "The stock database db-7 refused the connection twice."
+
+
+def test_a_long_reason_leaves_room_for_the_error_of_the_tool() -> None:
+    long = json_reply(envelope(None, status="failed", problem="no " * 400, claims=[]))
+    run = run_with_replies(
+        tool_call_reply(("stock", {"q": "x"})), long, tools=(a_tool("stock", refuses),)
+    )
+
+    assert (run.go().error or "").endswith("db-7 refused the connection")
+
+
+def test_a_failure_of_the_offline_model_has_the_last_error_of_a_tool() -> None:
+    schema = {"type": "object", "properties": {"query": {}, "limit": {}}}
+    search = replace(a_tool("search_documents", refuses), input_schema=schema)
+    handoff = a_handoff(expected_output_format={"type": "number"})
+    model = Models(Settings(offline=True)).of("offline")
+    loaded = LoadedPayloads(manifest=a_manifest(**TEXTS)[0])
+    run = Run(lambda _call: answer_reply(), handoff, (search,), loaded=loaded, model=model)
+    result = run.go()
+
+    assert result.status is ResultStatus.FAILED
+    assert "the documents do not say" in (result.error or "")
+    assert "the tool search_documents: stock database db-7 refused the connection" in (
+        result.error or ""
+    )
