@@ -186,7 +186,7 @@ def running_fleet(
     with ExitStack() as parts:
         if fork_server is None:
             # a fork replaces a killed process in half a second
-            fork_server = celery_fork_server(COMMANDS)
+            fork_server = celery_fork_server(COMMANDS, is_offline=model_url is None)
             if fork_server is not None:
                 parts.enter_context(fork_server)
         processes = parts.enter_context(Processes(folder, fork_server))

@@ -160,6 +160,12 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
     return Supervisor(process, advance, sweeper, role_runner, consumption)
 
 
+def prepare_forks() -> None:
+    """Read the roles once, for forked supervisors."""
+    for name in ROLES:
+        read_role_once(name)
+
+
 def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None) -> Celery:
     """Return the app with its tasks. It connects to nothing until a worker starts."""
     app = make_app("supervisor", redis_url_of(settings), settings, QUEUES)

@@ -22,7 +22,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 
 from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer, is_supported
-from handoff_queue.supervisor.cli.celery_process import CELERY_MODULES, LATER, ROOMS
+from handoff_queue.supervisor.cli.celery_process import (
+    CELERY_MODULES,
+    LATER,
+    OFFLINE_MODEL,
+    REAL_MODEL,
+    ROOMS,
+)
 from handoff_queue.supervisor.cli.commands import ENTRIES
 
 ROOT = Path(__file__).parents[1]
@@ -31,6 +37,8 @@ COMMANDS = sorted(
     {f"handoff_queue.supervisor.cli.{entry.place.partition(':')[0]}" for entry in ENTRIES.values()}
 )
 LAZY_IMPORTS = (
+    OFFLINE_MODEL,
+    REAL_MODEL,
     "handoff_queue.supervisor.client.client",
     "handoff_queue.supervisor.cli.display.answer",
     "handoff_queue.supervisor.cli.display.screen",

@@ -41,6 +41,7 @@ from handoff_queue.workers.host_task_step import HostTasks
 from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.specialists import BUILT_IN
 from handoff_queue.workers.tools.registry import Registry, build_registry
+from handoff_queue.workers.tools.user_tools import installed_points
 
 SERVICE = "handoff-worker"
 log = log_of(__name__)
@@ -221,6 +222,13 @@ def _log_errors(message: str, call: Callable[[], None]) -> None:
         log.warning(message, why=str(error))
     except BaseException:  # a worker without announcements gets no work
         log.exception(message)
+
+
+def prepare_forks() -> None:
+    """Read the built-in specialists and the list of installed tools once, for forked workers."""
+    load_servers(BUILT_IN)
+    load_specialists(BUILT_IN)
+    installed_points()
 
 
 def make_workers_app(settings: Settings, make_model: MakeModel | None = None) -> Celery:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 from celery import Celery
 from celery.exceptions import WorkerShutdown
 from celery.platforms import EX_FAILURE
+from celery.utils.imports import load_extension_class_names
 from kombu import Queue
 
 from handoff_queue.shared.broker.celery_messages import RETRY
@@ -60,6 +61,16 @@ def app_or_exit(make: Callable[[], Celery], module: str) -> Celery:
     except UserError as error:
         sys.stderr.write(f"handoff: {' '.join(str(error).split())}\n")
         raise SystemExit(error.exit_code) from None
+
+
+def prepare_forks() -> None:
+    """Read what every process of an app reads at its start, and keep it for forked processes.
+
+    Raises:
+        UserError: a variable is wrong.
+    """
+    load_extension_class_names("celery.result_backends")
+    check_tls_variables()
 
 
 def exits_on_error(begins: Callable[..., None]) -> Callable[..., None]:

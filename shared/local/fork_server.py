@@ -158,8 +158,13 @@ class ForkServer:
     def __init__(
         self, modules: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> None:
-        """`environment`: variables of the server, by default of this process. A child has its
-        own variables.
+        """Make a server that imports these modules.
+
+        Args:
+            modules: `MODULE`, or `MODULE:FUNCTION` to also call a function. The children share
+                what the function keeps in memory.
+            environment: variables of the server, by default of this process. A child has its own
+                variables.
         """
         self._modules = modules
         self._environment = dict(os.environ if environment is None else environment)

@@ -180,13 +180,19 @@ def _set_title(order: ForkRequest) -> None:
 def main() -> None:
     """Run `python -m shared.local.fork_server_child SOCKET MODULE...`: the number of an
     inherited socket for requests, and the modules to import.
+
+    `MODULE:FUNCTION` imports the module and calls the function.
     """
     # A shell lets its background processes ignore SIGINT. Here the signal is for a child.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     control = socket.socket(fileno=int(sys.argv[1]))
     gc.disable()  # it finds nothing during an import, and takes a fifth of the time
-    for module in sys.argv[2:]:
-        import_module(module)
+    for entry in sys.argv[2:]:
+        module, _, function = entry.partition(":")
+        imported = import_module(module)
+        if function:
+            with suppress(Exception):  # the children meet the same error, and report it
+                getattr(imported, function)()
     from setproctitle import getproctitle
 
     getproctitle()  # it finds the memory for titles only while the environment is unchanged

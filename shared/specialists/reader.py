@@ -10,7 +10,9 @@ The YAML front matter is read with its line numbers, so that errors can name a l
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +35,8 @@ from handoff_queue.shared.types.names import RESERVED
 from handoff_queue.shared.types.specialist import SpecialistSpec, Tier
 
 FENCE = "---"
+MOST_KEPT_FILES = 200
+"""Files whose fields are kept. YAML takes most of the time of reading a file."""
 MAX_FILE_BYTES = 200_000
 """Bytes of the largest file that is read: about three times the longest instructions of a spec."""
 
@@ -75,7 +79,7 @@ def parse(path: Path) -> FrontMatter:
             f"{path}:1: the front matter does not end; close it with a line `---`"
         )
     fields, line_numbers = _fields_of(path, "\n".join(lines[1:end]))
-    return FrontMatter(fields, line_numbers, "\n".join(lines[end + 1 :]).strip(), end + 2)
+    return FrontMatter(deepcopy(fields), line_numbers, "\n".join(lines[end + 1 :]).strip(), end + 2)
 
 
 def _end_of(lines: Sequence[str]) -> int | None:
@@ -110,8 +114,11 @@ def _text_of(path: Path) -> str:
         ) from error
 
 
+@lru_cache(maxsize=MOST_KEPT_FILES)
 def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
     """Return the fields of a front matter, and the line number of each field in the file.
+
+    A worker reads each file twice: for the specialist, and for its MCP servers.
 
     Raises:
         InvalidSpecialist: the text is not YAML, or has no fields.

@@ -22,6 +22,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.display.terminal import use_standard_streams
 
 CELERY_MODULES = (
+    "billiard.pool",
     "celery.app.control",
     "celery.app.events",
     "celery.apps.worker",
@@ -42,21 +43,31 @@ LATER = (
     "re2",
 )
 """Modules that the rooms import on demand. Here they are imported once, before the fork."""
-ROOMS = ("handoff_queue.supervisor.assembly", "handoff_queue.workers.assembly")
+OFFLINE_MODEL = "handoff_queue.shared.providers.offline.transport"
+REAL_MODEL = "handoff_queue.shared.providers.anthropic.clients:load_certificates"
+ROOMS = (
+    "handoff_queue.shared.broker.celery_app:prepare_forks",
+    "handoff_queue.supervisor.assembly:prepare_forks",
+    "handoff_queue.workers.assembly:prepare_forks",
+)
 """Names only: the supervisor must not import the code of the workers."""
 
 
-def celery_fork_server(modules: Sequence[str] = ()) -> ForkServer | None:
+def celery_fork_server(
+    modules: Sequence[str] = (), *, is_offline: bool = False
+) -> ForkServer | None:
     """Return a fork server that has imported Celery and our rooms.
 
     Return None if the system cannot fork on demand. Separate processes then start more slowly.
 
     Args:
         modules: further modules to import.
+        is_offline: True if most processes will use the offline model.
     """
-    if is_supported():
-        return ForkServer((*CELERY_MODULES, *LATER, *ROOMS, *modules))
-    return None
+    if not is_supported():
+        return None
+    model = OFFLINE_MODEL if is_offline else REAL_MODEL
+    return ForkServer((*CELERY_MODULES, *LATER, *ROOMS, model, *modules))
 
 
 LOADED_WITHIN_S = 120.0

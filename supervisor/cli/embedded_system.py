@@ -67,7 +67,7 @@ class EmbeddedSystem:
             self._folder = parts.enter_context(RunDirectory()).path
             if self._interrupted:
                 interrupted_runs.restore(self._settings, self._interrupted, self._folder)
-            fork_server = celery_fork_server()
+            fork_server = celery_fork_server(is_offline=self._settings.is_offline)
             if fork_server is not None:
                 parts.enter_context(fork_server)
             self._processes = parts.enter_context(Processes(self._folder, fork_server))

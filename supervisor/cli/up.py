@@ -113,7 +113,7 @@ def up(
     end_like_ctrl_c()
     with ExitStack() as parts:
         folder = _take(home, parts)
-        fork_server = celery_fork_server()
+        fork_server = celery_fork_server(is_offline=settings.is_offline)
         if fork_server is not None:
             parts.enter_context(fork_server)
         processes = parts.enter_context(Processes(folder, fork_server))

@@ -14,8 +14,9 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 from importlib.machinery import SourceFileLoader
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,9 +51,13 @@ def load_tools(folder: Path) -> tuple[Tool, ...]:
     return _unique_tools(tools)
 
 
-def find_installed_tools(
-    group: str = ENTRY_POINT_GROUP, among: Iterable[EntryPoint] | None = None
-) -> tuple[Tool, ...]:
+@cache
+def installed_points() -> EntryPoints:
+    """Return the entry points of installed packages. This reads a file of every package."""
+    return entry_points(group=ENTRY_POINT_GROUP)
+
+
+def find_installed_tools(among: Iterable[EntryPoint] | None = None) -> tuple[Tool, ...]:
     """Return the tools of installed packages: each entry point names a function, or a module
     of functions.
 
@@ -61,7 +66,7 @@ def find_installed_tools(
     """
     points = among
     if points is None:
-        points = entry_points(group=group)
+        points = installed_points()
     tools: list[tuple[str, Tool]] = []
     for point in sorted(points, key=lambda point: point.name):
         where = f"entry point {point.name}"

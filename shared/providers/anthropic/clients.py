@@ -6,7 +6,9 @@ import os
 import resource
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -127,15 +129,25 @@ def _http_client() -> httpx2.AsyncClient:
     would become a GET.
     """
     limits = httpx2.Limits(max_connections=_most_connections())
-    places = (os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE"))
-    return WatchedClient(limits=limits, follow_redirects=False, verify=_tls_context(*places))
+    return WatchedClient(limits=limits, follow_redirects=False, verify=load_certificates())
+
+
+def load_certificates() -> ssl.SSLContext:
+    """Return the TLS context of all clients. It takes about 40 ms to load the certificates of the
+    system's authorities. A process that forks loads them once for its children.
+    """
+    places = tuple(map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")))
+    changed_ns = None
+    if certificates := places[0]:
+        with suppress(OSError):  # the context reports it
+            changed_ns = Path(certificates).stat().st_mtime_ns
+    return _tls_context(places, changed_ns)
 
 
 @cache
-def _tls_context(*_places: str | None) -> ssl.SSLContext:
-    """Return the TLS context that all clients share while these variables stay the same.
-
-    It takes about 40 ms to load the certificates of the system's authorities.
+def _tls_context(_places: tuple[str | None, ...], _changed_ns: int | None) -> ssl.SSLContext:
+    """Return the context that all clients share while these variables and this file stay the
+    same.
     """
     return httpx2.create_ssl_context()
 

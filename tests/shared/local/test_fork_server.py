@@ -60,6 +60,14 @@ pathlib.Path(os.environ["HANDOFF_READY_FILE"]).touch()
 print(os.getppid(), flush=True)
 signal.pause()
 """
+KEEPING_MODULE = """
+import os
+keepers = []
+def keep():
+    keepers.append(os.getpid())
+def fail():
+    raise ValueError("the children report it")
+"""
 
 Process = subprocess.Popen[bytes] | ForkedProcess
 Start = Callable[..., Process]
@@ -258,6 +266,22 @@ def test_an_unforkable_command_is_not_forked(
 def test_an_unknown_module_is_refused(shared_fork_server: ForkServer) -> None:
     with pytest.raises(ValueError, match="not `python -m MODULE`"):
         shared_fork_server.fork(["redis-server"], {}, 1)
+
+
+def test_the_server_calls_a_function_once_for_all_its_children(tmp_path: Path) -> None:
+    (tmp_path / "kept.py").write_text(KEEPING_MODULE)
+    (tmp_path / "kept_printer.py").write_text("import kept; print(*kept.keepers)")
+    here = {**ENVIRONMENT, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    with (
+        ForkServer(["kept:keep", "kept:fail"], here) as fork_server,
+        (tmp_path / "out").open("wb") as out,
+    ):
+        for _ in range(2):
+            command = [sys.executable, "-m", "kept_printer"]
+            assert fork_server.fork(command, here, out.fileno(), folder=tmp_path).wait(20) == 0
+
+        kept_by = {int(line) for line in (tmp_path / "out").read_text().split()}
+        assert kept_by == {fork_server.pid}
 
 
 def test_processes_fork_where_possible_and_restart_the_fork_server(
