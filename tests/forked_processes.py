@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
@@ -122,17 +122,20 @@ def run(
     stdin: str,
     timeout_s: float,
     fork_server: ForkServer | None = None,
+    read_by_commands: Collection[str] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run a command like `run_cold`, in a forked process if the fork server supports the command.
 
-    `fork_server`: by default, the fork server of this test process.
+    Args:
+        fork_server: by default, the fork server of this test process.
+        read_by_commands: names of variables that a command reads when it starts, and no import.
 
     Raises:
         subprocess.TimeoutExpired: the command took longer than `timeout_s`, and was killed.
     """
     if fork_server is None:
         fork_server = shared_fork_server()
-    if fork_server is None or not _can_fork(fork_server, command, environment):
+    if fork_server is None or not _can_fork(fork_server, command, environment, read_by_commands):
         return run_cold(command, environment, folder, stdin, timeout_s)
     with (
         TemporaryFile("w+") as stdin_file,
@@ -178,15 +181,21 @@ def run_cold(
     )
 
 
-def _can_fork(server: ForkServer, command: Sequence[str], environment: Mapping[str, str]) -> bool:
+def _can_fork(
+    server: ForkServer,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    read_by_commands: Collection[str],
+) -> bool:
     """Return whether a fork would equal a new process.
 
-    The value of TERM may differ: a command reads it when it starts, and no import reads it.
+    The values of TERM and of `read_by_commands` may differ: a command reads them when it starts,
+    and no import reads them.
     """
-    same_terminal = {name: value for name, value in environment.items() if name != "TERM"}
-    if "TERM" in os.environ:
-        same_terminal["TERM"] = os.environ["TERM"]
-    return server.can_fork(command, same_terminal)
+    may_differ = {"TERM", *read_by_commands}
+    read_by_imports = {name: value for name, value in environment.items() if name not in may_differ}
+    own = {name: os.environ[name] for name in may_differ & set(os.environ)}
+    return server.can_fork(command, read_by_imports | own)
 
 
 def start(
@@ -196,10 +205,14 @@ def start(
     output: int,
     errors: int,
     stdin: int | None = None,
+    read_by_commands: Collection[str] = (),
 ) -> subprocess.Popen[bytes] | ForkedProcess:
-    """Start a command like `start_cold`, forked if the fork server supports the command."""
+    """Start a command like `start_cold`, forked if the fork server supports the command.
+
+    `read_by_commands`: see `run`.
+    """
     fork_server = shared_fork_server()
-    if fork_server is None or not _can_fork(fork_server, command, environment):
+    if fork_server is None or not _can_fork(fork_server, command, environment, read_by_commands):
         return start_cold(command, environment, folder, output, errors, stdin)
     process = fork_server.fork(
         command, environment, output, errors=errors, stdin=stdin, folder=folder

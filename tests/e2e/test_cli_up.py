@@ -35,6 +35,7 @@ from tests.e2e.commands import (
     interrupt,
     processes,
 )
+from tests.e2e.test_hostile_environment import service_links
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -116,7 +117,10 @@ def first_start(tmp_path_factory: pytest.TempPathFactory) -> FirstStart:
 
 @dataclass
 class SecondStart:
-    """`handoff up` with the home folder of the first start, in a terminal that exported its URL."""
+    """`handoff up` with the home folder of the first start, in a terminal that exported its URL.
+
+    The terminal has the variables that Kubernetes sets for a service called flower.
+    """
 
     first: FirstStart
     flower_port: int = field(default_factory=free_port)
@@ -133,10 +137,9 @@ class SecondStart:
         if self.process is not None and self.process.poll() is None:
             return
         flower = ("--flower", "--port", str(self.flower_port))
-        up = ("up", *flower, "--serve", str(self.console_port))
-        self.process = self._parts.enter_context(
-            self.home.started(*up, HANDOFF_REDIS_URL=self.first.url)
-        )
+        up = ("up", *flower, "--serve", str(self.console_port), "--worker", "researcher=1")
+        variables = {"HANDOFF_REDIS_URL": self.first.url, **service_links("FLOWER")}
+        self.process = self._parts.enter_context(self.home.started(*up, **variables))
         printed_url(self.home)
 
     def stop(self) -> None:
@@ -195,8 +198,12 @@ def test_a_second_start_keeps_the_url_the_jobs_and_the_password_of_flower(
 
 
 def test_ps_shows_the_node_name_of_each_process(system: SecondStart) -> None:
-    for name in ("supervisor", "worker1", "worker2"):
+    for name in ("supervisor", "researcher1", "others"):
         assert len(pids_of(system.home, f"[celeryd: {name}@")) == 1
+
+
+def test_flower_ignores_a_service_called_flower(system: SecondStart) -> None:
+    assert f"Flower: http://127.0.0.1:{system.flower_port}" in system.home.read("err")
 
 
 def test_flower_refuses_requests_without_its_password(system: SecondStart) -> None:
@@ -261,7 +268,8 @@ def test_no_child_process_survives_a_kill(system: SecondStart) -> None:
 def on_own_redis(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handoff]:
     """Yield the command of a running `handoff up` that uses the Redis of the user."""
     handoff = Handoff(tmp_path_factory.mktemp("own-redis"))
-    with handoff.started("up", HANDOFF_REDIS_URL=f"{redis_server}?prefix=up"):
+    up = ("up", "--worker", "researcher=1")
+    with handoff.started(*up, HANDOFF_REDIS_URL=f"{redis_server}?prefix=up"):
         handoff.wait_for_text("Ctrl-C stops everything")
         yield handoff
 
@@ -282,7 +290,7 @@ def test_up_starts_all_processes_again_after_the_death_of_its_fork_server(
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
-    for name in ("supervisor", "worker1", "worker2"):
+    for name in ("supervisor", "researcher1", "others"):
         on_own_redis.wait_for_text(f"{name} died and was started again")
         wait_until(
             lambda name=name: pids_of(on_own_redis, f"[celeryd: {name}@"),  # type: ignore[misc]

@@ -7,16 +7,16 @@ variables that fail alone.
 from __future__ import annotations
 
 import json
-import socket
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 from celery.bin.celery import celery
 
-from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.settings.foreign_environment import (
     NAME_A_BROKER,
     READ_BY_CELERY,
@@ -24,8 +24,11 @@ from handoff_queue.shared.settings.foreign_environment import (
     check_celery_command,
 )
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.testing import Json, MessagesServer, Reply, json_reply
-from tests.e2e.commands import DOCUMENTS, REQUEST, ROOT, Handoff, error_line
+from handoff_queue.testing import Json, MessagesServer, Reply, result_reply, tool_call_reply
+from handoff_queue.testing.request_rules import are_tool_results
+from tests import forked_processes
+from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, error_line
+from tests.waiting import LONGEST_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -113,15 +116,16 @@ OPENSSL = {
     "CURL_CA_BUNDLE": "/nowhere/ca.pem",
     "OPENSSL_CONF": "/nowhere/openssl.cnf",
     "REQUESTS_CA_BUNDLE": "/nowhere/ca.pem",
-    "SSLKEYLOGFILE": "/nowhere/keys.log",
     "SSL_CERT_DIR": "/nowhere/certs",
-    "SSL_CERT_FILE": "/nowhere/ca.pem",
 }
+NEEDED_FILES = {"SSLKEYLOGFILE": "/nowhere/keys.log", "SSL_CERT_FILE": "/nowhere/ca.pem"}
+"""Files without which no connection with TLS works."""
 COMPATIBLE: dict[str, str] = {
     **CELERY_OPTIONS,
     **CELERY_SETTINGS,
     **dict.fromkeys(READ_BY_CELERY, "theirs"),
     **LINKS,
+    **OPENSSL,
     **PROXIES,
     **PYTHON,
 }
@@ -132,17 +136,41 @@ process compile all modules.
 """
 
 
-def run_with(folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+ANSWER = "Qdrant filters best."
+
+
+def searches_and_answers(request: Json) -> Reply:
+    """Play a model that searches the documents once."""
+    if are_tool_results(request["messages"][-1]["content"]):
+        return result_reply(ANSWER)
+    return tool_call_reply(("search_documents", {"query": "Qdrant"}))
+
+
+@pytest.fixture
+def model_url() -> Iterator[str]:
+    with MessagesServer(searches_and_answers) as server:
+        yield server.url
+
+
+def run_with(
+    folder: Path, model_url: str, environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a job in new interpreters, without a process or a file at its end."""
     folder.mkdir()
-    return Handoff(folder, is_cold=True).run(
-        *("run", REQUEST, "--docs", str(DOCUMENTS), "--json"),
+    handoff = Handoff(folder, is_cold=True)
+    completed = handoff.run(
+        *("run", REQUEST, "--docs", str(DOCUMENTS), "--mode", "single", "--json"),
         timeout_s=120,
+        ANTHROPIC_BASE_URL=model_url,
         **environment,
     )
+    assert handoff.remaining_processes() == []
+    assert list(folder.glob("handoff-run-*")) == []
+    return completed
 
 
 def has_succeeded(completed: subprocess.CompletedProcess[str]) -> bool:
-    return completed.returncode == 0 and json.loads(completed.stdout)["status"] == "ok"
+    return completed.returncode == 0 and json.loads(completed.stdout)["answer"] == ANSWER
 
 
 def named_variable(
@@ -156,86 +184,88 @@ def named_variable(
     return next((name for name in names if name in last_line), None)
 
 
-def failing_variables(folder: Path, environment: dict[str, str]) -> dict[str, list[str]]:
+def failing_variables(
+    folder: Path, model_url: str, environment: dict[str, str]
+) -> dict[str, list[str]]:
     """Return each variable that alone makes the job fail without its name, with the error."""
     errors: dict[str, list[str]] = {}
     for name, value in environment.items():
-        completed = run_with(folder / name, {name: value})
+        completed = run_with(folder / name, model_url, {name: value})
         if not has_succeeded(completed) and named_variable(completed, {name: value}) is None:
             errors[name] = completed.stderr.splitlines()[-3:]
     return errors
 
 
-def test_a_job_runs_with_the_variables_of_other_applications(tmp_path: Path) -> None:
+def test_a_job_runs_with_the_variables_of_other_applications(
+    tmp_path: Path, model_url: str
+) -> None:
     """A named variable is removed, and the job runs again with the other variables."""
     environment = dict(COMPATIBLE)
-    completed = run_with(tmp_path / "all", environment)
+    completed = run_with(tmp_path / "all", model_url, environment)
     while not has_succeeded(completed):
         name = named_variable(completed, environment)
         if name is None:
-            pytest.fail(f"{completed.stderr[-500:]}\n{failing_variables(tmp_path, environment)}")
+            failing = failing_variables(tmp_path, model_url, environment)
+            pytest.fail(f"{completed.stderr[-500:]}\n{failing}")
         del environment[name]
-        completed = run_with(tmp_path / f"without {name}", environment)
+        completed = run_with(tmp_path / f"without {name}", model_url, environment)
 
 
-def answers(_request: Json) -> Reply:
-    return json_reply({"status": "ok", "output": "Qdrant", "citations": [], "confidence": 0.9})
+@pytest.mark.parametrize("name", NEEDED_FILES)
+def test_a_process_refuses_a_variable_that_names_no_file(tmp_path: Path, name: str) -> None:
+    completed = celery_report(tmp_path, {name: NEEDED_FILES[name]})
+
+    assert name in error_line(completed, 2)
 
 
-def test_a_job_on_a_model_server_runs_with_variables_of_openssl(tmp_path: Path) -> None:
-    with MessagesServer(answers) as server:
-        completed = Handoff(tmp_path, is_cold=True).run(
-            *("run", REQUEST, "--mode", "single", "--json"),
-            ANTHROPIC_BASE_URL=server.url,
-            ANTHROPIC_API_KEY="no-key",
-            PYTHONDONTWRITEBYTECODE="1",
-            **OPENSSL,  # type: ignore[arg-type]
-        )
-
-    if completed.returncode == 2:
-        assert any(name in error_line(completed, 2) for name in OPENSSL)
-    else:
-        assert (completed.returncode, json.loads(completed.stdout)["answer"]) == (
-            0,
-            "Qdrant",
-        ), completed.stderr
+def celery_report(folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a Celery command that loads our app and ends."""
+    return forked_processes.run(
+        [sys.executable, "-m", "celery", "-A", "handoff_queue.workers.app", "report"],
+        Handoff(folder).environment(**variables),
+        folder,
+        "",
+        LONGEST_WAIT_S,
+        read_by_commands=variables,
+    )
 
 
 def test_the_celery_command_takes_no_option_of_ours_from_the_environment(
-    redis_url: str, processes: Processes, tmp_path: Path
+    redis_url: str, tmp_path: Path
 ) -> None:
     """Celery reads only the worker options here: it reads others before it imports our app."""
     options = {name: value for name, value in CELERY_OPTIONS.items() if "WORKER_" in name}
+    foreign = {**dict.fromkeys(NAME_A_BROKER, NOWHERE), **options}
     for app, queues in (
         ("handoff_queue.supervisor.app", "supervisor"),
         ("handoff_queue.workers.app", "researcher"),
     ):
-        processes.start(
-            ChildSpec(
-                app,
-                [*(sys.executable, "-m", "celery", "-A", app), *("worker", "-Q", queues)],
-                {
-                    "HANDOFF_REDIS_URL": redis_url,
-                    "HANDOFF_CACHE_DIR": str(tmp_path),
-                    "PYTHONPATH": str(ROOT),
-                    **dict.fromkeys(NAME_A_BROKER, NOWHERE),
-                    **options,
-                },
-            )
+        ready, log = tmp_path / app, tmp_path / f"{app}.log"
+        environment = Handoff(tmp_path).environment(
+            HANDOFF_REDIS_URL=redis_url, HANDOFF_READY_FILE=str(ready), **foreign
         )
-
-    processes.wait_until_ready()
+        with log.open("wb") as output:
+            process = forked_processes.start(
+                [*(sys.executable, "-m", "celery", "-A", app), *("worker", "-Q", queues)],
+                environment,
+                tmp_path,
+                output.fileno(),
+                output.fileno(),
+                read_by_commands=foreign,
+            )
+        try:
+            wait_until(
+                lambda ready=ready, process=process: ready.exists() or process.poll() is not None,  # type: ignore[misc]
+                expected=f"the start of {app}",
+            )
+            assert ready.exists(), log.read_text()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(LONGEST_WAIT_S)
 
 
 def test_the_celery_command_refuses_a_variable_that_our_app_cannot_ignore(tmp_path: Path) -> None:
-    completed = subprocess.run(
-        [sys.executable, "-m", "celery", "-A", "handoff_queue.workers.app", "report"],
-        env=Handoff(tmp_path).environment(CELERY_WORKER_REVOKES_MAX="1"),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    completed = celery_report(tmp_path, {"CELERY_WORKER_REVOKES_MAX": "1"})
 
     assert "CELERY_WORKER_REVOKES_MAX" in error_line(completed, 2)
 
@@ -250,17 +280,6 @@ def test_the_check_of_the_celery_command_refuses_each_of_these_variables(
 
     with context.scope(), pytest.raises(UserError, match=rf"variable {name} changes"):
         check_celery_command("handoff_queue.workers.app")
-
-
-def test_flower_ignores_a_service_called_flower(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    handoff = Handoff(tmp_path)
-
-    with handoff.started("up", "--flower", "--port", str(port), **LINKS):
-        handoff.wait_for_text("Ctrl-C stops everything")
-
-    assert f"Flower: http://127.0.0.1:{port}" in handoff.read("err")
 
 
 def test_an_invalid_flower_variable_is_named_in_one_line(tmp_path: Path) -> None:
