@@ -1,7 +1,8 @@
 """`handoff run` starts its own system, prints a cited answer, and leaves no process or file.
 
-A complete run and a killed run start in a new interpreter, as from a shell. Other private runs
-are forked. Tests that do not depend on a private run use a shared system.
+A killed run starts in a new interpreter, as from a shell. Other private runs are forked:
+`test_hostile_environment.py` has a complete run in new interpreters. Tests that do not depend on a
+private run use a shared system.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 
 @pytest.fixture
 def handoff(tmp_path: Path) -> Handoff:
-    return Handoff(tmp_path, is_cold=True)
+    return Handoff(tmp_path)
 
 
 @pytest.fixture
@@ -151,8 +152,9 @@ def test_run_prints_the_answer_on_stdout_and_progress_on_stderr_and_leaves_nothi
 
 @linux_only
 def test_nothing_runs_5_seconds_after_the_command_was_killed(
-    handoff: Handoff, silent_model: str
+    tmp_path: Path, silent_model: str
 ) -> None:
+    handoff = Handoff(tmp_path, is_cold=True)
     with handoff.started("run", REQUEST, ANTHROPIC_BASE_URL=silent_model) as process:
         handoff.wait_for_text("submitted")
         assert len(handoff.remaining_processes()) >= 6, (
@@ -170,9 +172,8 @@ def test_nothing_runs_5_seconds_after_the_command_was_killed(
 
 @linux_only
 def test_ctrl_c_stops_everything_and_the_job_can_be_continued(
-    tmp_path: Path, silent_model: str
+    handoff: Handoff, silent_model: str
 ) -> None:
-    handoff = Handoff(tmp_path)
     with handoff.started(
         "run", REQUEST, "--docs", str(DOCUMENTS), ANTHROPIC_BASE_URL=silent_model
     ) as process:
