@@ -49,6 +49,12 @@ for _name in list(os.environ):
         del os.environ[_name]
 os.environ["HANDOFF_MODE"] = "team"  # The mode of most tests. A test of another mode sets it.
 
+# Each HTTP client loads all certificates of the system, which takes 40 ms. No test needs them,
+# except those with the fixture `own_certificates`.
+_CERTIFICATES = "SSL_CERT_FILE"
+_OWN_CERTIFICATES = os.environ.get(_CERTIFICATES)
+os.environ[_CERTIFICATES] = str(Path(__file__).with_name("one_authority.pem"))
+
 _LONG_LEASES = Settings(
     lease_s=3_600
 )  # Made once, because Settings reads many files and variables.
@@ -84,6 +90,17 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         if name.startswith(_PREFIXES):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HANDOFF_MODE", "team")
+
+
+@pytest.fixture(scope="module")
+def own_certificates() -> Iterator[None]:
+    """Restore the user's own certificates for the processes that a test file starts."""
+    with pytest.MonkeyPatch.context() as changes:
+        if _OWN_CERTIFICATES is None:
+            changes.delenv(_CERTIFICATES)
+        else:
+            changes.setenv(_CERTIFICATES, _OWN_CERTIFICATES)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,10 @@ import pytest
 from benchmarks.installs import build_wheel
 
 
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel once, also if several test processes need it."""
+@pytest.fixture(scope="module")
+def wheel(own_certificates: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel once, also if several test processes need it. uv downloads
+    missing packages."""
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
