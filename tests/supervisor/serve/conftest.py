@@ -41,16 +41,19 @@ def routes() -> FastAPI:
 @pytest.fixture
 def app(jobs: Client, settings: Settings, routes: FastAPI) -> FastAPI:
     """The application, as on a loopback address. `jobs` is its client."""
-    if settings is not _SETTINGS:
+    if settings.serve_max_body_bytes != _SETTINGS.serve_max_body_bytes:  # it is part of the routes
         return make_application(AsyncClient(jobs), settings)
     attach_client(routes, AsyncClient(jobs), settings)
     return routes
 
 
 @pytest.fixture
-def http(app: FastAPI) -> Iterator[TestClient]:
-    """A client of this machine, without a token."""
+def http(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """A client of this machine, without a token. The requests of other clients run in the event
+    loop of this client: otherwise each request starts a thread and an event loop.
+    """
     with TestClient(app, base_url=URL, client=LOCAL, raise_server_exceptions=False) as client:
+        monkeypatch.setattr(TestClient, "portal", client.portal)
         yield client
 
 

@@ -1,7 +1,7 @@
 """No input makes the server fail: schemathesis sends generated requests to every operation.
 
 The requests come from the OpenAPI document, with valid and with invalid values. A status of
-500 or above would be a defect.
+500 or above would be a defect. `make explore` draws new requests.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Client
 from tests.doubles.jobs import a_job
+from tests.property_settings import draws
 from tests.supervisor.serve.conftest import URL, ClientOf
 from tests.supervisor.serve.test_job_routes import end
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.hypothesis]
 
-EXAMPLES = 5
+EXAMPLES = 3
 """Generated requests of each operation, job and mode."""
 
 
@@ -69,9 +70,7 @@ def _try(operation: Any, mode: Any, job_id: JobId | None, send: Any) -> None:
             return
         given["path_parameters"] = {"job_id": job_id}
     settings = hypothesis.settings(
-        max_examples=EXAMPLES,
-        deadline=None,
-        derandomize=True,
+        draws(EXAMPLES),
         database=None,
         phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
