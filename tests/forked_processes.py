@@ -45,6 +45,8 @@ LAZY_IMPORTS = (
     "handoff_queue.supervisor.cli.display.job_report",
     "typer.rich_utils",
     "handoff_queue.workers.tools.mcp.listing",
+    "handoff_queue.supervisor.serve.application",
+    "handoff_queue.supervisor.serve.mcp.stdio",
 )
 """Modules that commands import only when they need them."""
 
@@ -91,6 +93,13 @@ def with_forked_children(command: Sequence[str]) -> list[str]:
     if shared_fork_server() is None:
         return list(command)
     return [*command[:3], FORKED_COMMAND, _forked_python(), *command[3:]]
+
+
+def python() -> str:
+    """Return a program that forks `python -P -m MODULE ...`, or the interpreter on a system
+    without a fork server.
+    """
+    return sys.executable if shared_fork_server() is None else _forked_python()
 
 
 @cache

@@ -22,9 +22,7 @@ pytestmark = pytest.mark.slow
 def python() -> str:
     if forked_processes.shared_fork_server() is None:
         pytest.skip("nothing is forked on this system")
-    *_, program, module = forked_processes.with_forked_children(["python", "-P", "-m", "module"])
-    assert module == "module"
-    return program
+    return forked_processes.python()
 
 
 @pytest.mark.parametrize(("text", "exit_code"), [("[1]", 0), ("[", 1)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,25 +13,25 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.client import client
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, tool_call_reply
+from tests import forked_processes
 from tests.e2e.commands import BAD_INPUT, Handoff, error_line
 from tests.e2e.fleet import SHORT_LEASES, Fleet, Script
-from tests.running_system import ROOT, SUPERVISOR, model_environment, running_system
+from tests.running_system import SUPERVISOR, model_environment, running_system
 
 pytestmark = pytest.mark.slow
 
-HERE = ROOT / "tests" / "workers" / "tools" / "mcp"
 SECRET = "kV9-canary-2c41"
-SLOW_SERVER = f"""  slow:
-    command: [{sys.executable}, {HERE / "a_server.py"}, stdio]
+SLOW_SERVER = """  slow:
+    command: [PYTHON, -P, -m, tests.workers.tools.mcp.a_server, stdio]
     tools: [hang]
     timeout_s: 15
 """
-SPECIALIST = f"""---
+SPECIALIST = """---
 name: meteorologist
 description: Answers questions about the weather of a place.
 mcp:
   weather:
-    command: [{sys.executable}, {HERE / "a_server.py"}, stdio]
+    command: [PYTHON, -P, -m, tests.workers.tools.mcp.a_server, stdio]
     env: [ALERTS, LIES, WEATHER_TOKEN]
     tools: [forecast, alert, environment, die]
 max_turns: 4
@@ -69,9 +68,10 @@ def accept(handoff: Handoff, file: Path, *more: str, lies: str = "no") -> str:
 
 
 def write(folder: Path, text: str = SPECIALIST) -> Path:
+    """Write the file of a specialist whose servers are forked."""
     folder.mkdir(exist_ok=True)
     file = folder / "meteorologist.md"
-    file.write_text(text)
+    file.write_text(text.replace("PYTHON", forked_processes.python()))
     return file
 
 
@@ -187,18 +187,19 @@ def test_the_command_shows_a_change_and_accepts_it(handoff: Handoff, tmp_path: P
 
 def test_the_command_needs_a_terminal_or_yes(handoff: Handoff, tmp_path: Path) -> None:
     file = write(tmp_path / "own")
+    before = file.read_text()
     refused = accept_command(handoff, file)
 
     assert refused.returncode == BAD_INPUT
     assert "accept them by --yes" in refused.stderr
-    assert file.read_text() == SPECIALIST
+    assert file.read_text() == before
 
 
 @pytest.mark.parametrize(
     ("before", "after", "line"),
     [
         ("forecast, alert", "forecasts, alert", "the server has no tool 'forecasts'"),
-        ("a_server.py", "no_server.py", "weather: the server has"),
+        ("mcp.a_server", "mcp.no_server", "weather: the server has"),
         ("env: [ALERTS", "env: [NOT_SET_1, ALERTS", "the worker's environment lacks NOT_SET_1"),
         ("tools: [", "tool: [", "did you mean tools?"),
         ("mcp:\n", "tools: [now]\nmpc:\n", "there is nothing to accept"),

@@ -1,11 +1,13 @@
 """A program that speaks enough MCP over stdio to be called, and then does harm.
 
-`python a_hostile_server.py HARM`. It imports nothing that takes time.
+`python a_hostile_server.py HARM`. It imports nothing that takes time. With the harm `pid`, a call
+returns the number of the process, and a call with arguments ends the process.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from typing import Any
@@ -45,9 +47,13 @@ def send(message: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def harm() -> dict[str, Any]:
+def harm(arguments: dict[str, Any]) -> dict[str, Any]:
     """Do the harm, or return the result of the call."""
     match HARM:
+        case "pid":
+            if arguments:
+                sys.exit(1)
+            return {**OK, "content": [{"type": "text", "text": str(os.getpid())}]}
         case "hang":
             threading.Event().wait()
         case "die":
@@ -57,7 +63,7 @@ def harm() -> dict[str, Any]:
                 sys.stdout.write("x" * 65_536)
         case "notifications":
             while True:
-                params = {"level": "info", "data": "x" * 1_000}
+                params = {"level": "info", "data": "x" * 10_000}
                 send({"method": "notifications/message", "params": params})
         case "garbage":
             sys.stdout.write("this is no JSON\n[1, 2]\n{\n\xff\n")
@@ -86,7 +92,7 @@ def main() -> None:
                 if HARM == "endless-list":
                     result["nextCursor"] = "again"
             case "tools/call":
-                result = harm()
+                result = harm(request["params"].get("arguments") or {})
                 if HARM == "changes":
                     is_first = False
                     send({"method": "notifications/tools/list_changed"})

@@ -48,11 +48,6 @@ def environment() -> str:
     return "\n".join(f"{name}={value}" for name, value in sorted(os.environ.items()))
 
 
-@server.tool(description="The number of this process.")
-def pid() -> str:
-    return str(os.getpid())
-
-
 @server.tool(description="Sends an alert.", annotations=ToolAnnotations(idempotent_hint=False))
 def alert(text: str) -> str:
     with Path(os.environ["ALERTS"]).open("a") as file:

@@ -20,21 +20,25 @@ from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, Listing, McpServer
 from handoff_queue.workers.tools.mcp.connections import McpConnections
 from handoff_queue.workers.tools.mcp.tools import McpTools, make_mcp_tools
-from tests.waiting import wait_until
+from tests import forked_processes
+from tests.running_system import ROOT
+from tests.waiting import LONGEST_WAIT_S, wait_until
 from tests.workers.tools.contexts import ToolHarness
 from tests.workers.tools.mcp.a_hostile_server import TOOL
 
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
+SERVER = "tests.workers.tools.mcp.a_server"
 SECRET = "kV9-canary-2c41"
 Served = Callable[..., dict[str, Tool]]
 
 
 def a_config(*tools: str, **fields: Any) -> McpServer:
-    """Return the configuration of `a_server.py` over stdio."""
-    command = (sys.executable, str(HERE / "a_server.py"), "stdio")
-    return McpServer(**{"command": command, "timeout_s": 20.0, "tools": tools, **fields})
+    """Return the configuration of `a_server.py` over stdio, in a forked process."""
+    command = (forked_processes.python(), "-P", "-m", SERVER, "stdio")
+    fixed = {"command": command, "timeout_s": LONGEST_WAIT_S, "tools": tools}
+    return McpServer(**{**fixed, **fields})
 
 
 @cache
@@ -82,7 +86,7 @@ def hostile(harm: str, timeout_s: float = 20.0) -> AcceptedServer:
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     port = free_port()
-    command = [sys.executable, str(HERE / "a_server.py"), "http", str(port)]
+    command = [forked_processes.python(), "-P", "-m", SERVER, "http", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         wait_until(lambda: _answers(port), expected="the HTTP server")
         yield f"http://127.0.0.1:{port}/mcp"
@@ -155,9 +159,9 @@ def test_a_long_result_is_cut(served: Served, harness: ToolHarness) -> None:
 
 
 def test_a_connection_is_reused_and_ends_with_the_worker(harness: ToolHarness) -> None:
-    tools = make_mcp_tools([listed(a_config("pid"))])
-    first = harness.call(tools.tools["weather__pid"])
-    second = harness.call(tools.tools["weather__pid"])
+    tools = make_mcp_tools([hostile("pid")])
+    first = harness.call(tools.tools["hostile__act"])
+    second = harness.call(tools.tools["hostile__act"])
     runs_before = _runs(int(first))
     tools.close()
 
@@ -167,24 +171,20 @@ def test_a_connection_is_reused_and_ends_with_the_worker(harness: ToolHarness) -
 
 
 def test_a_server_ends_with_a_worker_that_is_killed(tmp_path: Path) -> None:
-    program = tmp_path / "worker.py"
-    program.write_text(
-        "import threading\n"
-        "from handoff_queue.workers.tools.mcp.tools import make_mcp_tools\n"
-        "from tests.workers.tools.contexts import ToolHarness\n"
-        "from tests.workers.tools.mcp.test_mcp_tools import a_config, listed\n"
-        "tools = make_mcp_tools([listed(a_config('pid'))]).tools\n"
-        "print(ToolHarness().call(tools['weather__pid']), flush=True)\n"
-        "threading.Event().wait()\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parents[3])}
-    with subprocess.Popen(
-        [sys.executable, str(program)], stdout=subprocess.PIPE, env=environment
-    ) as worker:
-        assert worker.stdout is not None
-        server = int(worker.stdout.readline())
-        assert _runs(server)
-        worker.send_signal(signal.SIGKILL)
+    output = tmp_path / "output"
+    command = [sys.executable, "-P", "-m", "tests.workers.tools.mcp.a_worker"]
+    with output.open("wb") as written:
+        worker = forked_processes.start(
+            command,
+            {**os.environ, "PYTHONPATH": str(ROOT)},
+            ROOT,
+            written.fileno(),
+            written.fileno(),
+        )
+    server = int(wait_until(output.read_text, expected="the pid of the server"))
+    assert _runs(server)
+    worker.send_signal(signal.SIGKILL)
+    worker.wait(LONGEST_WAIT_S)
 
     wait_until(lambda: not _runs(server), expected="the end of the server")
 
@@ -203,7 +203,8 @@ def test_a_server_gets_only_the_named_variables(
     monkeypatch.setenv("WEATHER_PLACE", "Bonn")
     monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
     monkeypatch.setenv("HANDOFF_REDIS_URL", f"redis://:{SECRET}@redis/0")
-    server = listed(a_config("environment", env=("WEATHER_PLACE",)))
+    command = (sys.executable, str(HERE / "a_server.py"), "stdio")
+    server = listed(a_config("environment", command=command, env=("WEATHER_PLACE",)))
     shown = harness.call(served(server)["weather__environment"])
     names = {line.partition("=")[0] for line in shown.splitlines()}
 
@@ -288,11 +289,11 @@ def test_content_of_other_kinds_is_named_and_left_out(served: Served, harness: T
 def test_a_server_that_died_has_a_new_process_for_the_next_call(
     served: Served, harness: ToolHarness
 ) -> None:
-    tools = served(listed(a_config("pid", "die", timeout_s=10.0)))
-    first = harness.call(tools["weather__pid"])
-    harness.failure(tools["weather__die"])
+    tool = served(hostile("pid"))["hostile__act"]
+    first = harness.call(tool)
+    harness.failure(tool, is_over=True)
 
-    assert harness.call(tools["weather__pid"]) != first
+    assert harness.call(tool) != first
 
 
 def test_a_changed_tool_is_not_called_and_the_others_are(
@@ -326,12 +327,11 @@ def _failure_of(harness: ToolHarness, tool: Tool) -> str:
 
 
 def test_a_tool_that_is_gone_is_not_called(served: Served, harness: ToolHarness) -> None:
-    server = listed(a_config("forecast"))
-    entry = {**server.listing["forecast"], "name": "other"}
+    server = hostile("nothing")
     config = server.config.model_copy(update={"tools": ("other",)})
-    tool = served(replace(server, config=config, listing={"other": entry}))["weather__other"]
+    tool = served(replace(server, config=config, listing={"other": {**TOOL, "name": "other"}}))
 
-    assert "does not list it any more" in harness.failure(tool)
+    assert "does not list it any more" in harness.failure(tool["hostile__other"])
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "169.254.169.254", "[::1]"])
