@@ -115,9 +115,20 @@ class ApiTokens:
         match = _SECRET.fullmatch(secret)
         if match is None:
             return None
+        stored = self._valid(match[1])
+        if stored is None or not hmac.compare_digest(stored.digest, _digest(secret)):
+            return None
+        return stored.token
+
+    def is_valid(self, token_id: str) -> bool:
+        """Return whether there is a token with this id that has not expired."""
+        return self._valid(token_id) is not None
+
+    def _valid(self, token_id: str) -> StoredToken | None:
+        """Return the token with this id. None: it is unknown, revoked or expired."""
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            pipe.hget(keys.TOKENS, match[1])
+            pipe.hget(keys.TOKENS, token_id)
             pipe.time()
             text, (seconds, microseconds) = pipe.execute()
         if text is None:
@@ -126,12 +137,10 @@ class ApiTokens:
             stored = StoredToken.from_json(text)
         except MalformedMessage:  # a token of another version gives no access
             return None
-        if not hmac.compare_digest(stored.digest, _digest(secret)):
-            return None
         expires_at = stored.token.expires_at
         if expires_at is not None and expires_at <= seconds + microseconds / 1e6:
             return None
-        return stored.token
+        return stored
 
     def all(self) -> list[ApiToken]:
         """Return all tokens, also expired tokens, in the order of their creation."""

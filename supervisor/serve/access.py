@@ -8,8 +8,12 @@ cross-site requests of a browser.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import math
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -19,9 +23,10 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.api_tokens import ApiTokens
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.access import Actor, ApiRole
-from handoff_queue.shared.types.errors import UnknownJob
+from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client
@@ -34,6 +39,40 @@ SAFE_METHODS = ("GET", "HEAD")
 """Methods that change nothing."""
 LOCAL = "local"
 """The name of the caller of a server without tokens."""
+CHECK_S = 1.0
+"""Seconds after which an open stream checks its token again."""
+
+
+class TokenChecks:
+    """Checks that the tokens of open streams are still valid, each at most once in `CHECK_S`."""
+
+    def __init__(self, tokens: ApiTokens) -> None:
+        self._tokens = tokens
+        self._checks: dict[str | None, tuple[float, bool]] = {}
+        """The id of a token (None: no token) -> the monotonic time of its check, and the result."""
+        self._checking = asyncio.Lock()
+
+    async def check(self, token_id: str | None) -> None:
+        """Check that a token is still valid. None: check that the server still has no token.
+
+        While Redis is away, the last result counts: a stream then sends nothing.
+
+        Raises:
+            Problem: the token was revoked or has expired, or the first token was made.
+        """
+        async with self._checking:
+            at, is_valid = self._checks.get(token_id, (-math.inf, True))
+            if time.monotonic() - at >= CHECK_S:
+                with suppress(StoreUnavailable):
+                    is_valid = await run_in_threadpool(self._is_valid, token_id)
+                self._checks[token_id] = (time.monotonic(), is_valid)
+        if not is_valid:
+            raise _unauthorized("the token was revoked or has expired", "invalid_token")
+
+    def _is_valid(self, token_id: str | None) -> bool:
+        if token_id is None:
+            return not self._tokens.exist()
+        return self._tokens.is_valid(token_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +83,7 @@ class AppState:
     settings: Settings
     is_loopback: bool
     """True if the server takes requests of this machine without a token, while there is none."""
+    token_checks: TokenChecks
 
     @property
     def store(self) -> Store:
@@ -187,6 +227,16 @@ class Access:
     jobs: AsyncClient
     settings: Settings
     caller: Caller
+    token_checks: TokenChecks
+
+    async def check_token(self) -> None:
+        """Check that the caller still has access. A stream calls this before each text.
+
+        Raises:
+            Problem: the token of the caller was revoked or has expired.
+        """
+        if self.caller.user is None:
+            await self.token_checks.check(self.caller.token_id)
 
     @property
     def tenant(self) -> str | None:
@@ -251,7 +301,7 @@ def tenant_for(caller: Caller, named: str | None) -> str | None:
 def access_for(caller: Caller, state: AppState, via: Literal["api", "console", "mcp"]) -> Access:
     """Return clients whose actions name the caller. `via`: the way to the queue."""
     actor = Actor(name=caller.name, via=via, address=caller.address, token=caller.token_id)
-    return Access(state.jobs.acting_as(actor), state.settings, caller)
+    return Access(state.jobs.acting_as(actor), state.settings, caller, state.token_checks)
 
 
 Reads = Annotated[Access, Depends(needs(ApiRole.READ))]

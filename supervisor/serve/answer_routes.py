@@ -22,8 +22,8 @@ from handoff_queue.supervisor.serve.access import Access, Reads, VisibleJob
 from handoff_queue.supervisor.serve.event_routes import (
     EVENT_STREAM,
     STREAM_HEADERS,
+    checked_stream,
     sse,
-    with_problem_event,
 )
 
 POLL_S = 0.5
@@ -73,7 +73,7 @@ async def answer(access: Reads, job_id: VisibleJob) -> Response:
     An event `part` has the next part of the draft: {text}. The event `answer` ends the stream:
     {status, answer, citations}. It replaces the parts, because checks may change a draft.
     """
-    stream = with_problem_event(_answer(access, job_id))
+    stream = checked_stream(access, _answer(access, job_id))
     return StreamingResponse(stream, media_type=EVENT_STREAM, headers=STREAM_HEADERS)
 
 

@@ -22,7 +22,7 @@ from handoff_queue.supervisor.serve import (
     reference_page,
     schedule_routes,
 )
-from handoff_queue.supervisor.serve.access import AppState
+from handoff_queue.supervisor.serve.access import AppState, TokenChecks
 from handoff_queue.supervisor.serve.console.pages import respond
 from handoff_queue.supervisor.serve.console.routers import CONSOLE_ROUTERS
 from handoff_queue.supervisor.serve.limits import BodyLimit
@@ -64,7 +64,9 @@ def attach_client(
 ) -> None:
     """Give an application of `make_routes` its client. See `make_application`."""
     is_open = is_loopback and settings.serve_user_header is None
-    app.state.handoff_queue = AppState(jobs, settings, is_open)
+    app.state.handoff_queue = AppState(
+        jobs, settings, is_open, TokenChecks(jobs.client.store.api_tokens)
+    )
 
 
 def make_routes(settings: Settings) -> FastAPI:

@@ -88,7 +88,7 @@ async def events(
     standing = await run_in_threadpool(get_standing, access.store, job_id)
     if standing.status.ended and start >= standing.version:
         return Response(status_code=204)  # a browser does not connect again after 204
-    stream = with_problem_event(access.jobs.event_stream(job_id, start))
+    stream = checked_stream(access, access.jobs.event_stream(job_id, start))
     return StreamingResponse(stream, media_type=EVENT_STREAM, headers=STREAM_HEADERS)
 
 
@@ -99,11 +99,16 @@ def _page(access: Access, job_id: JobId, after: int, limit: int) -> EventsPage:
     return EventsPage(job_id=job_id, events=shown, next_after=last, has_more=len(recorded) > limit)
 
 
-async def with_problem_event(stream: AsyncIterator[str]) -> AsyncIterator[str]:
-    """Yield a stream. An error ends it with an event `problem`, because the status was sent."""
+async def checked_stream(access: Access, stream: AsyncIterator[str]) -> AsyncIterator[str]:
+    """Yield a stream as long as the caller has access. An error ends the stream with an event
+    `problem`, because the status was sent.
+    """
     try:
         async for text in stream:
+            await access.check_token()
             yield text
+    except Problem as problem:
+        yield sse("problem", problem.document())
     except HandoffError as error:
         yield sse("problem", _problem(error).document())
 

@@ -21,7 +21,7 @@ from handoff_queue.supervisor.serve.event_routes import (
     EVENT_STREAM,
     MOST_VERSION,
     STREAM_HEADERS,
-    with_problem_event,
+    checked_stream,
 )
 from handoff_queue.supervisor.serve.job_routes import find_handoff
 
@@ -73,7 +73,7 @@ async def events(
     standing = await run_in_threadpool(get_standing, visit.access.store, job_id)
     if standing.status.ended and start >= standing.version:
         return Response(status_code=204)  # a browser does not connect again after 204
-    stream = with_problem_event(_last_events(visit, job_id, start))
+    stream = checked_stream(visit.access, _last_events(visit, job_id, start))
     return StreamingResponse(stream, media_type=EVENT_STREAM, headers=STREAM_HEADERS)
 
 

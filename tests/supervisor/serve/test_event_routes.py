@@ -11,10 +11,14 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.api_tokens import StoredToken
 from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.types.access import ApiRole, ApiToken
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.serve import access
 from handoff_queue.supervisor.serve.access import AppState
 from tests.doubles.jobs import a_job, granted_claim, issue
 from tests.supervisor.serve.serving import serving
@@ -104,6 +108,54 @@ def test_a_stream_brings_new_events_and_ends_with_the_job(app: FastAPI, jobs: Cl
         "event: cancel_requested",
         "event: job_ended",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_revoked", [True, False])
+def test_a_stream_of_a_token_that_was_revoked_or_has_expired_sends_no_more_events(
+    app: FastAPI, jobs: Client, monkeypatch: pytest.MonkeyPatch, is_revoked: bool
+) -> None:
+    monkeypatch.setattr(access, "CHECK_S", 0.0)
+    tokens = jobs.store.api_tokens
+    soon = jobs.store.connection.now() + 3_600
+    token, secret = tokens.create("a test", ApiRole.READ, None, soon)
+    job_id = a_job(jobs.store)
+    bearer = {"Authorization": f"Bearer {secret}"}
+    path = f"/v1/jobs/{job_id}/events"
+    with serving(app) as url, httpx2.stream("GET", url + path, headers=bearer) as stream:
+        lines = lines_of(stream)
+        next(lines)
+        if is_revoked:
+            tokens.revoke(token.id)
+        else:
+            expire(jobs, token)
+        jobs.store.journal.append(job_id, CancelRequested())
+
+        assert list(lines) == ["event: problem"]
+
+
+def expire(jobs: Client, token: ApiToken) -> None:
+    """Set the end of a token to a time in the past."""
+    text = jobs.store.connection.redis.hget(keys.TOKENS, token.id)
+    stored = StoredToken.from_json(text)
+    expired = stored.token.model_copy(update={"expires_at": 1.0})
+    changed = stored.model_copy(update={"token": expired})
+    jobs.store.connection.redis.hset(keys.TOKENS, token.id, changed.to_json())
+
+
+@pytest.mark.slow
+def test_a_stream_without_a_token_ends_when_the_first_token_is_made(
+    app: FastAPI, jobs: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "CHECK_S", 0.0)
+    job_id = a_job(jobs.store)
+    with serving(app) as url, httpx2.stream("GET", f"{url}/v1/jobs/{job_id}/events") as stream:
+        lines = lines_of(stream)
+        next(lines)
+        jobs.store.api_tokens.create("a test", ApiRole.READ, None)
+        jobs.store.journal.append(job_id, CancelRequested())
+
+        assert list(lines) == ["event: problem"]
 
 
 @pytest.mark.slow
