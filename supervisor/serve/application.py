@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.client.async_client import AsyncClient
@@ -30,6 +30,7 @@ from handoff_queue.supervisor.serve.mcp import route as mcp_route
 from handoff_queue.supervisor.serve.metrics_export import exporting_metrics
 from handoff_queue.supervisor.serve.openapi_document import PROBLEMS, openapi_document
 from handoff_queue.supervisor.serve.problems import answer_with_problems
+from handoff_queue.supervisor.serve.query_names import check_query
 from handoff_queue.supervisor.serve.security_headers import SecurityHeaders
 
 ROUTERS = (
@@ -90,7 +91,9 @@ def make_routes(settings: Settings) -> FastAPI:
         responses=PROBLEMS,
         redirect_slashes=False,
     )
-    for router in (*ROUTERS, *CONSOLE_ROUTERS):
+    for router in ROUTERS:
+        app.include_router(router, dependencies=[Depends(check_query)])
+    for router in CONSOLE_ROUTERS:
         app.include_router(router)
     app.add_middleware(BodyLimit, most_bytes=settings.serve_max_body_bytes)
     app.add_middleware(SecurityHeaders)

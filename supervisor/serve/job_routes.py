@@ -15,6 +15,7 @@ from handoff_queue.shared.store.jobs import JobFilter, JobStanding
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.supervisor.client.export import Export
 from handoff_queue.supervisor.client.json_forms import standing_as_json
 from handoff_queue.supervisor.client.outline import JobOutline
@@ -58,6 +59,11 @@ class JobsPage(BaseModel):
     """The jobs, as `handoff list --json` prints them."""
     next_cursor: str | None
     """The cursor of the next page. Null: there are no more jobs."""
+
+
+UnixTime = Annotated[
+    float | None, Query(ge=0, le=1e11, allow_inf_nan=False, description="Unix time in seconds.")
+]
 
 
 class JobPlan(BaseModel):
@@ -152,13 +158,20 @@ async def list_jobs(
     tenant: Annotated[
         str | None, Query(min_length=1, description="Only jobs of this tenant.")
     ] = None,
-    submitted_before: Annotated[
-        float | None,
-        Query(ge=0, le=1e11, allow_inf_nan=False, description="Unix time in seconds."),
-    ] = None,
+    submitted_before: UnixTime = None,
+    submitted_after: UnixTime = None,
     specialist: Annotated[
         str | None,
         Query(min_length=1, description="Only jobs in which this specialist got a handoff."),
+    ] = None,
+    mode: Annotated[Mode | None, Query(description="Only jobs of this mode.")] = None,
+    priority: Annotated[Priority | None, Query(description="Only jobs of this priority.")] = None,
+    text: Annotated[
+        str | None,
+        Query(min_length=1, max_length=200, description="Only jobs whose title or id has it."),
+    ] = None,
+    min_microusd: Annotated[
+        int | None, Query(ge=0, le=10**15, description="Only jobs that cost at least this much.")
     ] = None,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_JOBS)] = 50,
@@ -175,7 +188,15 @@ async def list_jobs(
             errors=[("#query/cursor", "must be the next_cursor of a page")],
         )
     where = JobFilter(
-        frozenset(status or ()), tenant or "", submitted_before, specialist=specialist or ""
+        statuses=frozenset(status or ()),
+        tenant=tenant or "",
+        submitted_before=submitted_before,
+        submitted_after=submitted_after,
+        mode=mode or "",
+        priority=priority or "",
+        text=text or "",
+        min_microusd=min_microusd,
+        specialist=specialist or "",
     )
     standings, place = await run_in_threadpool(_page, access, where, limit, cursor)
     jobs = [standing_as_json(standing) for standing in standings]

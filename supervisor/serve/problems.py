@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.types.errors import (
@@ -33,6 +34,7 @@ MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 5
 """Seconds after which a client tries again while Redis is away."""
 DAY_S = 86_400
+METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 KINDS = {
     400: "bad-request",
     401: "no-token",
@@ -193,7 +195,10 @@ def answer_with_problems(app: FastAPI, respond: Callable[[Request, Problem], Res
     async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         detail = _HTTP_DETAILS.get(error.status_code, str(error.detail))
-        return respond(request, Problem(error.status_code, detail, headers=error.headers))
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(methods_of(request))
+        return respond(request, Problem(error.status_code, detail, headers=headers))
 
     async def on_defect(request: Request, error: Exception) -> Response:
         log.error("a request failed", path=request.url.path, error=type(error).__name__)
@@ -206,6 +211,18 @@ def answer_with_problems(app: FastAPI, respond: Callable[[Request, Problem], Res
     app.add_exception_handler(RequestValidationError, on_parameters)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(Exception, on_defect)
+
+
+def methods_of(request: Request) -> list[str]:
+    """Return the methods that the resource of a request takes. Each method is a route of its
+    own.
+    """
+    methods: list[str] = []
+    for method in METHODS:
+        scope = {**request.scope, "method": method}
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):
+            methods.append(method)
+    return methods
 
 
 _HTTP_DETAILS = {

@@ -27,13 +27,14 @@ from handoff_queue.supervisor.serve.access import (
     Access,
     SharedState,
     access_for,
+    app_state_of,
     check_role,
     check_visible,
     find_caller,
 )
 from handoff_queue.supervisor.serve.limits import count_wrong_token
 from handoff_queue.supervisor.serve.problems import Problem
-from handoff_queue.supervisor.serve.proxy_users import address_of, user_of
+from handoff_queue.supervisor.serve.proxy_users import address_of, is_proxy, user_of
 
 TOKEN_COOKIE = "handoff_token"  # noqa: S105 (no secret)
 BROWSER_COOKIE = "handoff_browser"
@@ -87,7 +88,11 @@ def csrf_of(browser: str, secret: str) -> str:
 
 def is_https(request: Request) -> bool:
     """Return whether the browser uses https. A proxy may have ended the encryption."""
-    return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")
+    if request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:"):
+        return True
+    settings = app_state_of(request).settings
+    is_from_proxy = request.client is not None and is_proxy(request.client.host, settings)
+    return is_from_proxy and request.headers.get("x-forwarded-proto") == "https"
 
 
 def set_cookie(request: Request, response: Response, name: str, value: str) -> None:

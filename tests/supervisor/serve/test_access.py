@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from fastapi import FastAPI
@@ -264,9 +265,7 @@ def test_a_server_without_tokens_refuses_a_client_of_another_machine(app: FastAP
 def test_a_server_on_another_address_stays_closed_when_its_tokens_are_gone(
     app: FastAPI, http: TestClient
 ) -> None:
-    app.state.handoff_queue = type(app.state.handoff_queue)(
-        app.state.handoff_queue.jobs, app.state.handoff_queue.settings, is_loopback=False
-    )
+    app.state.handoff_queue = replace(app.state.handoff_queue, is_loopback=False)
 
     assert http.get("/v1/jobs").status_code == 401
 

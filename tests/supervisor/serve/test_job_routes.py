@@ -8,7 +8,8 @@ from pathlib import Path
 from fastapi.testclient import TestClient
 
 from handoff_queue.shared.types.events import JobEnded, JobStatus
-from handoff_queue.supervisor.client.client import Client
+from handoff_queue.shared.types.job_options import Mode, Priority
+from handoff_queue.supervisor.client.client import Client, Request
 from tests.doubles.jobs import a_job
 
 UNKNOWN = "j-000000000000"
@@ -96,6 +97,29 @@ def test_the_list_has_only_jobs_that_match_the_filters(http: TestClient, jobs: C
     assert listed(tenant="acme") == [of_acme]
     assert listed(status="running", tenant="default") == [running]
     assert listed(submitted_before="1.0") == []
+    assert listed(submitted_after="9999999999") == []
+    assert listed(min_microusd="1") == []
+    assert listed(text=running) == [running]
+
+
+def test_the_list_is_filtered_by_mode_and_priority(http: TestClient, jobs: Client) -> None:
+    urgent = jobs.submit(Request("Now", mode=Mode.SINGLE))
+    later = jobs.submit(Request("Later", priority=Priority.BATCH, mode=Mode.TEAM))
+
+    def listed(query: str) -> list[str]:
+        return [job["job_id"] for job in http.get(f"/v1/jobs?{query}").json()["jobs"]]
+
+    assert listed("mode=single") == [urgent]
+    assert listed("priority=batch") == [later]
+
+
+def test_an_unknown_parameter_is_refused_with_the_known_names(http: TestClient) -> None:
+    refused = http.get("/v1/jobs?state=ok")
+
+    assert refused.status_code == 422
+    assert refused.json()["detail"].startswith("state: is not a parameter of this resource: it has")
+    assert "status" in refused.json()["detail"]
+    assert refused.json()["errors"][0]["pointer"] == "#query/state"
 
 
 def test_the_result_of_an_ended_job_comes_at_once(http: TestClient, jobs: Client) -> None:

@@ -49,6 +49,12 @@ def test_an_error_is_a_problem_document(
         assert problem["detail"]
 
 
+def test_the_problem_of_a_wrong_method_names_all_methods_of_the_resource(http: TestClient) -> None:
+    refused = http.put("/v1/jobs")
+
+    assert refused.headers["Allow"] == "GET, POST"
+
+
 def test_a_body_that_does_not_validate_has_an_entry_for_each_problem(http: TestClient) -> None:
     body = {"txt": "a", "limits": {"max_turns": 0}, "mode": "fast"}
 

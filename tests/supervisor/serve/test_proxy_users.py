@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from fastapi import FastAPI
@@ -113,7 +114,7 @@ def test_groups_are_separated_by_commas_or_bars(groups: str, sent_from: From) ->
 def test_a_role_of_every_user_needs_no_groups(app: FastAPI, sent_from: From) -> None:
     state = app.state.handoff_queue
     changed = state.settings.model_copy(update={"serve_roles": ("*=submit", "staff=read")})
-    app.state.handoff_queue = type(state)(state.jobs, changed, state.is_loopback)
+    app.state.handoff_queue = replace(state, settings=changed)
     ann = sent_from(PROXY, ANN)
 
     assert ann.post("/v1/jobs", json={"text": "Where is it?"}).status_code == 202
@@ -136,7 +137,7 @@ def with_tenants(app: FastAPI, settings: Settings) -> None:
     """The server takes the tenant of a user from a header."""
     state = app.state.handoff_queue
     changed = settings.model_copy(update={"serve_tenant_header": TENANT})
-    app.state.handoff_queue = type(state)(state.jobs, changed, state.is_loopback)
+    app.state.handoff_queue = replace(state, settings=changed)
 
 
 @pytest.mark.usefixtures("with_tenants")

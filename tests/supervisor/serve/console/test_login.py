@@ -6,6 +6,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client
@@ -53,6 +54,18 @@ def test_a_browser_sends_the_cookie_of_https_only_over_https(
     response = Visitor(app, url="https://127.0.0.1:8321").log_in(secret)
 
     assert "secure" in response.headers["set-cookie"].lower()
+
+
+@pytest.mark.parametrize("is_proxy", [True, False])
+def test_only_a_known_proxy_can_say_that_the_browser_uses_https(
+    jobs: Client, secret: str, is_proxy: bool
+) -> None:
+    proxies = ("203.0.113.7",) if is_proxy else ("192.0.2.1",)
+    app = make_application(AsyncClient(jobs), Settings(offline=True, serve_proxies=proxies))
+
+    response = Visitor(app).http.get("/login", headers={"X-Forwarded-Proto": "https"})
+
+    assert ("secure" in response.headers["set-cookie"].lower()) is is_proxy
 
 
 @pytest.mark.parametrize("wrong", ["", "hq_0", f"hq_{'0' * 12}_{'A' * 43}", "<script>"])
