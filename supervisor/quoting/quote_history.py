@@ -7,13 +7,13 @@ end and a retry, do not count. Pure.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from graphlib import TopologicalSorter
 from typing import Any
 
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.events import JobStatus, RecordedEvent
+from handoff_queue.shared.types.events import JobEnded, JobStatus, RecordedEvent
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.shared.types.usage import MICROUSD
@@ -34,14 +34,27 @@ def working_seconds(job_id: JobId, journal: Iterable[RecordedEvent]) -> float:
     """Return the seconds of work to the job's end, or to its last event."""
     earlier, latest = 0.0, 0.0
     state: JobState | None = None
-    for recorded in journal:
-        before, state = state, fold(job_id, state, [recorded])
+    for events in _events_by_end(journal):
+        before, state = state, fold(job_id, state, events)
         if state is None or (state.ended and before and before.ended):
             continue  # events after an end are no work
         if before and before.ended:
             earlier, latest = earlier + latest, 0.0
         latest = _worked_s(state, before)
     return earlier + latest
+
+
+def _events_by_end(journal: Iterable[RecordedEvent]) -> Iterator[list[RecordedEvent]]:
+    """Yield the events in parts. Each end of the job is a separate part."""
+    part: list[RecordedEvent] = []
+    for recorded in journal:
+        if isinstance(recorded.event, JobEnded):
+            yield part
+            yield [recorded]
+            part = []
+        else:
+            part.append(recorded)
+    yield part
 
 
 def _worked_s(state: JobState, before: JobState | None) -> float:

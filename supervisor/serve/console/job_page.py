@@ -17,6 +17,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.report import JobRecord, JobResult, record_of, report_of
 from handoff_queue.supervisor.client.submission import budget_fields
+from handoff_queue.supervisor.quoting.quote_history import working_seconds
 from handoff_queue.supervisor.serve.console.document_routes import document_link
 from handoff_queue.supervisor.serve.console.pages import without_commands
 from handoff_queue.supervisor.serve.questions import open_questions
@@ -89,6 +90,15 @@ class JobPage:
         if any(question["what"] == "plan" for question in self.questions):
             return list(plan.get("steps", ()))[:MOST_LINES]
         return []
+
+    @property
+    def worked_s(self) -> float:
+        """Return the working time in seconds, without waits for a person or for a retry."""
+        journal, status = self.record.journal, self.report.status
+        seconds = working_seconds(self.record.job.job_id, journal)
+        if status in {JobStatus.QUEUED, JobStatus.RUNNING}:
+            seconds += max(0.0, self.record.at - journal[-1].at)
+        return seconds
 
     @property
     def max_usd(self) -> float | None:

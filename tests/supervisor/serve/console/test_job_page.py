@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.types.events import CancelRequested
+from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, RetryRequested
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.serve.console.job_page import read_job
 from tests.doubles.jobs import a_job
 from tests.supervisor.many_rows import submit_rows
 from tests.supervisor.serve.console.conftest import VisitorOf
@@ -165,6 +167,37 @@ def test_a_reader_sees_no_actions_and_cannot_act(jobs: Client, visitor_with: Vis
     assert 'aria-label="Actions"' not in reader.get(f"/jobs/{job_id}").text
     assert reader.post(f"/jobs/{job_id}/cancel").status_code == 403
     assert not jobs.standing(job_id).cancelled
+
+
+def test_the_working_time_of_a_retried_job_has_no_wait_for_the_retry(
+    jobs: Client, local: Visitor
+) -> None:
+    job_id = a_job(jobs.store)
+    retried_later = [
+        (3_000, JobEnded(status=JobStatus.FAILED)),
+        (90_000_000, RetryRequested()),
+        (90_005_000, JobEnded(status=JobStatus.OK)),
+    ]
+    redis, log = jobs.store.connection.redis, keys.log(job_id)
+    ((_, submitted),) = redis.xrange(log)
+    for number, (after_ms, event) in enumerate(retried_later, start=2):
+        fields = {"e": event.to_json(), "t": int(submitted[b"t"]) + after_ms}
+        redis.xadd(log, fields, id=f"{number}-0")
+    redis.hset(keys.job(job_id), mapping={"status": "ok", "version": 4})
+
+    assert "<dt>Working time</dt><dd>8 s</dd>" in local.get(f"/jobs/{job_id}").text
+
+
+@pytest.mark.parametrize(("status", "grows"), [("running", True), ("waiting", False)])
+def test_the_working_time_of_an_open_job_grows_only_while_it_works(
+    jobs: Client, status: str, grows: bool
+) -> None:
+    page = read_job(jobs.store, a_job(jobs.store))
+    report = page.report.model_copy(update={"status": JobStatus(status)})
+    now = replace(page, report=report)
+    later = replace(now, record=replace(page.record, at=page.record.at + 7_200))
+
+    assert round(later.worked_s - now.worked_s) == (7_200 if grows else 0)
 
 
 def test_an_ended_job_has_no_further_events(jobs: Client, local: Visitor) -> None:
