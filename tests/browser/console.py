@@ -110,6 +110,19 @@ class JobTable:
     def count(self, status: str) -> str:
         return self.window.text(f"[data-count={status}]")
 
+    def count_requests(self) -> None:
+        """Note the requests of the page from now on."""
+        self.window.run(
+            "window.requests = []; const send = window.fetch;"
+            "window.fetch = (...all) => { window.requests.push(String(all[0]));"
+            " return send(...all); }; return null"
+        )
+
+    def requests(self, path: str) -> int:
+        """Return the number of noted requests whose URL begins with the path."""
+        urls: list[str] = self.window.run("return window.requests")
+        return sum(url.startswith(path) for url in urls)
+
     def choose(self, job_id: str) -> None:
         self.window.click(f"#{job_id} .choose")
 

@@ -84,6 +84,16 @@ def test_the_rows_and_the_counts_change_while_the_page_is_open(
     assert f"{job_id}: failed" in window.text("#said")
 
 
+def test_the_counts_are_refreshed_with_the_rows(window: Browser, jobs: Client, url: str) -> None:
+    a_job(jobs.store)
+    table = JobTable(window, url).open()
+    table.count_requests()
+
+    wait_until(lambda: table.requests("/jobs/rows") >= 3, expected="three refreshes of the rows")
+
+    assert table.requests("/jobs/counts") >= 2
+
+
 def test_all_jobs_that_match_are_cancelled_with_a_progress_display(
     window: Browser, jobs: Client, url: str
 ) -> None:

@@ -3,7 +3,7 @@
 
 const REFRESH_MS = 3000;
 const COUNT_AFTER_MS = 500; // the counts read the whole list: the rows come first
-const COUNT_EVERY = 5; // refreshes of the rows for each refresh of the counts
+const COUNT_PART = 10; // the counts take at most one part of this many parts of the time
 const MOST_BATCH = 50; // most jobs of one request
 const UPDATES = 10; // least changes of the progress of an action, if the action has so many jobs
 const USUAL = { cancel: ["queued", "running", "waiting"], retry: ["partial", "failed", "cancelled"], approve: ["waiting"] }; // statuses that an action can change
@@ -13,6 +13,7 @@ const filter = document.getElementById("filter");
 const query = location.search;
 const chosen = new Set();
 let isBusy = false; // an action runs
+let nextCount = 0; // earliest time of the next refresh of the counts, as `performance.now()`
 
 // --- filter
 
@@ -23,8 +24,10 @@ filter.addEventListener("change", () => filter.requestSubmit());
 addEventListener("pageshow", () => { for (const field of filter.elements) field.disabled = false; });
 
 async function count() {
+  const began = performance.now();
   const counts = await read(await fetch(`/jobs/counts${query}`));
   for (const place of document.querySelectorAll("[data-count]")) place.textContent = (counts[place.dataset.count] ?? 0).toLocaleString("en");
+  nextCount = performance.now() + COUNT_PART * (performance.now() - began);
 }
 
 // --- live rows
@@ -44,9 +47,9 @@ async function refresh() {
   }
 }
 
-async function live(n) {
-  try { if (!document.hidden) await Promise.all([refresh(), n % COUNT_EVERY ? null : count()]); } catch (error) { announce(error.message); }
-  setTimeout(() => live(n + 1), REFRESH_MS);
+async function live() {
+  try { if (!document.hidden) await Promise.all([refresh(), performance.now() < nextCount ? null : count()]); } catch (error) { announce(error.message); }
+  setTimeout(live, REFRESH_MS);
 }
 
 // --- keys: the arrows move between rows, and / goes to the search
@@ -159,4 +162,4 @@ if (all) {
 }
 
 setTimeout(() => count().catch((error) => announce(error.message)), COUNT_AFTER_MS);
-setTimeout(() => live(1), REFRESH_MS);
+setTimeout(live, REFRESH_MS);
