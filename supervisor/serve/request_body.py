@@ -28,7 +28,7 @@ from handoff_queue.shared.types.schedule import Missed, Overlap
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.access import Caller, tenant_for
 from handoff_queue.supervisor.serve.problems import Problem, invalid
-from handoff_queue.supervisor.workflows import Items, Workflow, read_workflow, workflow_in
+from handoff_queue.supervisor.workflows import Items, Workflow, workflow_in, workflow_named
 from handoff_queue.supervisor.workflows.template import OWN_NAMES
 from handoff_queue.supervisor.workflows.workflow import MOST_STEPS
 
@@ -363,7 +363,8 @@ def _workflow(given: str | Mapping[str, JsonValue] | None) -> Workflow | None:
         return None
     if isinstance(given, str):
         if re.fullmatch(NAME_PATTERN, given):
-            return read_workflow(given)
+            advice = "name one of these, or give the content of a workflow file"
+            return workflow_named(given, otherwise=advice)
         return workflow_in(given)
     return workflow_in(json.dumps(given, ensure_ascii=False))
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from handoff_queue.supervisor.workflows.items_file import Items, read_items
-from handoff_queue.supervisor.workflows.library import built_in_workflows, read_workflow
+from handoff_queue.supervisor.workflows.library import (
+    built_in_workflows,
+    read_workflow,
+    workflow_named,
+)
 from handoff_queue.supervisor.workflows.parser import workflow_in
 from handoff_queue.supervisor.workflows.workflow import ForEach, Workflow
 
@@ -15,4 +19,5 @@ __all__ = [
     "read_items",
     "read_workflow",
     "workflow_in",
+    "workflow_named",
 ]

@@ -27,14 +27,25 @@ def read_workflow(name_or_path: str, dirs: Sequence[Path] = ()) -> Workflow:
     """
     if Path(name_or_path).suffix.lower() in _SUFFIXES or "/" in name_or_path:
         return workflow_from(Path(name_or_path))
+    return workflow_named(name_or_path, dirs, "name one of these, or a .yaml file by its path")
+
+
+def workflow_named(name: str, dirs: Sequence[Path] = (), otherwise: str = "") -> Workflow:
+    """Return the workflow with a name, as `read_workflow` does. The name is never a path.
+
+    Args:
+        otherwise: advice for an unknown name, before the list of the names.
+
+    Raises:
+        UserError: as `read_workflow`.
+    """
     known: dict[str, Path] = {}
     for folder in (BUILT_IN, *dirs):
         known.update(_files_of(folder))
-    if name_or_path not in known:
-        otherwise = "name one of these, or a .yaml file by its path"
-        advice = suggestion(name_or_path, sorted(known), otherwise=otherwise)
-        raise UserError(f"there is no workflow {name_or_path!r:.80}: {advice}")
-    return workflow_from(known[name_or_path])
+    if name not in known:
+        advice = suggestion(name, sorted(known), otherwise=otherwise)
+        raise UserError(f"there is no workflow {name!r:.80}: {advice}")
+    return workflow_from(known[name])
 
 
 def built_in_workflows() -> list[Workflow]:

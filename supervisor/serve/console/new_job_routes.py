@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -15,6 +16,7 @@ from handoff_queue.shared.types.errors import Conflict, HandoffError, StoreUnava
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode, Priority
 from handoff_queue.shared.types.json_values import refuse_repeats
+from handoff_queue.shared.types.limits import MOST_SECONDS, MOST_USD
 from handoff_queue.supervisor.client.quotes import as_quoted
 from handoff_queue.supervisor.serve.access import Access
 from handoff_queue.supervisor.serve.console.pages import go_to, render
@@ -23,10 +25,32 @@ from handoff_queue.supervisor.serve.job_routes import checked_request
 from handoff_queue.supervisor.serve.problems import Problem, invalid, problem_of
 from handoff_queue.supervisor.serve.request_body import JobBody, documents_of
 
+LABELS = {
+    "text": "Request",
+    "mode": "Mode",
+    "priority": "Priority",
+    "tenant": "Tenant",
+    "specialists": "Only these specialists, separated by commas",
+    "model": "Model of every agent",
+    "workflow": "Name of a built-in workflow",
+    "after": "Continue the job with this id",
+    "max_usd": "Budget in US dollars",
+    "max_minutes": "Longest time in minutes",
+    "webhook_url": "URL that gets a POST at the end",
+    "more": "Further fields of a job as JSON",
+}
+"""The labels of the form. The errors of the form name them."""
 TEXTS = ("text", "mode", "priority", "tenant", "model", "workflow", "after", "webhook_url")
 """Fields of `JobBody` that the form has as a text. '' leaves the field out."""
 OTHERS = ("specialists", "max_usd", "max_minutes", "more")
 """Other fields of the form with a text."""
+AMOUNTS = {
+    "max_usd": ("max_microusd", 1_000_000, MOST_USD, "2.50"),
+    "max_minutes": ("max_seconds", 60, MOST_SECONDS // 60, "5"),
+}
+"""Fields with an amount: the limit of the job, its units in one unit of the field, the largest
+amount and an example.
+"""
 _AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 
 router = APIRouter(prefix="/new", include_in_schema=False)
@@ -72,19 +96,33 @@ def _page(
     problems: list[str] = []
     status = 200
     if problem is not None:
-        problems, status = problem.detail.splitlines(), problem.status
+        problems, status = list(_lines(problem, texts)), problem.status
     return render(
         request,
         "new.html",
         visit,
         status=status,
         texts=texts,
+        labels=LABELS,
         chosen=chosen,
         problems=problems,
         modes=list(Mode),
         priorities=list(Priority),
         subjects=[subject for subject in ApprovalOf if subject is not ApprovalOf.COST],
     )
+
+
+def _lines(problem: Problem, texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield one line for each problem. A field of the form has the name of its label, and a field
+    that came as JSON has its own name.
+    """
+    for place, text in problem.errors:
+        name = place.removeprefix("#").strip("/").replace("/", ".")
+        if name in LABELS and (name == "text" or texts[name]):
+            name = LABELS[name]
+        yield f"{name}: {text}" if name else text
+    if not problem.errors:
+        yield from problem.detail.splitlines()
 
 
 def _submit(access: Access, form: FormData, documents: dict[str, bytes]) -> JobId:
@@ -115,14 +153,12 @@ def _fields(form: FormData) -> dict[str, Any]:
     if names := _text(form, "specialists").replace(",", " ").split():
         fields["specialists"] = names
     limits: dict[str, int] = {}
-    for name, limit, factor in (
-        ("max_usd", "max_microusd", 1e6),
-        ("max_minutes", "max_seconds", 60),
-    ):
+    for name, (limit, factor, most, example) in AMOUNTS.items():
         if amount := _text(form, name):
-            if not _AMOUNT.fullmatch(amount):
-                raise UserError(f"{name}: write a number, such as 2.50")
-            limits[limit] = round(float(amount) * factor)
+            if not _AMOUNT.fullmatch(amount) or not 0 < float(amount) <= most:
+                problem = f"write a number above 0 and up to {most:,}, such as {example}"
+                raise Problem(422, problem, errors=[(f"#/{name}", problem)])
+            limits[limit] = max(1, round(float(amount) * factor))
     if limits:
         _merge(fields, "limits", limits)
     if what := list(map(str, form.getlist("approve"))):

@@ -8,6 +8,7 @@ from handoff_queue.shared.types.events import JobSubmitted
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.serve.console.new_job_routes import LABELS
 from tests.supervisor.serve.conftest import URL
 from tests.supervisor.serve.console.conftest import VisitorOf
 from tests.supervisor.serve.console.visitor import Visitor
@@ -79,6 +80,44 @@ def test_a_mistake_leads_back_to_the_form_with_its_texts(
     assert "<b>none" not in response.text
     assert field == "text" or "Compare &lt;i&gt;them" in response.text
     assert jobs.newest() == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "line"),
+    [
+        ("max_usd", "much", "Budget in US dollars: write a number above 0 and up to "),
+        ("max_usd", "0", "Budget in US dollars: write a number above 0 and up to "),
+        ("max_minutes", "999999999", "Longest time in minutes: write a number above 0 and up to "),
+        ("priority", "high", "Priority: must be &#39;interactive&#39; or &#39;batch&#39;"),
+        ("more", '{"mode": "none"}', "mode: must be &#39;auto&#39;"),
+        (
+            "workflow",
+            "poem",
+            "there is no workflow &#39;poem&#39;: name one of these, or give the content of a"
+            " workflow file (known: brief, digest)",
+        ),
+    ],
+)
+def test_an_error_names_the_field_as_the_form_does(
+    field: str, value: str, line: str, local: Visitor
+) -> None:
+    page = local.post("/new", **{"text": "Compare them.", field: value}).text
+
+    assert f"<li>{line}" in page
+
+
+def test_each_label_of_the_form_is_a_label_of_the_errors(local: Visitor) -> None:
+    page = local.get("/new").text
+
+    for name, label in LABELS.items():
+        assert f'<label for="{name}">{label}' in page
+
+
+def test_every_error_of_the_form_has_its_line(local: Visitor) -> None:
+    page = local.post("/new", text="Compare them.", mode="none", priority="high").text
+
+    assert "<li>Mode: must be" in page
+    assert "<li>Priority: must be" in page
 
 
 def test_a_tenant_submits_only_its_own_jobs(jobs: Client, visitor_with: VisitorOf) -> None:
