@@ -128,7 +128,7 @@ def read_money(access: Access, days: int, tenant: str | None) -> MoneyPage:
     total = Amounts()
     for entry in spending:
         total.add(entry.amounts)
-    tables = [_by_day(spending, numbers)]
+    tables = [_by_day(spending)]
     if tenant is None:
         tables.append(_table("Tenant", spending, lambda entry: entry.tenant))
     tables += [
@@ -140,13 +140,15 @@ def read_money(access: Access, days: int, tenant: str | None) -> MoneyPage:
     return MoneyPage(total, tuple(tables), budgets, left_s)
 
 
-def _by_day(spending: Iterable[Spending], numbers: Iterable[int]) -> Table:
-    sums = {number: Amounts() for number in numbers}
+def _by_day(spending: Iterable[Spending]) -> Table:
+    """Return the sums of the days with a model call, the newest first."""
+    sums: dict[int, Amounts] = {}
     for entry in spending:
-        sums[entry.day].add(entry.amounts)
+        sums.setdefault(entry.day, Amounts()).add(entry.amounts)
     rows: list[Row] = []
-    for number, amounts in sums.items():
-        rows.append(Row(time.strftime("%Y-%m-%d", time.gmtime(number * DAY_S)), amounts))
+    for number in sorted(sums, reverse=True):
+        name = time.strftime("%Y-%m-%d", time.gmtime(number * DAY_S))
+        rows.append(Row(name, sums[number]))
     return Table("Day", tuple(rows), 0)
 
 

@@ -58,7 +58,7 @@ def test_the_page_sums_by_day_tenant_model_specialist_and_mode(
         (row,) = [row for row in table if row[0] == name and row[1] == usd]
         assert row[3:] == [calls, str(100 * int(calls)), "25%"]
     days = [row for row in table if re.fullmatch(r"\d{4}-\d\d-\d\d", row[0])]
-    assert [row[1] for row in days] == ["$2.0000", *["$0.0000"] * 2, "$0.5000", *["$0.0000"] * 3]
+    assert [row[1] for row in days] == ["$2.0000", "$0.5000"], "days with calls, the newest first"
 
 
 def test_a_period_leaves_older_days_out(jobs: Client, local: Visitor) -> None:
