@@ -104,7 +104,14 @@ def duration(seconds: float | None) -> str:
 
 
 def utc(unix_s: float | None) -> str:
-    """Return a time as ISO 8601 in UTC, to the second."""
+    """Return a time in UTC for readers, to the second, as reasons to wait have it."""
+    if unix_s is None:
+        return ""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(unix_s))
+
+
+def iso(unix_s: float | None) -> str:
+    """Return a time as ISO 8601 in UTC, to the second, for the attribute `datetime`."""
     if unix_s is None:
         return ""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_s))
@@ -125,6 +132,7 @@ def environment() -> Environment:
     made.filters["money"] = money
     made.filters["duration"] = duration
     made.filters["utc"] = utc
+    made.filters["iso"] = iso
     return made
 
 

@@ -169,6 +169,15 @@ def test_a_reader_sees_no_actions_and_cannot_act(jobs: Client, visitor_with: Vis
     assert not jobs.standing(job_id).cancelled
 
 
+def test_the_times_of_the_page_have_one_format(jobs: Client, local: Visitor) -> None:
+    job_id = a_job(jobs.store)
+    page = local.get(f"/jobs/{job_id}").text
+
+    texts = re.sub("[0-9]", "0", re.sub("<[^>]*>", "", page))
+
+    assert re.findall("0000-00-00.*", texts) == ["0000-00-00 00:00:00 UTC"]
+
+
 def test_the_working_time_of_a_retried_job_has_no_wait_for_the_retry(
     jobs: Client, local: Visitor
 ) -> None:
