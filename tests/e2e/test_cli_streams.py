@@ -1,6 +1,7 @@
 """Commands work with a closed or full output, a closed terminal, and another encoding.
 
-A command with a closed descriptor, a terminal or another locale starts in a new interpreter.
+A command on a terminal or with another locale, and one command with a closed descriptor, start in
+a new interpreter.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests import forked_processes
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
 from tests.e2e.test_approvals import read_until
 from tests.running_system import RunningSystem
-from tests.waiting import wait_until
+from tests.waiting import LONGEST_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -165,12 +166,19 @@ def test_a_file_of_jobs_is_enqueued_completely_even_if_no_id_can_be_written(
 
 def closed_streams_worker(handoff: Handoff, url: str, _full_disk: int) -> Process:
     """Start the command `handoff worker` without a stdout and a stderr."""
-    command = Handoff(handoff.folder, is_cold=True).command("worker", "researcher")
-    return subprocess.Popen(
-        ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *command],
-        stdin=subprocess.DEVNULL,
-        env=handoff.environment(HANDOFF_REDIS_URL=url),
-    )
+    with Path(os.devnull).open("wb") as unused:
+        return forked_processes.start(
+            without_streams("12", handoff.command("worker", "researcher")),
+            handoff.environment(HANDOFF_REDIS_URL=url),
+            handoff.folder,
+            unused.fileno(),
+            unused.fileno(),
+        )
+
+
+def without_streams(numbers: str, command: list[str]) -> list[str]:
+    """Return the command `python -P -m MODULE ...`, changed so that it starts without streams."""
+    return [*command[:3], "tests.without_streams", numbers, *command[3:]]
 
 
 def full_disk_worker(handoff: Handoff, url: str, full_disk: int) -> Process:
@@ -236,10 +244,12 @@ def test_a_run_with_a_closed_terminal_is_kept(handoff: Handoff) -> None:
 def test_a_closed_input_counts_as_empty(
     handoff: Handoff, system: RunningSystem, command: tuple[str, ...]
 ) -> None:
-    closing = ["sh", "-c", 'exec "$@" <&-', "sh", *handoff.command(*command)]
-    environment = handoff.environment(HANDOFF_REDIS_URL=system.redis_url)
-    completed = subprocess.run(
-        closing, capture_output=True, text=True, env=environment, check=False
+    completed = forked_processes.run(
+        without_streams("0", handoff.command(*command)),
+        handoff.environment(HANDOFF_REDIS_URL=system.redis_url),
+        handoff.folder,
+        "",
+        LONGEST_WAIT_S,
     )
 
     assert (completed.returncode, "defect" in completed.stderr) == (0, False), completed.stderr
