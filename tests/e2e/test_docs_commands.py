@@ -197,11 +197,12 @@ class Reader:
         )
 
     def handoff(self, arguments: Sequence[str], variables: dict[str, str]) -> Handoff:
-        """Return the command, in the test process unless it starts a process: a private system or
-        the process that loads the user's own files.
+        """Return the command, in the test process unless it starts a process: a private system, a
+        console or the process that loads the user's own files. The imports of `handoff mcp` would
+        take a second in the test process.
         """
         is_private = "HANDOFF_REDIS_URL" not in variables
-        if is_private or not {"--specialists", "--tools"}.isdisjoint(arguments):
+        if is_private or not {"--specialists", "--tools", "--open", "mcp"}.isdisjoint(arguments):
             return Handoff(self.folder)
         assert self.capture is not None
         return HandoffInProcess(self.folder, capture=self.capture)
