@@ -12,6 +12,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult
 
+from tests import forked_processes
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, NO_REDIS, REQUEST, Handoff, error_line
 from tests.e2e.fleet import Fleet
 from tests.e2e.test_serve import served
@@ -32,19 +33,24 @@ pytestmark = pytest.mark.slow
 TEXTS = {file.name: file.read_text() for file in sorted(DOCUMENTS.glob("*.md"))}
 
 
-def over_stdio(redis_url: str, *, tasks: bool = True) -> Client:
-    """Return a client that starts `handoff mcp`, as a desktop application does."""
+def over_stdio(redis_url: str, *, tasks: bool = True, python: str | None = None) -> Client:
+    """Return a client that starts `handoff mcp`, as a desktop application does.
+
+    `python`: the interpreter. None: the command is forked.
+    """
     command = ["-P", "-m", "handoff_queue.supervisor.cli.main", "mcp"]
     environment = {"HANDOFF_REDIS_URL": redis_url, "PYTHONPATH": str(Path(__file__).parents[2])}
     return Client(
-        StdioServerParameters(command=sys.executable, args=command, env=environment),
+        StdioServerParameters(
+            command=python or forked_processes.python(), args=command, env=environment
+        ),
         extensions=[Tasks()] if tasks else None,
     )
 
 
 def test_a_client_over_stdio_submits_a_job_and_reads_its_answer(system: RunningSystem) -> None:
     async def run() -> tuple[Any, CallToolResult, Any]:
-        async with over_stdio(system.redis_url, tasks=False) as client:
+        async with over_stdio(system.redis_url, tasks=False, python=sys.executable) as client:
             submitted = await client.call_tool("submit", {"text": REQUEST, "documents": TEXTS})
             assert submitted.structured_content is not None
             job_id = submitted.structured_content["job_id"]

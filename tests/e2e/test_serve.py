@@ -42,8 +42,12 @@ def served(
         yield process, f"http://127.0.0.1:{port}"
 
 
-@pytest.fixture
-def http(handoff: Handoff, system: RunningSystem) -> Iterator[httpx2.Client]:
+@pytest.fixture(scope="module")
+def http(
+    system: RunningSystem, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[httpx2.Client]:
+    """Yield a client of a server that several tests share."""
+    handoff = Handoff(tmp_path_factory.mktemp("serve"))
     with (
         served(handoff, system.redis_url) as (_, url),
         httpx2.Client(base_url=url, timeout=2 * WAIT_S) as client,
