@@ -3,7 +3,7 @@ everything (`shared.local.fork_server`).
 
 A forked process behaves like any other process. The Python processes that a `handoff` command
 starts are forked too (`with_forked_children`). A test that proves a cold start asks for it:
-`Handoff(folder, is_cold=True)`, `running_system(..., is_cold=True)`, or `python -m celery`.
+`Handoff(folder, is_cold=True)`, or `python -m celery`.
 """
 
 from __future__ import annotations
@@ -89,26 +89,30 @@ def _started() -> ForkServer:
     return server
 
 
-def with_forked_children(command: Sequence[str]) -> list[str]:
+def with_forked_children(
+    command: Sequence[str], fork_server: ForkServer | None = None
+) -> list[str]:
     """Return the command line `python -P -m MODULE ...` whose process forks its own children.
 
-    In that process, `sys.executable` is a program that forks `python -P -m MODULE ...` in the fork
-    server of this test process (`tests.forked_python`).
+    In that process, `sys.executable` is a program that forks `python -P -m MODULE ...` in a fork
+    server (`tests.forked_python`), by default in the fork server of this test process.
     """
-    if shared_fork_server() is None:
+    server = fork_server or shared_fork_server()
+    if server is None:
         return list(command)
-    return [*command[:3], FORKED_COMMAND, _forked_python(), *command[3:]]
+    return [*command[:3], FORKED_COMMAND, _forked_python(server), *command[3:]]
 
 
 def python() -> str:
     """Return a program that forks `python -P -m MODULE ...`, or the interpreter on a system
     without a fork server.
     """
-    return sys.executable if shared_fork_server() is None else _forked_python()
+    server = shared_fork_server()
+    return sys.executable if server is None else _forked_python(server)
 
 
 @cache
-def _forked_python() -> str:
+def _forked_python(server: ForkServer) -> str:
     """Return the path of the program that stands in for `sys.executable`."""
     folder = TemporaryDirectory()
     atexit.register(folder.cleanup)
@@ -117,7 +121,7 @@ def _forked_python() -> str:
     program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     program.chmod(0o700)
     listener = socket.create_server(address, family=socket.AF_UNIX)
-    threading.Thread(target=_share, args=(_started(), listener), daemon=True).start()
+    threading.Thread(target=_share, args=(server, listener), daemon=True).start()
     return str(program)
 
 

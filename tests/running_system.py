@@ -62,9 +62,8 @@ def running_system(
     settings: Mapping[str, str] | None = None,
     *,
     append_only: bool = False,
-    is_cold: bool = False,
 ) -> Iterator[RunningSystem]:
-    """Start the system, yield it when it is ready, and stop it.
+    """Start the system in forked processes, yield it when it is ready, and stop it.
 
     Fail if the system leaves a key without an expiry.
 
@@ -72,10 +71,8 @@ def running_system(
         workers: name, app and queues of each worker process.
         settings: environment variables of all processes, in addition to the defaults.
         append_only: Redis persists its data, and restarts when it dies.
-        is_cold: start every process in a new interpreter, as a Celery user does. By default,
-            processes are forked from a process that has already imported everything.
     """
-    with Processes(folder, None if is_cold else forked_processes.shared_fork_server()) as processes:
+    with Processes(folder, forked_processes.shared_fork_server()) as processes:
         url = PrivateRedis(processes, folder, append_only=append_only).start()
         with system_on(url, processes, folder, workers, settings) as system:
             yield system

@@ -1,6 +1,7 @@
 """A request with documents gets a cited answer from the offline model, through real processes.
 
-The supervisor and the worker start in new interpreters, with the command of a Celery user.
+`tests/package/test_beside_other_packages.py` shows a job in new interpreters, with the command of
+a Celery user.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.report import JobResult
 from tests.e2e.fleet import Fleet
-from tests.running_system import DOCUMENTS, running_system
+from tests.running_system import DOCUMENTS, RunningSystem
 
 pytestmark = pytest.mark.slow
 
@@ -30,12 +31,10 @@ def run(jobs: Client, text: str) -> JobResult:
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """Yield a client of a supervisor and a worker that started in new interpreters."""
-    with running_system(tmp_path_factory.mktemp("cold"), is_cold=True) as system:
-        connected = system.jobs()
-        yield connected
-        connected.store.connection.close()
+def jobs(system: RunningSystem) -> Iterator[Client]:
+    connected = system.jobs()
+    yield connected
+    connected.store.connection.close()
 
 
 @pytest.fixture(scope="module")

@@ -45,12 +45,13 @@ TELEMETRY_MODULES = (
 def run_command(
     *arguments: str, fork_server: ForkServer | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the `handoff` command, forked if there is a fork server with the same variables."""
-    line = [sys.executable, "-m", "handoff_queue.supervisor.cli.main", *arguments]
+    """Run the `handoff` command. A fork server with the same variables forks it and its children."""
+    line = [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main", *arguments]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     if fork_server is None:
         completed = forked_processes.run_cold(line, variables, ROOT, "", 90)
     else:
+        line = forked_processes.with_forked_children(line, fork_server)
         completed = forked_processes.run(line, variables, ROOT, "", 90, fork_server)
     assert completed.returncode == 0, completed.stderr
     return completed

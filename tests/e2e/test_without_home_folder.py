@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import sys
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from tests.e2e.commands import DOCUMENTS, REQUEST, ROOT, Handoff, HandoffInProcess, error_line
+from tests.forked_processes import run_cold
+from tests.waiting import LONGEST_WAIT_S
 
 NO_ENTRY = """
 import getpass, pwd
@@ -80,13 +83,12 @@ def test_a_command_that_starts_workers_names_the_setting_of_a_missing_cache_fold
 def test_the_last_line_of_a_worker_without_a_cache_folder_names_the_setting(
     cold_handoff: Handoff, redis_url: str
 ) -> None:
-    """The command becomes a Celery worker, and the worker refuses to start."""
-    completed = cold_handoff.run(
-        *("worker", "--all"),
-        PYTHONPATH=path_of(cold_handoff),
-        HANDOFF_CACHE_DIR="",
-        HANDOFF_REDIS_URL=redis_url,
+    """`handoff worker` becomes this process."""
+    environment = cold_handoff.environment(
+        PYTHONPATH=path_of(cold_handoff), HANDOFF_CACHE_DIR="", HANDOFF_REDIS_URL=redis_url
     )
+    worker = [sys.executable, "-m", "celery", "-A", "handoff_queue.workers.app", "worker"]
+    completed = run_cold(worker, environment, cold_handoff.folder, "", LONGEST_WAIT_S)
 
     assert completed.returncode == 2, completed.stderr
     assert "HANDOFF_CACHE_DIR" in completed.stderr.splitlines()[-1]

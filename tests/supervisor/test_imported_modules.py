@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.client import client
+from tests.warm_interpreter import WarmInterpreter
 
 pytestmark = pytest.mark.slow
 
@@ -40,18 +42,21 @@ for line in sys.argv[1:]:
         assert not end.code, line
     print("\\nmodules:", *sys.modules, flush=True)
 """
-WORKERS_SCRIPT = """
+WORKERS_START = """
 import sys
 from celery import signals
 from handoff_queue.shared.settings.settings import load_settings
-from handoff_queue.{room}.assembly import make_{room}_app
+from handoff_queue.supervisor.assembly import make_supervisor_app
+from handoff_queue.workers.assembly import make_workers_app
 
 def start_worker(app):
     class Worker:
         pass
     Worker.app, Worker.hostname = app, "worker@here"
     signals.worker_init.send(Worker())
-
+"""
+"""Code that both rooms run."""
+WORKERS_SCRIPT = """
 start_worker(make_{room}_app(load_settings(), lambda settings: None))
 print(*sys.modules)
 from handoff_queue.{room}.app import app
@@ -104,14 +109,21 @@ class WorkerImports:
     """After the start of a worker of this app."""
 
 
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[WarmInterpreter]:
+    with WarmInterpreter(WORKERS_START, ROOT) as warm:
+        yield warm
+
+
 @pytest.fixture(scope="module", params=["supervisor", "workers"])
-def worker_imports(request: pytest.FixtureRequest) -> WorkerImports:
-    printed = run_code(
+def worker_imports(request: pytest.FixtureRequest, interpreter: WarmInterpreter) -> WorkerImports:
+    completed = interpreter.run(
         WORKERS_SCRIPT.format(room=request.param),
         HANDOFF_OFFLINE="false",
         ANTHROPIC_API_KEY="sk-canary-0123456789",
     )
-    return WorkerImports(*(set(line.split()) for line in printed))
+    assert completed.returncode == 0, completed.stderr
+    return WorkerImports(*(set(line.split()) for line in completed.stdout.splitlines()))
 
 
 def test_a_worker_with_custom_models_never_imports_the_sdk(worker_imports: WorkerImports) -> None:
