@@ -20,6 +20,7 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.model import MessageParam
+from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 MOST_PASTED_CHARS = 60_000
@@ -125,7 +126,8 @@ def opening_of(
     parts += shown + _not_shown(not_shown, loaded)
     parts += _feedbacks(handoff.feedback, loaded.previous)
     if loaded.manifest.documents:
-        parts.append(_documents(loaded.manifest))
+        is_role = handoff.assigned_to in ROLES
+        parts.append(_documents(loaded.manifest, with_names=not is_role))
     if answer_rules and handoff.expected_output_format != {"type": "string"}:
         schema = json.dumps(handoff.expected_output_format, ensure_ascii=False, sort_keys=True)
         parts.append(f"<output_format>{_inside(schema)}</output_format>")
@@ -276,11 +278,21 @@ def _feedback(feedback: Feedback, previous: HandoffResult | None) -> str:
     return f"{tagged} <previous><data>{text[:MOST_PASTED_CHARS]}</data>{note}</previous>"
 
 
-def _documents(manifest: Manifest) -> str:
-    paths: list[str] = []
-    for document in manifest.documents[:MOST_PATHS]:
-        paths.append(" ".join(document.path.split()))
-    data = _inside("\n".join(paths))
+def _documents(manifest: Manifest, *, with_names: bool) -> str:
+    """Return the list of documents.
+
+    Args:
+        with_names: False for a role. Whoever made a document chose its name, and a name can be
+            an instruction. A role decides about other agents, so it sees the labels instead.
+    """
+    lines: list[str] = []
+    for number, document in enumerate(manifest.documents[:MOST_PATHS], start=1):
+        if with_names:
+            lines.append(" ".join(document.path.split()))
+        else:
+            kind = f"{document.media_type}, {document.chars:,} characters"
+            lines.append(f"{manifest.label(number)} ({kind})")
+    data = _inside("\n".join(lines))
     return f'<documents count="{len(manifest.documents)}"> <data>{data}</data> </documents>'
 
 

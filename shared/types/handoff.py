@@ -60,6 +60,19 @@ class Manifest(Message):
 
     documents: tuple[Document, ...] = ()
 
+    def label(self, number: int) -> str:
+        """Return the label of the document with this number, counted from 1. A role sees the
+        label in place of the name.
+        """
+        return f"doc-{number}"
+
+    def labelled(self, text: str) -> Document | None:
+        """Return the document with this label, or None."""
+        for number, document in enumerate(self.documents, start=1):
+            if text.casefold() == self.label(number):
+                return document
+        return None
+
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 

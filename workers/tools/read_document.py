@@ -23,7 +23,12 @@ _DESCRIPTION = (
 
 
 class _Read(Arguments):
-    source: str = Field(description="The document's path as listed, or the URL of a fetched page.")
+    source: str = Field(
+        description=(
+            "The document's path as listed, its label if the task has one (doc-1), or the URL of a"
+            " fetched page."
+        )
+    )
     offset: int = Field(default=0, description="Characters to skip from the start of the document.")
 
 
@@ -33,7 +38,9 @@ def read_document_tool() -> Tool:
 
 
 def _read(arguments: _Read, context: ToolContext) -> str:
-    document = _named(arguments.source, (*context.manifest.documents, *context.fetched()))
+    document = context.manifest.labelled(arguments.source.strip())
+    if document is None:
+        document = _named(arguments.source, (*context.manifest.documents, *context.fetched()))
     text = context.text_of(document.digest)
     offset = min(max(arguments.offset, 0), len(text))
     piece = text[offset : offset + MOST_CHARS]

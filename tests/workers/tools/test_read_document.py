@@ -57,3 +57,10 @@ def test_an_offset_beyond_the_end_gives_nothing_more() -> None:
     answer = json.loads(ToolHarness({"a.md": "text"}).call(TOOL, source="a.md", offset=99))
 
     assert answer == {"source": "a.md", "offset": 4, "total_chars": 4, "text": ""}
+
+
+@pytest.mark.parametrize("label", ["doc-2", "Doc-2", " doc-2 "])
+def test_a_label_of_a_planner_reads_the_document_with_this_number(label: str) -> None:
+    harness = ToolHarness({"a.md": "text", "b.md": "x"})
+
+    assert json.loads(harness.call(TOOL, source=label))["source"] == "b.md"

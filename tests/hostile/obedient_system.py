@@ -1,0 +1,85 @@
+"""A supervisor and a worker in this process, on a real Redis, whose model obeys every instruction
+that it reads. So only code can stop an attack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.runtime.attempt import Attempts
+from handoff_queue.shared.runtime.models import Models
+from handoff_queue.shared.types.events import HandoffIssued
+from handoff_queue.shared.types.handoff import AgentHandoff
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text
+from handoff_queue.workers.handoff_task import run_handoff
+from handoff_queue.workers.host_task_step import HostTasks
+from handoff_queue.workers.tools.registry import Registry
+from tests.doubles.handoffs import a_spec
+from tests.doubles.served_model import model_at
+from tests.supervisor.shell import SETTINGS, Shell
+
+SPECIALISTS = ("coder", "generalist", "researcher", "writer")
+
+
+@dataclass
+class ObedientSystem:
+    """A supervisor in this process. `work` also does the work of the specialists' workers."""
+
+    shell: Shell
+    server: MessagesServer
+    registry: Registry = field(default_factory=lambda: Registry({}, {}))
+    """The tools of the worker."""
+
+    def run(self, job_id: JobId, turns: int = 30) -> None:
+        """Run a job to its end.
+
+        Raises:
+            AssertionError: the job has not ended after these evaluations.
+        """
+        for _ in range(turns):
+            self.shell.advance(job_id)
+            if "job_ended" in self.shell.kinds(job_id):
+                return
+            for event in self.shell.open(job_id):
+                self._work(job_id, event)
+        raise AssertionError(self.shell.kinds(job_id))
+
+    def requests_with(self, text: str) -> list[Json]:
+        """Return the model's requests whose opening message has this text."""
+        return [one for one in self.server.requests if text in first_message_text(one)]
+
+    def _work(self, job_id: JobId, event: HandoffIssued) -> None:
+        text = self.shell.store.payloads.get(job_id, [event.handoff.digest])[event.handoff.digest]
+        handoff = AgentHandoff.from_json(text)
+        run_handoff(
+            self.shell.attempts,
+            self.registry,
+            lambda _job_id: None,
+            a_spec(*self.registry.tools, name=handoff.assigned_to),
+            handoff,
+            text,
+            HostTasks(self.shell.app, SETTINGS),
+        )
+
+
+@contextmanager
+def obedient_system(url: str, script: Callable[[Json], Reply]) -> Iterator[ObedientSystem]:
+    """Yield a system on this Redis, whose model answers with this script."""
+    queues = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
+    shell = Shell(url, make_app("test", url, SETTINGS, queues))
+    with ExitStack() as stack:
+        stack.callback(shell.close)
+        server = stack.enter_context(MessagesServer(script))
+        model = stack.enter_context(model_at(server.url))
+        _use_model(shell.attempts, Models(SETTINGS, lambda _settings: model))
+        shell.serve(*SPECIALISTS)
+        yield ObedientSystem(shell, server)
+
+
+def _use_model(attempts: Attempts, models: Models) -> None:
+    attempts.models = models
