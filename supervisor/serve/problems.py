@@ -214,8 +214,8 @@ def answer_with_problems(app: FastAPI, respond: Callable[[Request, Problem], Res
 
 
 def methods_of(request: Request) -> list[str]:
-    """Return the methods that the resource of a request takes. Each method is a route of its
-    own.
+    """Return the methods that the resource of a request takes. A resource can have a route for
+    each method.
     """
     methods: list[str] = []
     for method in METHODS:
