@@ -45,7 +45,7 @@ TELEMETRY_MODULES = (
 def run_command(
     *arguments: str, fork_server: ForkServer | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the `handoff` command. A fork server with the same variables forks it and its children."""
+    """Run the `handoff` command. A fork server with the same variables forks its processes."""
     line = [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main", *arguments]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     if fork_server is None:
