@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
@@ -114,7 +115,8 @@ def approve(
     actor: Actor | None = None,
     asked: int | None = None,
 ) -> None:
-    """Approve the question of a job.
+    """Approve the question of a job. A repeated call with the same `asked` and the same answer has
+    no effect.
 
     Args:
         steps: approve only these of the steps in question. The name of a repeated step means its
@@ -126,7 +128,7 @@ def approve(
         UserError: the job has no question, another one than `asked`, or none about these steps
             or rows, or the plan is not valid.
     """
-    state, question = _waiting(store, job_id, asked)
+    state, question, given = _waiting(store, job_id, asked)
     if (steps or rows) and question.what is not ApprovalOf.STEP:
         raise UserError(
             f"{job_id} waits for an approval of its {question.what}, not of steps:"
@@ -141,7 +143,10 @@ def approve(
     answer = Approved(
         asked=question.version, note=_ref(note), plan=plan_made, steps=named, actor=actor
     )
-    _say(store, state, answer, texts)
+    if given is None:
+        _say(store, state, answer, texts)
+    else:
+        _check_same(job_id, given, answer)
 
 
 def find_steps(
@@ -237,13 +242,13 @@ def reject(
     actor: Actor | None = None,
     asked: int | None = None,
 ) -> None:
-    """Reject the question of a job. `steps`, `rows` and `asked`: see `approve`.
+    """Reject the question of a job. `steps`, `rows`, `asked` and a repeated call: see `approve`.
 
     Raises:
         UserError: the job has no question, another one than `asked`, or no such step or row;
             the plan is not valid, or no planner would read the plan.
     """
-    state, question = _waiting(store, job_id, asked)
+    state, question, given = _waiting(store, job_id, asked)
     if (steps or rows) and question.what in (ApprovalOf.PLAN, ApprovalOf.COST):
         raise UserError(
             f"{job_id} waits for an approval of its {question.what}: there is no finished step to"
@@ -264,7 +269,10 @@ def reject(
     answer = Rejected(
         asked=question.version, note=_ref(note), steps=named, own_plan=own_plan, actor=actor
     )
-    _say(store, state, answer, texts)
+    if given is None:
+        _say(store, state, answer, texts)
+    else:
+        _check_same(job_id, given, answer)
 
 
 def _own_plan(
@@ -410,8 +418,11 @@ def _dependencies(step: Mapping[str, JsonValue]) -> list[str]:
     return [name for name in listed if isinstance(name, str)]
 
 
-def _waiting(store: Store, job_id: JobId, asked: int | None) -> tuple[JobState, Question]:
-    """Return the state and the open question of a job.
+def _waiting(
+    store: Store, job_id: JobId, asked: int | None
+) -> tuple[JobState, Question, Approved | Rejected | None]:
+    """Return the state and the open question of a job, and None. If the question `asked` has an
+    answer, return the state before the answer, the question, and the answer.
 
     Args:
         asked: the version that the question must have; None: any.
@@ -420,7 +431,11 @@ def _waiting(store: Store, job_id: JobId, asked: int | None) -> tuple[JobState, 
         UnknownJob: there is no such job.
         UserError: the job does not wait for an approval, or asks another question.
     """
-    state = fold(job_id, None, store.journal.read(job_id))
+    events = store.journal.read(job_id)
+    given = None
+    if asked is not None and (given := answers_in(events).get(asked)) is not None:
+        events = list(takewhile(lambda recorded: recorded.event is not given, events))
+    state = fold(job_id, None, events)
     if state is None:
         raise UnknownJob.named(job_id)
     if state.question is None:
@@ -432,7 +447,27 @@ def _waiting(store: Store, job_id: JobId, asked: int | None) -> tuple[JobState, 
             f"{job_id} does not ask question {asked} any more: it asks question"
             f" {state.question.version}, about its {state.question.what}"
         )
-    return state, state.question
+    return state, state.question, given
+
+
+def _check_same(job_id: JobId, given: Approved | Rejected, answer: Approved | Rejected) -> None:
+    """Check that a repeated answer is the answer that was given.
+
+    Raises:
+        UserError: the question has another answer.
+    """
+    if given.model_copy(update={"actor": None}) == answer.model_copy(update={"actor": None}):
+        return
+    if isinstance(given, Approved) and given.by == "timeout":
+        who = "when the time for an answer ended"
+    elif given.actor is None:
+        who = "by another person"
+    else:
+        who = f"by {given.actor.name}"
+    raise UserError(
+        f"{job_id} does not wait for an approval: question {given.asked} was {given.type} {who},"
+        " with another answer"
+    )
 
 
 def _say(store: Store, state: JobState, answer: Approved | Rejected, texts: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.jobs import JobFilter
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.events import Approved, JobStatus
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, OnTimeout
 from handoff_queue.shared.types.limits import JobLimits
@@ -395,13 +395,40 @@ def test_an_answer_that_names_its_question_answers_no_later_question(shell: Shel
     shell.advance(job_id)
     finish_all(shell, job_id)
 
-    repeated = f"^{job_id} does not ask question {asked} any more: it asks question .* its answer$"
-    with pytest.raises(UserError, match=repeated):
-        shell.jobs.approve(job_id, question=asked)
-    with pytest.raises(UserError, match=repeated):
+    shell.jobs.approve(job_id, question=asked)
+    with pytest.raises(UserError, match=f": question {asked} was approved by .* another answer$"):
         shell.jobs.reject(job_id, question=asked)
+    with pytest.raises(UserError, match="does not ask question 1 any more: it asks question"):
+        shell.jobs.approve(job_id, question=1)
     plan, answer = shell.jobs.result(job_id).approvals
     assert (plan["decision"], answer["decision"]) == ("approved", None)
+
+
+@pytest.mark.parametrize("by_timeout", [True, False])
+def test_a_repeated_answer_has_no_effect_and_no_error_also_after_the_end(
+    shell: Shell, by_timeout: bool
+) -> None:
+    job_id = submit_with_approvals(shell, ApprovalOf.PLAN)
+    asked = shell.jobs.result(job_id).approvals[0]["version"]
+    plan = shell.jobs.result(job_id).plan
+    note = "Use two sources."
+    if by_timeout:
+        shell.store.journal.append(job_id, Approved(asked=asked, by="timeout"))
+    else:
+        shell.jobs.approve(job_id, note, plan, question=asked)
+    shell.jobs.cancel(job_id)
+    shell.advance(job_id)
+    before = shell.store.journal.read(job_id)
+
+    if by_timeout:
+        with pytest.raises(UserError, match="was approved when the time for an answer ended"):
+            shell.jobs.approve(job_id, note, plan, question=asked)
+    else:
+        shell.jobs.approve(job_id, note, plan, question=asked)
+        with pytest.raises(UserError, match="with another answer"):
+            shell.jobs.approve(job_id, "Use three sources.", plan, question=asked)
+
+    assert shell.store.journal.read(job_id) == before
 
 
 def test_the_webhook_is_notified_that_the_job_waits(shell: Shell) -> None:
