@@ -196,6 +196,8 @@ class RetryRequested(NewLimits):
     """
     continuation: Annotated[Continuation | None, OmitNone] = None
     """The continuation of a child job by its parent; None for a user's retry."""
+    key: Annotated[str | None, OmitNone] = None
+    """First 16 characters of the digest of the idempotency key; None: the request has no key."""
     actor: Annotated[Actor | None, OmitNone] = None
 
 

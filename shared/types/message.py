@@ -126,12 +126,19 @@ def each_problem(
             continue
         message = problem_text(problem["type"], problem["msg"])
         if problem["type"] == "extra_forbidden" and kind is not None:
-            close = close_names(str(place[-1]), _fields_at(kind, place[:-1]))
-            if close:
-                message += f": did you mean {close[0]}?"
+            message += _similar_field(str(place[-1]), _fields_at(kind, place[:-1]))
         if shows_values:
             message = with_value(message, problem["input"])
         yield tuple(map(str, place)), message
+
+
+def _similar_field(name: str, fields: Sequence[str]) -> str:
+    """Return the end of a message about an unknown field: the field that the user may mean."""
+    in_microusd = re.sub(r"usd$", "microusd", name)
+    if in_microusd != name and in_microusd in fields:
+        return f": did you mean {in_microusd}, in millionths of a US dollar?"
+    close = close_names(name, fields)
+    return f": did you mean {close[0]}?" if close else ""
 
 
 def _has_inner(place: tuple[int | str, ...], places: Sequence[tuple[int | str, ...]]) -> bool:

@@ -465,8 +465,8 @@ def _check_same(job_id: JobId, given: Approved | Rejected, answer: Approved | Re
     else:
         who = f"by {given.actor.name}"
     raise UserError(
-        f"{job_id} does not wait for an approval: question {given.asked} was {given.type} {who},"
-        " with another answer"
+        f"{job_id} does not ask question {given.asked} any more: it was {given.type} {who}, with"
+        " another answer"
     )
 
 

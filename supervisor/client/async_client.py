@@ -278,9 +278,11 @@ class AsyncClient:
         job_id: JobId,
         from_step: str | None = None,
         limits: NewLimits | None = None,
+        *,
+        key: str | None = None,
     ) -> None:
         """Continue an ended job, or a job whose budget is spent. Raises as `Client.retry`."""
-        await self._call(self._client.retry, job_id, from_step, limits)
+        await self._call(self._client.retry, job_id, from_step, limits, key=key)
 
     async def say(
         self, job_id: JobId, text: str, step: str | None = None, *, key: str | None = None

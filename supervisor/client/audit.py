@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.access import Actor, AuditAction, AuditEntry
-from handoff_queue.shared.types.errors import StoreRefusesWrites
+from handoff_queue.shared.types.errors import StoreRefusesWrites, UserError
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     Approved,
@@ -19,6 +19,9 @@ from handoff_queue.shared.types.events import (
     UserMessageSent,
 )
 from handoff_queue.shared.types.ids import JobId
+
+MOST_REFUSAL_CHARS = 200
+"""Most characters of the reason of a refusal in the audit stream."""
 
 Answer = TypeVar("Answer")
 
@@ -33,9 +36,9 @@ def audited(
 ) -> Answer:
     """Write an entry to the audit stream, make the change, and return its result.
 
-    The entry comes first, so that no crash leaves a change without its entry. A full Redis
-    refuses the entry, and a deletion frees memory: the change then comes first. If Redis is
-    still full, the entry is a line of the log.
+    The entry comes first, so that no crash leaves a change without its entry. If the change is
+    refused, a second entry says so. A full Redis refuses the entry, and a deletion frees memory:
+    the change then comes first. If Redis is still full, the entry is a line of the log.
     """
     entry = AuditEntry(
         at=store.connection.now(), action=action, subject=subject, detail=detail, actor=actor
@@ -46,7 +49,12 @@ def audited(
         answer = change()
         _add_or_log(store, entry)
         return answer
-    return change()
+    try:
+        return change()
+    except UserError as error:
+        refusal = f"refused: {str(error)[:MOST_REFUSAL_CHARS]}"
+        _add_or_log(store, entry.model_copy(update={"detail": refusal}))
+        raise
 
 
 def _add_or_log(store: Store, entry: AuditEntry) -> None:

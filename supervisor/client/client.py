@@ -265,6 +265,8 @@ class Client:
         job_id: JobId,
         from_step: str | None = None,
         limits: NewLimits | None = None,
+        *,
+        key: str | None = None,
     ) -> None:
         """Continue an ended job, or a job that waits for a decision about its budget.
 
@@ -272,8 +274,12 @@ class Client:
         the gaps and waits for late steps. `from_step`: repeat this step and all steps that
         depend on it. `limits`: new, higher limits of the job.
 
+        Args:
+            key: an idempotency key. A call with the key of an earlier retry has no effect.
+
         Raises:
             UnknownJob: there is no such job.
+            Conflict: the key was used for another retry of the job.
             UserError: the job runs, is a child of another job, or has no such step.
                 `UserError` also means that the job is `ok` and `from_step` is None, or that its
                 budget is spent and `limits` does not raise it.
@@ -285,7 +291,7 @@ class Client:
             check_type("the limits", limits, NewLimits)
             check_bounds("the limits", limits)
         self._known(job_id)
-        retry_job(self.store, job_id, from_step, limits or NewLimits(), self._actor)
+        retry_job(self.store, job_id, from_step, limits or NewLimits(), self._actor, key)
         self._dispatcher.wake(job_id)
 
     def say(

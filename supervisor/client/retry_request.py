@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.access import Actor
-from handoff_queue.shared.types.errors import UnknownJob, VersionConflict
+from handoff_queue.shared.types.errors import Conflict, UnknownJob, VersionConflict
 from handoff_queue.shared.types.events import RecordedEvent, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import NewLimits
+from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.client.submission import budget_fields, keep_documents
 from handoff_queue.supervisor.lifecycle.job_retry_rules import retry_of
 from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
@@ -19,6 +21,8 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 
 WAKE_AFTER_S = 1.0
 """Seconds after which a sweeper finds a retry whose wake-up was lost."""
+KEY_CHARS = 16
+"""Characters of the digest of an idempotency key in the journal."""
 
 
 def retry_commit(
@@ -28,6 +32,7 @@ def retry_commit(
     new: NewLimits,
     due_at: float,
     actor: Actor | None = None,
+    key: str | None = None,
 ) -> Commit:
     """Return the commit of a retry. Redis takes the commit only while the journal has this
     state.
@@ -35,12 +40,13 @@ def retry_commit(
     Args:
         standing: the usage of the job.
         due_at: Unix time in seconds at which a sweeper evaluates the job if the wake-up is lost.
+        key: the digest of the idempotency key.
 
     Raises:
         UserError: see `retry_of`.
     """
     event = retry_of(state, used_limits(standing), from_step, new)
-    return event_commit(state, event.model_copy(update={"actor": actor}), due_at)
+    return event_commit(state, event.model_copy(update={"actor": actor, "key": key}), due_at)
 
 
 def used_limits(standing: JobStanding) -> dict[str, int]:
@@ -72,22 +78,52 @@ def retry_job(
     from_step: str | None,
     new: NewLimits,
     actor: Actor | None = None,
+    key: str | None = None,
 ) -> None:
     """Store a retry, and try again if the journal of the job changes during the call.
 
+    Args:
+        key: idempotency key. If the job was retried with this key before, nothing is stored.
+
     Raises:
         UnknownJob: there is no such job.
+        Conflict: the key was used for another retry of the job.
         UserError: see `retry_of`, or the documents of the job are gone.
     """
+    digest = None
+    if key is not None:
+        digest = digest_of(f"{job_id}\0{key}")[:KEY_CHARS]
     while True:
         standing = next(iter(store.jobs.standings([job_id])), None)
-        state = fold(job_id, None, store.journal.read(job_id))
+        events = store.journal.read(job_id)
+        state = fold(job_id, None, events)
         if state is None or standing is None:
             raise UnknownJob.named(job_id)
+        if digest is not None and _is_stored(events, digest, from_step, new):
+            return
         due_at = store.connection.now() + WAKE_AFTER_S
-        commit = retry_commit(state, standing, from_step, new, due_at, actor)
+        commit = retry_commit(state, standing, from_step, new, due_at, actor, digest)
         keep_documents(store, state)
         # The journal changes when the webhook is tried, or when another client retries the job.
         with suppress(VersionConflict):
             store.journal.commit(commit)
             return
+
+
+def _is_stored(
+    events: Sequence[RecordedEvent], key: str, from_step: str | None, new: NewLimits
+) -> bool:
+    """Return whether the journal has the retry with this key.
+
+    Raises:
+        Conflict: the key belongs to another retry of the job.
+    """
+    for recorded in events:
+        event = recorded.event
+        if not isinstance(event, RetryRequested) or event.key != key:
+            continue
+        limits = NewLimits(**{name: getattr(event, name) for name in NewLimits.model_fields})
+        if (event.from_step, limits) != (from_step, new):
+            raise Conflict("the idempotency key belongs to another retry: use another key")
+        return True
+    return False

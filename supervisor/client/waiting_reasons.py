@@ -13,13 +13,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.shared.store.jobs import JobFilter, JobStanding
 from handoff_queue.shared.store.pauses import Pause
 from handoff_queue.shared.store.presence import Presence
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES, SUPERVISOR_QUEUE
+
+MOST_QUEUED = 200
+"""Most queued jobs that `jobs_without_workers` reads."""
 
 CHECK_EVERY_S = 2.0
 """Seconds between two checks of a watcher. One check is one round trip."""
@@ -149,6 +152,22 @@ def with_waiting(store: Store, jobs: Sequence[JobStanding]) -> list[JobStanding]
         waiting_for = "; ".join(map(str, reasons[job.job_id]))
         with_reasons.append(replace(job, waiting_for=waiting_for))
     return with_reasons
+
+
+def jobs_without_workers(store: Store) -> dict[tuple[str, ...], int]:
+    """Return the number of queued jobs that no worker can begin, by the specialists that they
+    may use; `()`: any specialist. Only the newest `MOST_QUEUED` queued jobs count.
+    """
+    job_ids, _ = store.jobs.page(JobFilter(frozenset({JobStatus.QUEUED})), MOST_QUEUED)
+    if not job_ids:
+        return {}
+    presence = store.presence.presence(job_ids)
+    counts: dict[tuple[str, ...], int] = {}
+    for job in store.jobs.standings(job_ids):
+        if job.status is JobStatus.QUEUED and not _may_be_planned(job, presence):
+            specialists = tuple(sorted(job.specialists))
+            counts[specialists] = counts.get(specialists, 0) + 1
+    return counts
 
 
 def _waiting_reasons(

@@ -276,7 +276,9 @@ def check_role(caller: Caller, role: ApiRole, *, all_tenants: bool = False) -> N
         Problem: the caller may not do this.
     """
     if not caller.role.includes(role):
-        raise Problem(403, f"the token has the role {caller.role}, and this needs the role {role}")
+        raise Problem(
+            403, f"{caller.name} has the role {caller.role}, and this needs the role {role}"
+        )
     if all_tenants and caller.tenant is not None:
         raise Problem(
             403,

@@ -48,10 +48,21 @@ async def cancel(access: Operates, job_id: VisibleJob) -> CancelResult:
     summary="Retry",
     openapi_extra=takes(RetryBody),
 )
-async def retry(http: HttpRequest, access: Operates, job_id: VisibleJob) -> StoredDecision:
-    """Repeat failed steps, fill gaps, or continue with higher limits."""
+async def retry(
+    http: HttpRequest,
+    access: Operates,
+    job_id: VisibleJob,
+    idempotency_key: Annotated[
+        str | None,
+        Header(description="Requests with the same key and the same content are one retry."),
+    ] = None,
+) -> StoredDecision:
+    """Repeat failed steps, finish a partial answer by filling its gaps, or continue with higher
+    limits.
+    """
     body = await body_of(http, RetryBody)
-    await access.jobs.retry(job_id, body.from_step, body.limits)
+    key = key_of(body.idempotency_key, idempotency_key)
+    await access.jobs.retry(job_id, body.from_step, body.limits, key=key)
     return StoredDecision(job_id=job_id)
 
 

@@ -146,6 +146,8 @@ class RetryBody(_Body):
     """Repeat this step and all steps that depend on it."""
     limits: NewLimits | None = None
     """New, higher limits of the job."""
+    idempotency_key: str | None = None
+    """Requests with the same key and the same content are one retry."""
 
 
 class PauseBody(_Body):

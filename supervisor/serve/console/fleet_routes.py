@@ -17,6 +17,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE, queue_of
 from handoff_queue.supervisor.client.fleet_statistics import FleetStats, stats_now
+from handoff_queue.supervisor.client.waiting_reasons import jobs_without_workers
 from handoff_queue.supervisor.serve.console.pages import environment, go_to, render
 from handoff_queue.supervisor.serve.console.session import OperatesFleet, ReadsFleet
 from handoff_queue.supervisor.serve.fleet_routes import find_letter
@@ -83,7 +84,7 @@ def read_fleet(store: Store) -> FleetPage:
         held_count=held_count,
         outcomes=_outcomes(stats, store.metrics.handoffs_by_outcome()),
         pauses=store.pauses.all(),
-        alarms=tuple(_alarms(stats)),
+        alarms=tuple(_alarms(stats, jobs_without_workers(store))),
     )
 
 
@@ -114,8 +115,15 @@ def _versions(processes: Iterable[LiveProcess]) -> dict[str, tuple[LiveProcess, 
     return dict(sorted(versions.items()))
 
 
-def _alarms(stats: FleetStats) -> list[str]:
+def _alarms(stats: FleetStats, unplanned: Mapping[tuple[str, ...], int]) -> list[str]:
     alarms: list[str] = []
+    for specialists, count in sorted(unplanned.items()):
+        whom = " or ".join(f"`{name}`" for name in specialists) or "any specialist"
+        command = f"worker {specialists[0]}" if specialists else "worker --all"
+        alarms.append(
+            f"Jobs that wait for a worker of {whom}: {count:,}. Start a worker with"
+            f" `handoff {command}`."
+        )
     for role in stats.roles:
         if role.queued and not role.workers and not role.is_paused:
             alarms.append(
@@ -124,7 +132,7 @@ def _alarms(stats: FleetStats) -> list[str]:
             )
     if stats.open_jobs and not stats.supervisors:
         alarms.append(
-            f"No supervisor runs, and {stats.open_jobs:,} jobs are open: start one with"
+            f"No supervisor runs. Open jobs: {stats.open_jobs:,}. Start a supervisor with"
             " `handoff supervisor`."
         )
     return alarms

@@ -13,7 +13,7 @@ from handoff_queue.shared.local.processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.types.access import MOST_ACTOR_CHARS, Actor, ApiRole
+from handoff_queue.shared.types.access import MOST_ACTOR_CHARS, Actor, ApiRole, AuditAction
 from handoff_queue.shared.types.errors import Conflict, UserError
 from handoff_queue.shared.types.events import Approved, CancelRequested, JobStatus, JobSubmitted
 from handoff_queue.shared.types.ids import JobId
@@ -161,6 +161,18 @@ def test_dead_letters_that_are_requeued_or_dropped_are_in_the_stream(jobs: Clien
     ]
     assert ("drop", newest.id, "of writer", ANN) in actions(jobs)
     assert middle.id not in str(actions(jobs))
+
+
+def test_a_refused_action_is_in_the_stream_as_refused(jobs: Client) -> None:
+    jobs.store.dead_letters.add("writer", "a test", "no handoff")
+    (letter,) = jobs.store.dead_letters.newest()
+
+    with pytest.raises(UserError, match="holds no handoff"):
+        jobs.requeue_dead(letter)
+
+    refused = jobs.audit()[-1]
+    assert (refused.action, refused.subject) == (AuditAction.REQUEUE, letter.id)
+    assert refused.detail.startswith(f"refused: letter {letter.id} holds no handoff")
 
 
 def test_tokens_that_are_created_and_revoked_are_in_the_stream_without_their_secrets(

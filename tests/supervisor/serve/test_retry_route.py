@@ -63,3 +63,20 @@ def test_a_step_that_is_not_in_the_plan_is_refused_with_the_words_of_the_client(
     assert answer.status_code == 400
     assert answer.json()["detail"] == str(refused.value)
     assert "has no step reserch: its steps are" in answer.json()["detail"]
+
+
+def test_a_repeated_retry_with_the_same_key_has_no_effect(
+    shell: Shell, operator: TestClient, cancelled: JobId
+) -> None:
+    path, key = f"/v1/jobs/{cancelled}/retry", {"Idempotency-Key": "r1"}
+    body = {"from_step": steps_of(operator, cancelled)[-1], "limits": {"max_turns": 500}}
+    first = operator.post(path, json=body, headers=key)
+    shell.jobs.cancel(cancelled)
+    shell.advance(cancelled)
+    before = shell.jobs.store.journal.read(cancelled)
+
+    again = operator.post(path, json={**body, "idempotency_key": "r1"})
+    other = operator.post(path, json={}, headers=key)
+
+    assert (first.status_code, again.status_code, other.status_code) == (202, 202, 409)
+    assert shell.jobs.store.journal.read(cancelled) == before

@@ -11,7 +11,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.metrics import OTHER
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.presence import Announcement
-from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.client import Client, Request
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, claim, finish, finish_with, granted_claim, issue, result_of
 from tests.supervisor.many_rows import submit_rows
@@ -78,7 +78,20 @@ def test_a_queue_with_work_and_without_a_worker_is_an_alarm(
 def test_open_jobs_without_a_supervisor_are_an_alarm(jobs: Client, local: Visitor) -> None:
     a_job(jobs.store)
 
-    assert "No supervisor runs, and 1 jobs are open" in local.get("/fleet").text
+    assert "No supervisor runs. Open jobs: 1." in local.get("/fleet").text
+
+
+def test_jobs_whose_specialists_have_no_worker_are_an_alarm(
+    shell: Shell, jobs: Client, local: Visitor
+) -> None:
+    for _ in range(2):
+        shell.advance(jobs.submit(Request("Translate it", specialists=("nosuch",))))
+    jobs.submit(Request("Write it", specialists=("writer",)))
+
+    page = local.get("/fleet").text
+
+    assert "Jobs that wait for a worker of `nosuch`: 2. Start a worker with" in page
+    assert "Jobs that wait for a worker of `writer`" not in page
 
 
 def test_an_operator_pauses_and_unpauses_a_role(

@@ -256,7 +256,7 @@ def test_a_tool_needs_the_role_of_its_operation(
     failed = call(tool, token_of(jobs, role), **arguments)
 
     assert failed.is_error
-    assert f"the token has the role {role}, and this needs the role" in text_of(failed)
+    assert f"has the role {role}, and this needs the role" in text_of(failed)
 
 
 @pytest.mark.parametrize("tool", ["status", "result", "events", "approve", "reject", "cancel"])
