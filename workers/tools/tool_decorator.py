@@ -5,7 +5,7 @@ without the decorator is a tool as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, overload
 
 from handoff_queue.shared.agent.tool import CallContext, ToolFailed
 
@@ -20,13 +20,33 @@ LONGEST_TIMEOUT_S = 3_600.0
 """Highest `timeout_s` of a user's tool."""
 
 
+@overload
+def tool(function: Callable[Parameters, Returned], /) -> Callable[Parameters, Returned]: ...
+
+
+@overload
 def tool(
     *, secrets: Sequence[str] = (), repeatable: bool = True, timeout_s: float = DEFAULT_TIMEOUT_S
-) -> Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]:
+) -> Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]: ...
+
+
+def tool(
+    function: Callable[Parameters, Returned] | None = None,
+    /,
+    *,
+    secrets: Sequence[str] = (),
+    repeatable: bool = True,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+) -> (
+    Callable[Parameters, Returned]
+    | Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]
+):
     """Set properties of a user's tool. The decorator only sets attributes of the same names,
-    so `my_function.timeout_s = 10` below the function does the same.
+    so `my_function.timeout_s = 10` below the function does the same. `@tool` without parentheses
+    is `@tool()`.
 
     Args:
+        function: the function of `@tool` without parentheses.
         secrets: names of environment variables that the tool reads. Their values are removed from
             its output.
         repeatable: False if the tool must not run again after a crash.
@@ -45,7 +65,9 @@ def tool(
             ) from None
         return function
 
-    return marked
+    if function is None:
+        return marked
+    return marked(function)
 
 
 def is_tool(value: object) -> bool:

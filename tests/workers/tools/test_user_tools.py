@@ -96,6 +96,36 @@ def test_a_tool_is_repeatable_by_default(tmp_path: Path) -> None:
     assert not tools["report"].repeatable
 
 
+def test_a_decorator_without_parentheses_marks_a_tool_with_all_defaults(tmp_path: Path) -> None:
+    head = "from handoff_queue import tool\n"
+    bare = f"{head}@tool\ndef f() -> str:\n    'Says.'\n    return 'x'\n"
+    called = bare.replace("@tool", "@tool()").replace("f()", "g()")
+
+    tools = tools_of(tmp_path, bare=bare, called=called)
+
+    assert (tools["f"].repeatable, tools["f"].timeout_s) == (True, DEFAULT_TIMEOUT_S)
+    assert (tools["f"].repeatable, tools["f"].timeout_s) == (
+        tools["g"].repeatable,
+        tools["g"].timeout_s,
+    )
+    assert ToolHarness().call(tools["f"]) == "x"
+
+
+def test_a_decorator_with_a_name_in_place_of_a_function_is_refused(tmp_path: Path) -> None:
+    source = """
+        from handoff_queue import tool
+
+        @tool("f")
+        def f() -> str:
+            'Says.'
+            return 'x'
+    """
+
+    assert refusal(tmp_path, source=source).endswith(
+        "TypeError: @tool cannot mark a str; mark a function)"
+    )
+
+
 def test_a_tool_can_set_the_timeout_of_its_calls(tmp_path: Path) -> None:
     source = "def f() -> str:\n    'Says.'\n    return ''\n"
 
