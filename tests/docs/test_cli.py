@@ -63,6 +63,12 @@ def test_every_field_of_a_file_of_jobs_is_named() -> None:
     assert set(SubmissionLine.model_fields) <= set(named)
 
 
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "how-to" / "console.md"])
+def test_the_first_pages_of_a_user_say_how_to_submit_many_jobs(page: Path) -> None:
+    assert "handoff submit --file" in page.read_text()
+    assert "command-line.md#many-jobs-in-one-file" in page.read_text()
+
+
 def test_no_document_names_a_command_or_an_option_that_does_not_exist() -> None:
     wrong = [
         f"{path.name}: {span}: {problem}"
