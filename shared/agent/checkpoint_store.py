@@ -33,6 +33,7 @@ class CheckpointStore(Protocol):
         expected: ExpectedUsage | None = None,
         *,
         takes_messages: bool = False,
+        is_last: bool = False,
     ) -> Wait | None:
         """Reserve the budget of a model call. This waits while open reservations of the job
         hold the budget that the call needs.
@@ -41,6 +42,7 @@ class CheckpointStore(Protocol):
             worst: upper bound of the call.
             expected: expected share of the rate limits; None if there are no rate limits.
             takes_messages: True if the agent takes messages of users before this call.
+            is_last: True if the agent takes no messages after this call.
 
         Returns:
             None if the call may be made. A `Wait` if the provider's rate limits refuse the call:
@@ -121,8 +123,9 @@ class NoCheckpoints:
         expected: ExpectedUsage | None = None,
         *,
         takes_messages: bool = False,
+        is_last: bool = False,
     ) -> Wait | None:
-        self._refuse(worst, expected, takes_messages)
+        self._refuse(worst, expected, takes_messages, is_last)
 
     def take_messages(self, turn: int) -> tuple[UserPrompted, ...]:
         self._refuse(turn)

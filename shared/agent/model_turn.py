@@ -41,7 +41,7 @@ from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
 from handoff_queue.shared.types.presence import HandoffWait
-from handoff_queue.shared.types.rate_limits import ExpectedUsage, RateLimits
+from handoff_queue.shared.types.rate_limits import ExpectedUsage, RateLimits, Wait
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 LEAST_OUTPUT_TOKENS = 256
@@ -160,7 +160,8 @@ class ModelTurns:
         call = self._call(conversation, is_last=is_last)
         worst = self.dependencies.prices.worst(call, self._most_input(conversation))
         self.dependencies.checkpoints.heartbeat("thinking")
-        self._reserve(worst, self._expected(conversation, call), takes_messages=takes_messages)
+        expected = self._expected(conversation, call)
+        self._reserve(worst, expected, takes_messages=takes_messages, is_last=is_last)
         self._pulse, started = Pulse(), self.dependencies.now()
         try:
             with telemetry().chat(call) as span:
@@ -192,7 +193,12 @@ class ModelTurns:
         )
 
     def _reserve(
-        self, worst: WorstCase, expected: ExpectedUsage | None, *, takes_messages: bool
+        self,
+        worst: WorstCase,
+        expected: ExpectedUsage | None,
+        *,
+        takes_messages: bool,
+        is_last: bool,
     ) -> None:
         """Wait until the call may be made, and reserve it.
 
@@ -201,8 +207,14 @@ class ModelTurns:
                 so that the call is not late.
             MessagesWaiting: see `CheckpointStore.reserve`.
         """
-        rate_wait_s, reserve = self.dependencies.rate_wait_s, self.dependencies.checkpoints.reserve
-        while (wait := reserve(worst, expected, takes_messages=takes_messages)) is not None:
+        checkpoints, rate_wait_s = self.dependencies.checkpoints, self.dependencies.rate_wait_s
+
+        def reserve() -> Wait | None:
+            return checkpoints.reserve(
+                worst, expected, takes_messages=takes_messages, is_last=is_last
+            )
+
+        while (wait := reserve()) is not None:
             if wait.seconds > rate_wait_s:
                 deferred_s = min(wait.seconds - rate_wait_s / 2, LONGEST_DEFERRAL_S)
                 raise Deferred(max(0.0, min(deferred_s, self.dependencies.left_s)), wait.why)

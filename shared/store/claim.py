@@ -192,6 +192,7 @@ class Claim:
         expected: ExpectedUsage | None = None,
         *,
         takes_messages: bool = False,
+        is_last: bool = False,
     ) -> Wait | None:
         self._check_drain()
         if self.reserved:
@@ -200,7 +201,9 @@ class Claim:
             return None
 
         def ask() -> list[Any]:
-            return self._turn(worst=worst, expected=expected, takes_messages=takes_messages)
+            return self._turn(
+                worst=worst, expected=expected, takes_messages=takes_messages, is_last=is_last
+            )
 
         while (answer := ask())[0] == b"wait":
             self.heartbeat(str(HandoffWait("budget")))
@@ -447,6 +450,7 @@ class Claim:
         worst: WorstCase | None = None,
         expected: ExpectedUsage | None = None,
         takes_messages: bool = False,
+        is_last: bool = False,
         gets_further: bool = True,
     ) -> list[Any]:
         """Run `turn.lua` and return its answer.
@@ -456,6 +460,7 @@ class Claim:
             worst: worst case of the next call to reserve, or None.
             expected: expected use of the provider's rate limits by that call, or None.
             takes_messages: see `reserve`.
+            is_last: see `reserve`.
             gets_further: True if new checkpoints are progress, so that earlier lost claims no
                 longer count.
 
@@ -473,7 +478,7 @@ class Claim:
                 int(self.lease_s * 1000),
                 *retention_arguments(self.keep_s, self.deadline),
                 used,
-                worst_case_argument(worst, call, takes_messages=takes_messages),
+                worst_case_argument(worst, call, takes_messages=takes_messages, is_last=is_last),
                 self._doing,
                 self._stored,
                 sum(isinstance(checkpoint, ToolObserved) for checkpoint in checkpoints),

@@ -44,13 +44,18 @@ def retention_arguments(keep_s: int, deadline: float | None) -> tuple[int, int]:
 
 
 def worst_case_argument(
-    worst: WorstCase | None, call: Mapping[str, Any], *, takes_messages: bool = False
+    worst: WorstCase | None,
+    call: Mapping[str, Any],
+    *,
+    takes_messages: bool = False,
+    is_last: bool = False,
 ) -> str:
     """Return the worst case of the next call as JSON, or '' if there is no call.
 
     Args:
         call: the arguments for the rate limits, from `RateLimiter.admission_arguments`.
         takes_messages: True if the agent takes messages of users before the call.
+        is_last: True if the agent takes no messages after the call.
     """
     if worst is None:
         return ""
@@ -62,6 +67,8 @@ def worst_case_argument(
     fields = {**tokens, "usd": usd, "model": worst.model, **call}
     if takes_messages:
         fields["takes_messages"] = True
+    if is_last:
+        fields["last"] = True
     return json_argument(fields)
 
 

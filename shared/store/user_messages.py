@@ -5,6 +5,7 @@ once for each id.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -30,6 +31,8 @@ class Refusal(StrEnum):
     """The job has `MOST_MESSAGES` messages."""
     OTHER = "other"
     """The id belongs to another message of the job."""
+    LAST_TURN = "last_turn"
+    """The only readers have begun their last turn."""
     CHANGED = "changed"
     """The journal has grown since the sender found a reader."""
 
@@ -69,7 +72,12 @@ class UserMessages:
         self._connection = connection
 
     def send(
-        self, job_id: JobId, event: UserMessageSent, text: str, checked: int | None = None
+        self,
+        job_id: JobId,
+        event: UserMessageSent,
+        text: str,
+        checked: int | None = None,
+        readers: Sequence[HandoffId] = (),
     ) -> int | Refusal:
         """Append the event and store its text. Return the version of the event, or the reason
         why nothing was stored.
@@ -79,6 +87,7 @@ class UserMessages:
         Args:
             checked: version of the journal at which the sender found a reader. Only at this
                 version a new message is stored. None: at any version.
+            readers: open handoffs that are the only readers. Empty: there are others.
         """
         open_statuses: list[str] = []
         for status in JobStatus:
@@ -89,7 +98,7 @@ class UserMessages:
             event.message_id,
             event.text.digest,
             event.step or "",
-            json_argument({"open": open_statuses}),
+            json_argument({"open": open_statuses, "readers": list(readers)}),
             MOST_MESSAGES,
             "" if checked is None else checked,
             *payload_arguments([text]),

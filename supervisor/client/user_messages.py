@@ -18,7 +18,7 @@ from handoff_queue.shared.types.names import TAKES_NO_MESSAGES
 from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.lifecycle.user_messages import is_read_later
+from handoff_queue.supervisor.lifecycle.user_messages import is_read_later, only_readers
 
 MOST_MESSAGE_CHARS = 10_000
 """Most characters of a message. A longer text belongs in a document of a new job."""
@@ -78,7 +78,8 @@ def say(
             raise UnknownJob.named(job_id)
         if all(message.message_id != message_id for message in state.messages):
             _check_readers(state, step)
-        answer = store.user_messages.send(job_id, event, clean, state.version)
+        readers = only_readers(state, named)
+        answer = store.user_messages.send(job_id, event, clean, state.version, readers)
         if answer is not Refusal.CHANGED:
             break
     if isinstance(answer, Refusal):
@@ -177,6 +178,11 @@ def _error_of(job_id: JobId, refusal: Refusal) -> UserError:
         case Refusal.OTHER:
             return Conflict(
                 f"the idempotency key belongs to another message of {job_id}: use another key"
+            )
+        case Refusal.LAST_TURN:
+            return UserError(
+                f"the last agents of {job_id} are in their last turn: wait for its end, and submit"
+                f" a job with `--after {job_id}`"
             )
         case Refusal.CHANGED:
             return UserError(f"{job_id} changes too fast: send the message again")

@@ -20,7 +20,7 @@ from handoff_queue.shared.types.events import (
     UserMessageTaken,
 )
 from handoff_queue.shared.types.handoff import BlobRef
-from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import TAKES_NO_MESSAGES
 from handoff_queue.shared.types.plan import Synthesis
@@ -89,27 +89,31 @@ def remarks_on_step(state: JobState, step_id: StepId) -> tuple[AttemptFeedback, 
 
 def is_read_later(state: JobState, step_id: StepId | None) -> bool:
     """Return whether an agent can still read a message to a step, or to all agents (None)."""
-    if state.plan is None:
-        return True
-    if step_id is None:
-        if _has_agents(state):
-            return True
-    elif not state.steps[step_id].is_settled:
-        return True
-    return _has_roles_to_come(state)
+    return _has_later_readers(state, step_id) or bool(only_readers(state, step_id))
 
 
-def _has_agents(state: JobState) -> bool:
-    """Return whether an agent that takes messages runs, or a step begins later. A child job has
-    its own messages.
+def only_readers(state: JobState, step_id: StepId | None) -> tuple[HandoffId, ...]:
+    """Return the open handoffs that take a message to a step, or to all agents (None). Empty if
+    an agent that begins later has the message in its task. A child job has its own messages.
     """
-    teams = 0
-    for issued in state.open.values():
-        if issued.child is not None:
-            teams += 1
-        elif issued.step_id not in TAKES_NO_MESSAGES:
-            return True
-    return state.step_index.unsettled > teams
+    if _has_later_readers(state, step_id):
+        return ()
+    readers: list[HandoffId] = []
+    for handoff_id, issued in state.open.items():
+        is_asked = step_id in (None, issued.step_id) and issued.step_id not in TAKES_NO_MESSAGES
+        if is_asked and issued.child is None:
+            readers.append(handoff_id)
+    return tuple(readers)
+
+
+def _has_later_readers(state: JobState, step_id: StepId | None) -> bool:
+    """Return whether an agent that begins later will probably read a message."""
+    if state.plan is None or _has_roles_to_come(state):
+        return True
+    open_steps = {issued.step_id for issued in state.open.values() if not issued.is_of_a_role}
+    if step_id is None:
+        return state.step_index.unsettled > len(open_steps)
+    return not state.steps[step_id].is_settled and step_id not in open_steps
 
 
 def _has_roles_to_come(state: JobState) -> bool:

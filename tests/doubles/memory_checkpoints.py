@@ -44,6 +44,8 @@ class MemoryCheckpoints:
     on_checkpoint: Callable[[Checkpoint], None] = lambda _checkpoint: None
     """Called before each checkpoint is stored. An exception is a crash at that point."""
     on_beat: Callable[[str], None] = lambda _doing: None
+    has_reserved_last: bool = False
+    """True after the reservation of a call after which the agent takes no messages."""
     said: list[UserPrompted] = field(default_factory=list)
     """Messages of users that the agent has not taken."""
     pace: MemoryRateLimiter = field(default_factory=MemoryRateLimiter)
@@ -69,6 +71,7 @@ class MemoryCheckpoints:
         expected: ExpectedUsage | None = None,
         *,
         takes_messages: bool = False,
+        is_last: bool = False,
     ) -> Wait | None:
         self._check()
         if takes_messages and self.said:
@@ -83,6 +86,7 @@ class MemoryCheckpoints:
         if expected is not None and (wait := self.pace.admit(id(self))) is not None:
             return wait
         self.reserved.append(worst)
+        self.has_reserved_last |= is_last
         return None
 
     def report_limits(self, limits: RateLimits) -> None:

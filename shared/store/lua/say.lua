@@ -1,12 +1,14 @@
 -- Store the message of a user to the agents of an open job.
 -- KEYS job, due.  ARGV: event, id of the message, digest of its text, step ('' for all agents),
--- {open: statuses of open jobs} (JSON), most messages of a job, version of the journal at which the
--- sender found a reader ('': any), then pairs of digest and compressed payload.
+-- {open: statuses of open jobs, readers: handoffs that are the only readers (empty: there are
+-- others)} (JSON), most messages of a job, version of the journal at which the sender found a
+-- reader ('': any), then pairs of digest and compressed payload.
 -- A message with a known id is the same message, sent again.
 -- Returns {'ok', version of its event} | {'unknown'} | {'ended'} | {'full'} | {'other'}: the id
 -- belongs to another message | {'changed'}: the journal has another version, so that the last reader
--- may have ended.
+-- may have ended | {'last_turn'}: no reader takes a message any more.
 local job, due, id, digest, step = KEYS[1], KEYS[2], ARGV[2], ARGV[3], ARGV[4]
+local given = cjson.decode(ARGV[5])
 local f = redis.call('HMGET', job, 'status', 'version', 'messages', 'cancelled')
 local status, count = f[1], tonumber(f[3] or 0)
 if not status then return { 'unknown' } end
@@ -18,10 +20,15 @@ for n = 1, count do
   end
 end
 local is_open = false
-for _, allowed in ipairs(cjson.decode(ARGV[5]).open) do is_open = is_open or allowed == status end
+for _, allowed in ipairs(given.open) do is_open = is_open or allowed == status end
 if not is_open or f[4] then return { 'ended' } end
 if count >= tonumber(ARGV[6]) then return { 'full' } end
 if ARGV[7] ~= '' and ARGV[7] ~= f[2] then return { 'changed' } end
+local unable = 0
+for _, handoff in ipairs(given.readers) do
+  if redis.call('HEXISTS', job .. ':h:' .. handoff, 'takes_none') == 1 then unable = unable + 1 end
+end
+if unable > 0 and unable == #given.readers then return { 'last_turn' } end
 local at, version = now_ms(), tonumber(f[2]) + 1
 keep_payloads(job, ARGV, 8)
 local message = { id = id, digest = digest, version = version, at = at, step = step ~= '' and step or nil }

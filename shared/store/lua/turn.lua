@@ -1,12 +1,12 @@
 -- A turn in one round trip: store checkpoints, settle the last call, reserve the next one, renew
 -- the lease, and check for a cancel and a pause.
 -- KEYS job, due.  ARGV: handoff, fence, lease_ms, keep_ms, deadline (Unix ms | 0), used (JSON or
--- ''), upper bound of the next call (JSON or ''), doing, number of checkpoints that the claim knows
--- to be stored, number of new checkpoints that are a tool's answer, 1 if the new checkpoints are
--- progress after lost claims (or 0), then the new checkpoints. A repeated call after a lost answer
--- changes no budget (a bucket may count one call too many). If the number of stored checkpoints is
--- not the one that the claim knows, Redis has restored older data, and the claim is lost. The next
--- claim continues from the stored checkpoints.
+-- ''), upper bound of the next call (JSON or ''; `takes_messages` and `last`: see `Claim.reserve`),
+-- doing, number of checkpoints that the claim knows to be stored, number of new checkpoints that are
+-- a tool's answer, 1 if the new checkpoints are progress after lost claims (or 0), then the new
+-- checkpoints. A repeated call after a lost answer changes no budget (a bucket may count one call
+-- too many). If the number of stored checkpoints is not the one that the claim knows, Redis has
+-- restored older data, and the claim is lost. The next claim continues from the stored checkpoints.
 -- Returns {'ok', share that `admit` took...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'}
 -- | {'wait'} | {'rate_limit', ms, why} | {'limit', level, name} | {'messages'}: the agent must
 -- first take messages of users, and nothing is reserved.
@@ -59,6 +59,7 @@ if worst then -- at the old end of the lease, the sweeper reads the new end
   if no == 'wait' then return { 'wait' } end
   if no == 'rate_limit' then return { 'rate_limit', level_or_ms, why_not } end
   if no then return { 'limit', level_or_ms, no } end
+  if worst.last then redis.call('HSET', h, 'takes_none', '1') end -- no messages of users from now on
   return { 'ok', unpack(taken or {}) }
 end
 return { 'ok' }

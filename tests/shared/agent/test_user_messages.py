@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from handoff_queue.shared.agent.conversation import FROM_THE_USER
 from handoff_queue.shared.types.checkpoints import UserPrompted
 from handoff_queue.shared.types.handoff import ResultStatus
@@ -123,6 +125,17 @@ def test_without_another_turn_the_answer_stands() -> None:
 
     assert (result.status, result.turns) == (ResultStatus.OK, 1)
     assert len(checkpoints.said) == 1, "the message stays for another agent"
+
+
+@pytest.mark.parametrize(("max_turns", "is_last"), [(1, True), (2, False)])
+def test_the_agent_reserves_a_call_as_its_last_if_no_turn_is_left_after_it(
+    max_turns: int, is_last: bool
+) -> None:
+    handoff = a_handoff(limits=HandoffLimits(max_turns=max_turns))
+    run = run_with_replies(answer_reply(), handoff=handoff)
+    run.go()
+
+    assert run.checkpoints.has_reserved_last is is_last
 
 
 def test_the_judge_and_the_fact_checker_decide_without_messages() -> None:

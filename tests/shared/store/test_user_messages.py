@@ -289,6 +289,37 @@ def test_a_message_is_stored_only_at_the_version_at_which_its_sender_found_a_rea
     assert store.user_messages.send(job_id, event, SHORTER, checked) == version, "sent again"
 
 
+def test_no_message_is_stored_after_its_only_readers_have_begun_their_last_turn(
+    store: Store, job_id: JobId
+) -> None:
+    finder, reader = (granted_claim(store, job_id, name) for name in ("find.1", "read.1"))
+    readers = [finder.handoff_id, reader.handoff_id]
+    event = UserMessageSent(message_id=new_word(), text=ref(SHORTER))
+    finder.reserve(CALL, takes_messages=True, is_last=True)
+    reader.reserve(CALL, takes_messages=True)
+
+    of_one = store.user_messages.send(job_id, event, SHORTER, readers=[finder.handoff_id])
+    of_both = store.user_messages.send(job_id, event, SHORTER, readers=readers)
+    assert of_one is Refusal.LAST_TURN
+    assert isinstance(of_both, int), "the other agent takes it"
+    reader.take_messages(2)
+    reader.reserve(CALL, takes_messages=True, is_last=True)
+    later = UserMessageSent(message_id=new_word(), text=ref(SHORTER))
+    assert store.user_messages.send(job_id, later, SHORTER, readers=readers) is Refusal.LAST_TURN
+    assert isinstance(store.user_messages.send(job_id, later, SHORTER), int), "others read it later"
+
+
+def test_a_message_before_the_last_turn_is_taken_before_it(store: Store, job_id: JobId) -> None:
+    claimed = granted_claim(store, job_id, "find.1")
+    send(store, job_id)
+
+    with pytest.raises(MessagesWaiting):
+        claimed.reserve(CALL, takes_messages=True, is_last=True)
+    later = UserMessageSent(message_id=new_word(), text=ref(SHORTER))
+    answer = store.user_messages.send(job_id, later, SHORTER, readers=[claimed.handoff_id])
+    assert isinstance(answer, int), "the last turn has not begun"
+
+
 def test_a_renewal_reports_a_message(store: Store, job_id: JobId) -> None:
     claimed = granted_claim(store, job_id, "find.1")
     claimed.renew()

@@ -10,6 +10,7 @@ import pytest
 
 from handoff_queue.shared.store.user_messages import Refusal, UserMessages
 from handoff_queue.shared.types.access import Actor, AuditAction
+from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import Conflict
 from handoff_queue.shared.types.events import (
     PlanMade,
@@ -186,6 +187,22 @@ def test_a_job_that_changes_all_the_time_takes_no_message(
     refusal = refusal_of(shell.jobs.say, job_id, SHORTER) or ""
 
     assert refusal == f"{job_id} changes too fast: send the message again"
+
+
+def test_a_message_in_the_last_turn_of_the_last_agent_is_refused(
+    shell: Shell, tmp_path: Path
+) -> None:
+    job_id = submit_rows(shell, tmp_path, 1)
+    (last,) = shell.open(job_id)
+    shell.claim(job_id, last).reserve(WorstCase(10, 10, 0), takes_messages=True, is_last=True)
+
+    refusal = refusal_of(shell.jobs.say, job_id, SHORTER, last.step_id) or ""
+
+    assert refusal == (
+        f"the last agents of {job_id} are in their last turn: wait for its end, and submit a job"
+        f" with `--after {job_id}`"
+    )
+    assert messages(shell, job_id) == []
 
 
 def test_a_message_to_a_job_of_one_team_belongs_to_its_child_job(shell: Shell) -> None:

@@ -11,6 +11,7 @@ from handoff_queue.supervisor.lifecycle.state import TakenMessage
 from handoff_queue.supervisor.lifecycle.user_messages import (
     MOST_CHARS_IN_A_BRIEF,
     is_read_later,
+    only_readers,
     request_with_messages,
 )
 from tests.doubles.jobs import issued_event
@@ -106,6 +107,19 @@ def test_without_a_later_agent_a_message_has_no_reader() -> None:
 
     assert not is_read_later(job.state, None)
     assert not is_read_later(job.state, StepId("a"))
+
+
+def test_an_open_agent_is_the_only_reader_if_no_agent_begins_later() -> None:
+    job = planned(a="", b="")
+    assert only_readers(job.state, None) == (), "a review follows"
+    finish_steps(job, "a")
+    finish_steps(job, "b")
+    job.review()
+    assert job.state.open == {}
+    job.append(issued_event("synthesizer.1", "synthesizer", None))
+
+    assert only_readers(job.state, None) == ("synthesizer.1",)
+    assert only_readers(job.state, StepId("a")) == ()
 
 
 def test_a_judge_reads_no_message() -> None:
