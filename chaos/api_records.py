@@ -96,8 +96,6 @@ class MessageRecord:
     """The handoffs that took it, in the order of the journal."""
     calls: int
     """How often one call had the text, at most."""
-    is_late: bool = False
-    """True if it came right before the end of the agent, so that the agent may have missed it."""
 
     def breach(self) -> str:
         """Return the fault of the message; '' if there is none."""
@@ -107,8 +105,8 @@ class MessageRecord:
             return f"{self.text} taken by {list(self.taken)}, {self.calls} times in one call"
         if len(self.taken) != self.calls:
             return f"{self.text} taken by {list(self.taken)}, and {self.calls} calls had it"
-        if self.is_stored and not (self.taken or self.is_late):
-            return f"{self.text} stored in time, and no agent took it"
+        if self.is_stored and not self.taken:
+            return f"{self.text} stored, and no agent took it"
         return ""
 
 
@@ -160,7 +158,7 @@ class ApiRecords:
             "sent again": self.unanswered,
             "questions answered": sum(bool(question.sent) for question in self.questions),
             "messages taken": sum(len(message.taken) for message in self.messages),
-            "messages too late": sum(not message.taken for message in self.messages),
+            "messages refused": sum(not message.is_stored for message in self.messages),
             "jobs of schedules": started,
             "events followed": sum(len(job.seen) for job in self.followed),
             "reconnections of followers": self.reconnections,

@@ -20,8 +20,6 @@ from handoff_queue.chaos.shapes import Shape
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.events import (
-    HandoffFinished,
-    JobEnded,
     RecordedEvent,
     UserMessageSent,
     UserMessageTaken,
@@ -41,10 +39,6 @@ MESSAGES = 3
 """Messages to a job while it runs. One more comes after its end, and must be refused."""
 PAUSES_S = (0.2, 0.5, 0.9)
 """Seconds between two messages."""
-TOO_LATE_S = 2.0
-"""A message in the last seconds before the end of its agent may be too late. The same as
-`STORED_WITHIN_S` of `chaos/unwanted_calls.py`.
-"""
 
 
 @dataclass(slots=True)
@@ -168,24 +162,20 @@ def _record(
     texts: Sequence[str],
 ) -> MessageRecord:
     taken: list[str] = []
-    sent_at: list[float] = []
-    ended_at: list[float] = []
+    sent = 0
     for recorded in events:
         match recorded.event:
             case UserMessageSent(message_id=id_) if id_ == message_id:
-                sent_at.append(recorded.at)
+                sent += 1
             case UserMessageTaken(message_id=id_, handoff_id=handoff_id) if id_ == message_id:
                 taken.append(handoff_id)
-            case HandoffFinished() | JobEnded():
-                ended_at.append(recorded.at)
             case _:
                 pass
     text = told.text(number)
     return MessageRecord(
         text=text,
         is_stored=bool(message_id),
-        events=len(sent_at),
+        events=sent,
         taken=taken,
         calls=max((each.count(text) for each in texts), default=0),
-        is_late=bool(sent_at) and min(ended_at) - sent_at[0] < TOO_LATE_S,
     )

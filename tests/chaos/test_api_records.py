@@ -137,12 +137,11 @@ TAKEN = MessageRecord("Shorter.", is_stored=True, events=1, taken=["answer.1"], 
     "message",
     [
         TAKEN,
-        replace(TAKEN, taken=[], calls=0, is_late=True),
         replace(TAKEN, is_stored=False, events=0, taken=[], calls=0),
     ],
-    ids=["taken once", "too late", "refused"],
+    ids=["taken once", "refused"],
 )
-def test_a_message_is_taken_once_or_is_too_late(message: MessageRecord) -> None:
+def test_a_message_is_taken_once_or_refused(message: MessageRecord) -> None:
     assert broken(replace(KEPT, messages=[message])) == []
 
 
@@ -175,9 +174,9 @@ def test_a_message_that_an_agent_missed_or_had_twice_is_a_breach(message: Messag
 
 
 def test_the_figures_count_requests_answers_jobs_and_events() -> None:
-    late = replace(TAKEN, taken=[], calls=0, is_late=True)
+    refused = replace(TAKEN, is_stored=False, events=0, taken=[], calls=0)
     records = replace(
-        KEPT, requests=20, unanswered=3, reconnections=2, messages=[TAKEN, TAKEN, late]
+        KEPT, requests=20, unanswered=3, reconnections=2, messages=[TAKEN, TAKEN, refused]
     )
 
     assert list(records.figures().values()) == [20, 3, 1, 2, 1, 3, 3, 2]
