@@ -17,7 +17,7 @@ from handoff_queue.supervisor.cli.embedded_system import EmbeddedSystem
 from handoff_queue.supervisor.client.client import connect
 
 FORMS = ("fork server", "separate processes")
-CAN_FORK = "handoff_queue.supervisor.cli.celery_process.is_supported"
+CAN_FORK = "handoff_queue.shared.local.celery_fork_server.is_supported"
 
 
 def start(form: str) -> str:

@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from handoff_queue.chaos.model import CUSTOM_HEADERS, PROCESS
+from handoff_queue.shared.local.celery_fork_server import celery_fork_server
 from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.supervisor.cli.celery_process import celery_command, celery_fork_server
+from handoff_queue.supervisor.cli.celery_process import celery_command
 from handoff_queue.supervisor.cli.errors import BAD_INPUT
 
 COMMANDS = (

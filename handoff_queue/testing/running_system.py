@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from handoff_queue.shared.local.celery_fork_server import celery_fork_server
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
@@ -66,7 +67,12 @@ def running_system(
         "HANDOFF_TOOLS_DIRS": _folders(tools, "tools"),
         **_model_environment(model),
     }
-    with RunDirectory() as folder, Processes(folder.path) as processes:
+    with ExitStack() as parts:
+        folder = parts.enter_context(RunDirectory())
+        fork_server = celery_fork_server(is_offline=model is None)
+        if fork_server is not None:
+            parts.enter_context(fork_server)
+        processes = parts.enter_context(Processes(folder.path, fork_server))
         environment["HANDOFF_CACHE_DIR"] = str(folder.path / "cache")
         url = PrivateRedis(processes, folder.path, append_only=False).start()
         environment |= {"HANDOFF_REDIS_URL": url, **(settings or {})}
@@ -74,10 +80,8 @@ def running_system(
             processes.start(ChildSpec(name, _celery_command(name, app), environment))
         processes.wait_until_ready()
         jobs = connect(url)
-        try:
-            yield RunningSystem(url, jobs, folder.path / "logs")
-        finally:
-            jobs.store.connection.close()
+        parts.callback(jobs.store.connection.close)
+        yield RunningSystem(url, jobs, folder.path / "logs")
 
 
 def _model_environment(model: MessagesServer | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Start Celery processes, forked from one process or separate.
+"""Start Celery processes.
 
 Plain `celery` puts the current folder at the front of the import path. A user's `shared/` or
 `workers/` folder would then hide our packages. Here the app is imported first.
@@ -9,66 +9,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 
 from handoff_queue.shared.broker.isolated_worker import limit_wait_for_threads
-from handoff_queue.shared.local.fork_server import ForkServer, is_supported
 from handoff_queue.shared.settings.foreign_environment import (
     forget_celery_variables,
     forget_service_links,
 )
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.display.terminal import use_standard_streams
-
-CELERY_MODULES = (
-    "billiard.pool",
-    "celery.app.control",
-    "celery.app.events",
-    "celery.apps.worker",
-    "celery.bin.celery",
-    "celery.concurrency.thread",
-    "celery.worker.autoscale",
-    "celery.worker.components",
-    "celery.worker.consumer",
-    "celery.worker.consumer.delayed_delivery",
-    "celery.worker.strategy",
-    "kombu.transport.redis",
-)
-LATER = (
-    "handoff_queue.shared.broker.consumer",
-    "handoff_queue.shared.broker.isolated_worker",
-    "handoff_queue.shared.providers.anthropic.clients",
-    "genai_prices",
-    "re2",
-)
-"""Modules that the rooms import on demand. Here they are imported once, before the fork."""
-OFFLINE_MODEL = "handoff_queue.shared.providers.offline.transport"
-REAL_MODEL = "handoff_queue.shared.providers.anthropic.clients:load_certificates"
-ROOMS = (
-    "handoff_queue.shared.broker.celery_app:prepare_forks",
-    "handoff_queue.supervisor.assembly:prepare_forks",
-    "handoff_queue.workers.assembly:prepare_forks",
-)
-"""Names only: the supervisor must not import the code of the workers."""
-
-
-def celery_fork_server(
-    modules: Sequence[str] = (), *, is_offline: bool = False
-) -> ForkServer | None:
-    """Return a fork server that has imported Celery and our rooms.
-
-    Return None if the system cannot fork on demand. Separate processes then start more slowly.
-
-    Args:
-        modules: further modules to import.
-        is_offline: True if most processes will use the offline model.
-    """
-    if not is_supported():
-        return None
-    model = OFFLINE_MODEL if is_offline else REAL_MODEL
-    return ForkServer((*CELERY_MODULES, *LATER, *ROOMS, model, *modules))
-
 
 LOADED_WITHIN_S = 120.0
 """Seconds in which a process must have made its app. Large libraries take up to 30 s to import

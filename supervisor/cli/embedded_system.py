@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from handoff_queue.shared.local.celery_fork_server import celery_fork_server
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
@@ -18,11 +19,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli import interrupted_runs
-from handoff_queue.supervisor.cli.celery_process import (
-    celery_command,
-    celery_fork_server,
-    messages_in,
-)
+from handoff_queue.supervisor.cli.celery_process import celery_command, messages_in
 from handoff_queue.supervisor.cli.errors import BAD_INPUT
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from handoff_queue.shared.local.celery_fork_server import celery_fork_server
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis, read_access, write_access
 from handoff_queue.shared.settings.folders import expand_folder
@@ -23,7 +24,6 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.celery_process import (
     celery_command,
-    celery_fork_server,
     messages_in,
 )
 from handoff_queue.supervisor.cli.console_process import answers, console_spec
