@@ -1,4 +1,4 @@
-"""A quick stand-in for `python` in a forked command: `-P -m MODULE` is forked too.
+"""A quick stand-in for `python` in a forked command: `[-P] -m MODULE` is forked too.
 
 A forked `handoff run` starts a fork server, and `handoff up` starts workers. Such a process imports
 for seconds in a new interpreter. The fork server of the tests has imported everything already.
@@ -24,8 +24,9 @@ class Process:
     """The forked process of this command line."""
 
     def __init__(self, control: socket.socket, python: str, arguments: list[str]) -> None:
-        """Request the process. `arguments`: a module and its arguments."""
-        module, *rest = arguments
+        """Request the process. `arguments`: `[-P] -m MODULE ARGUMENT...`."""
+        is_safe_path = arguments[0] == "-P"
+        module, *rest = arguments[1 + is_safe_path :]
         streams = [0, 1, 2]
         if module == FORK_SERVER_CHILD:  # its first argument is a descriptor for requests
             streams[0], rest[0] = int(rest[0]), "0"
@@ -34,7 +35,7 @@ class Process:
             "arguments": [python, module, *rest],
             "environment": dict(os.environ),
             "folder": os.getcwd(),  # noqa: PTH109 (pathlib takes longer to import)
-            "is_safe_path": True,
+            "is_safe_path": is_safe_path,
             "leads_session": os.getsid(0) == os.getpid(),
         }
         self._pid: int | None = None
@@ -67,12 +68,12 @@ class Process:
 def main() -> None:
     """Run `forked_python.py PYTHON SOCKET ARGUMENT...`."""
     python, address, *arguments = sys.argv[1:]
-    if arguments[:2] != ["-P", "-m"]:
+    if arguments[:1] != ["-m"] and arguments[:2] != ["-P", "-m"]:
         os.execv(python, [python, *arguments])
     with socket.socket(socket.AF_UNIX) as test_process:
         test_process.connect(address)
         _, (control,), _, _ = socket.recv_fds(test_process, 1, 1)
-    process = Process(socket.socket(fileno=control), python, arguments[2:])
+    process = Process(socket.socket(fileno=control), python, arguments)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, process.send_signal)
     exit_code = process.wait()

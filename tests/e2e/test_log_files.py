@@ -1,8 +1,8 @@
 """With Celery's option `--logfile`, a worker or a supervisor logs to the file, however it is
 started.
 
-Celery's commands are forked. The processes in the background, which these commands start, are
-new interpreters. `celery multi` starts each node with `celery worker --detach`.
+Celery's commands are forked, and so are the processes in the background that these commands start.
+`celery multi` starts each node with `celery worker --detach`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ def environment(folder: Path, url: str) -> dict[str, str]:
 
 def run(folder: Path, url: str, *arguments: str) -> str:
     """Run a Celery command that starts background processes, and return its output."""
+    celery = [sys.executable, "-P", "-m", "celery", *arguments]
     completed = forked_processes.run(
-        [sys.executable, "-m", "celery", *arguments], environment(folder, url), folder, "", 120
+        forked_processes.with_forked_children(celery), environment(folder, url), folder, "", 120
     )
     assert completed.returncode == 0, completed.stderr
     return completed.stdout + completed.stderr
