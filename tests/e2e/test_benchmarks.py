@@ -4,6 +4,7 @@ shared.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,14 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_table_has_a_line_for_every_row_under_every_load(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The drivers and the model servers are forked, too."""
     rows = ["canvas", "1 worker"]
     calls = ["1:streamed"]
     fork_server = forked_processes.shared_fork_server()
+    if fork_server is not None:
+        monkeypatch.setattr(sys, "executable", forked_processes.python())
     main(["--quick", "--rows", *rows, "--calls", *calls], fork_server=fork_server)
 
     output = capsys.readouterr().out.splitlines()
