@@ -35,6 +35,10 @@ job_id = jobs.submit(handoff_queue.Request("Compare Qdrant and pgvector", docume
 result = jobs.result(job_id, wait_s=120)
 packages = [shared.OWNER, supervisor.OWNER, workers.OWNER, chaos.OWNER]
 print(json.dumps({"job_id": job_id, "status": result.status, "owners": packages}))
+
+from handoff_queue.supervisor.cli.main import main
+sys.argv = ["handoff", "trace", job_id, "-o", "trace.html"]
+main()
 """  # noqa: E501 - lines of a text
 
 
@@ -101,12 +105,15 @@ def redis_url(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def client_output(project: Project, redis_url: str) -> dict[str, Any]:
-    """Return the output of the project's program, which uses the Python client."""
+    """Return the output of the project's program, which uses the Python client, and then the
+    command `handoff trace`.
+    """
     completed = project.run(
         "python", "-W", "error", "program.py", str(DOCUMENTS), HANDOFF_REDIS_URL=redis_url
     )
-    assert (completed.returncode, completed.stderr) == (0, "")
+    assert completed.returncode == 0, completed.stderr
     printed: dict[str, Any] = json.loads(completed.stdout)
+    assert completed.stderr == f"{printed['job_id']} is in trace.html\n"
     return printed
 
 
@@ -120,14 +127,8 @@ def test_the_project_imports_its_own_packages(client_output: dict[str, Any]) -> 
     assert client_output["owners"] == ["the project"] * len(PROJECT_PACKAGES)
 
 
-def test_handoff_trace_writes_its_page(
-    project: Project, redis_url: str, client_output: dict[str, Any]
-) -> None:
-    completed = project.run(
-        "handoff", "trace", client_output["job_id"], "-o", "trace.html", HANDOFF_REDIS_URL=redis_url
-    )
-
-    assert completed.returncode == 0, completed.stderr
+@pytest.mark.usefixtures("client_output")
+def test_handoff_trace_writes_its_page(project: Project) -> None:
     assert "<html" in (project.folder / "trace.html").read_text()
 
 
