@@ -1,4 +1,7 @@
-"""Every supervisor is killed around the start of a scheduled job. Each slot makes one job."""
+"""Every supervisor is killed around the start of a scheduled job. Each slot makes one job.
+
+`tests/supervisor/client/test_schedules.py` tests the death of a supervisor at more moments.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +35,7 @@ OPTIONS = ScheduleOptions(CRON, overlap=Overlap.QUEUE, missed=Missed.ALL, follow
 SUPERVISORS = ("s1", "s2")
 SLOTS = 3
 POINTS = {
-    "before a slot is taken": "script.replace_schedule.before",
     "after a slot is taken": "script.replace_schedule.after",
-    "before the job is stored": "script.commit.before",
-    "after the job is stored": "script.commit.after",
     "before the job is announced": "publish.submissions.before",
     "after the job is announced": "publish.submissions.after",
 }
