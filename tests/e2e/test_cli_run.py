@@ -272,12 +272,14 @@ def test_run_prints_the_answer_while_the_model_writes_it(fleet: Fleet, tmp_path:
 def test_a_job_out_of_time_ends_instead_of_hanging(fleet: Fleet, tmp_path: Path) -> None:
     fleet.model.plans["late"] = {"a": ""}
     fleet.model.hold("late", "a")
+    # A held refusal sends no text. With text, the job may end in time with a partial answer.
+    fleet.model.refusals["late", "a", 1] = 8.0
 
     completed = Handoff(tmp_path).run(
         *("run", "plan late", "--timeout", "2", "--json"), HANDOFF_REDIS_URL=fleet.system.redis_url
     )
 
-    assert completed.returncode == 1
+    assert completed.returncode == 1, completed.stderr
     assert json.loads(completed.stdout)["status"] == "failed"
     assert "failed:" in completed.stderr
 
