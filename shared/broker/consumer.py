@@ -11,11 +11,12 @@ queues of paused roles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from celery.worker.consumer import Consumer
+from celery.worker.consumer.control import Control
 
 from handoff_queue.shared.broker.message_validation import (
     no_such_task,
@@ -116,6 +117,44 @@ RECONNECT = {"interval_start": 0.5, "interval_step": 0.5, "interval_max": 5}
 so on up to 30 seconds, so one second without Redis would cost two seconds of work.
 """
 
+REMOTE_CONTROL = ("ping", "active_queues", "stats", "registered", "enable_events")
+"""Control commands that a worker obeys. `handoff doctor` and Flower need these commands, and no
+command of these changes the work.
+"""
+_TASK_LISTS = ("active", "reserved", "scheduled", "revoked")
+"""Control commands that get an empty list. Flower asks for these lists, and the arguments of the
+tasks are the handoffs of all tenants.
+"""
+
+
+def _control_commands(commands: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """Return a worker's control commands.
+
+    Every program that reaches Redis can publish a command. Celery's other commands could stop all
+    workers, change their queues, or revoke tasks, so the worker refuses these commands.
+
+    Args:
+        commands: the functions of Celery by the name of the command.
+    """
+    allowed: dict[str, Callable[..., Any]] = {}
+    for name, command in commands.items():
+        if name in REMOTE_CONTROL:
+            allowed[name] = command
+        elif name in _TASK_LISTS:
+            allowed[name] = _no_tasks
+        else:
+            allowed[name] = partial(_refuse, name)
+    return allowed
+
+
+def _no_tasks(_state: Any, **_arguments: Any) -> list[Any]:
+    return []
+
+
+def _refuse(name: str, _state: Any, **_arguments: Any) -> dict[str, str]:
+    log.warning("control command refused", command=name)
+    return {"error": f"{name} is refused"}
+
 
 class WorkerConsumer(Consumer):  # type: ignore[misc]
     """Celery's consumer without gossip and mingle, and with its events sent together. No
@@ -138,6 +177,10 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
             },
             **kwargs,
         )
+        for step in self.steps:
+            if isinstance(step, Control):
+                node = step.box.node
+                node.handlers = _control_commands(node.handlers)
 
     def ensure_connected(self, conn: Any) -> Any:
         conn.ensure_connection = partial(conn.ensure_connection, **RECONNECT)

@@ -1,0 +1,103 @@
+"""A program that reaches Redis cannot stop, change or question a worker with Celery's remote
+control. Only `ping` and the commands about the worker's queues and tasks are obeyed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.worker import WorkController
+from celery.worker import state as worker_state
+from celery.worker.consumer.control import Control
+from celery.worker.control import Panel
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.broker.consumer import REMOTE_CONTROL
+from handoff_queue.shared.settings.settings import Settings
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "add_consumer": {"queue": "two"},
+    "cancel_consumer": {"queue": "one"},
+    "rate_limit": {"task_name": "specialist.one", "rate_limit": "1/h"},
+    "revoke": {"task_id": "j-0123456789ab/a.1", "terminate": True, "signal": "SIGKILL"},
+    "revoke_by_stamped_headers": {"headers": {"for": "j-0123456789ab/a.1"}},
+    "terminate": {"task_id": "j-0123456789ab/a.1", "signal": "SIGKILL"},
+    "time_limit": {"task_name": "specialist.one", "hard": 1},
+    "hello": {"from_node": "attacker@h", "revoked": {"j-0123456789ab/a.1": 1}},
+    "query_task": {"ids": ["j-0123456789ab/a.1"]},
+    "objgraph": {"type": "Request", "n": 1},
+}
+"""Arguments of the commands that need some."""
+TASK_LISTS = {"active", "reserved", "scheduled", "revoked"}
+REFUSED = sorted({*Panel.data} - {*REMOTE_CONTROL} - TASK_LISTS)
+
+
+@dataclass
+class Worker:
+    """A Celery worker of this project that listens to its control channel in this thread."""
+
+    attacker: Celery
+    consumer: Any
+
+    def answer(self, command: str) -> Any:
+        """Publish a command as an attacker does, have the worker read it, and return its answer."""
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(
+                self.attacker.control.broadcast,
+                command,
+                arguments=ARGUMENTS.get(command),
+                reply=True,
+                timeout=5,
+                limit=1,
+            )
+            while not asked.done():
+                with suppress(TimeoutError):
+                    self.consumer.connection.drain_events(timeout=0.05)
+        (answer,) = asked.result()
+        return answer["test@here"]
+
+
+@pytest.fixture(scope="module")
+def worker(redis_server: str) -> Iterator[Worker]:
+    app, attacker = (make_app("test", redis_server, Settings(), ["one"]) for _ in range(2))
+    consumer = WorkController(app=app, hostname="test@here", pool_cls="solo").consumer
+    (control,) = (step for step in consumer.steps if isinstance(step, Control))
+    with app.connection_for_read() as connection:
+        consumer.connection = connection
+        consumer.task_consumer = app.amqp.TaskConsumer(connection)
+        consumer.task_consumer.consume()
+        control.start(consumer)
+        yield Worker(attacker, consumer)
+        control.stop(consumer)
+    app.close()
+    attacker.close()
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_a_command_that_changes_or_questions_a_worker_is_refused(
+    worker: Worker, command: str
+) -> None:
+    before = {*worker_state.revoked}
+
+    assert worker.answer(command) == {"error": f"{command} is refused"}
+
+    assert {*worker_state.revoked} == before
+    assert worker.consumer.task_consumer.consuming_from("one")
+    assert not worker.consumer.task_consumer.consuming_from("two")
+
+
+@pytest.mark.parametrize("command", sorted(TASK_LISTS))
+def test_a_worker_lists_no_task_of_anybody(worker: Worker, command: str) -> None:
+    assert worker.answer(command) == []
+
+
+def test_a_worker_answers_the_commands_of_doctor_and_flower(worker: Worker) -> None:
+    assert worker.answer("ping") == {"ok": "pong"}
+    assert [queue["name"] for queue in worker.answer("active_queues")] == ["one"]
+    assert worker.answer("stats")["pid"] > 0
