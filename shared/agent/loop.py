@@ -253,7 +253,9 @@ class Agent:
         for result in threads.results_of(
             runnable, lambda: self._heartbeat(doing), self._note_start
         ):
-            self._note(self._citable(self._conversation.with_room_for(result)))
+            text = self._dependencies.without_secrets(result.text)
+            shown = result.model_copy(update={"text": text})
+            self._note(self._citable(self._conversation.with_room_for(shown)))
 
     def _tool_labels(self, calls: Sequence[Block]) -> list[str]:
         """Return the names of the called tools, each once. Names that the model has invented

@@ -48,6 +48,8 @@ class RunDependencies:
     """Seconds that a call may wait for the provider's rate limits in its slot. A call with a
     longer wait gives its slot back.
     """
+    without_secrets: Callable[[str], str] = str
+    """Returns a text without the secrets of this process. The model sees tool results after it."""
     streams_draft: bool = False
     """True if heartbeats carry the answer's `output` so far, as for the synthesizer."""
 

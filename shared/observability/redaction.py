@@ -57,11 +57,15 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Return the text without secrets."""
+        return without_credentials(self.without_values(text))
+
+    def without_values(self, text: str) -> str:
+        """Return the text without the given values. Other texts that look like credentials stay."""
         if text in self._whole:
             return HIDDEN
         if self._contained is not None:
-            text = self._contained.sub(HIDDEN, text)
-        return without_credentials(text)
+            return self._contained.sub(HIDDEN, text)
+        return text
 
     def value(self, value: Any, name: str = "", depth: int = 0) -> Any:
         """Return plain data without secrets. A value under the name of a secret is replaced.
@@ -124,6 +128,23 @@ def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None)
             for url in value.split(";"):
                 secrets.update(_passwords_in(url))
     return frozenset(secrets | settled) - {""}
+
+
+def secret_settings(settings: Settings) -> frozenset[str]:
+    """Return the values of the secret settings. A URL gives its passwords only, because the address
+    in it may be in a document, too.
+    """
+    secrets: set[str] = set()
+    for _, setting in settings:
+        if not isinstance(setting, SecretStr):
+            continue
+        value = setting.get_secret_value()
+        if "://" not in value:
+            secrets.add(value)
+            continue
+        for url in value.split(";"):
+            secrets |= _passwords_in(url)
+    return frozenset(secrets - {""})
 
 
 def _basic_auth_passwords(value: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from handoff_queue.shared.agent.answer_format import AnswerFormat
@@ -32,6 +32,7 @@ from handoff_queue.shared.broker.attempt_outcome import (
     outcome_of_interrupt,
 )
 from handoff_queue.shared.observability.logs import log_of, logged_as
+from handoff_queue.shared.observability.redaction import Redactor, secret_settings
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
@@ -163,6 +164,10 @@ class Attempts:
     leases: Leases
     payload_cache: PayloadCache
     models: Models
+    _redactor: Redactor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._redactor = Redactor(secret_settings(self.settings))
 
     def attempt(
         self,
@@ -377,6 +382,7 @@ class Attempts:
             silence_s=self.settings.model_silence_s,
             progress_s=self.settings.model_progress_s,
             rate_wait_s=self.settings.rate_wait_s,
+            without_secrets=self._redactor.without_values,
             streams_draft=setup.streams_draft,
         )
         return Agent(

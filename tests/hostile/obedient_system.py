@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
+from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.runtime.models import Models
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text
 from handoff_queue.workers.handoff_task import run_handoff
 from handoff_queue.workers.host_task_step import HostTasks
@@ -34,6 +37,10 @@ class ObedientSystem:
     server: MessagesServer
     registry: Registry = field(default_factory=lambda: Registry({}, {}))
     """The tools of the worker."""
+    worker: Attempts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.worker = self.shell.attempts
 
     def run(self, job_id: JobId, turns: int = 30) -> None:
         """Run a job to its end.
@@ -49,6 +56,30 @@ class ObedientSystem:
                 self._work(job_id, event)
         raise AssertionError(self.shell.kinds(job_id))
 
+    def offer(self, *tools: Tool) -> None:
+        """Give these tools to every specialist."""
+        self.registry = Registry({tool.name: tool for tool in tools}, {})
+        specs = tuple(a_spec(*self.registry.tools, name=name) for name in SPECIALISTS)
+        self.shell.store.presence.announce(
+            Announcement(worker="w1", specialists=specs, slots=4, model="scripted")
+        )
+
+    def use_settings(self, settings: Settings) -> None:
+        """Give the worker these settings. The model stays."""
+        mine = self.shell.attempts
+        self.worker = Attempts(
+            mine.store, settings, "worker:1", mine.leases, mine.payload_cache, mine.models
+        )
+
+    def tool_results(self) -> list[str]:
+        """Return the texts of all tool results in the newest request of the model."""
+        texts: list[str] = []
+        for message in self.server.requests[-1]["messages"][1:]:
+            for block in message["content"]:
+                if block["type"] == "tool_result":
+                    texts.append(block["content"])
+        return texts
+
     def requests_with(self, text: str) -> list[Json]:
         """Return the model's requests whose opening message has this text."""
         return [one for one in self.server.requests if text in first_message_text(one)]
@@ -57,7 +88,7 @@ class ObedientSystem:
         text = self.shell.store.payloads.get(job_id, [event.handoff.digest])[event.handoff.digest]
         handoff = AgentHandoff.from_json(text)
         run_handoff(
-            self.shell.attempts,
+            self.worker,
             self.registry,
             lambda _job_id: None,
             a_spec(*self.registry.tools, name=handoff.assigned_to),
@@ -76,10 +107,7 @@ def obedient_system(url: str, script: Callable[[Json], Reply]) -> Iterator[Obedi
         stack.callback(shell.close)
         server = stack.enter_context(MessagesServer(script))
         model = stack.enter_context(model_at(server.url))
-        _use_model(shell.attempts, Models(SETTINGS, lambda _settings: model))
-        shell.serve(*SPECIALISTS)
-        yield ObedientSystem(shell, server)
-
-
-def _use_model(attempts: Attempts, models: Models) -> None:
-    attempts.models = models
+        shell.attempts.models = Models(SETTINGS, lambda _settings: model)
+        system = ObedientSystem(shell, server)
+        system.offer()
+        yield system
