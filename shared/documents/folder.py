@@ -8,7 +8,9 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from handoff_queue.shared.documents.extraction import extract, is_heavy
 from handoff_queue.shared.documents.media_types import (
@@ -26,6 +28,10 @@ LONGEST_PATH = 1_000
 MACHINE_MADE = frozenset({"__pycache__", "node_modules"})
 """Folders without documents of a user. Hidden folders (`.git`, `.venv`) are skipped, too."""
 
+_OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""`O_PATH` needs no right to list the folder. Only Linux has it."""
+
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
@@ -39,6 +45,8 @@ class FoundFile:
     """Bytes."""
     refused: DocumentRefused | None = None
     """Reason why the entry cannot be read, or None."""
+    root: Path = Path("/")
+    """Folder that contains the file, with symbolic links resolved."""
 
 
 def find_files(folder: Path, *, max_document_bytes: int, max_documents: int) -> list[FoundFile]:
@@ -88,18 +96,37 @@ def read_bytes(file: FoundFile, max_document_bytes: int) -> bytes:
         DocumentRefused: the file cannot be read, is not a regular file, or is too large.
     """
     try:
-        descriptor = os.open(
-            file.real_path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-        )
-        with os.fdopen(descriptor, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise DocumentRefused("is not a regular file: move it out")
+        with open_found(file) as stream:
             data = stream.read(max_document_bytes + 1)
     except OSError as error:
         raise DocumentRefused(_unreadable(error)) from None
     if len(data) > max_document_bytes:
         raise _too_large(len(data), max_document_bytes)
     return data
+
+
+def open_found(file: FoundFile) -> BinaryIO:
+    """Open a file that was found below its root. No part of its path may be a link now, because
+    another program may have put a link there since the check.
+
+    Raises:
+        DocumentRefused: the file is not a regular file.
+        OSError: a part of the path is missing, a link, or not readable.
+    """
+    *folders, name = file.real_path.relative_to(file.root).parts
+    opened = os.open(file.root, _OPEN_FOLDER)
+    try:
+        for folder in folders:
+            below = os.open(folder, _OPEN_FOLDER, dir_fd=opened)
+            os.close(opened)
+            opened = below
+        stream = os.fdopen(os.open(name, _OPEN_FILE, dir_fd=opened), "rb")
+    finally:
+        os.close(opened)
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise DocumentRefused("is not a regular file: move it out")
+    return stream
 
 
 def _walked(root: Path, shown: Path) -> Iterator[tuple[str, Path | FoundFile]]:
@@ -179,7 +206,7 @@ def _checked_file(path: str, file: Path, root: Path, max_document_bytes: int) ->
         else:
             why = _unreadable(error)
         return FoundFile(path, file, size, DocumentRefused(why))
-    return FoundFile(path, real, size)
+    return FoundFile(path, real, size, root=root)
 
 
 def _unreadable(error: Exception) -> str:
@@ -287,8 +314,20 @@ def _outcomes(
             yield file, _text_or_reason(file, max_document_bytes)
     heavy_files: list[HeavyFile] = []
     for file in heavy:
-        heavy_files.append(HeavyFile(str(file.real_path), media_type_of(file.path)))
+        heavy_files.append(HeavyFile(partial(_opened, file), media_type_of(file.path)))
     yield from zip(heavy, texts_elsewhere(heavy_files), strict=True)
+
+
+def _opened(file: FoundFile) -> BinaryIO:
+    """Open a file for the reading process.
+
+    Raises:
+        DocumentRefused: the file cannot be read, or is not a regular file.
+    """
+    try:
+        return open_found(file)
+    except OSError as error:
+        raise DocumentRefused(_unreadable(error)) from None
 
 
 def _text_or_reason(file: FoundFile, max_document_bytes: int) -> str | DocumentRefused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import IO
 
 from handoff_queue.shared.documents.media_types import DocumentRefused, tidy_text
 from handoff_queue.shared.settings.optional_packages import missing
@@ -11,7 +12,7 @@ MOST_CHARS = 20_000_000
 """Characters of one file's text. A compressed page can expand to gigabytes."""
 
 
-def pdf_text(path: str) -> str:
+def pdf_text(stream: IO[bytes]) -> str:
     """Return the text of all pages of a PDF file.
 
     Raises:
@@ -37,7 +38,7 @@ def pdf_text(path: str) -> str:
         AssertionError,
     )
     try:
-        reader = pypdf.PdfReader(path)
+        reader = pypdf.PdfReader(stream)
         if reader.is_encrypted and not reader.decrypt(""):
             raise DocumentRefused("is a PDF with a password: save it without one")
         pages: list[str] = []

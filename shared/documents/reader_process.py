@@ -2,7 +2,7 @@
 
 A PDF, or a page whose deep nesting needs minutes to parse, can crash or block this process,
 but never a worker or the CLI. One process reads many files, one after another, with a time
-limit for each.
+limit for each. It gets open files from its parent and opens no path.
 
 `python -m handoff_queue.shared.documents.reader_process SECONDS` is that process. It reads the
 files as JSON lines from stdin up to an empty line, and writes one JSON line to stdout for each.
@@ -20,9 +20,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 from handoff_queue.shared.documents.html import find_declared_charset, html_text
 from handoff_queue.shared.documents.media_types import PDF, DocumentRefused, decode, tidy_text
@@ -32,16 +34,28 @@ TIMEOUT_S = 30
 """Seconds for one file. A book of 1,000 pages takes about ten seconds."""
 MEMORY_BYTES = 1 << 30
 """Bytes of address space that the reading process may use."""
+MOST_OPEN = 100
+"""Files that one process gets. Each is open until the process ends."""
 _MEND = "save it again with a PDF program, or leave it out"
 
 
 @dataclass(frozen=True, slots=True)
 class HeavyFile:
-    """A PDF or HTML file on disk."""
+    """A PDF or HTML file."""
 
-    path: str
+    open: Callable[[], IO[bytes]]
+    """Opens the file. It raises `DocumentRefused` if the file cannot be read."""
     media_type: str
     charset: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenFile:
+    """An open file in the reading process."""
+
+    descriptor: int
+    media_type: str
+    charset: str | None
 
 
 def texts_elsewhere(
@@ -52,7 +66,7 @@ def texts_elsewhere(
     """
     done = 0
     while done < len(files):
-        for outcome in _one_process(files[done:], timeout_s):
+        for outcome in _one_process(files[done : done + MOST_OPEN], timeout_s):
             yield outcome
             done += 1
 
@@ -65,11 +79,11 @@ def text_elsewhere(
     Raises:
         DocumentRefused: the document has no readable text.
     """
-    with tempfile.NamedTemporaryFile() as file:
+    with tempfile.TemporaryFile() as file:
         file.write(data)
-        file.flush()
+        file.seek(0)
         (outcome,) = texts_elsewhere(
-            [HeavyFile(file.name, media_type, charset)], timeout_s=timeout_s
+            [HeavyFile(lambda: file, media_type, charset)], timeout_s=timeout_s
         )
     if isinstance(outcome, DocumentRefused):
         raise outcome
@@ -80,6 +94,26 @@ def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | D
     """Yield the outcomes of files until the process has read all files or has died. The last
     outcome is then the error of the file that it was reading.
     """
+    with ExitStack() as opened:
+        requests: list[_OpenFile | DocumentRefused] = []
+        for file in files:
+            try:
+                stream = opened.enter_context(file.open())
+            except DocumentRefused as reason:
+                requests.append(reason)
+            else:
+                requests.append(_OpenFile(stream.fileno(), file.media_type, file.charset))
+        yield from _outcomes(requests, timeout_s)
+
+
+def _outcomes(
+    requests: Sequence[_OpenFile | DocumentRefused], timeout_s: int
+) -> Iterator[str | DocumentRefused]:
+    """Yield each refusal, and the outcome of each open file, in the given order."""
+    files: list[_OpenFile] = []
+    for request in requests:
+        if isinstance(request, _OpenFile):
+            files.append(request)
     home = Path(__file__).parents[2]
     command = [
         sys.executable,
@@ -95,6 +129,7 @@ def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | D
         stderr=subprocess.DEVNULL,
         cwd=home,
         env=environment,
+        pass_fds=[file.descriptor for file in files],
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -103,7 +138,10 @@ def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | D
                 process.stdin.write(json.dumps(asdict(file)).encode() + b"\n")
             process.stdin.write(b"\n")
             process.stdin.flush()
-            for _ in files:
+            for request in requests:
+                if isinstance(request, DocumentRefused):
+                    yield request
+                    continue
                 line = process.stdout.readline()
                 if not line.endswith(b"\n"):
                     yield _death_of(process.wait(), timeout_s)
@@ -126,12 +164,13 @@ def _death_of(code: int, timeout_s: int) -> DocumentRefused:
     return DocumentRefused(f"crashes its reader (exit {code}): {_MEND}")
 
 
-def _answer(file: HeavyFile) -> dict[str, str]:
+def _answer(file: _OpenFile) -> dict[str, str]:
     """Return the text or the error of one file, in the reading process."""
     try:
-        if file.media_type == PDF:
-            return {"text": pdf_text(file.path)}
-        data = Path(file.path).read_bytes()
+        with os.fdopen(file.descriptor, "rb") as stream:
+            if file.media_type == PDF:
+                return {"text": pdf_text(stream)}
+            data = stream.read()
         return {
             "text": tidy_text(html_text(decode(data, file.charset or find_declared_charset(data))))
         }
@@ -160,9 +199,9 @@ def main() -> None:
     timeout_s = int(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    files: list[HeavyFile] = []
+    files: list[_OpenFile] = []
     for line in itertools.takewhile(str.strip, sys.stdin):
-        files.append(HeavyFile(**json.loads(line)))
+        files.append(_OpenFile(**json.loads(line)))
     threading.Thread(target=_die_with_parent, daemon=True).start()
     for file in files:
         signal.alarm(timeout_s)

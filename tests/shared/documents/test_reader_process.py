@@ -11,6 +11,10 @@ from handoff_queue.shared.documents.reader_process import HeavyFile, text_elsewh
 from tests.shared.documents.sample_files import pdf_with
 
 
+def heavy(path: Path) -> HeavyFile:
+    return HeavyFile(lambda: path.open("rb"), PDF)
+
+
 def test_a_pdf_in_memory_is_read() -> None:
     assert text_elsewhere(pdf_with("Hello from memory"), PDF) == "Hello from memory"
 
@@ -25,9 +29,7 @@ def test_outcomes_keep_the_order_of_the_files(tmp_path: Path) -> None:
     (tmp_path / "2.pdf").write_bytes(b"junk")
     (tmp_path / "3.pdf").write_bytes(pdf_with("third"))
 
-    outcomes = list(
-        texts_elsewhere([HeavyFile(str(tmp_path / f"{number}.pdf"), PDF) for number in (1, 2, 3)])
-    )
+    outcomes = list(texts_elsewhere([heavy(tmp_path / f"{number}.pdf") for number in (1, 2, 3)]))
 
     assert outcomes[0] == "first"
     assert isinstance(outcomes[1], DocumentRefused)
@@ -41,11 +43,7 @@ def test_a_slow_file_is_given_up_and_the_next_is_read(tmp_path: Path) -> None:
     slow.write_bytes(_with_very_long_page())
     (tmp_path / "next.pdf").write_bytes(pdf_with("next"))
 
-    outcomes = list(
-        texts_elsewhere(
-            [HeavyFile(str(slow), PDF), HeavyFile(str(tmp_path / "next.pdf"), PDF)], timeout_s=2
-        )
-    )
+    outcomes = list(texts_elsewhere([heavy(slow), heavy(tmp_path / "next.pdf")], timeout_s=2))
 
     assert isinstance(outcomes[0], DocumentRefused)
     assert "takes longer than 2 s" in str(outcomes[0])
