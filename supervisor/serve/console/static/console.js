@@ -8,9 +8,14 @@ function announce(text) {
   document.getElementById("said").textContent = text;
 }
 
+// Send a request. Throws an error with a text for the user if the server does not answer.
+async function request(url, options) {
+  try { return await fetch(url, options); } catch { throw new Error("The server does not answer. This page tries again."); }
+}
+
 // Send JSON to the server. Throws an error with the server's own words.
 async function post(path, body) {
-  const answer = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json", "X-CSRF-Token": CSRF }, body: JSON.stringify(body) });
+  const answer = await request(path, { method: "POST", headers: { "Content-Type": "application/json", "X-CSRF-Token": CSRF }, body: JSON.stringify(body) });
   return read(answer);
 }
 
@@ -54,7 +59,7 @@ function keepLive(part) {
   const refresh = async () => {
     try {
       if (!document.hidden && !isInUse(part)) {
-        const answer = await fetch(part.dataset.live);
+        const answer = await request(part.dataset.live);
         if (!answer.ok) await read(answer);
         const text = await answer.text();
         if (!isInUse(part)) updateFrom(text, part);

@@ -14,7 +14,7 @@ let graphIsOpen = null;
 // Load the message, the result and the turns of a handoff. An ended handoff is loaded once.
 async function load(bar) {
   if (known.payloads[bar.payload] && (!bar.result || known.payloads[bar.result])) return;
-  const all = await read(await fetch(`${JOB_URL}/handoffs/${encodeURIComponent(bar.handoff_id)}`));
+  const all = await read(await request(`${JOB_URL}/handoffs/${encodeURIComponent(bar.handoff_id)}`));
   known.payloads[bar.payload] = JSON.stringify({ feedback: [], ...all.handoff });
   if (bar.result && all.result) known.payloads[bar.result] = JSON.stringify(all.result);
   if (all.turns.length) known.turns[bar.handoff_id] = all.turns;
@@ -75,7 +75,7 @@ async function refresh() {
   const began = performance.now();
   let isOver = false;
   try {
-    const answer = await read(await fetch(`${JOB_URL}/live`));
+    const answer = await read(await request(`${JOB_URL}/live`));
     if (!isInUse(live)) updateFrom(answer.html, live);
     isOver = showStatus(answer.status);
     draw(answer.drawing);

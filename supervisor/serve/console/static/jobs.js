@@ -25,7 +25,7 @@ addEventListener("pageshow", () => { for (const field of filter.elements) field.
 
 async function count() {
   const began = performance.now();
-  const counts = await read(await fetch(`/jobs/counts${query}`));
+  const counts = await read(await request(`/jobs/counts${query}`));
   for (const place of document.querySelectorAll("[data-count]")) place.textContent = (counts[place.dataset.count] ?? 0).toLocaleString("en");
   nextCount = performance.now() + COUNT_PART * (performance.now() - began);
 }
@@ -35,7 +35,7 @@ async function count() {
 async function refresh() {
   const names = [...table.rows].map((row) => `job=${encodeURIComponent(row.id)}`);
   if (!names.length) return;
-  const answer = await fetch(`/jobs/rows?${names.join("&")}`);
+  const answer = await request(`/jobs/rows?${names.join("&")}`);
   if (!answer.ok) return;
   const fresh = new DOMParser().parseFromString(`<table>${await answer.text()}</table>`, "text/html"); // the server has escaped all texts
   for (const row of fresh.querySelectorAll("tr")) {
@@ -91,7 +91,7 @@ async function* matchingIds(action) {
   if (!params.has("status")) for (const status of USUAL[action]) params.append("status", status);
   for (let cursor = ""; cursor !== null;) {
     if (cursor) params.set("cursor", cursor);
-    const page = await read(await fetch(`/jobs/ids?${params}`));
+    const page = await read(await request(`/jobs/ids?${params}`));
     yield* page.jobs;
     cursor = page.next_cursor;
   }
