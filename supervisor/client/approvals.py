@@ -64,10 +64,18 @@ def answers_in(events: Sequence[RecordedEvent]) -> dict[int, Approved | Rejected
     return answers
 
 
+CLOSED = "closed"
+"""Decision of a question that ended without an answer."""
+
+
 def approvals_in(
-    events: Sequence[RecordedEvent], payloads: Mapping[str, str]
+    events: Sequence[RecordedEvent], payloads: Mapping[str, str], open_question: Question | None
 ) -> tuple[dict[str, Any], ...]:
-    """Return the questions and answers in the form of `JobResult.approvals`."""
+    """Return the questions and answers in the form of `JobResult.approvals`.
+
+    Args:
+        open_question: the question that waits for an answer now.
+    """
     answers = answers_in(events)
     approvals: list[dict[str, Any]] = []
     for recorded in events:
@@ -94,7 +102,7 @@ def approvals_in(
                 "what": asked.what.value,
                 "why": asked.why,
                 "asked_at": recorded.at,
-                "decision": answer.type if answer else None,
+                "decision": _decision(recorded.version, answer, open_question),
                 "by": author,
                 "actor": answer.actor.name if answer and answer.actor else None,
                 "note": payloads[answer.note.digest] if answer and answer.note else None,
@@ -103,6 +111,17 @@ def approvals_in(
             }
         )
     return tuple(approvals)
+
+
+def _decision(
+    version: int, answer: Approved | Rejected | None, open_question: Question | None
+) -> str | None:
+    """Return the decision about a question; None: the question is open."""
+    if answer is not None:
+        return answer.type
+    if open_question is not None and open_question.version == version:
+        return None
+    return CLOSED
 
 
 def approve(

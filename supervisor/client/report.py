@@ -210,7 +210,8 @@ class JobResult(Message):
     approvals: tuple[dict[str, Any], ...] = ()
     """Approvals: {version, what, why, asked_at, decision, by, actor, note, draft, own_plan}.
 
-    `decision` is null until a person decides. `by` is `user` or `timeout`, and `actor` is the name
+    `decision` is null until a person decides, and `closed` if the question ended without an
+    answer. `by` is `user` or `timeout`, and `actor` is the name
     of the user. `draft` is the answer that waits for approval.
     `own_plan` is the plan that a person gave: after an approval the job uses this plan, and after a
     rejection the planner starts from this plan.
@@ -293,9 +294,11 @@ def report_of(record: JobRecord) -> JobResult:
     events, standing, payloads = record.journal, record.job, record.payloads
     texts, plans = ResultTexts(payloads), _plans(events)
     submitted = _events_of(events, JobSubmitted)[0]
-    state = None
-    if plans:
-        state = fold(standing.job_id, None, events)
+    folded = fold(standing.job_id, None, events)
+    state = folded if plans else None
+    open_question = None
+    if folded and not folded.ended:
+        open_question = folded.question
     ended, until = _end(record)
     answer = None
     if ended and ended.answer:
@@ -317,7 +320,7 @@ def report_of(record: JobRecord) -> JobResult:
         patches=tuple(change_of(event, texts) for event in _events_of(events, PlanPatched)),
         gates=checks_of([recorded.event for recorded in events], texts),
         conflicts=_conflicts(state, texts),
-        approvals=approvals_in(events, payloads),
+        approvals=approvals_in(events, payloads, open_question),
         messages=messages_in(events, payloads),
         gaps=_gaps(answer),
         to_finish_usd=cost_usd(answer.to_finish_microusd) if answer else None,

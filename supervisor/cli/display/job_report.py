@@ -94,7 +94,7 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     for verdict in result.verdicts:
         section(f"review, round {verdict['round']}", shown(verdict))
     for approval in result.approvals:
-        decision = approval["decision"] or _undecided(result, approval)
+        decision = approval["decision"] or f"it waits, as question {approval['version']}"
         section(f"approval of the {approval['what']}: {decision}", shown(approval))
     for message in result.messages:
         section(f"message{_recipient(message)}", shown(message))
@@ -116,13 +116,6 @@ def _conflict_state(conflict: dict[str, Any]) -> str:
     if conflict["stands"]:
         return "settled"
     return "disputed"
-
-
-def _undecided(result: JobResult, approval: dict[str, Any]) -> str:
-    """Return the state of an approval without a decision."""
-    if result.status.ended:
-        return "never decided"
-    return f"it waits, as question {approval['version']}"
 
 
 def print_handoff(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> None:

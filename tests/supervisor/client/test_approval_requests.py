@@ -23,6 +23,7 @@ from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.shared.types.plan import Join, Plan
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.request import check_request
+from handoff_queue.supervisor.serve.questions import open_questions
 from tests.doubles.webhook_server import WebhookServer
 from tests.refusals import refusal_of
 from tests.supervisor.shell import SETTINGS, Shell
@@ -386,6 +387,17 @@ def test_a_second_or_early_answer_is_refused(shell: Shell) -> None:
     shell.jobs.approve(job_id)
     with pytest.raises(UserError, match="does not wait for an approval"):
         shell.jobs.approve(job_id)
+
+
+def test_the_question_of_a_job_that_has_ended_is_closed(shell: Shell) -> None:
+    job_id = submit_with_approvals(shell, ApprovalOf.PLAN)
+    shell.jobs.cancel(job_id)
+    shell.advance(job_id)
+
+    (approval,) = shell.jobs.result(job_id).approvals
+
+    assert (approval["decision"], approval["by"]) == ("closed", None)
+    assert open_questions(shell.jobs.result(job_id)) == []
 
 
 def test_an_answer_that_names_its_question_answers_no_later_question(shell: Shell) -> None:

@@ -201,13 +201,14 @@ def test_the_tenant_of_a_job_comes_first(capsys: pytest.CaptureFixture[str]) -> 
                 " j-0123456789ab`"
             ),
         ),
-        (JobStatus.CANCELLED, "=== approval of the plan: never decided"),
+        (JobStatus.CANCELLED, "=== approval of the plan: closed"),
     ],
 )
 def test_a_job_waits_for_a_person_until_it_has_ended(
     status: JobStatus, expected_text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    approval = {"what": "plan", "decision": None, "version": 4}
+    decision = "closed" if status.ended else None
+    approval = {"what": "plan", "decision": decision, "version": 4}
     waits = (
         "the job waits for an approval of its plan by a person: `handoff approve j-0123456789ab`",
     )
