@@ -29,6 +29,7 @@ from handoff_queue.shared.settings.foreign_environment import (
     check_celery_command,
     check_tls_variables,
 )
+from handoff_queue.shared.settings.imports import without_collection
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.redis_address import RedisAddress, read_address
 from handoff_queue.shared.settings.settings import Settings
@@ -57,7 +58,8 @@ def app_or_exit(make: Callable[[], Celery], module: str) -> Celery:
         check_celery_command(module)
         check_tls_variables()
         prepare_flower_command(module)
-        return make()
+        with without_collection():
+            return make()
     except UserError as error:
         sys.stderr.write(f"handoff: {' '.join(str(error).split())}\n")
         raise SystemExit(error.exit_code) from None

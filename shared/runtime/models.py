@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 
+from handoff_queue.shared.settings.imports import without_collection
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.store.rate_limiter import account_of
 from handoff_queue.shared.types.errors import MissingCredentials, ModelBusy, ModelError
@@ -104,11 +105,12 @@ def provider_models(settings: Settings) -> MakeModel:
     Raises:
         UserError: there is no key, or packages or settings of the provider are missing.
     """
-    if not settings.is_offline:
-        import_module("genai_prices")
-    from handoff_queue.shared.providers.anthropic.clients import model_from
+    with without_collection():
+        if not settings.is_offline:
+            import_module("genai_prices")
+        from handoff_queue.shared.providers.anthropic.clients import model_from
 
-    model_from(settings)
+        model_from(settings)
     return model_from
 
 
