@@ -42,6 +42,7 @@ from handoff_queue.shared.agent.tool_calls import (
     observe_result,
 )
 from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.types.characters import visible
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,
@@ -253,7 +254,7 @@ class Agent:
         for result in threads.results_of(
             runnable, lambda: self._heartbeat(doing), self._note_start
         ):
-            text = self._dependencies.without_secrets(result.text)
+            text = self._dependencies.without_secrets(visible(result.text))
             shown = result.model_copy(update={"text": text})
             self._note(self._citable(self._conversation.with_room_for(shown)))
 

@@ -43,6 +43,12 @@ _ONLY_MARK = re.compile(r"\s*(#{1,6}|-)\s*")
 """A line with only the mark of a heading or list item. In `<li><p>`, the mark waits for the
 text of the paragraph.
 """
+_HIDING_STYLE = re.compile(
+    r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)"
+    r"|(?:font-size|opacity|max-height|height)\s*:\s*0*\.?0+(?:px|pt|r?em|%)?\s*(?:;|!|$)",
+    re.IGNORECASE,
+)
+"""Styles of an element whose text a reader does not see."""
 _HEADING = re.compile(r"h[1-6]")
 _CHARSET = re.compile(
     rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([A-Za-z0-9_:.-]{2,40})""", re.IGNORECASE
@@ -128,7 +134,7 @@ class _Writer:
         if node.is_text_node:
             self._line.append(node.text_content or "")
             return None
-        if tag in _DROPPED or node.is_comment_node:
+        if tag in _DROPPED or node.is_comment_node or _is_hidden(node):
             return None
         if tag == "br":
             self._line.append("\n" if self._verbatim else "\0")
@@ -166,6 +172,14 @@ class _Writer:
             self._done.append(text + separator)
         elif self._done and separator == "\n\n" and not self._done[-1].endswith("\n\n"):
             self._done.append("\n")
+
+
+def _is_hidden(node: LexborNode) -> bool:
+    """Return whether the element itself says that a reader does not see it."""
+    attributes = node.attributes
+    if not attributes:
+        return False
+    return "hidden" in attributes or bool(_HIDING_STYLE.search(attributes.get("style") or ""))
 
 
 def _mark_of(tag: str) -> str:

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
+from handoff_queue.shared.types.characters import printable
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
@@ -56,7 +57,8 @@ MOST_MODELS = 8
 """Most models whose newest calls a process announces."""
 MOST_ROLES = 1_000
 """Most roles whose models a process announces."""
-Line = Annotated[str, StringConstraints(max_length=1_000)]
+Line = Annotated[str, StringConstraints(max_length=1_000), AfterValidator(printable)]
+"""A line that a command may print. Other programs can write an announcement."""
 
 Moment = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 """Unix seconds."""

@@ -12,7 +12,11 @@ import anthropic
 
 from handoff_queue.shared.agent.prices import WEB_SEARCH_MICROUSD
 from handoff_queue.shared.providers.anthropic.errors import error_of_event, is_error
-from handoff_queue.shared.types.characters import all_in_whole_characters, in_whole_characters
+from handoff_queue.shared.types.characters import (
+    all_in_whole_characters,
+    in_whole_characters,
+    printable,
+)
 from handoff_queue.shared.types.errors import ModelUnreachable
 from handoff_queue.shared.types.json_values import STRICT, check_storable
 from handoff_queue.shared.types.model import Block, ModelReply, Pulse
@@ -260,7 +264,7 @@ def _text(value: object) -> str:
 def _word(value: object) -> str | None:
     if value is None:
         return None
-    return in_whole_characters(_text(value))
+    return printable(in_whole_characters(_text(value)))
 
 
 def _place(value: object) -> int:
