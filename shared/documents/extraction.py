@@ -12,6 +12,7 @@ from handoff_queue.shared.documents.media_types import (
     tidy_text,
 )
 from handoff_queue.shared.documents.reader_process import text_elsewhere
+from handoff_queue.shared.types.characters import visible
 
 _LIGHT_HTML_BYTES = 100_000
 """Bytes of the largest page that this process parses. The worst page of this size, which has
@@ -25,7 +26,7 @@ def is_heavy(media_type: str, size: int) -> bool:
 
 
 def extract(data: bytes, media_type: str, charset: str | None = None) -> str:
-    """Return the text of one document in memory. HTML and PDF are converted; the text of
+    """Return the visible text of one document in memory. HTML and PDF are converted; the text of
     Markdown, code and data is not changed. Data that begins like a PDF counts as PDF.
 
     Args:
@@ -39,7 +40,7 @@ def extract(data: bytes, media_type: str, charset: str | None = None) -> str:
     if is_heavy(media_type, len(data)):
         return text_elsewhere(data, media_type, charset)
     if is_html(media_type):
-        return tidy_text(html_text(decode(data, charset or find_declared_charset(data))))
+        return visible(tidy_text(html_text(decode(data, charset or find_declared_charset(data)))))
     if not is_text(media_type):
         raise DocumentRefused(f"is {media_type}, which cannot be read")
-    return decode(data, charset)
+    return visible(decode(data, charset))

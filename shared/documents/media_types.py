@@ -9,7 +9,6 @@ import mimetypes
 import re
 from pathlib import PurePosixPath
 
-from handoff_queue.shared.types.characters import visible
 from handoff_queue.shared.types.errors import HandoffError
 
 
@@ -60,11 +59,10 @@ def decode(data: bytes, charset: str | None = None) -> str:
 
 
 def tidy_text(text: str) -> str:
-    """Return the text with `\\n` line ends, and without control characters, lone surrogates and
-    invisible characters, which cannot be stored, shown or quoted.
+    """Return the text with `\\n` line ends, and without control characters and lone
+    surrogates, which cannot be stored, shown or quoted.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
-    text = visible(text)
     if _SURROGATE.search(text):
         return text.encode("utf-8", "replace").decode()
     return text

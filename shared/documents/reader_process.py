@@ -29,6 +29,7 @@ from typing import IO
 from handoff_queue.shared.documents.html import find_declared_charset, html_text
 from handoff_queue.shared.documents.media_types import PDF, DocumentRefused, decode, tidy_text
 from handoff_queue.shared.documents.pdf import pdf_text
+from handoff_queue.shared.types.characters import visible
 
 TIMEOUT_S = 30
 """Seconds for one file. A book of 1,000 pages takes about ten seconds."""
@@ -150,7 +151,7 @@ def _outcomes(
                 if "refused" in answer:
                     yield DocumentRefused(answer["refused"])
                 else:
-                    yield str(answer["text"])
+                    yield visible(str(answer["text"]))
         except BrokenPipeError:
             yield _death_of(process.wait(), timeout_s)
         finally:
