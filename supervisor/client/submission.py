@@ -86,7 +86,8 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
 
     Raises:
         UnknownJob: there is no such job.
-        UserError: the earlier job has not ended or has no result, or the documents are gone.
+        UserError: the earlier job belongs to another tenant, has not ended or has no result, or the
+            documents are gone.
         StoreError: a payload is gone.
     """
     if (job_id := request.after) is None:
@@ -94,6 +95,11 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
     state = fold(job_id, None, store.journal.read(job_id))
     if state is None:
         raise UnknownJob.named(job_id)
+    if state.submitted.tenant != request.tenant:
+        raise UserError(
+            f"{job_id} is a job of another tenant: submit the follow-up for the tenant of that job"
+            " (--tenant)"
+        )
     if not state.ended:
         raise UserError(
             f"{job_id} has not ended yet: wait for its end (`handoff watch {job_id}`), and submit"

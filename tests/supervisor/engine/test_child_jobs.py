@@ -116,12 +116,12 @@ def test_all_jobs_of_a_tree_and_their_follow_ups_have_one_tenant_and_priority(
     ] == [[b"ann", b"batch"]] * 3
 
     after = [
-        Request("Now as a table.", after=job_id),
-        Request("Now as a table.", after=job_id, priority=Priority.INTERACTIVE),
+        Request("Now as a table.", after=job_id, tenant="ann"),
+        Request("Now as a table.", after=job_id, tenant="ann", priority=Priority.INTERACTIVE),
     ]
     assert [tenant_and_priority(shell, shell.jobs.submit(follow_up)) for follow_up in after] == [
-        [b"default", b"batch"],
-        [b"default", b"interactive"],
+        [b"ann", b"batch"],
+        [b"ann", b"interactive"],
     ]
 
 
