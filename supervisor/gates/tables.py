@@ -67,14 +67,16 @@ def _checked_header(where: str, fields: list[str], taken: Collection[str]) -> li
         UserError: a column has no name, or a name is `taken` or there twice.
     """
     names = [" ".join(field.split()) for field in fields]
+    earlier: set[str] = set()
     for place, name in enumerate(names):
         if not name:
             raise UserError(
                 f"{where}: column {place + 1} has no name; give it one in the header, or remove the"
                 " column"
             )
-        if name in names[:place]:
+        if name in earlier:
             raise UserError(f"{where}: column {name!r:.80} is there twice; rename one")
+        earlier.add(name)
         if name in taken:
             raise UserError(
                 f"{where}: a column cannot be called {name}, which stands for something else in"
