@@ -294,11 +294,11 @@ def report_of(record: JobRecord) -> JobResult:
     events, standing, payloads = record.journal, record.job, record.payloads
     texts, plans = ResultTexts(payloads), _plans(events)
     submitted = _events_of(events, JobSubmitted)[0]
-    folded = fold(standing.job_id, None, events)
-    state = folded if plans else None
-    open_question = None
-    if folded and not folded.ended:
-        open_question = folded.question
+    state = open_question = None
+    if plans:
+        state = fold(standing.job_id, None, events)
+    if state and not state.ended:
+        open_question = state.question
     ended, until = _end(record)
     answer = None
     if ended and ended.answer:
