@@ -86,6 +86,14 @@ def test_a_webhook_follows_no_redirect(store: Store) -> None:
     assert not last_attempt(store, state).delivered
 
 
+def test_an_address_in_capital_letters_works(store: Store) -> None:
+    with WebhookServer() as receiver:
+        state = ended_state(store, receiver.url.replace("http://", "HTTP://"))
+        Webhooks(store, None).deliver(state, 1)
+
+    assert last_attempt(store, state).delivered
+
+
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:1/hook", "ftp://127.0.0.1/hook", "file:///etc/passwd", "http://[/"]
 )
