@@ -14,6 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from handoff_queue.shared.settings.imports import without_collection
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.text.words import close_names
 
@@ -128,7 +129,9 @@ def load_command(name: str) -> Any:
         add_completion=False,
         context_settings=HELP_OPTIONS,
     )
-    alone.command(name, cls=OneCommand)(getattr(import_module(f"{__package__}.{module}"), function))
+    with without_collection():
+        imported = import_module(f"{__package__}.{module}")
+    alone.command(name, cls=OneCommand)(getattr(imported, function))
     command = typer.main.get_command(alone)
     command.help = help_text(command.help or "")
     return command

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 from handoff_queue.shared.local.process_end import without_teardown
+from handoff_queue.shared.settings.imports import without_collection
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.types.errors import UserError
 
@@ -20,6 +21,7 @@ def main() -> None:
         sys.stderr.write(f"handoff: {error}\n")
         raise SystemExit(error.exit_code) from None
     with without_teardown():
-        from handoff_queue.supervisor.cli.main import main as run  # needs the packages of the extra
+        with without_collection():  # the import needs the packages of the extra
+            from handoff_queue.supervisor.cli.main import main as run
 
         run()
