@@ -1,8 +1,10 @@
-"""Commands work for a user id without an entry in /etc/passwd and without HOME, as in OpenShift."""
+"""Commands work for a user id without an entry in /etc/passwd and without HOME, as in OpenShift.
+
+`tests/package/test_beside_other_packages.py` runs a job for such a user.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import sys
@@ -11,7 +13,7 @@ from typing import NoReturn
 
 import pytest
 
-from tests.e2e.commands import DOCUMENTS, REQUEST, ROOT, Handoff, HandoffInProcess, error_line
+from tests.e2e.commands import REQUEST, ROOT, Handoff, HandoffInProcess, error_line
 from tests.forked_processes import run_cold
 from tests.waiting import LONGEST_WAIT_S
 
@@ -56,18 +58,6 @@ def handoff(
 
 def path_of(handoff: Handoff) -> str:
     return os.pathsep.join((str(handoff.folder), str(ROOT)))
-
-
-@pytest.mark.slow
-def test_a_job_runs_for_a_user_without_a_home_folder(cold_handoff: Handoff) -> None:
-    completed = cold_handoff.run(
-        *("run", REQUEST, "--docs", str(DOCUMENTS), "--json"),
-        timeout_s=120,
-        PYTHONPATH=path_of(cold_handoff),
-    )
-
-    assert completed.returncode == 0, completed.stderr
-    assert json.loads(completed.stdout)["status"] == "ok"
 
 
 @pytest.mark.parametrize("command", [["run", REQUEST], ["up"]])

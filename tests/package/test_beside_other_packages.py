@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 from benchmarks.installs import Environment, newest
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis, find_server
+from tests.e2e.test_without_home_folder import NO_ENTRY
 from tests.package.bytecode import copy_bytecode
 from tests.running_system import DOCUMENTS
 
@@ -132,8 +133,14 @@ def test_handoff_trace_writes_its_page(project: Project) -> None:
     assert "<html" in (project.folder / "trace.html").read_text()
 
 
-def test_handoff_run_answers_a_question(project: Project) -> None:
-    completed = project.run(
+def test_handoff_run_answers_a_question_of_a_user_without_a_home_folder(
+    project: Project, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NO_ENTRY)
+    variables = {name: value for name, value in project.variables.items() if name != "HOME"}
+    variables["PYTHONPATH"] = os.pathsep.join((str(tmp_path), str(project.folder)))
+
+    completed = replace(project, variables=variables).run(
         "handoff", "run", "Compare Qdrant and pgvector", "--docs", str(DOCUMENTS)
     )
 
