@@ -11,7 +11,8 @@ unexport PYTHONDONTWRITEBYTECODE
 PARALLEL := -n auto --dist loadfile
 WAITING := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 2 ))) --dist loadfile --no-loadscope-reorder
 # The tests marked `alone` state promises in seconds. They also pass with three at once on a busy machine.
-ALONE := -n 3 --dist worksteal
+# Each test names its group. A process runs one group, and the three groups take about the same time.
+ALONE := -n 3 --dist loadgroup
 # The text as the user typed it: neither make nor the shell expands it.
 export HANDOFF_MAKE_JOB := $(value JOB)
 export HANDOFF_MAKE_DOCS := $(value DOCS)
@@ -34,7 +35,7 @@ check: .venv/.ready-to-develop ## Check style, types and import rules, and run t
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q $(WAITING) -m "not slow and not browser and not compose" --hypothesis-profile=quick
+	$(BIN)/pytest -q $(PARALLEL) -m "not slow and not browser and not compose" --hypothesis-profile=quick
 
 docs: .venv/.ready-to-develop ## Build the documentation as a site in build/site, and check its links
 	$(BIN)/python -m docs.generator

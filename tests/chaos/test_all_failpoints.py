@@ -1,7 +1,7 @@
 """Two chaos runs with one fixed seed that together try every failpoint.
 
-They are the longest tests, so their file comes first. `handoff chaos --failpoints` takes a random
-seed, and tries all failpoints in one run.
+They are the longest tests, so each has a test process of its own. `handoff chaos --failpoints`
+takes a random seed, and tries all failpoints in one run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ def discard_line(_line: str) -> None:
     """Discard a line of progress."""
 
 
-@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize(
+    "half",
+    [
+        pytest.param(0, marks=pytest.mark.xdist_group("even failpoints")),
+        pytest.param(1, marks=pytest.mark.xdist_group("odd failpoints")),
+    ],
+)
 def test_no_failpoint_breaks_a_promise(fork_server: ForkServer | None, half: int) -> None:
     seed = SEED
 

@@ -14,7 +14,7 @@ from handoff_queue.chaos.report import broken_of, table_of
 from handoff_queue.chaos.run import Options
 from handoff_queue.shared.local.fork_server import ForkServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SEED = 20_261_122
 

@@ -19,7 +19,7 @@ from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.types.job_options import Mode
 from tests import forked_processes
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SEED = 20_261_122
 ALL_SHAPES = len(EVERYTHING.shapes)
@@ -53,6 +53,8 @@ def test_a_run_without_faults_makes_exactly_the_planned_calls_and_prints_json(
     assert min(did["messages_taken"], did["jobs_of_schedules"], did["events_followed"]) > 0
 
 
+@pytest.mark.alone
+@pytest.mark.xdist_group("others")
 def test_random_kills_break_no_promise(fork_server: ForkServer | None) -> None:
     seed = SEED
     options = Options(seed, jobs=14, kills=14, alone=2, pause_s=(0.1, 0.8), fork_server=fork_server)

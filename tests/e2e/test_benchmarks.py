@@ -38,6 +38,7 @@ def test_the_table_has_a_line_for_every_row_under_every_load(
 
 
 @pytest.mark.alone
+@pytest.mark.xdist_group("others")
 def test_steps_of_random_dags_start_when_their_dependencies_have_ended(tmp_path: Path) -> None:
     """The bound is 1.25: a wait for an unneeded call adds a quarter of the critical path, and a
     busy machine adds less.

@@ -8,7 +8,12 @@ import pytest
 
 from benchmarks.pace import paced
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.alone,
+    pytest.mark.xdist_group("others"),
+    pytest.mark.timeout(300),
+]
 
 
 def test_eight_worker_processes_use_90_percent_of_the_rate_limit_without_a_refusal(

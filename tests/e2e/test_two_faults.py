@@ -18,7 +18,7 @@ from tests.e2e.fleet import Fleet, Script
 from tests.running_system import ALL_SPECIALISTS, SUPERVISOR, model_environment, running_system
 from tests.waiting import LONGEST_WAIT_S, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 LEASE_S = 2.0
 RECOVERY_S = LEASE_S + 5

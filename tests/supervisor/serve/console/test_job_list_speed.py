@@ -14,7 +14,7 @@ from handoff_queue.supervisor.client.client import Client
 from tests.doubles.many_jobs import many_jobs
 from tests.supervisor.serve.console.visitor import Visitor
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.slow
 MANY = 10_000
 WITHIN_S = 0.3
 QUERIES = (
