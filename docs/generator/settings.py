@@ -48,6 +48,11 @@ GROUPS: dict[str, dict[str, str]] = {
     "Specialists and tools": {
         "specialists_dirs": "workers",
         "tools_dirs": "workers",
+        "tool_memory_bytes": "workers",
+        "tool_cpu_s": "workers",
+        "tool_file_bytes": "workers",
+        "tool_open_files": "workers",
+        "tool_processes": "workers",
         "cache_dir": "workers, `handoff run`",
     },
     "Jobs": {
@@ -121,6 +126,11 @@ UNITS = {
     "max_request_chars": "characters",
     "max_document_bytes": "bytes",
     "max_documents": "files",
+    "tool_memory_bytes": "bytes",
+    "tool_cpu_s": "seconds",
+    "tool_file_bytes": "bytes",
+    "tool_open_files": "files",
+    "tool_processes": "processes",
     "serve_max_body_bytes": "bytes",
     "serve_requests_per_minute": "requests",
 }

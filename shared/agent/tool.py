@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from handoff_queue.shared.types.errors import HandoffError, InvalidTool
 from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_events import DEFAULT_TENANT
+from handoff_queue.shared.types.message import digest_of
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 """Names of parameters that the API takes. It answers 400 to a request with any other name:
@@ -109,6 +112,28 @@ class ToolContext:
     """
     tenant: Callable[[], str] = lambda: DEFAULT_TENANT
     """Returns the tenant of the job from the store. Raises StoreError."""
+    is_abandoned: Callable[[], bool] = lambda: False
+    """Returns whether nothing waits for the result of this call any more."""
+
+
+def call_context_of(name: str, arguments: Mapping[str, Any], context: ToolContext) -> CallContext:
+    """Return the facts about a call that a user's tool may read. The tenant is read from the
+    store.
+
+    Args:
+        name: name of the tool.
+    """
+    step_id, _, attempt = context.handoff_id.rpartition(".")
+    call = [context.job_id, context.handoff_id, context.call_id, name, arguments]
+    return CallContext(
+        tenant=context.tenant(),
+        job_id=context.job_id,
+        handoff_id=context.handoff_id,
+        step_id=step_id,
+        attempt=int(attempt),
+        deadline=datetime.fromtimestamp(time.time() + context.remaining_s(), UTC),
+        idempotency_key=digest_of(json.dumps(call, sort_keys=True)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +159,5 @@ class Tool:
     """Seconds after which a call has failed, and its thread is abandoned. None: only the
     handoff's own limit applies.
     """
+    ends_when_abandoned: bool = False
+    """True if a call ends soon after it was abandoned, because it runs in its own process."""

@@ -156,6 +156,7 @@ class _Running:
     ends_at: float
     """Time limit of the call, by `time.monotonic`."""
     timeout_s: float
+    abandoned: threading.Event
 
 
 class _AbandonedThreads:
@@ -182,6 +183,11 @@ class _AbandonedThreads:
 
 
 _ABANDONED_THREADS = _AbandonedThreads()
+
+
+def _abandon(running: _Running) -> None:
+    running.abandoned.set()
+    _ABANDONED_THREADS.add(running.tool_name, running.thread)
 
 
 class ToolThreads:
@@ -231,7 +237,7 @@ class ToolThreads:
                 yield from self._too_slow()
         finally:
             for running in self._running.values():
-                _ABANDONED_THREADS.add(running.tool_name, running.thread)
+                _abandon(running)
 
     def _refusal(self, call: Block) -> ToolObserved | None:
         """Return an error as the call's result if too many calls of its tool are abandoned.
@@ -254,14 +260,15 @@ class ToolThreads:
             label = name
             if tool.timeout_s is not None:
                 timeout_s = tool.timeout_s
+        abandoned = threading.Event()
         thread = threading.Thread(
             target=copy_context().run,
-            args=(self._work, call, label),
+            args=(self._work, call, label, abandoned),
             name=f"tool-{label}",
             daemon=True,
         )
         self._running[call["id"]] = _Running(
-            call, name, thread, time.monotonic() + timeout_s, timeout_s
+            call, name, thread, time.monotonic() + timeout_s, timeout_s, abandoned
         )
         try:
             thread.start()
@@ -269,10 +276,11 @@ class ToolThreads:
             text = f"{label} was not run: the worker cannot start another thread"
             self._done.put((call["id"], observe_result(call, text, is_error=True)))
 
-    def _work(self, call: Block, label: str) -> None:
+    def _work(self, call: Block, label: str, abandoned: threading.Event) -> None:
+        context = replace(self._context, is_abandoned=abandoned.is_set)
         try:
             with telemetry().tool(call, label) as span:
-                result = run_tool(call, self._tools, self._context)
+                result = run_tool(call, self._tools, context)
                 span.observed(result)
             self._done.put((call["id"], result))
         except BaseException as error:  # noqa: BLE001 - the waiting thread raises it: a defect must not end as silence
@@ -291,11 +299,11 @@ class ToolThreads:
             if running.ends_at > now:
                 continue
             del self._running[running.call["id"]]
-            _ABANDONED_THREADS.add(running.tool_name, running.thread)
+            _abandon(running)
             _log.warning("tool timed out", tool=running.tool_name, timeout_s=running.timeout_s)
-            text = (
-                f"{running.tool_name} did not return within {running.timeout_s:g} s; it may still "
-                "be running"
-            )
+            state = "it may still be running"
+            if self._tools[running.tool_name].ends_when_abandoned:
+                state = "it was ended"
+            text = f"{running.tool_name} did not return within {running.timeout_s:g} s; {state}"
             results.append(observe_result(running.call, text, is_error=True))
         return results

@@ -66,6 +66,8 @@ class ForkedProcess:
 
     def __init__(self, connection: socket.socket) -> None:
         self.returncode: int | None = None
+        self.is_lost = False
+        """True if the fork server died before it reported the end of the child."""
         self._pid: int | None = None
         self._connection = connection
         self._partial_line = b""
@@ -124,6 +126,15 @@ class ForkedProcess:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
+    def abandon(self) -> None:
+        """Let the fork server kill the child, also if the child has not begun."""
+        with suppress(OSError):  # the fork server has gone
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when `poll` has news."""
+        return self._connection.fileno()
+
     def _listen(self, timeout_s: float | None) -> bool:
         """Read the fork server's messages, for at most this time. Several threads may wait."""
         poll = select.poll()
@@ -143,6 +154,7 @@ class ForkedProcess:
                         self.returncode = int(number)
                 if not received and self.returncode is None:
                     # The fork server died, and its children with it.
+                    self.is_lost = True
                     self.returncode = -signal.SIGKILL
         return True
 
@@ -172,26 +184,30 @@ class ForkServer:
     def __enter__(self) -> Self:
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(
-                guarded_command(
-                    [
-                        sys.executable,
-                        "-P",
-                        "-m",
-                        "handoff_queue.shared.local.fork_server_child",
-                        str(theirs.fileno()),
-                        *self._modules,
-                    ]
-                ),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                # the child reports errors in a module
-                stderr=subprocess.DEVNULL,
-                env=self._environment,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # the parent passes Ctrl-C on
-            )
+            self._process = self._start(theirs.fileno())
         return self
+
+    def _start(self, control: int) -> subprocess.Popen[bytes]:
+        """Start the server. It reads requests from the inherited socket `control`."""
+        return subprocess.Popen(
+            guarded_command(
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "handoff_queue.shared.local.fork_server_child",
+                    str(control),
+                    *self._modules,
+                ]
+            ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            # the child reports errors in a module
+            stderr=subprocess.DEVNULL,
+            env=self._environment,
+            pass_fds=[control],
+            start_new_session=True,  # the parent passes Ctrl-C on
+        )
 
     def __exit__(
         self,

@@ -46,7 +46,7 @@ class ForkRequest:
 
 
 @dataclass(slots=True)
-class _Ward:
+class Ward:
     """A running child."""
 
     pid: int
@@ -62,8 +62,8 @@ class ForkServerChild:
         self._control = control
         self._events = select.poll()
         self._events.register(control, select.POLLIN)
-        self._by_pidfd: dict[int, _Ward] = {}
-        self._by_asker: dict[int, _Ward] = {}
+        self._by_pidfd: dict[int, Ward] = {}
+        self._by_asker: dict[int, Ward] = {}
 
     def serve(self) -> ForkRequest | None:
         """Return the request in a child. In the fork server, return None when no process can
@@ -81,7 +81,11 @@ class ForkServerChild:
                     self._bury(ward)
                 elif ward := self._by_asker.get(number):
                     self._events.unregister(number)
-                    signal.pidfd_send_signal(ward.pidfd, signal.SIGKILL)
+                    self._kill(ward)
+
+    def _kill(self, ward: Ward) -> None:
+        """Kill a child whose requester has gone."""
+        signal.pidfd_send_signal(ward.pidfd, signal.SIGKILL)
 
     def _fork(
         self, written: int, stdin: int, stdout: int, stderr: int, asker: int
@@ -106,13 +110,13 @@ class ForkServerChild:
             os.close(stream)
         if pid is None:
             return None
-        ward = _Ward(pid, os.pidfd_open(pid), ends)
+        ward = Ward(pid, os.pidfd_open(pid), ends)
         self._by_pidfd[ward.pidfd] = self._by_asker[ends.fileno()] = ward
         self._events.register(ward.pidfd, select.POLLIN)
         self._events.register(ends, 0)  # the server needs only the end of the connection
         return None
 
-    def _bury(self, ward: _Ward) -> None:
+    def _bury(self, ward: Ward) -> None:
         _, status = os.waitpid(ward.pid, 0)
         _tell(ward.asker, "end", os.waitstatus_to_exitcode(status))
         for known, number in ((self._by_pidfd, ward.pidfd), (self._by_asker, ward.asker.fileno())):

@@ -39,6 +39,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
         "aiohttp",
         "anthropic",
         "croniter",
+        "docstring_parser",
         "genai_prices",
         "httpx2",
         "imagesize",

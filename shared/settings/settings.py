@@ -293,6 +293,20 @@ class Settings(BaseSettings):
     """Folders of Markdown files that add specialists, or replace built-in ones of the same name."""
     tools_dirs: Folders = ()
     """Folders of Python files with your own tools."""
+    tool_memory_bytes: int = Field(default=2_000_000_000, ge=10_000_000, le=10**15)
+    """Memory that each process of one of your own tools may map, in addition to the memory after
+    the import of all tools.
+    """
+    tool_cpu_s: WholeSeconds = Field(default=600, ge=1, le=DAY_S)
+    """Processor time of each process of one of your own tools."""
+    tool_file_bytes: int = Field(default=1_000_000_000, ge=1, le=10**15)
+    """The largest file that one of your own tools may write."""
+    tool_open_files: int = Field(default=1_024, ge=32, le=1_000_000)
+    """Files and connections that each process of one of your own tools may have open."""
+    tool_processes: int = Field(default=256, ge=1, le=1_000_000)
+    """Processes and threads that one of your own tools may start, if the worker does not run as
+    root. The system counts the processes of all calls together.
+    """
     cache_dir: PlainPath = Path("~/.cache/handoff")
     """The folder of full-text indexes and of interrupted runs. The indexes may be deleted at
     any time. Workers in containers on one host share it as a volume. A user without a home

@@ -4,18 +4,27 @@ docs/reference/tools.md are those of the code.
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 from handoff_queue.shared.agent import tool_calls
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.documents import reader_process as elsewhere
-from handoff_queue.workers.tools import fetch_url, read_document, search_documents, web_search
+from handoff_queue.workers.tools import (
+    fetch_url,
+    read_document,
+    search_documents,
+    tool_host,
+    tool_messages,
+    tool_process,
+    web_search,
+)
 from handoff_queue.workers.tools import tool_decorator as marks
 from handoff_queue.workers.tools.registry import BUILT_IN
-from handoff_queue.workers.tools.user_tools import ENTRY_POINT_GROUP, load_tools
+from handoff_queue.workers.tools.user_tools import ENTRY_POINT_GROUP
 from tests.docs.pages import blocks, coded, rows, sections, text_of
+from tests.doubles.function_tools import hosted, write_tools
 from tests.workers.tools.contexts import ToolHarness
 
 GUIDE = sections(text_of("how-to/add-a-tool"))
@@ -24,11 +33,11 @@ OWN_TOOLS = {"order_status", "remind_warehouse"}
 """The tools of the example."""
 
 
-@pytest.fixture
-def tools(tmp_path: Path) -> dict[str, Tool]:
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Tool]]:
     (text,) = blocks(GUIDE["Write the function"], "python")
-    (tmp_path / "shop.py").write_text(text)
-    return {tool.name: tool for tool in load_tools(tmp_path)}
+    with hosted(write_tools(tmp_path_factory.mktemp("tools"), {"shop": text})) as tools:
+        yield tools
 
 
 def test_the_example_loads_as_two_tools(tools: dict[str, Tool]) -> None:
@@ -78,7 +87,9 @@ def test_the_figures_of_the_text_are_those_of_the_code() -> None:
     assert f"`{ENTRY_POINT_GROUP}`" in files
     for figure in (
         f"{marks.DEFAULT_TIMEOUT_S:g} by default, at most {marks.LONGEST_TIMEOUT_S:,.0f}",
-        f"When {tool_calls.MOST_ABANDONED_THREADS} calls of a tool hang",
+        f"may print {tool_process.MOST_OUTPUT_BYTES:,} bytes",
+        f"return {tool_messages.MOST_RESULT_BYTES:,} bytes",
+        "`, `".join(tool_host.VARIABLES[:-1]),
         f"{tool_calls.MOST_AT_ONCE} at a time. The first {tool_calls.MOST_CALLS} are run",
     ):
         assert figure in files

@@ -1,6 +1,6 @@
 """The idempotency key of a tool call stays the same when another worker repeats the call.
 
-The tool kills its worker after the effect and before its result is stored.
+The test kills the worker after the effect of the first call and before its result is stored.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ import pytest
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, tool_call_reply
 from tests.e2e.fleet import SHORT_LEASES, Fleet, Script
 from tests.running_system import SUPERVISOR, model_environment, running_system
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 TOOLS = '''
-"""A tool that kills its worker after the effect of its first call."""
+"""A tool that does not return after the effect of its first call."""
 
 import json
 import os
-import signal
+import threading
 
-from handoff_queue.workers.tools.tool_decorator import CallContext
+from handoff_queue.workers.tools.tool_decorator import CallContext, tool
 
 
+@tool(secrets=["OUTBOX"])
 def pay(to: str, context: CallContext) -> str:
     """Pay.
 
@@ -41,7 +43,7 @@ def pay(to: str, context: CallContext) -> str:
     with open(path, "a") as outbox:
         outbox.write(json.dumps([to, context.idempotency_key, context.attempt]) + "\\n")
     if is_first:
-        os.kill(os.getpid(), signal.SIGKILL)
+        threading.Event().wait()
     return "paid"
 '''
 SPECIALIST = """---
@@ -103,7 +105,10 @@ def test_a_call_that_another_worker_repeats_has_its_key_and_the_next_call_has_an
     fleet.model.specialists["money"] = "payer"
     steps: dict[str, Any] = {"pay": ""}
 
-    fleet.wait_for_success(fleet.submit("money", **steps))
+    job_id = fleet.submit("money", **steps)
+    wait_until((tmp_path / "outbox").exists, expected="the first payment")
+    fleet.kill(fleet.pid_of(job_id, "pay.1"))
+    fleet.wait_for_success(job_id)
 
     keys = defaultdict[str, list[str]](list)
     for line in (tmp_path / "outbox").read_text().splitlines():

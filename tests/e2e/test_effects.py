@@ -37,7 +37,7 @@ import threading
 from handoff_queue.workers.tools.tool_decorator import tool
 
 
-@tool(repeatable=False)
+@tool(repeatable=False, secrets=["OUTBOX"])
 def send_mail(to: str) -> str:
     """Send a mail.
 

@@ -19,7 +19,7 @@ from handoff_queue.supervisor.engine.sweeper import Sweeper
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, tool_call_reply
 from tests.e2e.a_supervisor_that_freezes import FREEZES
 from tests.e2e.fleet import Fleet, Script
-from tests.running_system import ALL_SPECIALISTS, SUPERVISOR, model_environment, running_system
+from tests.running_system import SUPERVISOR, model_environment, running_system
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -27,21 +27,10 @@ pytestmark = pytest.mark.slow
 LEASE_S = 1.0
 WATCHDOG_LINE = "Timeout ("
 """Start of the line that the watchdog logs when it ends a process."""
-TOOL = '''
-"""A tool that freezes its process."""
-
-import ctypes
-
-
-def stand_still() -> str:
-    """Hold the interpreter lock for ever."""
-    ctypes.PyDLL(None).usleep(600_000_000)
-    return "never"
-'''
 SPECIALIST = """---
 name: statue
 description: Stands still.
-tools: [stand_still]
+tools: [now]
 max_turns: 3
 ---
 You stand still, whatever you are asked to do.
@@ -53,7 +42,7 @@ class FreezingModel(Script):
 
     def __call__(self, request: Json) -> Reply:
         return (
-            tool_call_reply(("stand_still", {}))
+            tool_call_reply(("now", {}))
             if "Do statue of" in first_message_text(request)
             else super().__call__(request)
         )
@@ -76,16 +65,11 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     the restarts, and no lease would end.
     """
     folder, script = tmp_path_factory.mktemp("stiff"), FreezingModel()
-    (folder / "tools").mkdir()
-    (folder / "tools" / "standing.py").write_text(TOOL)
     (folder / "specialists").mkdir()
     (folder / "specialists" / "statue.md").write_text(SPECIALIST)
     with MessagesServer(script) as server:
         intervals = {"HANDOFF_LEASE_S": str(LEASE_S), "HANDOFF_SWEEP_INTERVAL_S": "0.1"}
-        folders = {
-            "HANDOFF_TOOLS_DIRS": str(folder / "tools"),
-            "HANDOFF_SPECIALISTS_DIRS": str(folder / "specialists"),
-        }
+        folders = {"HANDOFF_SPECIALISTS_DIRS": str(folder / "specialists")}
         with running_system(
             folder, (), model_environment(server, **intervals, **folders)
         ) as system:
@@ -111,7 +95,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
                     system.celery(
                         name,
                         "-A",
-                        ALL_SPECIALISTS[1],
+                        "tests.e2e.a_worker_that_freezes",
                         "worker",
                         "-n",
                         f"{name}@%h",

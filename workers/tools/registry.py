@@ -16,10 +16,10 @@ from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools.current_time import now_tool
 from handoff_queue.workers.tools.fetch_url import fetch_url_tool
+from handoff_queue.workers.tools.hosted_tools import start_user_tools
 from handoff_queue.workers.tools.mcp.tools import make_mcp_tools
 from handoff_queue.workers.tools.read_document import read_document_tool
 from handoff_queue.workers.tools.search_documents import search_documents_tool
-from handoff_queue.workers.tools.user_tools import find_installed_tools, load_tools
 from handoff_queue.workers.tools.web_search import web_search_tool
 
 BUILT_IN = ("fetch_url", "now", "read_document", "search_documents", "web_search")
@@ -36,7 +36,7 @@ class Registry:
     tool, and runs without it.
     """
     close: Callable[[], None] = lambda: None
-    """Ends the connections to MCP servers."""
+    """Ends the connections to MCP servers, and the processes of the user's tools."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,15 +91,14 @@ def build_registry(
         web_search_tool(),
     )
     tools = {tool.name: tool for tool in built_in}
-    sources = [("an installed package", find_installed_tools())]
-    for folder in settings.tools_dirs:
-        sources.append((str(folder), load_tools(folder)))
-    for where, user_tools in sources:
+    hosted = start_user_tools(settings)
+    for where, user_tools in hosted.sources:
         for tool in user_tools:
             if tool.name in tools or tool.name == READ_RESULT:
                 taken = "is taken by another of your tools"
                 if tool.name in (*BUILT_IN, READ_RESULT):
                     taken = "is the name of a built-in tool"
+                hosted.close()
                 raise InvalidTool(f"{where}: tool {tool.name}: {taken}: rename it")
             tools[tool.name] = tool
     not_offered: dict[str, str] = {}
@@ -108,9 +107,15 @@ def build_registry(
         not_offered["web_search"] = "the offline model has no web search: set ANTHROPIC_API_KEY"
     from_servers = make_mcp_tools(servers)
     if taken_names := sorted(tools.keys() & from_servers.tools.keys()):
+        hosted.close()
         raise InvalidTool(f"{taken_names[0]}: a tool and a tool of an MCP server have this name")
+
+    def close() -> None:
+        hosted.close()
+        from_servers.close()
+
     return Registry(
         tools | dict(from_servers.tools),
         not_offered | dict(from_servers.not_offered),
-        from_servers.close,
+        close,
     )

@@ -2,18 +2,18 @@
 installed packages with the entry point group `handoff.tools`.
 
 Every public function that a file defines is a tool. It needs a name, a docstring and types.
+
+Only a tool host runs this module, because it runs the code of the user.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
-import json
-import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
@@ -21,20 +21,38 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
-from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.agent.function_tools import FunctionTool, function_tool
 from handoff_queue.shared.settings.folders import expand_folder, files_with_suffix
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.workers.tools.tool_decorator import is_tool, secrets_of, timeout_of
+from handoff_queue.workers.tools.tool_messages import ToolDefinition
 
 ENTRY_POINT_GROUP = "handoff.tools"
-_log = log_of(__name__)
 
 
-def load_tools(folder: Path) -> tuple[Tool, ...]:
+@dataclass(frozen=True, slots=True)
+class UserTool:
+    """A user's tool with its code."""
+
+    definition: ToolDefinition
+    function: FunctionTool
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+
+def _ignore(_place: str) -> None:
+    """Ignore a report."""
+
+
+def load_tools(folder: Path, on_load: Callable[[str], None] = _ignore) -> tuple[UserTool, ...]:
     """Return the tools of all Python files in a folder, sorted by name. Subfolders, and names
     with a leading `_` or `.`, are skipped.
+
+    Args:
+        on_load: called with the name of each file before it is loaded.
 
     Raises:
         InvalidTool: the folder is missing, a file does not load, a function has no docstring or
@@ -43,9 +61,10 @@ def load_tools(folder: Path) -> tuple[Tool, ...]:
     folder = expand_folder(folder, "--tools")
     if not folder.is_dir():
         raise InvalidTool(f"no such folder of tools: {folder} (give an existing folder to --tools)")
-    tools: list[tuple[str, Tool]] = []
+    tools: list[tuple[str, UserTool]] = []
     for file in files_with_suffix(folder, {".py"}):
         if not file.name.startswith(("_", ".")):
+            on_load(file.name)
             for name, function in _functions_of(_load(file)):
                 tools.append((file.name, _as_tool(function, name, file.name)))
     return _unique_tools(tools)
@@ -57,19 +76,22 @@ def installed_points() -> EntryPoints:
     return entry_points(group=ENTRY_POINT_GROUP)
 
 
-def find_installed_tools(among: Iterable[EntryPoint] | None = None) -> tuple[Tool, ...]:
+def load_installed_tools(
+    points: Iterable[EntryPoint], on_load: Callable[[str], None] = _ignore
+) -> tuple[UserTool, ...]:
     """Return the tools of installed packages: each entry point names a function, or a module
     of functions.
+
+    Args:
+        on_load: called with the name of each entry point before it is loaded.
 
     Raises:
         InvalidTool: an entry point does not load or is no tool, or two tools have the same name.
     """
-    points = among
-    if points is None:
-        points = installed_points()
-    tools: list[tuple[str, Tool]] = []
+    tools: list[tuple[str, UserTool]] = []
     for point in sorted(points, key=lambda point: point.name):
         where = f"entry point {point.name}"
+        on_load(where)
         try:
             target = point.load()
         except BaseException as error:
@@ -145,79 +167,31 @@ def _functions_of(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]
             yield name, member
 
 
-def _as_tool(function: Callable[..., Any], name: str, where: str) -> Tool:
+def _as_tool(function: Callable[..., Any], name: str, where: str) -> UserTool:
     """Return the function as a tool.
 
     Raises:
         InvalidTool: the function cannot be a tool. The message begins with `where`.
     """
-    # Imported here: it takes tens of megabytes, and many workers have no such tools.
-    from handoff_queue.shared.providers.anthropic.function_tools import tool_from
-
     try:
-        tool = tool_from(function, name=name)
-        return replace(_guarded(tool, secrets_of(function)), timeout_s=timeout_of(function))
+        tool = function_tool(function, name=name)
+        definition = ToolDefinition(
+            name=name,
+            description=tool.description,
+            input_schema=tool.input_schema,
+            repeatable=tool.repeatable,
+            timeout_s=timeout_of(function),
+            secrets=secrets_of(function),
+            reads_context=tool.reads_context,
+        )
     except InvalidTool as error:
         raise InvalidTool(f"{where}: {error}") from error
     except (TypeError, ValueError) as error:
         raise InvalidTool(f"{where}: tool {name}: {_in_one_line(error)}") from error
+    return UserTool(definition, tool)
 
 
-def _guarded(tool: Tool, secrets: tuple[str, ...]) -> Tool:
-    """Return the tool with a check of its secrets. The tool fails if a secret is not set. The
-    values of the secrets are removed from its output and from the text of a `ToolFailed`.
-
-    Args:
-        secrets: names of environment variables.
-    """
-    run = tool.run
-    assert run is not None
-
-    def guarded(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
-        missing: list[str] = []
-        for name in secrets:
-            if not os.environ.get(name):
-                missing.append(name)
-        if missing:
-            raise ToolFailed(
-                f"{tool.name} is not set up: the worker's environment lacks {', '.join(missing)}"
-            )
-        try:
-            output = run(arguments, context)
-            assert isinstance(output, ToolOutput)
-            return replace(output, text=without_secrets(output.text, secrets))
-        except ToolFailed as error:
-            raise ToolFailed(without_secrets(str(error), secrets)) from None
-        except BaseException as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            _log.warning(
-                "a tool raised",
-                tool=tool.name,
-                error=type(error).__name__,
-                place=f"{Path(place.filename).name}:{place.lineno}",
-            )
-            raise
-
-    return replace(tool, run=guarded)
-
-
-def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
-    """Return the text with the name of each secret in place of its value, also where the value
-    is written as JSON. Longer values are replaced first, because one value may contain
-    another.
-    """
-    by_length = sorted(secrets, key=lambda name: -len(os.environ.get(name, "")))
-    for name in by_length:
-        value = os.environ.get(name, "")
-        as_json = json.dumps(value)[1:-1]
-        as_unicode_json = json.dumps(value, ensure_ascii=False)[1:-1]
-        for written in (value, as_json, as_unicode_json):
-            if written:
-                text = text.replace(written, f"[{name}]")
-    return text
-
-
-def _unique_tools(named_tools: list[tuple[str, Tool]]) -> tuple[Tool, ...]:
+def _unique_tools(named_tools: list[tuple[str, UserTool]]) -> tuple[UserTool, ...]:
     """Return the tools, sorted by name.
 
     Args:
@@ -227,7 +201,7 @@ def _unique_tools(named_tools: list[tuple[str, Tool]]) -> tuple[Tool, ...]:
         InvalidTool: two tools have the same name.
     """
     places: dict[str, str] = {}
-    tools: dict[str, Tool] = {}
+    tools: dict[str, UserTool] = {}
     for where, tool in named_tools:
         if tool.name in tools:
             raise InvalidTool(

@@ -5,7 +5,7 @@ ignored.
 from __future__ import annotations
 
 import os
-import textwrap
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -17,9 +17,14 @@ from handoff_queue.shared.agent.tool_calls import run_tool
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.workers.index.index import DocumentIndex
+from handoff_queue.workers.tools import registry
+from handoff_queue.workers.tools.hosted_tools import HostedTools
 from handoff_queue.workers.tools.registry import BUILT_IN, build_registry
 from handoff_queue.workers.tools.tool_decorator import DEFAULT_TIMEOUT_S
-from handoff_queue.workers.tools.user_tools import find_installed_tools, load_tools
+from handoff_queue.workers.tools.tool_messages import ToolDefinition
+from handoff_queue.workers.tools.user_tools import load_installed_tools, load_tools
+from tests.doubles.function_tools import hosted, write_tools
+from tests.doubles.handoffs import a_tool
 from tests.workers.tools.contexts import ToolHarness
 
 WEATHER = '''
@@ -49,181 +54,27 @@ def _private(x):
 '''
 
 
-def tools_of(folder: Path, **files: str) -> dict[str, Tool]:
-    for name, text in files.items():
-        (folder / f"{name}.py").write_text(textwrap.dedent(text))
-    return {tool.name: tool for tool in load_tools(folder)}
+NAMES = """
+    def names() -> str:
+        \"\"\"All names.\"\"\"
+        return b"caf\\xe9".decode("utf-8", "surrogateescape")
+"""
+LEAK = '''
+    import os
+    def leak() -> dict[str, str]:
+        """Leaks."""
+        return {"it": os.environ["TOKEN"]}
+    leak.secrets = "TOKEN"
+'''
+FETCH = '''
+    from handoff_queue.shared.agent.tool import ToolFailed
 
-
-def refusal(folder: Path, **files: str) -> str:
-    with pytest.raises(InvalidTool) as caught:
-        tools_of(folder, **files)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def test_public_functions_of_a_file_become_tools(tmp_path: Path) -> None:
-    tools = tools_of(tmp_path, weather=WEATHER)
-
-    assert sorted(tools) == ["report", "weather"]
-    weather = tools["weather"]
-    assert weather.description.startswith("The weather of a city.")
-    assert weather.input_schema["properties"]["city"]["type"] == "string"
-    assert weather.input_schema["required"] == ["city"]
-    assert ToolHarness().call(weather, city="Oslo", days=3) == "Oslo: rain for 3 days"
-
-
-def test_half_a_surrogate_pair_in_a_tools_result_can_be_stored(tmp_path: Path) -> None:
-    """A file name on disk may contain half a surrogate pair."""
-    source = """
-        def names() -> str:
-            \"\"\"All names.\"\"\"
-            return b"caf\\xe9".decode("utf-8", "surrogateescape")
-    """
-    observed = run_tool(
-        {"id": "t", "name": "names", "input": {}},
-        tools_of(tmp_path, source=source),
-        ToolHarness().context,
-    )
-
-    assert (observed.text, observed.is_error) == ("caf\ufffd", False)
-
-
-def test_a_tool_is_repeatable_by_default(tmp_path: Path) -> None:
-    tools = tools_of(tmp_path, weather=WEATHER)
-
-    assert tools["weather"].repeatable
-    assert not tools["report"].repeatable
-
-
-def test_a_decorator_without_parentheses_marks_a_tool_with_all_defaults(tmp_path: Path) -> None:
-    head = "from handoff_queue import tool\n"
-    bare = f"{head}@tool\ndef f() -> str:\n    'Says.'\n    return 'x'\n"
-    called = bare.replace("@tool", "@tool()").replace("f()", "g()")
-
-    tools = tools_of(tmp_path, bare=bare, called=called)
-
-    assert (tools["f"].repeatable, tools["f"].timeout_s) == (True, DEFAULT_TIMEOUT_S)
-    assert (tools["f"].repeatable, tools["f"].timeout_s) == (
-        tools["g"].repeatable,
-        tools["g"].timeout_s,
-    )
-    assert ToolHarness().call(tools["f"]) == "x"
-
-
-def test_a_decorator_with_a_name_in_place_of_a_function_is_refused(tmp_path: Path) -> None:
-    source = """
-        from handoff_queue import tool
-
-        @tool("f")
-        def f() -> str:
-            'Says.'
-            return 'x'
-    """
-
-    assert refusal(tmp_path, source=source).endswith(
-        "TypeError: @tool cannot mark a str; mark a function)"
-    )
-
-
-def test_a_tool_can_set_the_timeout_of_its_calls(tmp_path: Path) -> None:
-    source = "def f() -> str:\n    'Says.'\n    return ''\n"
-
-    assert tools_of(tmp_path, source=source)["f"].timeout_s == DEFAULT_TIMEOUT_S
-    assert tools_of(tmp_path, source=source + "f.timeout_s = 2\n")["f"].timeout_s == 2
-
-
-@pytest.mark.parametrize(
-    "timeout_s", ["0", "-1", "3_601", "float('nan')", "float('inf')", "'5'", "True"]
-)
-def test_a_timeout_out_of_its_bounds_is_refused(tmp_path: Path, timeout_s: str) -> None:
-    source = f"def f() -> str:\n    'Says.'\n    return ''\nf.timeout_s = {timeout_s}\n"
-
-    assert (
-        refusal(tmp_path, t=source)
-        == "t.py: tool f: ValueError: its timeout_s must be a number of seconds above 0 and up to"
-        " 3600"
-    )
-
-
-def test_a_missing_secret_is_named_and_nothing_is_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("WEATHER_TOKEN", raising=False)
-
-    text = ToolHarness().failure(tools_of(tmp_path, weather=WEATHER)["report"], city="Oslo")
-
-    assert text == "report is not set up: the worker's environment lacks WEATHER_TOKEN"
-
-
-def test_a_secrets_value_never_leaves_the_tool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WEATHER_TOKEN", 'canary-"7')
-    report = tools_of(tmp_path, weather=WEATHER)["report"]
-
-    assert ToolHarness().call(report, city="Oslo") == "reported with [WEATHER_TOKEN]"
-    assert ToolHarness().failure(report, city="nowhere") == "refused with [WEATHER_TOKEN]"
-
-
-def test_a_secret_inside_json_is_redacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOKEN", 'ca"nary')
-    text = '''
-        import os
-        def leak() -> dict[str, str]:
-            """Leaks."""
-            return {"it": os.environ["TOKEN"]}
-        leak.secrets = "TOKEN"
-    '''
-
-    assert ToolHarness().call(tools_of(tmp_path, leak=text)["leak"]) == '{"it": "[TOKEN]"}'
-
-
-def test_the_model_gets_the_type_and_no_text_of_a_tools_error(tmp_path: Path) -> None:
-    text = '''
-        from handoff_queue.shared.agent.tool import ToolFailed
-
-        def fetch(a: int) -> str:
-            """Fetch it."""
-            if not a:
-                raise ToolFailed("give an a above 0")
-            raise OSError("no route to https://shop.example/?key=canary")
-    '''
-    fetch = tools_of(tmp_path, fetch=text)["fetch"]
-
-    def message(**arguments: object) -> str:
-        call = {"type": "tool_use", "id": "t", "name": "fetch", "input": arguments}
-        return run_tool(call, {"fetch": fetch}, ToolHarness().context).text
-
-    assert message(a=1) == "fetch failed with OSError; try other arguments, or do without"
-    assert message(a=0) == "give an a above 0"
-    assert message(a="x").startswith("fetch: bad arguments at $.a")
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("def f(:\n", "t.py line 1: cannot be loaded (SyntaxError"),
-        ("x = 1\nimport no_such_module\n", "t.py line 2: cannot be loaded (ModuleNotFoundError"),
-        ("raise SystemExit(3)\n", "t.py line 1: cannot be loaded (SystemExit"),
-        ("def f(x: int) -> str:\n    return ''\n", "needs a docstring"),
-        ("def f(x) -> str:\n    'Says.'\n    return ''\n", "parameter x needs a type"),
-        ("def f(x: Nonsense) -> str:\n    'Says.'\n    return ''\n", "t.py"),
-        ("def f() -> object:\n    'Says.'\n    yield ''\n", "not be a generator"),
-        ("def f(größe: int) -> str:\n    'Says.'\n    return ''\n", "rename parameter 'größe'"),
-        (
-            "def f() -> str:\n    'Says.'\n    return ''\nf.secrets = [3]\n",
-            "names of environment variables",
-        ),
-    ],
-)
-def test_a_broken_file_is_named_with_its_error(tmp_path: Path, text: str, reason: str) -> None:
-    message = refusal(tmp_path, t=text)
-
-    assert message.startswith("t.py")
-    assert reason in message
-
-
+    def fetch(a: int) -> str:
+        """Fetch it."""
+        if not a:
+            raise ToolFailed("give an a above 0")
+        raise OSError("no route to https://shop.example/?key=canary")
+'''
 KINDS = '''
 import functools
 from handoff_queue.workers.tools.tool_decorator import CallContext, tool
@@ -266,10 +117,162 @@ same = cached
 '''
 
 
-def test_functions_behind_decorators_and_marked_callables_are_tools(tmp_path: Path) -> None:
-    tools = tools_of(tmp_path, kinds=KINDS)
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Tool]]:
+    """Yield the tools of all files above, in a tool host."""
+    files = {"weather": WEATHER, "names": NAMES, "leak": LEAK, "fetch": FETCH, "kinds": KINDS}
+    with hosted(write_tools(tmp_path_factory.mktemp("tools"), files)) as tools:
+        yield tools
 
-    assert {name: ToolHarness().call(tool, item="tea") for name, tool in tools.items()} == {
+
+def definitions(folder: Path, **files: str) -> dict[str, ToolDefinition]:
+    return {tool.name: tool.definition for tool in load_tools(write_tools(folder, files))}
+
+
+def refusal(folder: Path, **files: str) -> str:
+    with pytest.raises(InvalidTool) as caught:
+        definitions(folder, **files)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_public_functions_of_a_file_become_tools(tools: dict[str, Tool], tmp_path: Path) -> None:
+    assert sorted(definitions(tmp_path, weather=WEATHER)) == ["report", "weather"]
+    weather = tools["weather"]
+    assert weather.description.startswith("The weather of a city.")
+    assert weather.input_schema["properties"]["city"]["type"] == "string"
+    assert weather.input_schema["required"] == ["city"]
+    assert ToolHarness().call(weather, city="Oslo", days=3) == "Oslo: rain for 3 days"
+
+
+def test_half_a_surrogate_pair_in_a_tools_result_can_be_stored(tools: dict[str, Tool]) -> None:
+    """A file name on disk may contain half a surrogate pair."""
+    observed = run_tool({"id": "t", "name": "names", "input": {}}, tools, ToolHarness().context)
+
+    assert (observed.text, observed.is_error) == ("caf\ufffd", False)
+
+
+def test_a_tool_is_repeatable_by_default(tools: dict[str, Tool]) -> None:
+    assert tools["weather"].repeatable
+    assert not tools["report"].repeatable
+
+
+def test_a_decorator_without_parentheses_marks_a_tool_with_all_defaults(tmp_path: Path) -> None:
+    head = "from handoff_queue import tool\n"
+    bare = f"{head}@tool\ndef f() -> str:\n    'Says.'\n    return 'x'\n"
+    called = bare.replace("@tool", "@tool()").replace("f()", "g()")
+
+    f, g = load_tools(write_tools(tmp_path, {"bare": bare, "called": called}))
+
+    assert (f.definition.repeatable, f.definition.timeout_s) == (True, DEFAULT_TIMEOUT_S)
+    assert (f.definition.repeatable, f.definition.timeout_s) == (
+        g.definition.repeatable,
+        g.definition.timeout_s,
+    )
+    assert f.function.call({}, None).text == "x"
+
+
+def test_a_decorator_with_a_name_in_place_of_a_function_is_refused(tmp_path: Path) -> None:
+    source = """
+        from handoff_queue import tool
+
+        @tool("f")
+        def f() -> str:
+            'Says.'
+            return 'x'
+    """
+
+    assert refusal(tmp_path, source=source).endswith(
+        "TypeError: @tool cannot mark a str; mark a function)"
+    )
+
+
+def test_a_tool_can_set_the_timeout_of_its_calls(tmp_path: Path) -> None:
+    source = "def f() -> str:\n    'Says.'\n    return ''\n"
+
+    assert definitions(tmp_path, source=source)["f"].timeout_s == DEFAULT_TIMEOUT_S
+    assert definitions(tmp_path, source=source + "f.timeout_s = 2\n")["f"].timeout_s == 2
+
+
+@pytest.mark.parametrize(
+    "timeout_s", ["0", "-1", "3_601", "float('nan')", "float('inf')", "'5'", "True"]
+)
+def test_a_timeout_out_of_its_bounds_is_refused(tmp_path: Path, timeout_s: str) -> None:
+    source = f"def f() -> str:\n    'Says.'\n    return ''\nf.timeout_s = {timeout_s}\n"
+
+    assert (
+        refusal(tmp_path, t=source)
+        == "t.py: tool f: ValueError: its timeout_s must be a number of seconds above 0 and up to"
+        " 3600"
+    )
+
+
+def test_a_missing_secret_is_named_and_nothing_is_run(
+    tools: dict[str, Tool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WEATHER_TOKEN", raising=False)
+
+    text = ToolHarness().failure(tools["report"], city="Oslo")
+
+    assert text == "report is not set up: the worker's environment lacks WEATHER_TOKEN"
+
+
+def test_a_secrets_value_never_leaves_the_tool(
+    tools: dict[str, Tool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEATHER_TOKEN", 'canary-"7')
+    report = tools["report"]
+
+    assert ToolHarness().call(report, city="Oslo") == "reported with [WEATHER_TOKEN]"
+    assert ToolHarness().failure(report, city="nowhere") == "refused with [WEATHER_TOKEN]"
+
+
+def test_a_secret_inside_json_is_redacted(
+    tools: dict[str, Tool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", 'ca"nary')
+
+    assert ToolHarness().call(tools["leak"]) == '{"it": "[TOKEN]"}'
+
+
+def test_the_model_gets_the_type_and_no_text_of_a_tools_error(tools: dict[str, Tool]) -> None:
+    def message(**arguments: object) -> str:
+        call = {"type": "tool_use", "id": "t", "name": "fetch", "input": arguments}
+        return run_tool(call, tools, ToolHarness().context).text
+
+    assert message(a=1) == "fetch failed with OSError; try other arguments, or do without"
+    assert message(a=0) == "give an a above 0"
+    assert message(a="x").startswith("fetch: bad arguments at $.a")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("def f(:\n", "t.py line 1: cannot be loaded (SyntaxError"),
+        ("x = 1\nimport no_such_module\n", "t.py line 2: cannot be loaded (ModuleNotFoundError"),
+        ("raise SystemExit(3)\n", "t.py line 1: cannot be loaded (SystemExit"),
+        ("def f(x: int) -> str:\n    return ''\n", "needs a docstring"),
+        ("def f(x) -> str:\n    'Says.'\n    return ''\n", "parameter x needs a type"),
+        ("def f(x: Nonsense) -> str:\n    'Says.'\n    return ''\n", "t.py"),
+        ("def f() -> object:\n    'Says.'\n    yield ''\n", "not be a generator"),
+        ("def f(größe: int) -> str:\n    'Says.'\n    return ''\n", "rename parameter 'größe'"),
+        (
+            "def f() -> str:\n    'Says.'\n    return ''\nf.secrets = [3]\n",
+            "names of environment variables",
+        ),
+    ],
+)
+def test_a_broken_file_is_named_with_its_error(tmp_path: Path, text: str, reason: str) -> None:
+    message = refusal(tmp_path, t=text)
+
+    assert message.startswith("t.py")
+    assert reason in message
+
+
+def test_functions_behind_decorators_and_marked_callables_are_tools(
+    tools: dict[str, Tool],
+) -> None:
+    texts = {
         "asked": "tea in default",
         "cached": "tea in any",
         "of_class": "tea in _Shop",
@@ -277,12 +280,21 @@ def test_functions_behind_decorators_and_marked_callables_are_tools(tmp_path: Pa
         "price_here": "tea in here",
     }
 
+    assert {name: ToolHarness().call(tools[name], item="tea") for name in texts} == texts
+    assert "left_alone" not in tools
+    assert "same" not in tools
 
-def test_a_tool_with_the_name_of_a_built_in_tool_is_refused(tmp_path: Path) -> None:
-    for name in (*BUILT_IN, READ_RESULT):
-        (tmp_path / "t.py").write_text(f"def {name}() -> str:\n    'Says.'\n    return ''\n")
-        with pytest.raises(InvalidTool, match="is the name of a built-in tool"):
-            build_registry(Settings(tools_dirs=[tmp_path]), DocumentIndex(tmp_path))
+
+@pytest.mark.parametrize("name", [*BUILT_IN, READ_RESULT])
+def test_a_tool_with_the_name_of_a_built_in_tool_is_refused(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = a_tool(name, lambda _arguments: "")
+    found = HostedTools((("things", (tool,)),))
+    monkeypatch.setattr(registry, "start_user_tools", lambda _settings: found)
+
+    with pytest.raises(InvalidTool, match="is the name of a built-in tool"):
+        build_registry(Settings(), DocumentIndex(tmp_path))
 
 
 def test_a_name_in_two_files_is_refused(tmp_path: Path) -> None:
@@ -299,7 +311,7 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_files_with_a_leading_underscore_are_ignored(tmp_path: Path) -> None:
-    assert tools_of(tmp_path, _draft="raise RuntimeError") == {}
+    assert definitions(tmp_path, _draft="raise RuntimeError") == {}
 
 
 def test_an_installed_package_offers_a_module_of_tools_or_one(
@@ -310,13 +322,13 @@ def test_an_installed_package_offers_a_module_of_tools_or_one(
     module = EntryPoint("all", "office_tools", "handoff.tools")
     function = EntryPoint("one", "office_tools:weather", "handoff.tools")
 
-    assert [tool.name for tool in find_installed_tools(among=[module])] == ["report", "weather"]
-    assert [tool.name for tool in find_installed_tools(among=[function])] == ["weather"]
+    assert [tool.name for tool in load_installed_tools([module])] == ["report", "weather"]
+    assert [tool.name for tool in load_installed_tools([function])] == ["weather"]
 
 
 def test_an_installed_package_that_does_not_load_is_named() -> None:
     with pytest.raises(InvalidTool, match="entry point gone: cannot be loaded"):
-        find_installed_tools(among=[EntryPoint("gone", "no_such_module", "handoff.tools")])
+        load_installed_tools([EntryPoint("gone", "no_such_module", "handoff.tools")])
 
 
 def test_a_pipe_is_not_a_tool_and_is_not_read(tmp_path: Path) -> None:
@@ -354,7 +366,7 @@ def test_a_name_inside_a_parameter_may_have_any_letters(tmp_path: Path) -> None:
             """Measure a thing."""
             return "ok"
     '''
-    assert "measure" in tools_of(tmp_path, sizes=text)
+    assert "measure" in definitions(tmp_path, sizes=text)
 
 
 def test_a_file_with_the_suffix_in_capitals_is_loaded(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ import pytest
 
 from handoff_queue.shared.agent.tool import Tool, ToolFailed, ToolOutput
 from handoff_queue.shared.agent.tool_values import MOST_IMAGES_A_RESULT
-from handoff_queue.shared.providers.anthropic.function_tools import tool_from
 from handoff_queue.shared.types.errors import InvalidTool
+from tests.doubles.function_tools import tool_from
 from tests.workers.tools.contexts import ToolHarness
 
 PNG = base64.b64decode(

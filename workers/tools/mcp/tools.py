@@ -16,7 +16,7 @@ from handoff_queue.shared.agent.tool import Image, Tool, ToolContext, ToolFailed
 from handoff_queue.shared.agent.tool_values import MOST_IMAGES_A_RESULT, image_of
 from handoff_queue.shared.settings.optional_packages import missing
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer
-from handoff_queue.workers.tools.user_tools import without_secrets
+from handoff_queue.workers.tools.hosted_tools import without_secrets
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult

@@ -1,50 +1,72 @@
-"""Converts a user's typed Python function into a `Tool`. The SDK's own helper builds the
-schema from the signature and the docstring.
+"""Converts a user's typed Python function into a `FunctionTool`. Pydantic builds the schema of
+the parameters from the types, and their descriptions come from the docstring.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
 import re
-import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
-import anthropic
-from anthropic.lib.tools import ToolError
-from pydantic import ValidationError
+import docstring_parser
+from pydantic import TypeAdapter, ValidationError, validate_call
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
-from handoff_queue.shared.agent.schemas import BrokenSchema, check_schema
-from handoff_queue.shared.agent.tool import (
-    CallContext,
-    Tool,
-    ToolContext,
-    ToolFailed,
-    ToolOutput,
-    check_parameter_names,
-)
+from handoff_queue.shared.agent.tool import CallContext, ToolFailed, ToolOutput
+from handoff_queue.shared.agent.tool_definition import check_definition
 from handoff_queue.shared.agent.tool_values import output_of
-from handoff_queue.shared.types.characters import has_half_a_character
 from handoff_queue.shared.types.errors import InvalidTool
-from handoff_queue.shared.types.message import digest_of, problems_of
+from handoff_queue.shared.types.message import problems_of
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_NOT_AT_THE_TOP = ("allOf", "anyOf", "oneOf")
-"""Keywords that the Messages API does not take at the top of a tool's schema."""
-MOST_DEFINITION_CHARS = 30_000
-"""Characters of a tool's description and schema: about 8,000 tokens, paid in each turn."""
 _CONTEXT: ContextVar[CallContext] = ContextVar("call")
 """Context of the call that this thread runs."""
 
 
-def tool_from(
+@dataclass(frozen=True, slots=True)
+class FunctionTool:
+    """A tool that is a Python function of this process."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    repeatable: bool
+    reads_context: bool
+    """True if the function has a parameter of the type `CallContext`."""
+    function: Callable[..., Any]
+    """The function with a validation of its arguments."""
+
+    def call(self, arguments: dict[str, Any], context: CallContext | None) -> ToolOutput:
+        """Call the function and return its output.
+
+        Args:
+            context: context of the call. None if the function does not read it.
+
+        Raises:
+            ToolFailed: the arguments are invalid, the function raised the `ToolError` of
+                Anthropic's SDK, or the model cannot see the returned value.
+        """
+        if context is not None:
+            _CONTEXT.set(context)
+        try:
+            value = self.function(**arguments)
+        except ValidationError as error:
+            raise ToolFailed(f"{self.name}: {problems_of(error)}") from error
+        except Exception as error:
+            if _is_tool_error(error):
+                raise ToolFailed(str(error)) from error
+            raise
+        return output_of(self.name, value)
+
+
+def function_tool(
     function: Callable[..., Any], *, name: str | None = None, repeatable: bool | None = None
-) -> Tool:
+) -> FunctionTool:
     """Return the function as a tool.
 
     The docstring of the function is the description, and each parameter needs a type. The
@@ -67,32 +89,55 @@ def tool_from(
             " letters of English, digits and _"
         )
     signature = _Signature.of(function, name)
+    doc = docstring_parser.parse(f"\n{signature.doc}")
+    description = "\n\n".join(filter(None, (doc.short_description, doc.long_description)))
     try:
-        wrapped = anthropic.beta_tool(signature.plain_function(function, name))
-        schema: dict[str, object] = {}
-        for key, value in dict(wrapped.input_schema).items():
-            if key != "title":
-                schema[key] = value
+        validated = validate_call(signature.plain_function(function, name))
+        adapter: TypeAdapter[Any] = TypeAdapter(cast(Any, validated))
+        schema = adapter.json_schema(schema_generator=_generator(doc))
     # Pydantic may raise any error for a user's annotations.
     except Exception as error:
         raise InvalidTool(
             f"tool {name}: its parameters cannot be described as JSON ({type(error).__name__})"
         ) from error
-    _check_definition(name, wrapped.description, schema)
+    schema.pop("title", None)
+    check_definition(name, description, schema)
     if repeatable is None:
         may_repeat = getattr(function, "repeatable", True)
     else:
         may_repeat = repeatable
-    return Tool(
-        name=name,
-        description=wrapped.description,
-        input_schema=schema,
-        run=lambda arguments, context: _run(
-            wrapped.call, name, arguments, context if signature.context else None
-        ),
-        repeatable=bool(may_repeat),
-        is_source=True,
+    return FunctionTool(
+        name, description, schema, bool(may_repeat), signature.context is not None, validated
     )
+
+
+def _is_tool_error(error: Exception) -> bool:
+    """Return whether an exception is the `ToolError` of Anthropic's SDK. The SDK is not
+    imported here: it takes seconds of processor time.
+    """
+    kind = type(error)
+    return kind.__name__ == "ToolError" and kind.__module__.startswith("anthropic.")
+
+
+def _generator(doc: docstring_parser.Docstring) -> type[GenerateJsonSchema]:
+    """Return a generator of schemas that adds the descriptions of the parameters in a
+    docstring.
+    """
+
+    class WithDescriptions(GenerateJsonSchema):
+        def kw_arguments_schema(
+            self,
+            arguments: list[core_schema.ArgumentsParameter],
+            var_kwargs_schema: CoreSchema | None,
+        ) -> JsonSchemaValue:
+            schema = super().kw_arguments_schema(arguments, var_kwargs_schema)
+            properties = schema.get("properties", {})
+            for parameter in doc.params:
+                if parameter.arg_name in properties and parameter.description:
+                    properties[parameter.arg_name].setdefault("description", parameter.description)
+            return schema
+
+    return WithDescriptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +190,7 @@ class _Signature:
             return function(**values)
 
         called.__name__ = called.__qualname__ = name
-        # The SDK's parser ignores the indentation of the first line, so "Args:" must not be there.
-        called.__doc__ = f"\n{self.doc}"
+        called.__doc__ = self.doc
         annotations: dict[str, Any] = {}
         for parameter in self.shown:
             annotations[parameter.name] = parameter.annotation
@@ -187,84 +231,3 @@ def _is_context(hint: Any) -> bool:
     if get_origin(hint) is Union or isinstance(hint, type(int | None)):
         return CallContext in get_args(hint)
     return hint is CallContext
-
-
-def _check_whole_characters(name: str, text: str) -> None:
-    if has_half_a_character(text):
-        raise InvalidTool(
-            f"tool {name}: its docstring or types hold half of a character (a lone surrogate)"
-        )
-
-
-def _check_definition(name: str, description: str, schema: Mapping[str, Any]) -> None:
-    """Check a tool, because the Messages API would refuse each request with an invalid one.
-
-    Raises:
-        InvalidTool: the tool would be refused.
-    """
-    try:
-        text = json.dumps([description, schema], ensure_ascii=False, allow_nan=False)
-        _check_whole_characters(name, text)
-        check_schema(schema)
-    except BrokenSchema as error:
-        raise InvalidTool(f"tool {name}: its schema {error}") from error
-    except (TypeError, ValueError) as error:
-        raise InvalidTool(
-            f"tool {name}: a default, an example or a limit of its parameters is no JSON value"
-            f" ({error})"
-        ) from error
-    if not description.strip():
-        raise InvalidTool(
-            f"tool {name}: its docstring describes only the parameters; describe the tool, too"
-        )
-    if len(text) > MOST_DEFINITION_CHARS:
-        raise InvalidTool(
-            f"tool {name}: its description and schema have {len(text):,} characters; "
-            f"at most {MOST_DEFINITION_CHARS:,} are sent with each turn"
-        )
-    for keyword in _NOT_AT_THE_TOP:
-        if keyword in schema:
-            raise InvalidTool(
-                f"tool {name}: its schema has {keyword} at the top; use plain parameters"
-            )
-    check_parameter_names(name, schema)
-
-
-def _run(
-    call: Callable[[object], Any], name: str, arguments: dict[str, Any], context: ToolContext | None
-) -> ToolOutput:
-    """Call the function and return its output.
-
-    Args:
-        context: context of the call. None if the function has no `CallContext` parameter, because
-            a `CallContext` costs a read from the store.
-
-    Raises:
-        ToolFailed: the function raised `ToolError`, the arguments are invalid, or the model cannot
-            see the returned value.
-    """
-    if context is not None:
-        _CONTEXT.set(_call_context(name, arguments, context))
-    try:
-        value = call(arguments)
-    except ToolError as error:
-        raise ToolFailed(str(error)) from error
-    except ValueError as error:
-        if isinstance(error.__cause__, ValidationError):
-            raise ToolFailed(f"{name}: {problems_of(error.__cause__)}") from error
-        raise
-    return output_of(name, value)
-
-
-def _call_context(name: str, arguments: dict[str, Any], context: ToolContext) -> CallContext:
-    step_id, _, attempt = context.handoff_id.rpartition(".")
-    call = [context.job_id, context.handoff_id, context.call_id, name, arguments]
-    return CallContext(
-        tenant=context.tenant(),
-        job_id=context.job_id,
-        handoff_id=context.handoff_id,
-        step_id=step_id,
-        attempt=int(attempt),
-        deadline=datetime.fromtimestamp(time.time() + context.remaining_s(), UTC),
-        idempotency_key=digest_of(json.dumps(call, sort_keys=True)),
-    )

@@ -11,9 +11,9 @@ import pytest
 from pydantic import Field
 
 from handoff_queue.shared.agent.tool import CallContext, ToolFailed, ToolOutput
-from handoff_queue.shared.providers.anthropic.function_tools import tool_from
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.shared.types.ids import JobId, handoff_id
+from tests.doubles.function_tools import tool_from
 from tests.doubles.handoffs import a_tool_context
 
 

@@ -1,0 +1,56 @@
+"""Functions as tools that run in this process, and hosts of tools in files."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from handoff_queue.shared.agent.function_tools import function_tool
+from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolOutput, call_context_of
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.workers.tools.hosted_tools import host_tools
+from handoff_queue.workers.tools.tool_host import limits_of
+from handoff_queue.workers.tools.tool_messages import ToolLimits
+
+
+def tool_from(
+    function: Callable[..., Any], *, name: str | None = None, repeatable: bool | None = None
+) -> Tool:
+    """Return a function as a tool that runs in this process."""
+    tool = function_tool(function, name=name, repeatable=repeatable)
+
+    def run(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        call_context = None
+        if tool.reads_context:
+            call_context = call_context_of(tool.name, arguments, context)
+        return tool.call(arguments, call_context)
+
+    return Tool(tool.name, tool.description, tool.input_schema, run, repeatable=tool.repeatable)
+
+
+def write_tools(folder: Path, files: dict[str, str]) -> Path:
+    """Write files of tools into a folder, and return the folder."""
+    for name, text in files.items():
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.py").write_text(textwrap.dedent(text))
+    return folder
+
+
+@contextmanager
+def hosted(folder: Path, limits: ToolLimits | None = None) -> Iterator[dict[str, Tool]]:
+    """Start a tool host for a folder of tools, and yield its tools by name.
+
+    Args:
+        limits: limits of the tools. None: the defaults of the settings.
+    """
+    hosted_tools = host_tools((folder,), limits or limits_of(Settings(offline=True)))
+    try:
+        tools: dict[str, Tool] = {}
+        for _, source in hosted_tools.sources:
+            tools |= {tool.name: tool for tool in source}
+        yield tools
+    finally:
+        hosted_tools.close()

@@ -1,0 +1,119 @@
+"""The user's tools as a worker offers them: with a check of their secrets, in the processes of a
+tool host. The worker never runs the code of a user.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from handoff_queue.shared.agent.tool import (
+    Tool,
+    ToolContext,
+    ToolFailed,
+    ToolOutput,
+    call_context_of,
+)
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.workers.tools.tool_host import ToolHost, limits_of
+from handoff_queue.workers.tools.tool_messages import CallRequest, ToolDefinition, ToolLimits
+from handoff_queue.workers.tools.tool_process import run_in_process
+from handoff_queue.workers.tools.user_tools import installed_points
+
+
+@dataclass(frozen=True, slots=True)
+class HostedTools:
+    """The user's tools of a worker."""
+
+    sources: tuple[tuple[str, tuple[Tool, ...]], ...] = ()
+    """Each folder of tools, or "an installed package", with its tools."""
+    close: Callable[[], None] = lambda: None
+    """Ends the tool host and all calls."""
+
+
+def start_user_tools(settings: Settings) -> HostedTools:
+    """Start a tool host, and return its tools. Without files of tools there is no host.
+
+    Raises:
+        InvalidTool: a tool cannot be loaded.
+    """
+    if not settings.tools_dirs and not installed_points():
+        return HostedTools()
+    return host_tools(settings.tools_dirs, limits_of(settings))
+
+
+def host_tools(folders: tuple[Path, ...], limits: ToolLimits) -> HostedTools:
+    """Start a host for these folders and the installed packages, and return its tools.
+
+    Raises:
+        InvalidTool: a tool cannot be loaded.
+    """
+    host = ToolHost(folders, limits)
+    sources: list[tuple[str, tuple[Tool, ...]]] = []
+    try:
+        for source in host.sources():
+            tools = tuple(_tool(host, limits, definition) for definition in source.tools)
+            sources.append((source.place, tools))
+    except BaseException:
+        host.close()
+        raise
+    if not any(tools for _, tools in sources):
+        host.close()
+    return HostedTools(tuple(sources), host.close)
+
+
+def _tool(host: ToolHost, limits: ToolLimits, definition: ToolDefinition) -> Tool:
+    """Return a tool that checks its secrets and runs in the host. The values of the secrets are
+    removed from its text and from its errors.
+    """
+    names = definition.secrets
+
+    def run(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        secrets = {name: value for name in names if (value := os.environ.get(name))}
+        if missing := [name for name in names if name not in secrets]:
+            raise ToolFailed(
+                f"{definition.name} is not set up: the worker's environment lacks"
+                f" {', '.join(missing)}"
+            )
+        call_context = None
+        if definition.reads_context:  # it costs a read from the store
+            call_context = call_context_of(definition.name, arguments, context)
+        request = CallRequest(arguments=arguments, context=call_context)
+        try:
+            output = run_in_process(
+                host, limits, definition.name, request, secrets, context.is_abandoned
+            )
+        except ToolFailed as error:
+            raise ToolFailed(without_secrets(str(error), names)) from None
+        return ToolOutput(without_secrets(output.text, names), output.images)
+
+    return Tool(
+        name=definition.name,
+        description=definition.description,
+        input_schema=definition.input_schema,
+        run=run,
+        repeatable=definition.repeatable,
+        is_source=True,
+        timeout_s=definition.timeout_s,
+        ends_when_abandoned=True,
+    )
+
+
+def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
+    """Return the text with the name of each secret in place of its value, also where the value
+    is written as JSON. Longer values are replaced first, because one value may contain
+    another.
+    """
+    by_length = sorted(secrets, key=lambda name: -len(os.environ.get(name, "")))
+    for name in by_length:
+        value = os.environ.get(name, "")
+        as_json = json.dumps(value)[1:-1]
+        as_unicode_json = json.dumps(value, ensure_ascii=False)[1:-1]
+        for written in (value, as_json, as_unicode_json):
+            if written:
+                text = text.replace(written, f"[{name}]")
+    return text

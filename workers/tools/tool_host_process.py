@@ -1,0 +1,209 @@
+"""The tool host: the process that loads the tools of users once, and forks a child for each
+call.
+
+`python -m handoff_queue.workers.tools.tool_host_process CONTROL CONFIG REPORTS` gets three
+inherited descriptors: a socket for requests to fork, a file with a `HostConfig`, and a pipe for
+its reports. A child reads its `CallRequest` from its stdin, which is a socket, and writes its
+result to the same socket.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import socket
+import sys
+import traceback
+from base64 import b64encode
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from pydantic import BaseModel
+
+from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.shared.local.fork_server_child import ForkServerChild, Ward
+from handoff_queue.shared.types.characters import in_whole_characters
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.workers.tools.tool_confinement import (
+    adopt_orphans,
+    children_of_this_process,
+    confine,
+    outlive_parent,
+)
+from handoff_queue.workers.tools.tool_messages import (
+    MOST_RESULT_BYTES,
+    MOST_TEXT_CHARS,
+    CallRequest,
+    Failed,
+    HostConfig,
+    Loaded,
+    Loading,
+    Raised,
+    Refused,
+    Returned,
+    ToolSource,
+)
+from handoff_queue.workers.tools.user_tools import (
+    UserTool,
+    installed_points,
+    load_installed_tools,
+    load_tools,
+)
+
+_INSTALLED = "an installed package"
+_MOST_ROUNDS = 1_000
+
+
+class _ToolForks(ForkServerChild):
+    """Forks the children of calls. At the end of a child it kills the processes that the child
+    has left.
+    """
+
+    def __init__(self, control: socket.socket) -> None:
+        super().__init__(control)
+        self._of_the_files = children_of_this_process()
+        """Processes that the user's files have started while they were loaded."""
+
+    def end(self) -> None:
+        """Kill all children and the processes that they have left."""
+        for ward in self._by_pidfd.values():
+            self._kill(ward)
+        self._kill_orphans(frozenset())
+
+    def _kill(self, ward: Ward) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(ward.pid, signal.SIGKILL)
+
+    def _bury(self, ward: Ward) -> None:
+        self._kill(ward)  # the group, whose leader has ended and is not yet waited for
+        super()._bury(ward)
+        running = frozenset(known.pid for known in self._by_pidfd.values())
+        self._kill_orphans(running | self._of_the_files)
+
+    def _kill_orphans(self, spared: frozenset[int]) -> None:
+        """Kill the children of this process that are not spared. They are processes without a
+        parent, which have left the group of their call. The children of such a process become
+        children of this process when it has ended.
+        """
+        for _ in range(_MOST_ROUNDS):
+            orphans = children_of_this_process() - spared
+            for pid in orphans:
+                os.kill(pid, signal.SIGKILL)
+            for pid in orphans:
+                os.waitpid(pid, 0)
+            if not orphans:
+                return
+
+
+def _load(config: HostConfig, reports: int) -> dict[str, UserTool]:
+    """Load all tools, report their definitions, and return the tools by name.
+
+    Raises:
+        SystemExit: a tool cannot be loaded. The report has the reason.
+    """
+
+    def report(message: BaseModel) -> None:
+        with open(reports, "wb", closefd=False) as pipe:
+            pipe.write(message.model_dump_json().encode() + b"\n")
+
+    def loading(place: str) -> None:
+        report(Loading(loading=in_whole_characters(place)[:MOST_TEXT_CHARS]))
+
+    try:
+        loaded = [(_INSTALLED, load_installed_tools(installed_points(), loading))]
+        for folder in config.folders:
+            loaded.append((folder, load_tools(Path(folder), loading)))
+    except UserError as error:
+        report(Refused(refused=in_whole_characters(str(error))))
+        raise SystemExit(UserError.exit_code) from None
+    sources: list[ToolSource] = []
+    tools: dict[str, UserTool] = {}
+    for place, found in loaded:
+        sources.append(ToolSource(place=place, tools=tuple(tool.definition for tool in found)))
+        for tool in found:
+            tools[tool.name] = tool
+    report(Loaded(sources=tuple(sources)))
+    return tools
+
+
+def _run_call(tool: UserTool | None, config: HostConfig) -> NoReturn:
+    """Run one call in a child, write its result, and end the child."""
+    connection = os.dup(0)
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    confine(config.limits)
+    with open(connection, "rb", closefd=False) as incoming:
+        request = CallRequest.model_validate_json(incoming.readline())
+    result = _result_of(tool, request)
+    _flush()
+    line = result.model_dump_json().encode() + b"\n"
+    if len(line) > MOST_RESULT_BYTES:
+        text = f"it returned {len(line):,} bytes; at most {MOST_RESULT_BYTES:,} are passed on"
+        line = Failed(failed=text).model_dump_json().encode() + b"\n"
+    with open(connection, "wb", closefd=False) as outgoing:
+        outgoing.write(line)
+    os._exit(0)
+
+
+def _result_of(tool: UserTool | None, request: CallRequest) -> Returned | Failed | Raised:
+    if tool is None:
+        return Failed(failed="its file does not define this tool any more: start the worker again")
+    try:
+        output = tool.function.call(request.arguments, request.context)
+        images = tuple(b64encode(image.data).decode() for image in output.images)
+        return Returned(text=in_whole_characters(output.text), images=images)
+    except BaseException as error:  # noqa: BLE001 - a user's tool may raise anything
+        return _failure_of(error)
+
+
+def _failure_of(error: BaseException) -> Failed | Raised:
+    kind = type(error).__name__
+    if isinstance(error, ToolFailed):
+        try:
+            return Failed(failed=in_whole_characters(str(error)))
+        except BaseException as again:  # noqa: BLE001 - a user's subclass may have any `__str__`
+            kind = type(again).__name__
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    text = f"{Path(place.filename).name}:{place.lineno}"
+    return Raised(raised=kind[:100], place=in_whole_characters(text)[:MOST_TEXT_CHARS])
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # a user may have put any object there
+            stream.flush()
+
+
+def main() -> NoReturn:
+    """Load the tools, and fork children until the worker has gone."""
+    control_fd, config_fd, reports = map(int, sys.argv[1:])
+    os.set_inheritable(reports, False)
+    control = socket.socket(fileno=control_fd)
+    control.set_inheritable(False)
+    with open(config_fd, "rb") as file:  # noqa: PTH123 - no path
+        config = HostConfig.model_validate_json(file.read())
+    sys.path[:] = config.python_path
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    tools = _load(config, reports)
+    os.close(reports)
+    from setproctitle import getproctitle  # a program without workers does not have it
+
+    getproctitle()  # it finds the memory for titles only while the environment is unchanged
+    gc.collect()
+    gc.freeze()  # the children share these pages until a write
+    adopt_orphans()
+    outlive_parent()  # the end of `control` tells this process to end
+    forks = _ToolForks(control)
+    order = forks.serve()
+    if order is not None:
+        _run_call(tools.get(order.arguments[0]), config)
+    forks.end()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
