@@ -281,8 +281,8 @@ class ForkServer:
                 output,
                 output if errors is None else errors,
             )
-            # If the server has just died, `ForkedProcess` reports it.
-            with suppress(BrokenPipeError, ConnectionResetError):
+            # If the server has died, `ForkedProcess` reports it.
+            with suppress(OSError):
                 socket.send_fds(self._orders, [b"!"], [written.fileno(), *streams, theirs.fileno()])
         return ForkedProcess(ours)
 

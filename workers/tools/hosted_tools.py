@@ -82,11 +82,9 @@ def _tool(host: ToolHost, limits: ToolLimits, definition: ToolDefinition) -> Too
         call_context = None
         if definition.reads_context:  # it costs a read from the store
             call_context = call_context_of(definition.name, arguments, context)
-        request = CallRequest(arguments=arguments, context=call_context)
+        request = CallRequest(arguments=arguments, context=call_context, secrets=secrets)
         try:
-            output = run_in_process(
-                host, limits, definition.name, request, secrets, context.is_abandoned
-            )
+            output = run_in_process(host, limits, definition.name, request, context.is_abandoned)
         except ToolFailed as error:
             raise ToolFailed(without_secrets(str(error), names)) from None
         return ToolOutput(without_secrets(output.text, names), output.images)

@@ -22,6 +22,7 @@ from handoff_queue.shared.local.parent_death_guard import guarded_command
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import InvalidTool
+from handoff_queue.workers.tools.tool_confinement import separates_processes
 from handoff_queue.workers.tools.tool_messages import (
     MOST_REPORT_BYTES,
     HostConfig,
@@ -296,6 +297,10 @@ class ToolHost:
                     _log.warning("the tool host has ended, it is started again")
                 if not is_supported():
                     raise InvalidTool("tools of users need Linux 5.3 or newer")
+                if not separates_processes():
+                    _log.warning(
+                        "without Landlock in the kernel, tools can read this worker's memory"
+                    )
                 self._running = RunningHost(self._config)
                 self._running.start()
             return self._running

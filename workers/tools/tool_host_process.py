@@ -137,6 +137,7 @@ def _run_call(tool: UserTool | None, config: HostConfig) -> NoReturn:
     confine(config.limits)
     with open(connection, "rb", closefd=False) as incoming:
         request = CallRequest.model_validate_json(incoming.readline())
+    os.environ.update(request.secrets)
     result = _result_of(tool, request)
     _flush()
     line = result.model_dump_json().encode() + b"\n"
@@ -168,6 +169,8 @@ def _failure_of(error: BaseException) -> Failed | Raised:
             kind = type(again).__name__
     place = traceback.extract_tb(error.__traceback__)[-1]
     text = f"{Path(place.filename).name}:{place.lineno}"
+    if not kind.isidentifier():
+        kind = "Exception"
     return Raised(raised=kind[:100], place=in_whole_characters(text)[:MOST_TEXT_CHARS])
 
 

@@ -83,10 +83,14 @@ Report = TypeAdapter[Loading | Refused | Loaded](Loading | Refused | Loaded)
 
 
 class CallRequest(_Message):
-    """Arguments of a call, and its context if the tool reads it."""
+    """Arguments of a call, its context if the tool reads it, and the secrets of the tool.
+
+    Only the child of the call reads it, so no secret is in the memory of the host.
+    """
 
     arguments: dict[str, Any]
     context: CallContext | None
+    secrets: dict[str, str]
 
 
 class Returned(_Message):

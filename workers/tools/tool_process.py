@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -53,7 +53,6 @@ def run_in_process(
     limits: ToolLimits,
     name: str,
     request: CallRequest,
-    secrets: Mapping[str, str],
     is_abandoned: Callable[[], bool],
 ) -> ToolOutput:
     """Run one call of a tool in a new process. The process and all processes that it has
@@ -61,17 +60,15 @@ def run_in_process(
 
     Args:
         name: name of the tool.
-        secrets: the variables that only this tool gets.
         is_abandoned: returns whether to give the call up.
 
     Raises:
         ToolFailed: the call failed, or was given up.
     """
-    call = _Call(host.running(), limits, name)
     try:
-        line = call.run(request, {**base_environment(), **secrets}, is_abandoned)
-    finally:
-        call.end()
+        line = _run(host, limits, name, request, is_abandoned)
+    except _NotStarted:  # the host had just ended, and the tool has not run
+        line = _run(host, limits, name, request, is_abandoned)
     try:
         result = CallResult.validate_json(line)
     except ValidationError:
@@ -83,6 +80,35 @@ def run_in_process(
         raise ToolFailed(f"{name} failed with {result.raised}; try other arguments, or do without")
     assert isinstance(result, Failed)
     raise ToolFailed(result.failed)
+
+
+def _run(
+    host: ToolHost,
+    limits: ToolLimits,
+    name: str,
+    request: CallRequest,
+    is_abandoned: Callable[[], bool],
+) -> bytes:
+    """Return the line of the result of a call.
+
+    Raises:
+        _NotStarted: the host has ended.
+        ToolFailed: there is no result.
+    """
+    running = host.running()
+    call = _Call(running, limits, name)
+    try:
+        return call.run(request, is_abandoned)
+    except _NotStarted:
+        running.close()
+        running.ended.wait(STARTED_WITHIN_S)
+        raise
+    finally:
+        call.end()
+
+
+class _NotStarted(ToolFailed):
+    """The host ended before it forked the child of a call."""
 
 
 def _image(name: str, data: str) -> Image:
@@ -113,18 +139,13 @@ class _Call:
         self._open = {self._connection.fileno(), self._output}
         self._started_at = time.monotonic()
 
-    def run(
-        self,
-        request: CallRequest,
-        environment: Mapping[str, str],
-        is_abandoned: Callable[[], bool],
-    ) -> bytes:
+    def run(self, request: CallRequest, is_abandoned: Callable[[], bool]) -> bytes:
         """Return the line of the result.
 
         Raises:
             ToolFailed: there is no result.
         """
-        self._process = process = self._fork(environment)
+        self._process = process = self._fork()
         self._connection.settimeout(STARTED_WITHIN_S)
         with suppress(OSError):  # the child has ended already, or the host does not answer
             self._connection.sendall(request.model_dump_json().encode() + b"\n")
@@ -138,6 +159,8 @@ class _Call:
             if is_abandoned():
                 raise ToolFailed(f"{self._name} was given up")
             self._check_start(process)
+        if process.is_lost and process.pid is None:
+            raise _NotStarted(f"{self._name} cannot be started")
         if not self._is_complete:
             raise ToolFailed(f"{self._name} {self._reason(process)}")
         self._read({self._output} & self._open)
@@ -155,13 +178,13 @@ class _Call:
         if self._printed:
             _log.info("a tool printed", tool=self._name, text=clean_output(bytes(self._printed)))
 
-    def _fork(self, environment: Mapping[str, str]) -> ForkedProcess:
+    def _fork(self) -> ForkedProcess:
         command = [sys.executable, "-P", "-m", _MODULE, self._name]
         os.set_blocking(self._output, False)
         try:
             return self._running.server.fork(
                 command,
-                environment,
+                base_environment(),
                 self._their_output,
                 stdin=self._theirs.fileno(),
                 folder=Path.cwd(),

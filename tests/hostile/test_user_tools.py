@@ -1,0 +1,428 @@
+"""A user's tool that does damage costs one result, and reaches no key of its worker."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.agent.tool_calls import ToolThreads
+from handoff_queue.shared.types.checkpoints import ToolObserved
+from handoff_queue.shared.types.errors import InvalidTool
+from handoff_queue.workers.tools.tool_confinement import separates_processes
+from handoff_queue.workers.tools.tool_messages import ToolLimits
+from tests.doubles.function_tools import hosted, write_tools
+from tests.shared.local.test_processes import is_gone
+from tests.waiting import wait_until
+from tests.workers.tools.contexts import ToolHarness
+
+LIMITS = ToolLimits(
+    memory_bytes=300_000_000, cpu_s=1, file_bytes=100_000, open_files=40, processes=20
+)
+KEYS = {"HANDOFF_REDIS_URL": "canary-of-redis", "ANTHROPIC_API_KEY": "canary-of-the-model"}
+SECRETS = {"SHOP_TOKEN": "canary-of-the-shop", "BANK_TOKEN": "canary-of-the-bank"}
+NEEDS_LANDLOCK = pytest.mark.skipif(not separates_processes(), reason="the kernel has no Landlock")
+TOOLS = '''
+"""Tools that do damage."""
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+from handoff_queue import CallContext, ToolFailed, tool
+
+
+def echo(text: str) -> str:
+    """Return a text."""
+    return text
+
+
+def host() -> int:
+    """Return the process id of the host."""
+    return os.getppid()
+
+
+def end_process(how: str) -> str:
+    """End this process."""
+    if how == "exit":
+        sys.exit(3)
+    if how == "_exit":
+        os._exit(3)
+    if how == "segfault":
+        ctypes.string_at(0)
+    if how == "abort":
+        os.abort()
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "exec":
+        os.execvp("true", ["true"])
+    if how == "close":
+        os.closerange(0, 1_000)
+    if how == "recursion":
+        return end_process(how)
+    return "still here"
+
+
+def print_for_ever() -> str:
+    """Print for ever."""
+    while True:
+        print("x" * 1_000)
+
+
+def print_secretly() -> str:
+    """Print control characters."""
+    print("\\x1b[31mred\\x1b[0m\\n" + "line\\n" * 3_000)
+    return "printed"
+
+
+def return_much() -> str:
+    """Return 30 MB."""
+    return "x" * 30_000_000
+
+
+def fill_memory() -> str:
+    """Fill the memory."""
+    return "x" * 1_000_000_000
+
+
+def fill_memory_in_steps() -> str:
+    """Fill the memory, and go on after an error."""
+    parts = []
+    while True:
+        try:
+            parts.append(bytearray(10_000_000))
+        except MemoryError:
+            signal.raise_signal(signal.SIGTERM)
+
+
+def use_the_processor() -> str:
+    """Use the processor for ever."""
+    while True:
+        pass
+
+
+def ignore_the_limit() -> str:
+    """Use the processor for ever, and ignore the signal of the limit."""
+    signal.signal(signal.SIGXCPU, signal.SIG_IGN)
+    while True:
+        pass
+
+
+def write_a_large_file(path: str) -> str:
+    """Write a large file."""
+    with open(path, "wb") as file:
+        file.write(bytes(1_000_000))
+    return "written"
+
+
+def open_many_files() -> str:
+    """Open many files."""
+    return str(len([open(os.devnull) for _ in range(1_000)]))
+
+
+def raise_the_limits() -> str:
+    """Raise a limit."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10**9, 10**9))
+    return "raised"
+
+
+def write_to_all(text: str) -> str:
+    """Write a text into each open descriptor, and end."""
+    for descriptor in range(3, 60):
+        try:
+            os.write(descriptor, text.encode() + b"\\n")
+        except OSError:
+            pass
+    os._exit(0)
+
+
+def write_for_ever() -> str:
+    """Write into each open descriptor for ever."""
+    while True:
+        for descriptor in range(3, 60):
+            try:
+                os.write(descriptor, b"x" * 100_000)
+            except OSError:
+                pass
+
+
+def raise_a_strange_type() -> str:
+    """Raise an exception whose type has a strange name."""
+    raise type("x y\\x1b[31m", (Exception,), {})("text")
+
+
+def leave_processes(path: str, wait: bool) -> str:
+    """Start processes in all ways, write their ids into a file, and return or wait."""
+    started = [
+        subprocess.Popen(["sleep", "600"]).pid,
+        subprocess.Popen(["sleep", "600"], start_new_session=True).pid,
+    ]
+    reader, writer = os.pipe()
+    if os.fork() == 0:  # a daemon: a grandchild in a session of its own
+        os.setsid()
+        if (pid := os.fork()) == 0:
+            signal.pause()
+        os.write(writer, str(pid).encode())
+        os._exit(0)
+    started.append(int(os.read(reader, 20)))
+    with open(path + ".new", "w") as file:
+        json.dump([os.getpid(), *started], file)
+    os.rename(path + ".new", path)
+    if wait:
+        signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))
+        signal.pause()
+    return "left"
+
+
+def environment() -> dict[str, str]:
+    """Return all variables."""
+    return dict(os.environ)
+
+
+def spy() -> dict[str, str]:
+    """Read and signal all other processes, also with a new program."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        if pid == str(os.getpid()):
+            continue
+        try:
+            with open(f"/proc/{pid}/environ") as file:
+                found[pid] = file.read()
+        except OSError:
+            pass
+    pids = [str(os.getppid())]
+    with open(f"/proc/{pids[0]}/status") as file:
+        pids += [line.split()[1] for line in file if line.startswith("PPid")]
+    for pid in pids:
+        names = [f"/proc/{pid}/environ", f"/proc/{pid}/maps"]
+        found[f"cat {pid}"] = subprocess.run(["cat", *names], capture_output=True).stdout.decode()
+        try:
+            os.kill(int(pid), signal.SIGKILL)
+        except OSError as error:
+            found[f"kill {pid}"] = type(error).__name__
+    return found
+
+
+@tool(secrets=["SHOP_TOKEN"])
+def shop() -> list[str]:
+    """Return the names of all variables."""
+    return sorted(os.environ)
+
+
+@tool(secrets=["BANK_TOKEN"])
+def bank(context: CallContext) -> list[str]:
+    """Return the names of all variables."""
+    return sorted(os.environ)
+
+'''
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Tool]]:
+    """Yield the tools of `TOOLS` in a host with tight limits. Keys are in this process only."""
+    folder = write_tools(tmp_path_factory.mktemp("tools"), {"damage": TOOLS})
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (KEYS | SECRETS).items():
+            patch.setenv(name, value)
+        with hosted(folder, LIMITS) as tools:
+            yield tools
+
+
+def observe(tool: Tool, timeout_s: float = 60.0, **arguments: Any) -> ToolObserved:
+    """Run one call as the agent loop does."""
+    call = {"id": "t", "name": tool.name, "input": arguments}
+    limited = replace(tool, timeout_s=timeout_s)
+    threads = ToolThreads({tool.name: limited}, ToolHarness().context)
+    (observed,) = threads.results_of([call], lambda: None)
+    return observed
+
+
+def output_of(tool: Tool, **arguments: Any) -> Any:
+    """Return the output of a call, without the JSON around it."""
+    observed = observe(tool, **arguments)
+    assert not observed.is_error, observed.text
+    return json.loads(observed.text)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "reason"),
+    [
+        ("end_process", {"how": "exit"}, "end_process failed with SystemExit"),
+        ("end_process", {"how": "_exit"}, "end_process ended its process with exit code 3"),
+        ("end_process", {"how": "segfault"}, "end_process crashed (SIGSEGV)"),
+        ("end_process", {"how": "abort"}, "end_process crashed (SIGABRT)"),
+        ("end_process", {"how": "kill"}, "end_process was killed; it may need too much memory"),
+        ("end_process", {"how": "exec"}, "end_process ended its process with exit code 0"),
+        ("end_process", {"how": "close"}, "end_process ended its process with exit code"),
+        ("end_process", {"how": "recursion"}, "end_process failed with RecursionError"),
+        ("print_for_ever", {}, "print_for_ever printed more than 1,000,000 bytes"),
+        ("return_much", {}, "it returned 30,000,0"),
+        ("fill_memory", {}, "fill_memory failed with MemoryError"),
+        ("fill_memory_in_steps", {}, "fill_memory_in_steps crashed (SIGTERM)"),
+        ("use_the_processor", {}, "use_the_processor used more than 1 s of processor time"),
+        ("ignore_the_limit", {}, "ignore_the_limit was killed"),
+        ("write_a_large_file", {"path": "/tmp/never"}, "write_a_large_file failed with OSError"),
+        ("open_many_files", {}, "open_many_files failed with OSError"),
+        ("raise_the_limits", {}, "raise_the_limits failed with ValueError"),
+        ("write_to_all", {"text": "no result"}, "write_to_all returned data that is no result"),
+        ("write_to_all", {"text": "[" * 100_000}, "write_to_all returned data that is no result"),
+        ("write_to_all", {"text": '{"text": 5, "images": []}'}, "data that is no result"),
+        ("write_to_all", {"text": '{"text": "", "images": ["eA=="]}'}, "data that is no image"),
+        ("write_for_ever", {}, "write_for_ever returned more than 24,000,000 bytes"),
+        ("raise_a_strange_type", {}, "raise_a_strange_type failed with Exception"),
+    ],
+)
+def test_a_tool_that_does_damage_costs_one_result_with_one_line(
+    tools: dict[str, Tool], tmp_path: Path, name: str, arguments: dict[str, Any], reason: str
+) -> None:
+    if "path" in arguments:
+        arguments = {"path": str(tmp_path / "large")}
+    host = output_of(tools["host"])
+
+    observed = observe(tools[name], **arguments)
+
+    assert observed.is_error
+    assert reason in observed.text
+    assert observed.text.isprintable()
+    assert output_of(tools["host"]) == host, "the host goes on"
+
+
+def test_a_call_goes_on_while_others_crash(tools: dict[str, Tool]) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        crashes = [pool.submit(observe, tools["end_process"], how="segfault") for _ in range(8)]
+        texts = [pool.submit(observe, tools["echo"], text=str(n)) for n in range(8)]
+
+    assert [text.result().text for text in texts] == [str(n) for n in range(8)]
+    assert all("SIGSEGV" in crash.result().text for crash in crashes)
+
+
+@pytest.mark.parametrize("end", ["return", "timeout", "lost claim"])
+def test_no_process_of_a_call_outlives_the_call(
+    tools: dict[str, Tool], tmp_path: Path, end: str
+) -> None:
+    path = tmp_path / "pids"
+    tool = tools["leave_processes"]
+    arguments = {"path": str(path), "wait": end != "return"}
+
+    if end == "lost claim":
+
+        def lose_claim() -> None:
+            if path.exists():
+                raise InterruptedError
+
+        call = {"id": "t", "name": tool.name, "input": arguments}
+        with pytest.raises(InterruptedError):
+            list(
+                ToolThreads({tool.name: tool}, ToolHarness().context).results_of([call], lose_claim)
+            )
+    else:
+        observed = observe(tool, timeout_s=60.0 if end == "return" else 5.0, **arguments)
+        text = (
+            "left" if end == "return" else "leave_processes did not return within 5 s; it was ended"
+        )
+        assert observed.text == text
+
+    pids = json.loads(path.read_text())
+    assert len(set(pids)) == 4
+    wait_until(lambda: all(map(is_gone, pids)), expected="the end of all processes")
+
+
+def test_a_tool_has_no_variables_but_the_named_ones(tools: dict[str, Tool]) -> None:
+    variables = output_of(tools["environment"])
+
+    assert set(variables) <= {"PATH", "HOME", "LANG", "TZ", "TMPDIR", "PYTHONPATH", "LC_CTYPE"}
+    assert "canary" not in str(variables)
+
+
+def test_a_tool_gets_its_own_secrets_and_not_those_of_another_tool(tools: dict[str, Tool]) -> None:
+    shop, bank = output_of(tools["shop"]), output_of(tools["bank"])
+
+    assert ("SHOP_TOKEN" in shop, "BANK_TOKEN" in shop) == (True, False)
+    assert ("SHOP_TOKEN" in bank, "BANK_TOKEN" in bank) == (False, True)
+
+
+@NEEDS_LANDLOCK
+def test_a_tool_can_neither_read_nor_end_another_process(tools: dict[str, Tool]) -> None:
+    host = output_of(tools["host"])
+
+    found = output_of(tools["spy"])
+
+    assert not {name: text for name, text in found.items() if text and "kill" not in name}
+    kills = {text for name, text in found.items() if name.startswith("kill")}
+    assert kills == {"PermissionError"}
+    assert output_of(tools["host"]) == host
+
+
+def test_the_worker_starts_a_host_again_that_has_ended(tools: dict[str, Tool]) -> None:
+    host = output_of(tools["host"])
+
+    os.kill(host, 9)
+    wait_until(lambda: is_gone(host), expected="the end of the host")
+
+    assert output_of(tools["echo"], text="1") == 1
+    assert output_of(tools["host"]) != host
+
+
+def test_the_calls_of_a_host_that_ends_fail_and_leave_no_process(
+    tools: dict[str, Tool], tmp_path: Path
+) -> None:
+    path = tmp_path / "pids"
+    host = output_of(tools["host"])
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(observe, tools["leave_processes"], path=str(path), wait=True)
+        wait_until(path.exists, expected="the processes of the call")
+        os.kill(host, 9)
+
+        assert "the process of all tools ended" in call.result().text
+    leader, child, *_ = json.loads(path.read_text())
+    wait_until(lambda: is_gone(leader) and is_gone(child), expected="the end of the group")
+
+
+def test_output_of_a_tool_is_logged_in_one_line_without_control_characters(
+    tools: dict[str, Tool], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        assert observe(tools["print_secretly"]).text == "printed"
+
+    (line,) = [record.getMessage() for record in caplog.records if "printed" in record.getMessage()]
+    assert "[31mred" in line
+    assert "\\x1b" not in line
+    assert "\x1b[31m" not in line
+    assert len(line) < 5_000
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import os\nos._exit(7)\n", "damage.py: cannot be loaded (its process ended with exit"),
+        ("import ctypes\nctypes.string_at(0)\n", "damage.py: cannot be loaded (its process ended"),
+        ("import os\nos.write(5, b'x')\nos.write(6, b'x\\n' * 9)\nos._exit(0)\n", ""),
+        ("raise SystemExit('no')\n", "damage.py line 1: cannot be loaded (SystemExit: no)"),
+        ("raise SystemExit('\\x1b[31m')\n", "damage.py line 1: cannot be loaded (SystemExit"),
+    ],
+)
+def test_a_file_that_does_damage_while_it_is_loaded_is_refused_with_one_line(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    with (
+        pytest.raises(InvalidTool) as caught,
+        hosted(write_tools(tmp_path / "tools", {"damage": text}), LIMITS),
+    ):
+        pass
+
+    assert reason in str(caught.value)
+    assert str(caught.value).isprintable()
