@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -29,6 +32,24 @@ LIMITS = ToolLimits(
 KEYS = {"HANDOFF_REDIS_URL": "canary-of-redis", "ANTHROPIC_API_KEY": "canary-of-the-model"}
 SECRETS = {"SHOP_TOKEN": "canary-of-the-shop", "BANK_TOKEN": "canary-of-the-bank"}
 NEEDS_LANDLOCK = pytest.mark.skipif(not separates_processes(), reason="the kernel has no Landlock")
+FORK_BOMB = """
+import json, os, signal, sys
+from handoff_queue.workers.tools.tool_confinement import confine
+from handoff_queue.workers.tools.tool_messages import ToolLimits
+
+if os.getuid() == 0:  # the kernel does not limit the processes of root
+    os.setresuid(65_534, 65_534, 65_534)
+confine(ToolLimits.model_validate_json(sys.argv[1]))
+started = 0
+try:
+    while started < 50_000:
+        if os.fork() == 0:
+            signal.pause()
+        started += 1
+except BlockingIOError:
+    print(started, flush=True)
+"""
+"""Program that starts processes until the system refuses."""
 TOOLS = '''
 """Tools that do damage."""
 
@@ -339,6 +360,19 @@ def test_no_process_of_a_call_outlives_the_call(
     pids = json.loads(path.read_text())
     assert len(set(pids)) == 4
     wait_until(lambda: all(map(is_gone, pids)), expected="the end of all processes")
+
+
+def test_a_fork_bomb_ends_at_the_limit_of_processes() -> None:
+    limits = LIMITS.model_copy(update={"cpu_s": 600})
+    command = [sys.executable, "-c", FORK_BOMB, limits.model_dump_json()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as bomb:
+        assert bomb.stdout is not None
+        try:
+            started = int(bomb.stdout.readline())
+        finally:
+            os.killpg(bomb.pid, signal.SIGKILL)
+
+    assert 0 < started < 49_000
 
 
 def test_a_tool_has_no_variables_but_the_named_ones(tools: dict[str, Tool]) -> None:

@@ -39,7 +39,7 @@ from handoff_queue.workers.tools.tool_messages import (
 
 MOST_OUTPUT_BYTES = 1_000_000
 """Bytes that a call may print."""
-STARTED_WITHIN_S = 20.0
+STARTED_WITHIN_S = 60.0
 """Seconds within which the host must have forked the child of a call."""
 CHECK_EVERY_S = 0.25
 """Seconds between two checks whether the call was abandoned."""

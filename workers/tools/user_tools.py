@@ -3,13 +3,14 @@ installed packages with the entry point group `handoff.tools`.
 
 Every public function that a file defines is a tool. It needs a name, a docstring and types.
 
-Only a tool host runs this module, because it runs the code of the user.
+Only a tool host loads tools, because this runs the code of the user.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +30,8 @@ from handoff_queue.workers.tools.tool_decorator import is_tool, secrets_of, time
 from handoff_queue.workers.tools.tool_messages import ToolDefinition
 
 ENTRY_POINT_GROUP = "handoff.tools"
+_OS_FILES = ("<frozen os>", os.__file__)
+"""Names of the file that raises the error of a missing variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,9 @@ def _line_of(error: BaseException, file: Path) -> str:
 
 def _in_one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())[:200]
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, KeyError) and frames and frames[-1].filename in _OS_FILES:
+        text += ": read the variable in the function, and name it in its secrets"
     if text:
         return f"{type(error).__name__}: {text}"
     return type(error).__name__

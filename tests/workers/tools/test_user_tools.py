@@ -251,6 +251,7 @@ def test_the_model_gets_the_type_and_no_text_of_a_tools_error(tools: dict[str, T
         ("def f(:\n", "t.py line 1: cannot be loaded (SyntaxError"),
         ("x = 1\nimport no_such_module\n", "t.py line 2: cannot be loaded (ModuleNotFoundError"),
         ("raise SystemExit(3)\n", "t.py line 1: cannot be loaded (SystemExit"),
+        ("import os\nx = os.environ['NONE']\n", "read the variable in the function, and name it"),
         ("def f(x: int) -> str:\n    return ''\n", "needs a docstring"),
         ("def f(x) -> str:\n    'Says.'\n    return ''\n", "parameter x needs a type"),
         ("def f(x: Nonsense) -> str:\n    'Says.'\n    return ''\n", "t.py"),
