@@ -411,7 +411,7 @@ def test_the_worker_starts_a_host_again_that_has_ended(tools: dict[str, Tool]) -
     assert output_of(tools["host"]) != host
 
 
-def test_the_calls_of_a_host_that_ends_fail_and_leave_no_process(
+def test_the_calls_of_a_host_that_is_killed_fail_and_leave_no_process_of_their_groups(
     tools: dict[str, Tool], tmp_path: Path
 ) -> None:
     path = tmp_path / "pids"
@@ -422,8 +422,23 @@ def test_the_calls_of_a_host_that_ends_fail_and_leave_no_process(
         os.kill(host, 9)
 
         assert "the process of all tools ended" in call.result().text
-    leader, child, *_ = json.loads(path.read_text())
+    leader, child, *escaped = json.loads(path.read_text())
     wait_until(lambda: is_gone(leader) and is_gone(child), expected="the end of the group")
+    for pid in escaped:
+        os.kill(pid, 9)
+
+
+def test_no_process_of_a_call_outlives_the_worker_that_stops(tmp_path: Path) -> None:
+    path = tmp_path / "pids"
+    folder = write_tools(tmp_path / "tools", {"damage": TOOLS})
+    with ThreadPoolExecutor(1) as pool:
+        with hosted(folder, LIMITS) as tools:
+            call = pool.submit(observe, tools["leave_processes"], path=str(path), wait=True)
+            wait_until(path.exists, expected="the processes of the call")
+        assert call.result().is_error
+
+    pids = json.loads(path.read_text())
+    wait_until(lambda: all(map(is_gone, pids)), expected="the end of all processes")
 
 
 def test_output_of_a_tool_is_logged_in_one_line_without_control_characters(

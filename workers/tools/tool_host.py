@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import subprocess
 import sys
 import threading
@@ -42,6 +43,7 @@ LOADED_WITHIN_S = 120.0
 """Seconds in which the host must have loaded all tools."""
 MOST_OUTPUT_CHARS = 4_000
 """Characters of the output of a call, or of a host while it loads, that are logged."""
+_STOPS_WITHIN_S = 2.0
 _PIECE = 65_536
 _log = log_of(__name__)
 
@@ -121,6 +123,11 @@ class HostServer(ForkServer):
         """Wait for the end of the host, and return its exit code."""
         return self._process.wait()
 
+    def stop(self) -> None:
+        """Tell the host to end."""
+        with suppress(OSError):  # it has ended
+            self._orders.shutdown(socket.SHUT_RDWR)
+
     def kill(self) -> None:
         """Kill the host, if it has begun."""
         with suppress(AttributeError):
@@ -160,8 +167,13 @@ class RunningHost(threading.Thread):
         raise self._outcome or InvalidTool("the tools cannot be loaded")
 
     def close(self) -> None:
-        """End the host and all its calls."""
+        """End the host and all its calls. A host that forks kills the processes of its calls
+        first.
+        """
         self._is_closing.set()
+        if isinstance(self._outcome, Loaded):
+            self.server.stop()
+            self.ended.wait(_STOPS_WITHIN_S)
         self.server.kill()
 
     def run(self) -> None:
