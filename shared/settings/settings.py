@@ -295,7 +295,8 @@ class Settings(BaseSettings):
     """Folders of Python files with your own tools."""
     tool_memory_bytes: int = Field(default=2_000_000_000, ge=10_000_000, le=10**15)
     """Memory that each process of one of your own tools may map, in addition to the memory after
-    the import of all tools.
+    the import of all tools. Raise it for programs that map much more than they use, such as Node
+    and Chromium.
     """
     tool_cpu_s: WholeSeconds = Field(default=600, ge=1, le=DAY_S)
     """Processor time of each process of one of your own tools."""

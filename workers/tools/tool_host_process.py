@@ -191,11 +191,13 @@ def main() -> NoReturn:
     sys.path[:] = config.python_path
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    gc.disable()  # it finds nothing during an import, and takes a fifth of the time
     tools = _load(config, reports)
     os.close(reports)
     from setproctitle import getproctitle  # a program without workers does not have it
 
     getproctitle()  # it finds the memory for titles only while the environment is unchanged
+    gc.enable()
     gc.collect()
     gc.freeze()  # the children share these pages until a write
     adopt_orphans()
