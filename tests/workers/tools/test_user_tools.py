@@ -4,6 +4,7 @@ ignored.
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.agent.prompt import READ_RESULT
-from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.agent.tool import Image, Tool, ToolOutput
 from handoff_queue.shared.agent.tool_calls import run_tool
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import InvalidTool
@@ -26,6 +27,7 @@ from handoff_queue.workers.tools.user_tools import load_installed_tools, load_to
 from tests.doubles.function_tools import hosted, write_tools
 from tests.doubles.handoffs import a_tool
 from tests.workers.tools.contexts import ToolHarness
+from tests.workers.tools.test_values import PNG
 
 WEATHER = '''
 import os
@@ -117,10 +119,44 @@ same = cached
 '''
 
 
+RESULTS = '''
+    import asyncio
+    import base64
+    import dataclasses
+    import pydantic
+
+    @dataclasses.dataclass
+    class Row:
+        price: float
+
+    class Order(pydantic.BaseModel):
+        row: Row
+
+    async def order() -> Order:
+        """Return a model from a coroutine."""
+        return await asyncio.to_thread(Order, row=Row(price=1.5))
+
+    def note() -> bytes:
+        """Return bytes of UTF-8."""
+        return "caf\\xe9".encode()
+
+    def chart(data: str) -> list[object]:
+        """Return an image in a list."""
+        return ["sales", base64.b64decode(data)]
+'''
+
+
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Tool]]:
     """Yield the tools of all files above, in a tool host."""
-    files = {"weather": WEATHER, "names": NAMES, "leak": LEAK, "fetch": FETCH, "kinds": KINDS}
+    files = {
+        "weather": WEATHER,
+        "names": NAMES,
+        "leak": LEAK,
+        "fetch": FETCH,
+        "kinds": KINDS,
+        "results": RESULTS,
+    }
     with hosted(write_tools(tmp_path_factory.mktemp("tools"), files)) as tools:
         yield tools
 
@@ -205,6 +241,13 @@ def test_a_timeout_out_of_its_bounds_is_refused(tmp_path: Path, timeout_s: str) 
         == "t.py: tool f: ValueError: its timeout_s must be a number of seconds above 0 and up to"
         " 3600"
     )
+
+
+def test_models_bytes_and_images_reach_the_worker(tools: dict[str, Tool]) -> None:
+    assert ToolHarness().call(tools["order"]) == '{"row": {"price": 1.5}}'
+    assert ToolHarness().call(tools["note"]) == "café"
+    chart = ToolHarness().output(tools["chart"], data=base64.b64encode(PNG).decode())
+    assert chart == ToolOutput('["sales", "[image 1]"]', (Image("image/png", PNG),))
 
 
 def test_a_missing_secret_is_named_and_nothing_is_run(
