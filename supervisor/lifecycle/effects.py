@@ -121,7 +121,8 @@ def find_unapproved_steps(
 
 def _may_act(step: StepState, observations: Observations) -> bool:
     """Return whether a step may have an effect, by its plan or by the planned specialist's
-    tools. A specialist that replaces the planned one gets no other effects.
+    tools. A specialist that replaces the planned one has the same capability, and its handoff
+    allows no other tool with an effect (`acts_with`).
     """
     outline = step.outline
     return bool(outline.acts or outline.after or outline.specialist in observations.acting)

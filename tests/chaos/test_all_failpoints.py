@@ -1,7 +1,7 @@
 """Two chaos runs with one fixed seed that together try every failpoint.
 
-They are the longest tests, so each has a test process of its own. `handoff chaos --failpoints`
-takes a random seed, and tries all failpoints in one run.
+The groups are the longest tests, so each group has a separate test process. The command
+`handoff chaos --failpoints` takes a random seed, and tries all failpoints in one run.
 """
 
 from __future__ import annotations
