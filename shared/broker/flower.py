@@ -14,17 +14,19 @@ from handoff_queue.shared.types.errors import UserError
 def prepare_flower_command(module: str) -> None:
     """Prepare Flower, if this process is `celery -A MODULE flower`.
 
-    Check its options, and have it list all queues.
+    Check its options, and have it list all queues and check all events.
 
     Raises:
         UserError: a variable, a log-in or the port cannot be used; names it.
     """
     before, is_flower, arguments = _split_at_flower(sys.argv)
     if is_flower and any(module in argument for argument in before):
-        from handoff_queue.shared.broker.flower_queues import list_all_queues  # imports Flower
+        from handoff_queue.shared.broker.flower_events import check_events  # imports Flower
+        from handoff_queue.shared.broker.flower_queues import list_all_queues
 
         check_flower(arguments)
         list_all_queues()
+        check_events()
 
 
 def check_flower(arguments: Sequence[str]) -> None:
