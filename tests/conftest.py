@@ -47,9 +47,6 @@ _PREFIXES = ("HANDOFF_", "ANTHROPIC_", "CELERY_", "FLOWER_")
 for _name in list(os.environ):
     if _name.startswith(_PREFIXES):
         del os.environ[_name]
-if "SSL_CERT_DIR" in os.environ:
-    # Each TLS context loads this file in 50 ms. The folder is read only when a server needs it.
-    os.environ.pop("SSL_CERT_FILE", None)
 os.environ["HANDOFF_MODE"] = "team"  # The mode of most tests. A test of another mode sets it.
 
 # Each HTTP client loads all certificates of the system, which takes 40 ms. No test needs them,
