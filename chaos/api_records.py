@@ -96,6 +96,8 @@ class MessageRecord:
     """The handoffs that took it, in the order of the journal."""
     calls: int
     """How often one call had the text, at most."""
+    is_cut_off: bool = False
+    """True if three kills in a row ended the agent that took it or could have taken it."""
 
     def breach(self) -> str:
         """Return the fault of the message; '' if there is none."""
@@ -103,6 +105,8 @@ class MessageRecord:
             return f"{self.text} {self.events} events, and the answer was {self.is_stored}"
         if len(self.taken) > 1 or self.calls > 1:
             return f"{self.text} taken by {list(self.taken)}, {self.calls} times in one call"
+        if self.is_cut_off:
+            return ""
         if len(self.taken) != self.calls:
             return f"{self.text} taken by {list(self.taken)}, and {self.calls} calls had it"
         if self.is_stored and not self.taken:

@@ -20,10 +20,12 @@ from handoff_queue.chaos.shapes import Shape
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.events import (
+    HandoffFinished,
     RecordedEvent,
     UserMessageSent,
     UserMessageTaken,
 )
+from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Request
@@ -163,12 +165,15 @@ def _record(
 ) -> MessageRecord:
     taken: list[str] = []
     sent = 0
+    killed: set[str] = set()
     for recorded in events:
         match recorded.event:
             case UserMessageSent(message_id=id_) if id_ == message_id:
                 sent += 1
             case UserMessageTaken(message_id=id_, handoff_id=handoff_id) if id_ == message_id:
                 taken.append(handoff_id)
+            case HandoffFinished(stop_reason=StopReason.TOO_MANY_CLAIMS, handoff_id=handoff_id):
+                killed.add(handoff_id)
             case _:
                 pass
     text = told.text(number)
@@ -178,4 +183,5 @@ def _record(
         events=sent,
         taken=taken,
         calls=max((each.count(text) for each in texts), default=0),
+        is_cut_off=bool(killed & set(taken)) if taken else bool(killed),
     )

@@ -138,8 +138,10 @@ TAKEN = MessageRecord("Shorter.", is_stored=True, events=1, taken=["answer.1"], 
     [
         TAKEN,
         replace(TAKEN, is_stored=False, events=0, taken=[], calls=0),
+        replace(TAKEN, calls=0, is_cut_off=True),
+        replace(TAKEN, taken=[], calls=0, is_cut_off=True),
     ],
-    ids=["taken once", "refused"],
+    ids=["taken once", "refused", "taken by a killed agent", "the agent was killed before"],
 )
 def test_a_message_is_taken_once_or_refused(message: MessageRecord) -> None:
     assert broken(replace(KEPT, messages=[message])) == []
