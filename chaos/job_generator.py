@@ -172,8 +172,9 @@ class _Drawing:
     def next_after(self, name: str) -> PlannedJob:
         """Return the job that follows the job of this name."""
         shape, mode = self.dice.choice(((Shape.PARALLEL, Mode.TEAM), (Shape.ALONE, Mode.SINGLE)))
-        name = f"{name}-then"
-        return PlannedJob(name, shape, self.steps(shape, name), self.seed, mode=mode)
+        later = f"{name}-then"
+        steps = self.steps(shape, later)
+        return PlannedJob(later, shape, steps, self.seed, mode=mode, follows=name)
 
     def steps(self, shape: Shape, name: str) -> tuple[PlannedStep, ...]:
         if shape in CHORDS:

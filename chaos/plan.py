@@ -126,6 +126,8 @@ class PlannedJob:
     """Possible durations of its calls in seconds."""
     parent: str = ""
     """Name of the parent of a child job; empty for other jobs."""
+    follows: str = ""
+    """Name of the job that it follows; empty for other jobs."""
     then: PlannedJob | None = None
     """Next job of the same user."""
     is_uncounted: bool = False
@@ -136,9 +138,10 @@ class PlannedJob:
     @property
     def tenant(self) -> str:
         """Tenant of the job. Daily budgets and the fair order of queues are kept for each
-        tenant.
+        tenant. A job has the tenant of the job that it follows.
         """
-        return random.Random(f"{self.seed} tenant {self.name}").choice(TENANTS)  # noqa: S311
+        name = self.follows or self.name
+        return random.Random(f"{self.seed} tenant {name}").choice(TENANTS)  # noqa: S311
 
     @property
     def priority(self) -> Priority:

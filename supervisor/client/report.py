@@ -20,6 +20,7 @@ from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
+    ApprovalAsked,
     Approved,
     Event,
     HandoffFinished,
@@ -294,11 +295,14 @@ def report_of(record: JobRecord) -> JobResult:
     events, standing, payloads = record.journal, record.job, record.payloads
     texts, plans = ResultTexts(payloads), _plans(events)
     submitted = _events_of(events, JobSubmitted)[0]
-    state = open_question = None
+    state = folded = None
+    if plans or any(isinstance(recorded.event, ApprovalAsked) for recorded in events):
+        folded = fold(standing.job_id, None, events)
     if plans:
-        state = fold(standing.job_id, None, events)
-    if state and not state.ended:
-        open_question = state.question
+        state = folded
+    open_question = None
+    if folded and not folded.ended:
+        open_question = folded.question
     ended, until = _end(record)
     answer = None
     if ended and ended.answer:
