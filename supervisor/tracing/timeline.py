@@ -114,7 +114,7 @@ class Timeline:
 
     begins_at: float
     ends_at: float
-    """Time of the last event of an ended job, or the time of the record of a running job."""
+    """Time of the end of an ended job, or the time of the record of a running job."""
     bars: tuple[TimelineBar, ...]
 
 
@@ -209,8 +209,13 @@ def _until(bar: TimelineBar) -> float:
 
 
 def _end(record: JobRecord) -> float:
+    """Return the time of the last end of an ended job, without later events such as the attempts
+    to call its webhook. For a running job, return the time of the record.
+    """
     if record.job.status.ended:
-        return record.journal[-1].at
+        for recorded in reversed(record.journal):
+            if isinstance(recorded.event, JobEnded):
+                return recorded.at
     return record.at
 
 

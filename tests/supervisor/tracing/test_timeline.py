@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given
@@ -14,6 +15,7 @@ from handoff_queue.shared.types.events import (
     RecordedEvent,
     RetryRequested,
     StepsAbandoned,
+    WebhookTried,
 )
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import StepId
@@ -41,6 +43,17 @@ def predecessors(builder: JobRecordBuilder) -> dict[str, tuple[str, ...]]:
 
 def critical_path(builder: JobRecordBuilder) -> list[str]:
     return [bar.handoff_id for bar in timeline_of(builder.record()).bars if bar.is_critical]
+
+
+def test_the_timeline_ends_with_the_job_and_not_with_its_webhook() -> None:
+    record = team_job().record()
+    late = RecordedEvent(
+        len(record.journal) + 1, 600.0, WebhookTried(attempt=1, delivered=True, end=1)
+    )
+
+    timeline = timeline_of(replace(record, journal=(*record.journal, late)))
+
+    assert timeline.ends_at == 9.0
 
 
 def test_a_step_follows_its_dependencies_or_the_step_that_asked_for_it() -> None:
