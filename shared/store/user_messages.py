@@ -98,9 +98,8 @@ class UserMessages:
             event.message_id,
             event.text.digest,
             event.step or "",
-            json_argument({"open": open_statuses, "readers": list(readers)}),
+            json_argument({"open": open_statuses, "readers": list(readers), "version": checked}),
             MOST_MESSAGES,
-            "" if checked is None else checked,
             *payload_arguments([text]),
         ]
         answer = self._connection.script("say", [keys.job(job_id), keys.DUE], arguments)

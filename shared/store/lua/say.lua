@@ -1,8 +1,8 @@
 -- Store the message of a user to the agents of an open job.
 -- KEYS job, due.  ARGV: event, id of the message, digest of its text, step ('' for all agents),
 -- {open: statuses of open jobs, readers: handoffs that are the only readers (empty: there are
--- others)} (JSON), most messages of a job, version of the journal at which the sender found a
--- reader ('': any), then pairs of digest and compressed payload.
+-- others), version: version of the journal at which the sender found a reader (null: any)} (JSON),
+-- most messages of a job, then pairs of digest and compressed payload.
 -- A message with a known id is the same message, sent again.
 -- Returns {'ok', version of its event} | {'unknown'} | {'ended'} | {'full'} | {'other'}: the id
 -- belongs to another message | {'changed'}: the journal has another version, so that the last reader
@@ -23,14 +23,14 @@ local is_open = false
 for _, allowed in ipairs(given.open) do is_open = is_open or allowed == status end
 if not is_open or f[4] then return { 'ended' } end
 if count >= tonumber(ARGV[6]) then return { 'full' } end
-if ARGV[7] ~= '' and ARGV[7] ~= f[2] then return { 'changed' } end
+if type(given.version) == 'number' and whole(given.version) ~= f[2] then return { 'changed' } end
 local unable = 0
 for _, handoff in ipairs(given.readers) do
   if redis.call('HEXISTS', job .. ':h:' .. handoff, 'takes_none') == 1 then unable = unable + 1 end
 end
 if unable > 0 and unable == #given.readers then return { 'last_turn' } end
 local at, version = now_ms(), tonumber(f[2]) + 1
-keep_payloads(job, ARGV, 8)
+keep_payloads(job, ARGV, 7)
 local message = { id = id, digest = digest, version = version, at = at, step = step ~= '' and step or nil }
 append(job, version - 1, ARGV, 1, 1, at, { messages = whole(count + 1), ['message:' .. whole(count + 1)] = cjson.encode(message) })
 redis.call('ZADD', due, 'LT', whole(at + 1000), id_of(job))
