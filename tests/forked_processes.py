@@ -50,7 +50,6 @@ LAZY_IMPORTS = (
     "uvicorn.loops.auto",
     "uvicorn.protocols.http.auto",
     "handoff_queue.workers.tools.mcp.listing",
-    "handoff_queue.supervisor.serve.application",
     "handoff_queue.supervisor.serve.mcp.stdio",
 )
 """Modules that commands import only when they need them."""

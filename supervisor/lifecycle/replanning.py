@@ -156,9 +156,10 @@ def apply_patch(
 
 
 def _dropped(plan: Plan, patch: Patch, unbegun: Sequence[StepId]) -> tuple[StepId, ...]:
-    """Return the steps that the patch drops. A patch that finalizes drops all steps that have
-    not begun, except dependencies of steps that have begun without them, and the dependencies
-    of these dependencies.
+    """Return the steps that the patch drops.
+
+    A final patch drops each step that has not begun, unless a kept step depends on it. The steps
+    that have begun are kept.
     """
     if not patch.finalize:
         return tuple(step_id for step_id in patch.drop if step_id in unbegun)

@@ -1,5 +1,6 @@
-"""The tools of docs/how-to/add-a-tool.md load and do what the page says, and the limits in
-docs/reference/tools.md are those of the code.
+"""The tools of docs/how-to/add-a-tool.md load and return the results that the page shows.
+
+The page docs/reference/tools.md has the same limits as the code.
 """
 
 from __future__ import annotations

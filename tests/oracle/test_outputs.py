@@ -103,7 +103,8 @@ def assert_matches_snapshot(name: str, output: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(output)
     difference = unified_diff(path.read_text().splitlines(), output.splitlines(), lineterm="", n=1)
-    assert "\n".join(difference) == ""
+    changes = "\n".join(difference)
+    assert not changes, changes
 
 
 def outputs(jobs: FixedJobs, commands: Iterable[str]) -> str:

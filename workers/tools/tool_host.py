@@ -245,7 +245,7 @@ class RunningHost(threading.Thread):
             self._outcome = report
 
     def _read_output(self) -> bool:
-        """Read and log what the user's files print. Return False if no more can follow."""
+        """Read and log the output of the user's files. Return False if no more can follow."""
         piece = os.read(self.server.output, _PIECE)
         self._output_bytes += len(piece)
         if piece and self._output_bytes <= _PIECE:

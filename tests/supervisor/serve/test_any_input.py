@@ -80,7 +80,7 @@ def _try(operation: Any, mode: Any, job_id: JobId | None, send: Any) -> None:
 
 
 def _bodies(case: Any) -> list[Any]:
-    """Return the generated body. For a job, add bodies with one generated field each.
+    """Return the generated body. For a job, add a body for each generated field alone.
 
     A generated job has many fields, and the first field that is not valid hides the others.
     """

@@ -197,7 +197,7 @@ def test_a_strange_list_of_addresses_leaves_the_address_of_the_proxy(
 def test_each_user_has_its_own_count_of_requests(app: FastAPI, sent_from: From) -> None:
     ann, bob = sent_from(PROXY, ANN), sent_from(PROXY, {**ANN, USER: "bob"})
 
-    # So many requests pass the limit, also if a new minute begins once.
+    # This number of requests exceeds the limit, also if a new minute begins in between.
     tries = 2 * PER_MINUTE + 1
     statuses = [ann.get("/v1/specialists").status_code for _ in range(tries)]
 

@@ -1,7 +1,8 @@
 """A server over stdin and stdout: a process that gets only the named variables.
 
-The transport of the package `mcp` reads lines of any length and gives the process more
-variables, so this project has its own. stderr is dropped: it may hold secrets.
+The transport of the package `mcp` reads lines of any length, and gives the process more
+variables. So this module is a transport with limits. The worker drops stderr, which may hold
+secrets.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class McpTools:
 
 
 def make_mcp_tools(servers: Iterable[AcceptedServer]) -> McpTools:
-    """Return the tools of these servers. No connection is opened before the first call."""
+    """Return the tools of MCP servers. No connection is opened before the first call."""
     servers = list(servers)
     if not servers:
         return McpTools({}, {}, lambda: None)
