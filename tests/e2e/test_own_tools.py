@@ -14,15 +14,15 @@ import pytest
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.celery_process import check_app
-from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, tool_call_reply
-from tests.e2e.fleet import SHORT_LEASES, Fleet, Script
+from handoff_queue.testing import Json, Reply, first_message_text, tool_call_reply
+from tests.e2e.breaker_fleet import SLOTS, start_breaker_fleet
+from tests.e2e.fleet import Fleet, Script
 from tests.refusals import refusal_of
-from tests.running_system import ROOT, SUPERVISOR, model_environment, running_system
+from tests.running_system import ROOT
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-SLOTS = 2
 TOOLS = '''
 """Tools that end their thread, or never return."""
 
@@ -61,14 +61,6 @@ async def never_end_a_thread() -> str:
     await asyncio.to_thread(threading.Event().wait)
     return "never"
 '''
-SPECIALIST = """---
-name: breaker
-description: Breaks things.
-tools: [end_thread, never_return, never_end_a_thread]
-max_turns: 4
----
-You break things, whatever you are asked to do.
-"""
 
 
 class BreakingModel(Script):
@@ -88,40 +80,11 @@ class BreakingModel(Script):
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Start a supervisor and one worker."""
-    tmp_path = tmp_path_factory.mktemp("fleet")
-    for folder, name, text in (
-        ("tools", "breaking.py", TOOLS),
-        ("specialists", "breaker.md", SPECIALIST),
-    ):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / name).write_text(text)
-    script = BreakingModel()
-    folders = {
-        "HANDOFF_TOOLS_DIRS": str(tmp_path / "tools"),
-        "HANDOFF_SPECIALISTS_DIRS": str(tmp_path / "specialists"),
-    }
-    with (
-        MessagesServer(script) as server,
-        running_system(
-            tmp_path, (SUPERVISOR,), model_environment(server, **SHORT_LEASES, **folders)
-        ) as system,
-    ):
-        worker = (
-            "-A",
-            "handoff_queue.workers.app",
-            "worker",
-            "-n",
-            "worker@%h",
-            "-Q",
-            "breaker",
-            "-c",
-            str(SLOTS),
-        )
-        system.processes.start(system.celery("worker", *worker))
-        system.processes.wait_until_ready()
-        jobs = system.jobs()
-        yield Fleet(system, server, script, jobs)
-        jobs.store.connection.close()
+    names = "end_thread, never_return, never_end_a_thread"
+    with start_breaker_fleet(
+        tmp_path_factory.mktemp("fleet"), BreakingModel(), TOOLS, names
+    ) as fleet:
+        yield fleet
 
 
 def test_tools_that_end_their_threads_or_hang_keep_no_slot(fleet: Fleet) -> None:

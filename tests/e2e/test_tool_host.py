@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, tool_call_reply
-from tests.e2e.fleet import SHORT_LEASES, Fleet, Script
-from tests.running_system import SUPERVISOR, model_environment, running_system
+from handoff_queue.testing import Json, Reply, first_message_text, tool_call_reply
+from tests.e2e.breaker_fleet import start_breaker_fleet
+from tests.e2e.fleet import Fleet, Script
 from tests.shared.local.test_processes import is_gone
 from tests.waiting import wait_until
 
@@ -58,14 +58,6 @@ def wait(path: str) -> str:
     signal.pause()
     return "never"
 '''
-SPECIALIST = """---
-name: breaker
-description: Breaks things.
-tools: [crash, leave, environment, wait]
-max_turns: 4
----
-You break things, whatever you are asked to do.
-"""
 
 
 class BreakingModel(Script):
@@ -94,33 +86,15 @@ class BreakingModel(Script):
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Start a supervisor and one worker."""
-    tmp_path = tmp_path_factory.mktemp("fleet")
-    for folder, name, text in (
-        ("tools", "breaking.py", TOOLS),
-        ("specialists", "breaker.md", SPECIALIST),
-    ):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / name).write_text(text)
-    script = BreakingModel(tmp_path)
-    settings = {
-        "HANDOFF_TOOLS_DIRS": str(tmp_path / "tools"),
-        "HANDOFF_SPECIALISTS_DIRS": str(tmp_path / "specialists"),
-        "ANTHROPIC_API_KEY": "canary-of-the-model",
-    }
-    with (
-        MessagesServer(script) as server,
-        running_system(
-            tmp_path, (SUPERVISOR,), {**model_environment(server, **SHORT_LEASES), **settings}
-        ) as system,
-    ):
-        options = ("-n", "worker@%h", "-Q", "breaker", "-c", "2")
-        system.processes.start(
-            system.celery("worker", "-A", "handoff_queue.workers.app", "worker", *options)
-        )
-        system.processes.wait_until_ready()
-        jobs = system.jobs()
-        yield Fleet(system, server, script, jobs)
-        jobs.store.connection.close()
+    folder = tmp_path_factory.mktemp("fleet")
+    with start_breaker_fleet(
+        folder,
+        BreakingModel(folder),
+        TOOLS,
+        "crash, leave, environment, wait",
+        ANTHROPIC_API_KEY="canary-of-the-model",
+    ) as fleet:
+        yield fleet
 
 
 def test_a_crash_of_a_tool_costs_one_result_and_a_tool_sees_no_key_of_its_worker(
