@@ -105,7 +105,7 @@ class MessageRecord:
             return f"{self.text} {self.events} events, and the answer was {self.is_stored}"
         if len(self.taken) > 1 or self.calls > 1:
             return f"{self.text} taken by {list(self.taken)}, {self.calls} times in one call"
-        if self.is_cut_off:
+        if self.is_cut_off and not self.calls:
             return ""
         if len(self.taken) != self.calls:
             return f"{self.text} taken by {list(self.taken)}, and {self.calls} calls had it"

@@ -158,6 +158,7 @@ def test_a_message_is_taken_once_or_refused(message: MessageRecord) -> None:
         replace(TAKEN, calls=0),
         replace(TAKEN, taken=[]),
         replace(TAKEN, taken=[], calls=0),
+        replace(TAKEN, taken=[], is_cut_off=True),
     ],
     ids=[
         "stored twice",
@@ -168,6 +169,7 @@ def test_a_message_is_taken_once_or_refused(message: MessageRecord) -> None:
         "in no call",
         "in a call without an event",
         "missed",
+        "in a call of a killed agent without an event",
     ],
 )
 def test_a_message_that_an_agent_missed_or_had_twice_is_a_breach(message: MessageRecord) -> None:
