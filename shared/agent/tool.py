@@ -8,14 +8,18 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from handoff_queue.shared.types.errors import HandoffError, InvalidTool
 from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_events import DEFAULT_TENANT
 from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.origins import WEB, Origin, tool_origin
 
+Reads = Literal["private", "public"]
+ANY_HOST = "*"
+"""Stands in `Tool.sends` for a host that the model chooses."""
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 """Names of parameters that the API takes. It answers 400 to a request with any other name:
 "Property keys should match pattern ...". It checks top-level names only.
@@ -161,3 +165,24 @@ class Tool:
     """
     ends_when_abandoned: bool = False
     """True if a call ends soon after it was abandoned, because it runs in its own process."""
+    reads: Reads = "private"
+    """Kind of data in the results."""
+    acts: bool = False
+    """True if a call changes something outside of the job, such as an order or a message."""
+    sends: tuple[str, ...] = ()
+    """Hosts that get data of the call; `ANY_HOST`: the model chooses the host."""
+    url_argument: str | None = None
+    """Argument that holds the URL that a call sends to. None: the hosts in `sends` are fixed."""
+    origins: tuple[Origin, ...] | None = None
+    """Origins of the results; None: those of a user's tool, see `result_origins`."""
+
+    @property
+    def result_origins(self) -> tuple[Origin, ...]:
+        """Return the origins of the tool's results. A tool that reads only public data gives
+        public content, as a web page does.
+        """
+        if self.origins is not None:
+            return self.origins
+        if self.reads == "public":
+            return (WEB,)
+        return (tool_origin(self.name),)

@@ -1,0 +1,228 @@
+"""The policy of tools: which origins may reach which tools. Pure.
+
+Each call of a handoff is decided before it runs, from the declarations of the tool and the
+origins of the texts that the handoff has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any
+
+from handoff_queue.shared.agent.seen_texts import (
+    Seen,
+    are_of_user,
+    host_of,
+    is_allowed_host,
+    is_url_of_user,
+    origins_of_arguments,
+    url_carries,
+    value_carries,
+)
+from handoff_queue.shared.agent.tool import ANY_HOST, Tool
+from handoff_queue.shared.types.origins import (
+    MODEL,
+    PRIVATE,
+    UNTRUSTED,
+    Origin,
+    has_any,
+    is_private,
+    is_untrusted,
+)
+
+
+class CallVerdict(StrEnum):
+    """Verdict on one call of a tool."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    """A person must approve this very call."""
+    REFUSE = "refuse"
+
+
+class Exemption(StrEnum):
+    """Condition under which a rule does not hold."""
+
+    URL_OF_USER = "url_of_user"
+    """The URL stands word for word in the user's request."""
+    ALLOWED_HOST = "allowed_host"
+    """The specialist's `hosts` have the host, and the call carries no private text."""
+    ARGUMENTS_OF_USER = "arguments_of_user"
+    """There are arguments, and each value stands in the user's request."""
+
+
+SENDS = "sends"
+"""In a rule: the tools that send data out."""
+ACTS = "acts"
+"""In a rule: the tools that act."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of the policy."""
+
+    tools: tuple[str, ...]
+    """`sends`, `acts`, and names of tools, with `*` for any characters."""
+    seen: tuple[str, ...] = ()
+    """`private`, `untrusted`, origins and kinds of origins. The rule holds if the handoff has seen each."""
+    unless: tuple[Exemption, ...] = ()
+    """Conditions under which the rule does not hold."""
+    verdict: CallVerdict = CallVerdict.ASK
+
+
+DEFAULT_RULES = (
+    Rule((SENDS,), ("private", "untrusted"), (Exemption.URL_OF_USER, Exemption.ALLOWED_HOST)),
+    Rule((ACTS,), ("untrusted",), (Exemption.ARGUMENTS_OF_USER,)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRules:
+    """The content of a policy file. The first rule that holds decides; without one, the call is
+    allowed.
+    """
+
+    rules: tuple[Rule, ...] = DEFAULT_RULES
+    private: frozenset[str] = PRIVATE
+    """Origins and kinds of origins that are private."""
+    untrusted: frozenset[str] = UNTRUSTED
+    """Origins and kinds of origins that are untrusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallDecision:
+    """The decision on one call."""
+
+    verdict: CallVerdict
+    reason: str = ""
+    """Reason of a verdict other than `allow`, in words of our code."""
+    argument_origins: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)
+    """Origins of the texts that contain each argument. Empty for a tool that neither sends nor
+    acts.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPolicy:
+    """The policy for the calls of one specialist."""
+
+    rules: PolicyRules = PolicyRules()
+    hosts: tuple[str, ...] = ()
+    """Hosts that the specialist's tools may reach. Empty: all public hosts."""
+
+    def decide(self, tool: Tool, arguments: Mapping[str, Any], seen: Seen) -> CallDecision:
+        """Return the decision on a call.
+
+        Args:
+            arguments: arguments of the call.
+            seen: texts that the handoff has seen before the call.
+        """
+        is_plain = not tool.sends and not tool.acts
+        origins = {} if is_plain else origins_of_arguments(arguments, seen)
+        host = self._host(tool, arguments)
+        if host is not None and self.hosts and not is_allowed_host(host, self.hosts):
+            reason = f"{host[:100]} is not in the list of hosts of this specialist"
+            return CallDecision(CallVerdict.REFUSE, reason, origins)
+        for rule in self.rules.rules:
+            if self._holds(rule, tool, arguments, seen):
+                if rule.verdict is CallVerdict.ALLOW:
+                    break
+                return CallDecision(rule.verdict, self._reason(rule, tool, seen), origins)
+        return CallDecision(CallVerdict.ALLOW, "", origins)
+
+    def _host(self, tool: Tool, arguments: Mapping[str, Any]) -> str | None:
+        """Return the host of the URL that the model chose, or None."""
+        if tool.url_argument is None:
+            return None
+        return host_of(str(arguments.get(tool.url_argument)))
+
+    def _holds(self, rule: Rule, tool: Tool, arguments: Mapping[str, Any], seen: Seen) -> bool:
+        is_named = any(_names(pattern, tool) for pattern in rule.tools)
+        if not is_named or not all(self._has_seen(wanted, seen) for wanted in rule.seen):
+            return False
+        return not any(self._is_exempt(what, tool, arguments, seen) for what in rule.unless)
+
+    def _has_seen(self, wanted: str, seen: Seen) -> bool:
+        match wanted:
+            case "private":
+                return is_private(seen.origins, self.rules.private)
+            case "untrusted":
+                return is_untrusted(seen.origins, self.rules.untrusted)
+            case _:
+                return has_any(seen.origins, (wanted,))
+
+    def _is_exempt(
+        self, what: Exemption, tool: Tool, arguments: Mapping[str, Any], seen: Seen
+    ) -> bool:
+        url = None
+        if tool.url_argument is not None:
+            url = str(arguments.get(tool.url_argument)).strip()
+        match what:
+            case Exemption.ARGUMENTS_OF_USER:
+                return are_of_user(arguments, seen)
+            case Exemption.URL_OF_USER:
+                return url is not None and is_url_of_user(url, seen)
+            case Exemption.ALLOWED_HOST:
+                return self._is_safe_at_host(url, tool, arguments, seen)
+
+    def _is_safe_at_host(
+        self, url: str | None, tool: Tool, arguments: Mapping[str, Any], seen: Seen
+    ) -> bool:
+        """Return whether all hosts of the call are allowed, and no argument is private."""
+        private, public = self._split(seen)
+        if url is not None:
+            host = host_of(url)
+            is_allowed = host is not None and is_allowed_host(host, self.hosts)
+            return is_allowed and not url_carries(url, private, public)
+        if ANY_HOST in tool.sends or not all(
+            is_allowed_host(host, self.hosts) for host in tool.sends
+        ):
+            return False
+        return not value_carries(dict(arguments), private, public)
+
+    def _split(self, seen: Seen) -> tuple[list[str], list[str]]:
+        """Return the private texts, and the public ones. A text that only a model made, or that
+        a model made from private texts, is not public.
+        """
+        private: list[str] = []
+        public: list[str] = []
+        for text in seen.texts:
+            if is_private(text.origins, self.rules.private):
+                private.append(text.text)
+            elif MODEL not in text.origins:
+                public.append(text.text)
+        return private, public
+
+    def _reason(self, rule: Rule, tool: Tool, seen: Seen) -> str:
+        sources = ", ".join(_shown(seen.origins)) or "nothing"
+        does = "is restricted"
+        if SENDS in rule.tools and tool.sends:
+            does = "sends data out"
+        elif ACTS in rule.tools and tool.acts:
+            does = "acts on the world"
+        return f"{tool.name} {does}, and this handoff has seen {sources}"
+
+
+def refusal_text(decision: CallDecision) -> str:
+    """Return the result of a call that was not run, as the model sees it."""
+    if decision.verdict is CallVerdict.ASK:
+        return f"not run: {decision.reason}; a person must approve it. Go on without this call"
+    return f"not run: {decision.reason}. Go on without this call"
+
+
+def _names(pattern: str, tool: Tool) -> bool:
+    match pattern:
+        case "sends":
+            return bool(tool.sends)
+        case "acts":
+            return tool.acts
+        case _:
+            return fnmatchcase(tool.name, pattern)
+
+
+def _shown(origins: Sequence[Origin]) -> list[str]:
+    """Return the origins that a reason names: all except `user` and `model`."""
+    return [origin for origin in origins if origin not in ("user", MODEL)]
