@@ -7,6 +7,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from secrets import token_hex
 from typing import Any
 
 from pydantic import ValidationError
@@ -27,7 +29,7 @@ from handoff_queue.shared.store.script_arguments import retention_arguments, wor
 from handoff_queue.shared.types.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
 from handoff_queue.shared.types.errors import UnreadablePayload
 from handoff_queue.shared.types.events import RecordedEvent
-from handoff_queue.shared.types.ids import Digest, HandoffId, JobId, new_word
+from handoff_queue.shared.types.ids import Digest, HandoffId, JobId
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.rate_limits import ExpectedUsage
 
@@ -37,6 +39,8 @@ its process, so the next claim ends it as failed.
 """
 MAX_FAILED_EVALUATIONS = MAX_CLAIMS
 """Evaluations of a job that may fail to end before the job fails (`evaluation_lease.py`)."""
+FENCE_BYTES = 16
+"""Random bytes of a fence."""
 CLAIM_PATIENCE_S = 3.0
 """Seconds for which a claim is repeated while Redis does not answer. Most restarts take less,
 and a repeated claim counts once.
@@ -75,10 +79,10 @@ class ClaimRequest:
     next step. The end of the handoff resumes that evaluation; the next commit ends it. Empty:
     none.
     """
-    fence: str = field(default_factory=new_word)
+    fence: str = field(default_factory=partial(token_hex, FENCE_BYTES))
     """Random word that only this claim knows. A script refuses a message without it, and
     applies a message that is sent twice once. It is not a counter: a restored Redis could
-    issue an old number again.
+    issue an old number again. It is a secret: Redis holds only its SHA-1.
     """
 
 

@@ -114,7 +114,7 @@ def log(job_id: JobId) -> str:
 
 
 def handoff(job_id: JobId, handoff_id: HandoffId) -> str:
-    """hash: state, fence, lease, claims, reservation, result."""
+    """hash: state, SHA-1 of the fence, lease, claims, reservation, result."""
     return f"{job(job_id)}:h:{handoff_id}"
 
 

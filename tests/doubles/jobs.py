@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha1
 from typing import Any
 
 from handoff_queue.shared.store import keys
@@ -147,6 +148,11 @@ def granted_claim(store: Store, job_id: JobId, handoff_id: str, worker: str = "w
     claimed = claim(store, job_id, handoff_id, worker)
     assert claimed.verdict is ClaimVerdict.GRANTED
     return claimed
+
+
+def stored_fence(claimed: Claim) -> bytes:
+    """Return the form in which Redis keeps the fence of a claim."""
+    return sha1(claimed.fence.encode()).hexdigest().encode()
 
 
 def expire_lease(store: Store, claimed: Claim) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from handoff_queue.shared.store import keys
@@ -15,11 +17,13 @@ from tests.doubles.jobs import (
     a_job,
     expire_lease,
     finish,
+    finish_with,
     granted_claim,
     issue,
     model_reply,
     redis_dump,
     result_of,
+    stored_fence,
     version_of,
 )
 
@@ -151,3 +155,22 @@ def test_a_result_for_a_removed_job_restores_nothing(store: Store, job_id: JobId
 
     assert finish(running) is None
     assert redis_dump(store) == before
+
+
+def test_redis_never_holds_the_fence_of_a_claim(store: Store, job_id: JobId) -> None:
+    claimed = granted_claim(store, job_id, "find.1")
+    claimed.checkpoint(model_reply())
+
+    fields = store.connection.redis.hgetall(keys.handoff(job_id, ONE))
+    assert fields[b"fence"] == stored_fence(claimed)
+    assert claimed.fence not in str(fields)
+
+
+def test_a_reader_of_redis_cannot_end_a_running_handoff(store: Store, job_id: JobId) -> None:
+    claimed = granted_claim(store, job_id, "find.1")
+    stored = store.connection.redis.hget(keys.handoff(job_id, ONE), "fence")
+    thief = replace(claimed, fence=stored.decode())
+
+    with pytest.raises(LeaseLost):
+        finish_with(thief, result_of(thief, "Forged."))
+    assert finish(claimed) is not None

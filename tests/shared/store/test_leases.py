@@ -19,19 +19,27 @@ from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.leases import RENEWALS_PER_LEASE, Leases, renews_every_s
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import LeaseLost
-from tests.doubles.jobs import a_job, claim, finish, granted_claim, issue, model_reply
+from tests.doubles.jobs import (
+    a_job,
+    claim,
+    finish,
+    granted_claim,
+    issue,
+    model_reply,
+    stored_fence,
+)
 from tests.waiting import wait_until
 
 LEASE_S = 0.4
 RENEWALS_IN_TWO_LEASES = 2 * RENEWALS_PER_LEASE
 
 
-def fence_of(store: Store, claimed: Claim) -> str:
-    """Return the fence that the store accepts for this handoff."""
+def fence_of(store: Store, claimed: Claim) -> bytes:
+    """Return the stored form of the fence that the store accepts for this handoff."""
     stored: bytes = store.connection.redis.hget(
         keys.handoff(claimed.job_id, claimed.handoff_id), "fence"
     )
-    return stored.decode()
+    return stored
 
 
 def test_a_lease_that_ran_out_can_be_claimed_by_another(redis_url: str) -> None:
@@ -47,7 +55,7 @@ def test_a_lease_that_ran_out_can_be_claimed_by_another(redis_url: str) -> None:
     second = wait_until(take_over, expected="the end of the lease")
     assert second is not None
     assert second.fence != first.fence
-    assert fence_of(store, second) == second.fence
+    assert fence_of(store, second) == stored_fence(second)
     with pytest.raises(LeaseLost):
         first.renew()
     second.renew()
@@ -66,8 +74,8 @@ def test_a_renewed_lease_lasts(redis_url: str) -> None:
 
     wait_until(is_over, expected="the end of the other lease")
     assert claim(store, job_id, "find.1", "w2").verdict is ClaimVerdict.BUSY
-    assert fence_of(store, first) == first.fence
-    assert fence_of(store, other) not in (first.fence, other.fence)
+    assert fence_of(store, first) == stored_fence(first)
+    assert fence_of(store, other) not in (stored_fence(first), stored_fence(other))
     first.renew()
     with pytest.raises(LeaseLost):
         other.renew()

@@ -22,6 +22,7 @@ from tests.doubles.jobs import (
     issued_event,
     model_reply,
     result_of,
+    stored_fence,
     version_of,
 )
 from tests.doubles.sweep_states import QUEUE, age_issued, age_taken, publish
@@ -186,7 +187,7 @@ def test_a_dropped_handoff_leaves_no_entry(store: Store, job_id: JobId) -> None:
     fences = [
         store.connection.redis.hget(keys.handoff(job_id, name), "fence") for name in everything
     ]
-    assert fences == [running.fence.encode(), None, None], "nobody else has claimed it"
+    assert fences == [stored_fence(running), None, None], "nobody else has claimed it"
     with pytest.raises(Cancelled):
         running.checkpoint(model_reply())
     assert store.connection.redis.zrange(keys.DUE, 0, -1) == []

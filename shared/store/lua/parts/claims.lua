@@ -9,7 +9,8 @@ end
 
 -- Claim the exclusive right to run one handoff, for one lease.
 -- Arguments: handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, deadline (ms |
--- 0), upper bound of the first call (JSON or ''), fence: a random word that only this claim knows,
+-- 0), upper bound of the first call (JSON or ''), fence: a random word that only this claim knows
+-- (the store keeps its SHA-1),
 -- most micro-dollars of the handoff by the file of this process ('': no limit).
 -- A call that is repeated after a lost answer is the same claim.
 -- `fresh`: digest and role of a handoff that the same script issues. No other process can have
@@ -38,7 +39,7 @@ local function claim(job, due, arguments, fresh)
   local fence, is_again, is_taken_over = arguments[9], false, false
   if state == 'running' then
     local its = redis.call('HMGET', h, 'fence', 'lease')
-    is_again = its[1] == fence
+    is_again = is_fence(its[1], fence)
     if not is_again and end_of(tonumber(its[2])) > at then return { 'busy', 0, {} } end
     is_taken_over = not is_again
   end
@@ -65,7 +66,7 @@ local function claim(job, due, arguments, fresh)
   began = began or now
   redis.call('ZADD', due, until_ms, member) -- before the writes that a full Redis accepts
   redis.call(
-    'HSET', h, 'state', 'running', 'fence', fence, 'worker', worker, 'lease', until_ms, 'claims', whole(claims + 1), 'heartbeat', now,
+    'HSET', h, 'state', 'running', 'fence', redis.sha1hex(fence), 'worker', worker, 'lease', until_ms, 'claims', whole(claims + 1), 'heartbeat', now,
     'started_at', began, 'claimed_at', now
   )
   lower_max_usd(h, tonumber(arguments[10]))

@@ -25,7 +25,7 @@ local function finish(job, due, arguments)
     return enough
   end
 
-  if known[2] == 'done' and known[1] == fence then
+  if known[2] == 'done' and is_fence(known[1], fence) then
     local ended = redis.call('HMGET', h, 'result', 'end_version', 'finished_at')
     if ended[1] == arguments[5] then -- repeated, because the answer was lost
       local left = group and redis.call('HGET', job, 'g:' .. group) or -1
