@@ -67,7 +67,9 @@ class Rule:
     tools: tuple[str, ...]
     """`sends`, `acts`, and names of tools, with `*` for any characters."""
     seen: tuple[str, ...] = ()
-    """`private`, `untrusted`, origins and kinds of origins. The rule holds if the handoff has seen each."""
+    """`private`, `untrusted`, origins and kinds of origins. The rule holds if the handoff has seen
+    each of them.
+    """
     unless: tuple[Exemption, ...] = ()
     """Conditions under which the rule does not hold."""
     verdict: CallVerdict = CallVerdict.ASK
