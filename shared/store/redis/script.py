@@ -85,7 +85,9 @@ local redis = (function(plain)
       return call(command, unpack(keys))
     end
   end
-  return { call = prefixed(plain.call), pcall = prefixed(plain.pcall) }
+  return {
+    call = prefixed(plain.call), pcall = prefixed(plain.pcall), sha1hex = plain.sha1hex,
+  }
 end)(redis)
 """
 """Lua in front of a script: the script names keys without the prefix, and Redis sees them with
