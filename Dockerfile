@@ -1,5 +1,7 @@
 # One image for every process: supervisor, workers, Flower. The command says which.
-FROM python:3.12-slim
+# A patch release: no later tag replaces it. docs/how-to/compose.md shows how to pin the bytes by their digest, too.
+ARG PYTHON_IMAGE=python:3.12.12-slim
+FROM ${PYTHON_IMAGE}
 
 ENV PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \

@@ -18,7 +18,7 @@ export HANDOFF_MAKE_JOB := $(value JOB)
 export HANDOFF_MAKE_DOCS := $(value DOCS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check docs explore test-browser compose-test chaos bench format lock clean distclean
+.PHONY: help run test check docs explore test-browser compose-test chaos bench sbom format lock clean distclean
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
@@ -57,6 +57,9 @@ chaos: .venv/.ready-to-run ## Kill processes at random and check all promises: m
 
 bench: .venv/.ready-to-measure ## Compare this project, a bare Celery canvas and LangGraph: make bench QUICK=1
 	$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
+
+sbom: .venv/.ready-to-develop ## Write the bills of materials of the image and the wheel (CycloneDX) into build/sbom
+	$(BIN)/python -m deploy.sbom build/sbom
 
 format: .venv/.ready-to-develop ## Fix style with ruff
 	$(BIN)/ruff check --fix .
