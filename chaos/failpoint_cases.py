@@ -128,7 +128,8 @@ SCRIPTS: dict[str, dict[str, Trigger]] = {
 UNTRIED = {
     "presence": "reads only",
     "running_handoffs": "reads only",
-    "daily_budget": "reads only",
+    "daily_budget": "it only removes entries of jobs that have ended or are gone",
+    "note_open": "it adds missing entries only, and a supervisor calls it again when it starts",
     "job_summary": "reads only",
     "find_jobs": "reads only",
     "list_jobs": "reads only",

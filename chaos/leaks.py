@@ -24,7 +24,7 @@ KEPT_FOR_EVER = (
     r"handoff:schedule_slots",  # one entry a schedule
     r"handoff:schedule:[0-9a-f]+:job",  # one a schedule, removed with it
     r"handoff:audit",  # at most about 100,000 entries
-    r"handoff:caps",  # five fields
+    r"handoff:caps",  # six fields
     r"handoff:outage",  # four fields
     r"handoff:metrics(:.+)?",  # one field or member a time series or a value of a label
 )
@@ -55,6 +55,8 @@ def _names(client: Any, pattern: str) -> list[str]:
     return [name.decode() for name in client.scan_iter(match=pattern, count=1_000)]
 
 
+ENTRIES_OF_OPEN_JOBS = ("handoff:waiting:", "handoff:out:", "handoff:open:")
+"""Beginnings of the names of sorted sets that only have entries while a job is open."""
 RESERVED = ("reserved_turns", "reserved_tokens", "reserved_usd")
 """Fields of a job's and a day's budget that hold reservations for calls."""
 RESERVATION = ("r_turns", "r_in", "r_out", "r_usd", "r_day", "r_model")
@@ -76,7 +78,7 @@ def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list
     leaks = [f"{name}: no TTL" for name in keys_for_ever(client)]
     leaks += [f"{name}: turns of a handoff" for name in names if re.search(r"\}:t:", name)]
     for name in names:
-        if name == "handoff:due" or name.startswith(("handoff:waiting:", "handoff:out:")):
+        if name == "handoff:due" or name.startswith(ENTRIES_OF_OPEN_JOBS):
             for member in client.zrange(name, 0, -1):
                 leaks.append(f"{name}: {member.decode()}")
         elif name.startswith("handoff:fair:"):

@@ -53,7 +53,7 @@ GROUPS = {
     "Tools": ["tool", "CallContext", "ToolFailed"],
     "Errors": [
         "HandoffError", "UserError", "UnknownJob", "UnknownSchedule", "Conflict", "BudgetSpent",
-        "InvalidDocuments",
+        "TooManyOpenJobs", "InvalidDocuments",
         "StoreError", "StoreUnavailable",
     ],
 }  # fmt: skip

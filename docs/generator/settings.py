@@ -73,6 +73,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "day_tokens": "supervisor",
         "tenant_day_usd": "supervisor",
         "tenant_day_tokens": "supervisor",
+        "tenant_open_jobs": "supervisor",
     },
     "Limits of a request": {
         "memory_mark": "client",
@@ -133,6 +134,7 @@ UNITS = {
     "tool_processes": "processes",
     "serve_max_body_bytes": "bytes",
     "serve_requests_per_minute": "requests",
+    "tenant_open_jobs": "jobs",
 }
 """Unit of each setting that is a plain number."""
 NOTES = {

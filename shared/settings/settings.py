@@ -57,6 +57,7 @@ MOST_PATH_CHARS = 4_096
 """PATH_MAX of Linux."""
 MOST_FOLDERS = 100
 MOST_PATTERNS = 100
+MOST_OPEN_JOBS = 1_000_000
 
 _BROKER_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 
@@ -398,6 +399,10 @@ class Settings(BaseSettings):
     """The most that the jobs of each tenant may cost in a day."""
     tenant_day_tokens: Tokens | None = None
     """The most input and output tokens of each tenant's jobs in a day."""
+    tenant_open_jobs: int | None = Field(default=None, ge=1, le=MOST_OPEN_JOBS)
+    """The most jobs of each tenant that have not ended. A job or a retry above it is refused. Child
+    jobs do not count.
+    """
     webhook_secret: HeaderValue | None = None
     """The secret that signs webhooks (HMAC-SHA256). Not set: webhooks are not signed."""
     on_end_broker_url: BrokerUrl | None = None

@@ -1,15 +1,18 @@
 """Daily budgets of the installation and of each tenant, and their spending. A day is a UTC day
-by Redis's clock.
+by Redis's clock. And the most open jobs of a tenant.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection
+from handoff_queue.shared.types.errors import BudgetSpent, TooManyOpenJobs
+from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.usage import cost_usd, microusd
 
 
@@ -24,6 +27,8 @@ class DailyCaps:
     tenant_day_tokens: int | None = None
     """Tokens that each tenant may use in a day."""
     tenant_day_usd: int | None = None
+    tenant_open_jobs: int | None = None
+    """Jobs of each tenant that may be open at once."""
 
 
 def caps_from(settings: Settings) -> DailyCaps:
@@ -32,6 +37,7 @@ def caps_from(settings: Settings) -> DailyCaps:
         microusd(settings.day_usd),
         settings.tenant_day_tokens,
         microusd(settings.tenant_day_usd),
+        settings.tenant_open_jobs,
     )
 
 
@@ -115,6 +121,10 @@ class TodaysBudgets:
     tenant: DaySpending
     left_s: float
     """Seconds until the next day begins."""
+    open_jobs: int = 0
+    """Jobs of the tenant that have not ended."""
+    most_open_jobs: int = 0
+    """The most open jobs that the tenant may have; 0: no limit."""
 
     @property
     def more(self) -> str:
@@ -142,23 +152,50 @@ class DailyBudgets:
                 arguments += (name, cap)
         return int(self._connection.script("set_caps", [keys.CAPS], arguments))
 
+    def note_open(self, tenants: Mapping[JobId, str]) -> None:
+        """Count jobs that have not ended, unless they are counted already. A process of an older
+        version has not counted its jobs.
+
+        Args:
+            tenants: the tenant of each job.
+        """
+        if tenants:
+            names = list(map(keys.job, tenants))
+            self._connection.script("note_open", names, list(tenants.values()))
+
     def today(self, tenant: str) -> TodaysBudgets:
         """Return the spending of today, in one round trip."""
-        left_ms, of_tenant, of_all = self._connection.script("daily_budget", [keys.CAPS], [tenant])
-        return TodaysBudgets(DaySpending(*of_all), DaySpending(*of_tenant), int(left_ms) / 1000)
+        left_ms, of_tenant, of_all, open_jobs = self._connection.script(
+            "daily_budget", [keys.CAPS], [tenant]
+        )
+        return TodaysBudgets(
+            DaySpending(*of_all), DaySpending(*of_tenant), int(left_ms) / 1000, *open_jobs
+        )
 
     def budget_problem(self, tenant: str) -> str | None:
         """Return one line with the cap of today that is spent or leaves too little for a new
         job, and the time at which the next day begins; None if there is enough.
         """
+        return _problem(self.today(tenant), tenant)
+
+    def refusal(self, tenant: str) -> BudgetSpent | TooManyOpenJobs | None:
+        """Return the error of a tenant that may submit no job now; None if it may."""
         today = self.today(tenant)
-        for spent, whose in (
-            (today.tenant, f"tenant {tenant}"),
-            (today.installation, "this installation"),
-        ):
-            if reached := spent.reached:
-                return f"the budget of {whose} for today is spent ({reached}); {today.more}"
+        if spent := _problem(today, tenant):
+            return BudgetSpent(spent)
+        if 0 < today.most_open_jobs <= today.open_jobs:
+            return TooManyOpenJobs.of(tenant, today.most_open_jobs)
         return None
+
+
+def _problem(today: TodaysBudgets, tenant: str) -> str | None:
+    for spent, whose in (
+        (today.tenant, f"tenant {tenant}"),
+        (today.installation, "this installation"),
+    ):
+        if reached := spent.reached:
+            return f"the budget of {whose} for today is spent ({reached}); {today.more}"
+    return None
 
 
 def _dollars(microusd: int) -> str:

@@ -15,6 +15,7 @@ from handoff_queue.shared.types.errors import (
     MalformedMessage,
     StoreError,
     StoreRefusesWrites,
+    TooManyOpenJobs,
     UnknownJob,
     VersionConflict,
 )
@@ -41,6 +42,8 @@ READ_AT_MOST_OF_EACH = 200
 """Events of one job in one round trip that reads several jobs."""
 
 
+TENANT_IS_FULL = -2
+"""Version in the answer of `commit.lua` if the tenant may have no more open jobs."""
 LONGEST_RETRY_DELAY_MS = 300_000
 """Longest time between two evaluations of a job whose evaluations fail. A process of another
 version or an operator may repair the job in that time.
@@ -107,6 +110,8 @@ class Journal:
             VersionConflict: the journal is not at `expected`, or the parent's handoff was
                 abandoned; nothing was written.
             StoreRefusesWrites: the job `after` does not exist; nothing was written.
+            TooManyOpenJobs: the commit would open a job, and its tenant may have no more open jobs;
+                nothing was written.
         """
         return records_of_commit(commit, self.run_commit(commit))
 
@@ -142,7 +147,7 @@ class Journal:
             elif answer[0]:
                 errors.append(None)
             else:
-                errors.append(_conflict(commit, answer[1]))
+                errors.append(_conflict(commit, answer))
         return errors
 
     def _arguments(
@@ -355,17 +360,20 @@ def records_of_commit(commit: Commit, answer: Sequence[Any]) -> list[RecordedEve
     """Return the events of a commit with their versions, by the script's answer.
 
     Raises:
-        VersionConflict, StoreRefusesWrites: see `Journal.commit`.
+        VersionConflict, StoreRefusesWrites, TooManyOpenJobs: see `Journal.commit`.
     """
     is_done, version, at_ms, *_ = answer
     if not is_done:
-        raise _conflict(commit, version)
+        raise _conflict(commit, answer)
     return with_versions(commit.events, int(version), int(at_ms) / 1000)
 
 
-def _conflict(commit: Commit, version: Any) -> StoreError:
-    """Return the error of a refused commit, from the version in the answer of `commit.lua`."""
-    if int(version) < 0:
+def _conflict(commit: Commit, answer: Sequence[Any]) -> StoreError:
+    """Return the error of a refused commit, from the answer of `commit.lua`."""
+    version = int(answer[1])
+    if version == TENANT_IS_FULL:
+        return TooManyOpenJobs.of(answer[3].decode(), int(answer[2]))
+    if version < 0:
         return StoreRefusesWrites(
             f"{commit.job_id} was not written, because {commit.after} is not there"
         )

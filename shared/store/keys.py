@@ -49,7 +49,8 @@ ORPHANS = f"{PREFIX}orphans"
 """string: the random word of the supervisor that repairs unserved queues."""
 CAPS = f"{PREFIX}caps"
 """hash: the caps of a day that are set (day_tokens, day_usd, tenant_day_tokens,
-tenant_day_usd; money in micro-dollars), and since (Unix ms at which the caps were set).
+tenant_day_usd, tenant_open_jobs; money in micro-dollars), and since (Unix ms at which the caps
+were set).
 """
 DEAD = f"{PREFIX}dead"
 """list: dead letters, the newest first."""
@@ -163,6 +164,13 @@ def day(number: int | str, tenant: str | None = None) -> str:
     since 1970 in UTC. `parts/budgets.lua` writes it.
     """
     return f"{PREFIX}day:{number}{f':{tenant}' if tenant else ''}"
+
+
+def open_jobs(tenant: str) -> str:
+    """zset: job of a tenant that has not ended -> Unix ms at which a script last checked the entry.
+    `parts/open_jobs.lua` writes it.
+    """
+    return f"{PREFIX}open:{tenant}"
 
 
 def spending(number: int | str) -> str:

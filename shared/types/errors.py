@@ -10,6 +10,7 @@ HandoffError
 │   ├── ManyProblems         several mistakes, one line for each
 │   │   └── PlanRefused      mistakes in a plan that a person has written, with their places
 │   ├── BudgetSpent          the budget of the day is spent
+│   ├── TooManyOpenJobs      the tenant has as many open jobs as it may have; also a StoreError
 │   ├── Conflict             the idempotency key belongs to another request
 │   └── MissingCredentials   a real model was requested, and there is no key
 ├── MalformedMessage     a message or a stored value that does not parse
@@ -151,6 +152,17 @@ class UnreadablePayload(StoreError):
     """A stored payload is damaged, too long, or does not match its digest. Nothing uses the
     payload.
     """
+
+
+class TooManyOpenJobs(StoreError, UserError):
+    """The tenant has as many open jobs as it may have. The message says how to go on."""
+
+    @classmethod
+    def of(cls, tenant: str, most: int) -> TooManyOpenJobs:
+        return cls(
+            f"tenant {tenant} has reached its limit of open jobs ({most:,},"
+            " HANDOFF_TENANT_OPEN_JOBS): wait until a job ends, or cancel a job"
+        )
 
 
 class VersionConflict(StoreError):

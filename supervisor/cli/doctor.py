@@ -302,6 +302,17 @@ def budgets(today: TodaysBudgets) -> Iterator[Finding]:
             "HANDOFF_TENANT_DAY_",
             today,
         )
+    if today.most_open_jobs:
+        yield _open_jobs(today)
+
+
+def _open_jobs(today: TodaysBudgets) -> Finding:
+    about = f"open jobs, tenant {DEFAULT_TENANT}"
+    count = f"{today.open_jobs:,} of {today.most_open_jobs:,}"
+    if today.open_jobs < today.most_open_jobs:
+        return Finding(Level.OK, about, count)
+    fix = "wait until jobs end, or raise HANDOFF_TENANT_OPEN_JOBS for supervisors"
+    return Finding(Level.WARN, about, f"{count}: no more jobs are accepted", fix)
 
 
 def _budget(about: str, spent: DaySpending, settings: str, today: TodaysBudgets) -> Finding:

@@ -118,6 +118,7 @@ class Client:
             UserError: the request, its documents, its schema or its limits cannot be used.
                 The message says what to change.
             BudgetSpent: the tenant or the installation has spent its budget for the day.
+            TooManyOpenJobs: the tenant has as many open jobs as it may have.
             Conflict: the idempotency key was used before, for another request.
             StoreUnavailable: Redis cannot be reached, or has no memory for a new job. The
                 message says if the job may have been stored.
@@ -134,8 +135,9 @@ class Client:
         other. If the caller stops early, up to 49 more jobs are stored than ids were yielded.
 
         Raises:
-            UserError, BudgetSpent, Conflict, StoreUnavailable: as `submit`, for the job whose id
-                would be next. The jobs before that job are stored, and no job after it.
+            UserError, BudgetSpent, TooManyOpenJobs, Conflict, StoreUnavailable: as `submit`, for
+                the job whose id would be next. The jobs before that job are stored, and no job
+                after it.
         """
         from handoff_queue.supervisor.client.submission import submit_each
 
@@ -280,6 +282,7 @@ class Client:
         Raises:
             UnknownJob: there is no such job.
             Conflict: the key was used for another retry of the job.
+            TooManyOpenJobs: the tenant of the job has as many open jobs as it may have.
             UserError: the job runs, is a child of another job, or has no such step.
                 `UserError` also means that the job is `ok` and `from_step` is None, or that its
                 budget is spent and `limits` does not raise it.

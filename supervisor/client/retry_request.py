@@ -88,6 +88,7 @@ def retry_job(
     Raises:
         UnknownJob: there is no such job.
         Conflict: the key was used for another retry of the job.
+        TooManyOpenJobs: the tenant has as many open jobs as it may have.
         UserError: see `retry_of`, or the documents of the job are gone.
     """
     digest = None

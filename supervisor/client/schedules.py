@@ -407,7 +407,7 @@ def _admit(store: Store, settings: Settings, submission: Submission) -> None:
     """Check the job against the fleet, as `handoff submit` does.
 
     Raises:
-        UserError, BudgetSpent, StoreUnavailable: see `Admission.check`.
+        UserError, BudgetSpent, TooManyOpenJobs, StoreUnavailable: see `Admission.check`.
     """
     event = submission.event
     request = Request(text=event.title, model=event.model, tenant=event.tenant)

@@ -25,7 +25,6 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.errors import (
-    BudgetSpent,
     Conflict,
     HandoffError,
     InvalidDocuments,
@@ -446,12 +445,12 @@ class Admission:
         """
         self._store = store
         self._mark = memory_mark
-        self._spent: dict[str, str | None] = {}
+        self._refusals: dict[str, UserError | None] = {}
 
     def check(self, submission: Submission, request: Request) -> None:
         """Check a request before it becomes this job.
 
-        The checks of the budget and of the memory accept a job that is stored already. If no
+        The checks of the budgets and of the memory accept a job that is stored already. If no
         worker runs, the checks of the fact-checker and the model pass: workers may start
         later.
 
@@ -459,6 +458,7 @@ class Admission:
             UserError: the request names a real model and no live worker has a key, or no worker
                 serves or has served the fact-checker.
             BudgetSpent: the tenant or the installation has spent its budget for the day.
+            TooManyOpenJobs: the tenant may have no more open jobs.
             StoreUnavailable: Redis is filled above the mark.
         """
         check_fact_checker(self._store, submission.event.fact_checker)
@@ -467,11 +467,11 @@ class Admission:
                 f"no live worker has a key for {request.model}: set ANTHROPIC_API_KEY where the"
                 " workers run, or leave the model out"
             )
-        spent = self._spent_up(request.tenant)
-        if not (spent or self._no_room) or self._store.jobs.standings([submission.job_id]):
+        refusal = self._refusal(request.tenant)
+        if not (refusal or self._no_room) or self._store.jobs.standings([submission.job_id]):
             return
-        if spent:
-            raise BudgetSpent(spent)
+        if refusal:
+            raise refusal
         raise StoreUnavailable(self._no_room)
 
     @cached_property
@@ -485,10 +485,10 @@ class Admission:
     def _no_room(self) -> str | None:
         return self._store.health.no_room(self._mark)
 
-    def _spent_up(self, tenant: str) -> str | None:
-        if tenant not in self._spent:
-            self._spent[tenant] = self._store.daily_budgets.budget_problem(tenant)
-        return self._spent[tenant]
+    def _refusal(self, tenant: str) -> UserError | None:
+        if tenant not in self._refusals:
+            self._refusals[tenant] = self._store.daily_budgets.refusal(tenant)
+        return self._refusals[tenant]
 
 
 def check_fact_checker(store: Store, name: str | None) -> None:
@@ -525,7 +525,7 @@ def submit(
     """Store and announce one job. Its trace starts here, or continues the trace of the caller.
 
     Raises:
-        UserError, BudgetSpent, Conflict, StoreUnavailable: see `Client.submit`.
+        UserError, BudgetSpent, TooManyOpenJobs, Conflict, StoreUnavailable: see `Client.submit`.
     """
     _start_telemetry(store, settings)
     with telemetry().submitting(submission.job_id) as traceparent:
@@ -554,7 +554,8 @@ def submit_each(
     No job after a refused job is stored.
 
     Raises:
-        UserError, BudgetSpent, Conflict, StoreUnavailable: see `Client.submit_each`.
+        UserError, BudgetSpent, TooManyOpenJobs, Conflict, StoreUnavailable: see
+            `Client.submit_each`.
     """
     _start_telemetry(store, settings)
     for batch in _batches(requests):

@@ -49,6 +49,10 @@ class Budgets(BaseModel):
     """Null: the token belongs to one tenant."""
     left_s: float
     """Seconds until the next day begins, at 00:00 UTC."""
+    open_jobs: int
+    """The jobs of the tenant that have not ended."""
+    most_open_jobs: int | None
+    """The limit of open jobs. Null: no limit."""
 
 
 class RoleChange(BaseModel):
@@ -108,6 +112,8 @@ async def budgets(
         of_tenant=_spending(today.tenant),
         of_installation=of_installation,
         left_s=today.left_s,
+        open_jobs=today.open_jobs,
+        most_open_jobs=today.most_open_jobs or None,
     )
 
 

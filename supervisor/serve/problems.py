@@ -22,6 +22,7 @@ from handoff_queue.shared.types.errors import (
     ManyProblems,
     PlanRefused,
     StoreUnavailable,
+    TooManyOpenJobs,
     UnknownJob,
     UnknownSchedule,
     UserError,
@@ -33,6 +34,9 @@ from handoff_queue.supervisor.serve.security_headers import HEADERS
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 5
 """Seconds after which a client tries again while Redis is away."""
+JOB_ENDS_AFTER_S = 30
+"""Seconds after which a client tries again while its tenant has too many open jobs."""
+BUDGET_SPENT, TOO_MANY_JOBS = "budget-spent", "too-many-open-jobs"
 DAY_S = 86_400
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 KINDS = {
@@ -49,7 +53,7 @@ KINDS = {
     500: "internal-error",
     503: "unavailable",
 }
-"""The last part of `type`, by status. A spent budget has the type `budget-spent`."""
+"""The last part of `type`, by status. `problem_of` has the other types."""
 
 log = log_of(__name__)
 
@@ -153,7 +157,10 @@ def problem_of(error: HandoffError) -> Problem:  # noqa: PLR0911 (one line for e
             return Problem(409, text)
         case BudgetSpent():
             left_s = DAY_S - int(time.time()) % DAY_S
-            return Problem(429, text, kind="budget-spent", headers={"Retry-After": str(left_s)})
+            return Problem(429, text, kind=BUDGET_SPENT, headers={"Retry-After": str(left_s)})
+        case TooManyOpenJobs():
+            headers = {"Retry-After": str(JOB_ENDS_AFTER_S)}
+            return Problem(429, text, kind=TOO_MANY_JOBS, headers=headers)
         case StoreUnavailable():
             return Problem(503, text, headers={"Retry-After": str(RETRY_AFTER_S)})
         case UserError():

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 
-from handoff_queue.supervisor.serve.problems import KINDS
+from handoff_queue.supervisor.serve.problems import BUDGET_SPENT, KINDS, TOO_MANY_JOBS
 
 STYLE = """
 :root { color-scheme: light dark; }
@@ -64,7 +64,8 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
     for name, schema in sorted(document["components"]["schemas"].items()):
         yield from _schema(name, schema)
     yield "<h2>Errors</h2><p>Every error is a problem document of RFC 9457.</p><dl>"
-    for status, kind in [*KINDS.items(), (404, "unknown-job"), (429, "budget-spent")]:
+    kinds = [*KINDS.items(), (404, "unknown-job"), (429, BUDGET_SPENT), (429, TOO_MANY_JOBS)]
+    for status, kind in kinds:
         yield f'<dt id="{kind}"><code>{kind}</code></dt><dd>Status {status}</dd>'
     yield "</dl></main></body></html>"
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.supervisor.client import client
 from tests.e2e.commands import BAD_INPUT, Handoff, error_line
 
@@ -404,6 +405,18 @@ def test_a_line_with_the_key_of_another_job_is_named_and_nothing_is_submitted(
         ).stdout.splitlines()[1]
         == job_id
     )
+
+
+def test_a_job_above_the_limit_of_its_tenant_is_refused_in_one_line(
+    handoff: Handoff, redis_url: str
+) -> None:
+    jobs = client.connect(redis_url, Settings())
+    jobs.store.daily_budgets.set_caps(DailyCaps(tenant_open_jobs=1))
+    jobs.submit(client.Request("one"))
+
+    line = error_line(handoff.run("submit", "two", HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
+
+    assert line.startswith("handoff: tenant default has reached its limit of open jobs (1,")
 
 
 @pytest.mark.slow

@@ -18,13 +18,14 @@
 --   cancels (the event for the journals of children whose handoffs are dropped).
 -- Then the arguments of `finish`, if any, then the events, then pairs of digest and compressed
 -- payload.
--- Returns {1, version, Unix ms, result of `claim`, result of `finish`, if any} or {0, current
--- version, 0, false, result of `finish`}.
+-- Returns {1, version, Unix ms, result of `claim`, result of `finish`, if any}; {0, current
+-- version, 0, false, result of `finish`}; or {0, -2, n, tenant} if the commit would open a job of a
+-- tenant that has n open jobs, the most that it may have.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local c = cjson.decode(ARGV[1])
 local issued, drops, first_event = c.issue or {}, c.drop or {}, 2 + (c.ends or 0)
 if c.after and redis.call('EXISTS', key_of(c.after)) == 0 then return { 0, -1, 0, false } end
-local last, tip, children, tally, status, evaluations, assigned, messages = unpack(redis.call('HMGET', job, 'version', 'tip', 'children', 'tally', 'status', 'evaluations', 'assigned', 'messages'))
+local last, tip, children, tally, status, evaluations, assigned, messages, parent, tenant = unpack(redis.call('HMGET', job, 'version', 'tip', 'children', 'tally', 'status', 'evaluations', 'assigned', 'messages', 'parent', 'tenant'))
 local version = tonumber(last or 0)
 
 -- Return whether all events after `expected` are results, in the history that the decision has
@@ -51,6 +52,12 @@ if c.ends then
   tally, evaluations = unpack(redis.call('HMGET', job, 'tally', 'evaluations'))
 end
 if is_refused then return { 0, version, 0, false, ended } end
+-- A child job is part of the job above it.
+local is_counted, owner = c.fields.status and not c.parent and not parent, c.fields.tenant or tenant or 'default'
+if is_counted and is_open(c.fields.status) and not is_open(status) then
+  local most = figure(redis.call('HGET', 'handoff:caps', 'tenant_open_jobs'), 0)
+  if most > 0 and open_jobs_of(owner, most) >= most then return { 0, -2, most, owner } end
+end
 local at = now_ms()
 local id, now = id_of(job), whole(at)
 
@@ -209,6 +216,7 @@ if submitted then
 end
 
 stay_whole(job, children, c.keep_ms)
+if is_counted then note_openness(owner, job, c.fields.status) end
 -- Webhooks and tasks at the end of a job are retried for up to this time.
 local AFTER_END_MS = 2 * 3600 * 1000
 if c.ended and left_of(job) > c.keep_ms + AFTER_END_MS and not above(job) then

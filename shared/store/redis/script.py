@@ -18,6 +18,7 @@ from redis.exceptions import NoScriptError
 PARTS = (
     "parts/metrics",
     "parts/prelude",
+    "parts/open_jobs",
     "parts/user_messages",
     "parts/budgets",
     "parts/pauses",

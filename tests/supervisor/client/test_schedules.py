@@ -10,6 +10,7 @@ import pytest
 
 from handoff_queue.chaos.fleet import arm
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.schedules import StoredSchedule
 from handoff_queue.shared.types.access import AuditAction
 from handoff_queue.shared.types.checkpoints import WorstCase
@@ -250,6 +251,24 @@ def spend(jobs: Client, job_id: JobId, microusd: int) -> None:
     claimed = granted_claim(jobs.store, job_id, "find.1")
     claimed.reserve(WorstCase(500, 100, microusd))
     claimed.checkpoint(model_reply(100, 20, microusd))
+
+
+def test_a_slot_of_a_tenant_with_too_many_open_jobs_is_skipped_and_the_next_slot_starts(
+    jobs: Client, starter: ScheduleStarter
+) -> None:
+    jobs.add_schedule("news", REQUEST, QUEUED)
+    jobs.store.daily_budgets.set_caps(DailyCaps(tenant_open_jobs=1))
+    other = jobs.submit(Request("Compare."))
+    set_back(jobs, 1)
+    starter.start_due()
+    skipped = jobs.schedule("news")
+    end(jobs, other)
+    set_back(jobs, 1)
+    starter.start_due()
+
+    assert "was skipped: tenant default has reached its limit of open jobs" in skipped.note
+    assert (skipped.skipped, skipped.started) == (1, 0)
+    assert jobs.schedule("news").started == 1
 
 
 def test_a_paused_schedule_starts_nothing_until_it_is_unpaused(

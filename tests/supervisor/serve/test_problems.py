@@ -10,6 +10,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
+from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client, Request
@@ -126,6 +127,28 @@ def test_a_spent_budget_is_429_until_the_next_day(http: TestClient, jobs: Client
     assert answer.json()["type"] == "/v1/reference#budget-spent"
     assert "there is more at 00:00 UTC" in answer.json()["detail"]
     assert 0 < int(answer.headers["retry-after"]) <= 86_400
+
+
+def test_a_tenant_with_too_many_open_jobs_gets_429_for_a_job_and_for_a_retry(
+    http: TestClient, jobs: Client
+) -> None:
+    ended = jobs.submit(Request("Compare."))
+    jobs.store.journal.append(ended, CancelRequested())
+    cancelled = JobEnded(status=JobStatus.CANCELLED)
+    jobs.store.journal.append(ended, cancelled, {"status": "cancelled"})
+    jobs.store.daily_budgets.set_caps(DailyCaps(tenant_open_jobs=1))
+    jobs.submit(Request("Compare."))
+
+    for path, body in (("/v1/jobs", {"text": "Where is it?"}), (f"/v1/jobs/{ended}/retry", {})):
+        answer = http.post(path, json=body)
+        assert (answer.status_code, answer.json()["type"]) == (
+            429,
+            "/v1/reference#too-many-open-jobs",
+        )
+        assert "has reached its limit of open jobs (1," in answer.json()["detail"]
+        assert int(answer.headers["retry-after"]) > 0
+    budgets = http.get("/v1/budgets").json()
+    assert (budgets["open_jobs"], budgets["most_open_jobs"]) == (1, 1)
 
 
 def test_every_response_has_the_security_headers(http: TestClient) -> None:

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from mcp import MCPError
 from mcp_types import CallToolResult
 
+from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.types.access import Actor, ApiRole
 from handoff_queue.shared.types.events import CancelRequested, JobSubmitted
 from handoff_queue.shared.types.ids import JobId
@@ -234,6 +235,16 @@ def test_a_bad_argument_is_one_line_with_its_name(
 
     assert failed.is_error
     assert text_of(failed).startswith(line)
+
+
+def test_a_job_above_the_limit_of_its_tenant_is_one_line(call: Call, jobs: Client) -> None:
+    jobs.store.daily_budgets.set_caps(DailyCaps(tenant_open_jobs=1))
+    jobs.submit(Request("Compare."))
+
+    failed = call("submit", text="Where is it?")
+
+    assert failed.is_error
+    assert text_of(failed).startswith("tenant default has reached its limit of open jobs (1,")
 
 
 def test_an_unknown_tool_is_an_error_of_the_protocol(url: str) -> None:
