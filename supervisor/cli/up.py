@@ -18,7 +18,7 @@ from handoff_queue.shared.local.redis_server import PrivateRedis, read_access, w
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.placeholder_passwords import check_log_ins, load_process_settings
-from handoff_queue.shared.settings.ports import check_port
+from handoff_queue.shared.settings.ports import check_port, free_port, is_free
 from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
@@ -45,6 +45,7 @@ from handoff_queue.supervisor.cli.processes import (
     specialist_names,
     with_own,
 )
+from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
 
 WORKERS = 2
 """Worker processes for all specialists, without --worker."""
@@ -70,13 +71,17 @@ def up(
         int,
         typer.Option(metavar="PORT", min=1, max=65_535, help="The port of Flower on 127.0.0.1."),
     ] = 5555,
-    serve: Annotated[
+    no_serve: Annotated[
+        bool, typer.Option("--no-serve", help="Do not start the console and the HTTP API.")
+    ] = False,
+    serve_port: Annotated[
         int | None,
         typer.Option(
             metavar="PORT",
             min=1,
             max=65_535,
-            help="Start the console and the HTTP API too, on this port of 127.0.0.1.",
+            help="The port of the console and the HTTP API on 127.0.0.1. Not given: 8321, or a free"
+            " port if 8321 is taken.",
         ),
     ] = None,
     home: Annotated[
@@ -90,20 +95,20 @@ def up(
     specialists: OwnSpecialists = [],  # noqa: B006
     tools: OwnTools = [],  # noqa: B006
 ) -> int:
-    """Start Redis, a supervisor and workers on this machine.
+    """Start Redis, a supervisor, workers and the console on this machine.
 
     The command prints the `export` line for the other terminal. With HANDOFF_REDIS_URL, it
     uses that Redis. Ctrl-C stops everything, and open jobs continue at the next start.
 
-      handoff up --worker researcher=3 --worker writer=1 --flower --serve 8321
+      handoff up --worker researcher=3 --worker writer=1 --flower --serve-port 8400
     """
     if flower:
         check_extra("flower", "handoff up --flower")
         check_port(port, "choose another for Flower with --port")
         check_log_ins(filter(None, os.environ.get("FLOWER_BASIC_AUTH", "").split(",")))
-    if serve is not None:
-        check_extra("serve", "handoff up --serve")
-        check_port(serve, "choose another with --serve")
+    if serve_port is not None and not no_serve:
+        check_extra("serve", "handoff up --serve-port", "serve")
+        check_port(serve_port, "choose another with --serve-port")
     settings = with_own(_without_own_url(load_process_settings(), home), specialists, tools)
     queues = workers_of(worker, specialist_names(settings))
     check_cache_folder(settings)
@@ -121,11 +126,30 @@ def up(
             flower_port = None
             if flower:
                 flower_port = port
-            _start(processes, folder, settings, queues, concurrency, flower_port, serve)
+            console_port = None
+            if not no_serve:
+                console_port = serve_port or default_console_port()
+            _start(processes, folder, settings, queues, concurrency, flower_port, console_port)
             return _stay(processes)
         except KeyboardInterrupt:
             _stop(processes, settings)
             return OK
+
+
+def default_console_port() -> int | None:
+    """Return the port of a console for which the user named no port. None: a package of the
+    console is not installed, and the system runs without it.
+    """
+    try:
+        check_extra("serve", "the console", "serve")
+    except UserError as error:
+        print_message(f"{error}, or start without the console: handoff up --no-serve")
+        return None
+    if is_free(DEFAULT_PORT):
+        return DEFAULT_PORT
+    port = free_port()
+    print_progress(f"port {DEFAULT_PORT} is taken: the console uses port {port}")
+    return port
 
 
 def _without_own_url(settings: Settings, home: Path) -> Settings:

@@ -26,6 +26,7 @@ import pytest
 from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.local.redis_server import RedisAccess, write_access
 from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
 from tests.e2e.commands import (
     BAD_INPUT,
     DOCUMENTS,
@@ -39,6 +40,9 @@ from tests.e2e.test_hostile_environment import service_links
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
+
+SERVER = "supervisor.cli.main serve"
+"""Text in the command line of the console and the HTTP API."""
 
 
 @pytest.fixture
@@ -57,6 +61,20 @@ def printed_password(handoff: Handoff) -> str:
     match = re.search(r"user admin, password (\S+)", handoff.read("err"))
     assert match, handoff.read("err")
     return match[1]
+
+
+def console_of(handoff: Handoff) -> str:
+    match = re.search(
+        r"^console: (http://127\.0\.0\.1:\d+)/, open to", handoff.read("err"), re.MULTILINE
+    )
+    assert match, handoff.read("err")
+    return match[1]
+
+
+def jobs_at(address: str) -> list[str]:
+    """Return the ids of the jobs that the HTTP API at this address lists."""
+    with urllib.request.urlopen(f"{address}/v1/jobs", timeout=30) as answer:
+        return [job["job_id"] for job in json.load(answer)["jobs"]]
 
 
 def pids_of(handoff: Handoff, text: str) -> list[int]:
@@ -78,6 +96,8 @@ class FirstStart:
     specialists: list[dict[str, Any]]
     second_up: subprocess.CompletedProcess[str]
     """Another `handoff up` with the same home folder, at the same time."""
+    jobs_over_http: list[str]
+    """Ids of the jobs that the HTTP API lists, at the address of the console."""
     exit_code: int
     remaining: list[str]
     """Command lines of the processes that did not end."""
@@ -85,7 +105,10 @@ class FirstStart:
 
 @pytest.fixture(scope="module")
 def first_start(tmp_path_factory: pytest.TempPathFactory) -> FirstStart:
-    """Start `handoff up` in a new interpreter, in a folder with packages named like ours."""
+    """Start `handoff up` in a new interpreter, in a folder with packages named like ours.
+
+    Another program has the usual port of the console.
+    """
     home = Handoff(tmp_path_factory.mktemp("up"))
     for name in ("shared", "workers"):
         (home.folder / name).mkdir()
@@ -93,6 +116,8 @@ def first_start(tmp_path_factory: pytest.TempPathFactory) -> FirstStart:
     with ExitStack() as parts:
         other = parts.enter_context(socket.create_server(("127.0.0.1", 0)))
         taken = RedisAccess(port=other.getsockname()[1], password="a-password-of-some-length")
+        with suppress(OSError):  # a program outside of this test has the port
+            parts.enter_context(socket.create_server(("127.0.0.1", DEFAULT_PORT)))
         (home.folder / ".handoff").mkdir()
         write_access(home.folder / ".handoff" / "redis-access.json", taken)
         up = ("up", "--worker", "researcher=2", "--flower", "--port", str(free_port()))
@@ -110,6 +135,7 @@ def first_start(tmp_path_factory: pytest.TempPathFactory) -> FirstStart:
             job=job,
             specialists=json.loads(specialists.stdout),
             second_up=second_up,
+            jobs_over_http=jobs_at(console_of(home)),
             exit_code=interrupt(system),
             remaining=home.remaining_processes(),
         )
@@ -137,7 +163,7 @@ class SecondStart:
         if self.process is not None and self.process.poll() is None:
             return
         flower = ("--flower", "--port", str(self.flower_port))
-        up = ("up", *flower, "--serve", str(self.console_port), "--worker", "researcher=1")
+        up = ("up", *flower, "--serve-port", str(self.console_port), "--worker", "researcher=1")
         variables = {"HANDOFF_REDIS_URL": self.first.url, **service_links("FLOWER")}
         self.process = self._parts.enter_context(self.home.started(*up, **variables))
         printed_url(self.home)
@@ -223,20 +249,24 @@ def test_up_serves_the_console_and_the_api_of_its_queue(system: SecondStart) -> 
 
     with urllib.request.urlopen(f"{address}/", timeout=30) as page:
         jobs_page = page.read().decode()
-    with urllib.request.urlopen(f"{address}/v1/jobs", timeout=30) as answer:
-        jobs = json.load(answer)["jobs"]
 
-    (job_id,) = {job["job_id"] for job in jobs}
+    (job_id,) = jobs_at(address)
     assert job_id in jobs_page
-    assert f"console: {address}/" in system.home.read("err")
+    assert console_of(system.home) == address
+    assert pids_of(system.home, SERVER)
+
+
+def test_the_console_takes_a_free_port_if_its_usual_port_is_taken(first_start: FirstStart) -> None:
+    assert f"port {DEFAULT_PORT} is taken: the console uses port " in first_start.messages
+    assert first_start.jobs_over_http == [json.loads(first_start.job.stdout)["job_id"]]
 
 
 def test_up_refuses_a_taken_port_for_the_console_before_anything_starts(handoff: Handoff) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-        line = error_line(handoff.run("up", "--serve", port), BAD_INPUT)
+        line = error_line(handoff.run("up", "--serve-port", port), BAD_INPUT)
 
-    assert line.endswith("is taken by another process: choose another with --serve")
+    assert line.endswith("is taken by another process: choose another with --serve-port")
     assert handoff.remaining_processes() == []
 
 
@@ -268,7 +298,7 @@ def test_no_child_process_survives_a_kill(system: SecondStart) -> None:
 def on_own_redis(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handoff]:
     """Yield the command of a running `handoff up` that uses the Redis of the user."""
     handoff = Handoff(tmp_path_factory.mktemp("own-redis"))
-    up = ("up", "--worker", "researcher=1")
+    up = ("up", "--no-serve", "--worker", "researcher=1")
     with handoff.started(*up, HANDOFF_REDIS_URL=f"{redis_server}?prefix=up"):
         handoff.wait_for_text("Ctrl-C stops everything")
         yield handoff
@@ -279,6 +309,11 @@ def test_up_on_the_users_redis_tells_other_terminals_to_use_the_same_url(
 ) -> None:
     assert "export" not in on_own_redis.read("err") + on_own_redis.read("out")
     assert "with the same HANDOFF_REDIS_URL" in on_own_redis.read("err")
+
+
+def test_up_without_the_server_starts_no_console(on_own_redis: Handoff) -> None:
+    assert "console" not in on_own_redis.read("err")
+    assert pids_of(on_own_redis, SERVER) == []
 
 
 def test_up_starts_all_processes_again_after_the_death_of_its_fork_server(

@@ -58,7 +58,7 @@ RUN_ELSEWHERE = {
 """Program -> its tests. It needs Docker, a network, a server or many minutes."""
 LINES_RUN_ELSEWHERE = {
     "handoff up --worker researcher=2 --flower": "tests/e2e/test_cli_up.py",
-    "handoff up --worker researcher=3 --worker writer=1 --flower --serve 8321": (
+    "handoff up --worker researcher=3 --worker writer=1 --flower --serve-port 8400": (
         "tests/e2e/test_cli_up.py"
     ),
     "handoff specialists --accept-mcp specialists/meteorologist.md": (
@@ -216,6 +216,8 @@ class Reader:
         port = free_port()
         if "--flower" in arguments or "serve" in arguments:
             arguments += ["--port", str(port)]
+        if "up" in arguments:
+            arguments += ["--serve-port", str(free_port())]
         if "flower" in arguments:
             variables |= {
                 "FLOWER_PORT": str(port),

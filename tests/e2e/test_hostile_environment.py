@@ -284,7 +284,7 @@ def test_the_check_of_the_celery_command_refuses_each_of_these_variables(
 
 def test_an_invalid_flower_variable_is_named_in_one_line(tmp_path: Path) -> None:
     completed = Handoff(tmp_path).run(
-        "up", "--flower", FLOWER_MAX_TASKS="many secrets", timeout_s=90
+        "up", "--no-serve", "--flower", FLOWER_MAX_TASKS="many secrets", timeout_s=90
     )
 
     assert (completed.returncode, completed.stdout) == (2, "")
