@@ -284,6 +284,12 @@ class AsyncClient:
         """Continue an ended job, or a job whose budget is spent. Raises as `Client.retry`."""
         await self._call(self._client.retry, job_id, from_step, limits, key=key)
 
+    async def finish(
+        self, job_id: JobId, limits: NewLimits | None = None, *, key: str | None = None
+    ) -> None:
+        """Finish a partial answer: fill its gaps. Raises as `Client.finish`."""
+        await self._call(self._client.finish, job_id, limits, key=key)
+
     async def say(
         self, job_id: JobId, text: str, step: str | None = None, *, key: str | None = None
     ) -> SentMessage:

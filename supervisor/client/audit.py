@@ -104,7 +104,8 @@ def _action_of(  # noqa: PLR0911 (one case an event)
         case CancelRequested(by="user"):
             return AuditAction.CANCEL, "", event.actor
         case RetryRequested(continuation=None):
-            return AuditAction.RETRY, event.from_step or "", event.actor
+            detail = "fills the gaps" if event.fills_gaps else event.from_step or ""
+            return AuditAction.RETRY, detail, event.actor
         case UserMessageSent():
             return AuditAction.SAY, event.step or "", event.actor
         case Approved(by="user"):

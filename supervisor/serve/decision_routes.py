@@ -1,4 +1,4 @@
-"""Decisions about a job: cancel, retry, approve, reject, and messages to its agents."""
+"""Decisions about a job: cancel, retry, finish, approve, reject, and messages to its agents."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from handoff_queue.supervisor.serve.access import Operates, VisibleJob
 from handoff_queue.supervisor.serve.request_body import (
     AnswerBody,
+    FinishBody,
     MessageBody,
     RetryBody,
     body_of,
@@ -19,6 +20,11 @@ from handoff_queue.supervisor.serve.request_body import (
 )
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["decisions"])
+
+RetryKey = Annotated[
+    str | None,
+    Header(description="Requests with the same key and the same content are one retry."),
+]
 
 
 class CancelResult(BaseModel):
@@ -52,17 +58,32 @@ async def retry(
     http: HttpRequest,
     access: Operates,
     job_id: VisibleJob,
-    idempotency_key: Annotated[
-        str | None,
-        Header(description="Requests with the same key and the same content are one retry."),
-    ] = None,
+    idempotency_key: RetryKey = None,
 ) -> StoredDecision:
-    """Repeat failed steps, finish a partial answer by filling its gaps, or continue with higher
-    limits.
-    """
+    """Repeat failed steps, fill the gaps of a partial answer, or continue with higher limits."""
     body = await body_of(http, RetryBody)
     key = key_of(body.idempotency_key, idempotency_key)
     await access.jobs.retry(job_id, body.from_step, body.limits, key=key)
+    return StoredDecision(job_id=job_id)
+
+
+@router.post(
+    "/finish",
+    status_code=202,
+    response_model=StoredDecision,
+    summary="Finish a partial answer",
+    openapi_extra=takes(FinishBody),
+)
+async def finish(
+    http: HttpRequest, access: Operates, job_id: VisibleJob, idempotency_key: RetryKey = None
+) -> StoredDecision:
+    """Fill the gaps of a partial answer. `gaps` in the result names them and their prices.
+
+    `retry` does the same for such a job. This operation refuses every other job.
+    """
+    body = await body_of(http, FinishBody)
+    key = key_of(body.idempotency_key, idempotency_key)
+    await access.jobs.finish(job_id, body.limits, key=key)
     return StoredDecision(job_id=job_id)
 
 

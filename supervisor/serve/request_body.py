@@ -139,15 +139,20 @@ class MessageBody(_Body):
     """Requests with the same key and the same content are one message."""
 
 
-class RetryBody(_Body):
-    """The continuation of a job."""
+class FinishBody(_Body):
+    """The continuation of a job whose answer has gaps."""
 
-    from_step: str | None = None
-    """Repeat this step and all steps that depend on it."""
     limits: NewLimits | None = None
     """New, higher limits of the job."""
     idempotency_key: str | None = None
     """Requests with the same key and the same content are one retry."""
+
+
+class RetryBody(FinishBody):
+    """The continuation of a job."""
+
+    from_step: str | None = None
+    """Repeat this step and all steps that depend on it."""
 
 
 class PauseBody(_Body):

@@ -62,6 +62,7 @@ class Action(StrEnum):
 
     CANCEL = "cancel"
     RETRY = "retry"
+    FINISH = "finish"
     APPROVE = "approve"
 
 
@@ -172,6 +173,7 @@ def _act(access: Access, body: ActionBody) -> dict[str, str]:
     actions: dict[Action, Any] = {
         Action.CANCEL: client.cancel,
         Action.RETRY: client.retry,
+        Action.FINISH: client.finish,
         Action.APPROVE: client.approve,
     }
     problems: dict[str, str] = {}

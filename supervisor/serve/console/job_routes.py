@@ -100,6 +100,13 @@ async def retry(request: Request, visit: Operates, job_id: VisibleJob) -> Respon
     return go_to(f"/jobs/{job_id}")
 
 
+@router.post("/finish")
+async def finish(visit: Operates, job_id: VisibleJob) -> Response:
+    """Fill the gaps of a partial answer."""
+    await visit.access.jobs.finish(job_id)
+    return go_to(f"/jobs/{job_id}")
+
+
 @router.post("/say")
 async def say(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
     """Send a message to the agents of the job, or of one step."""

@@ -32,6 +32,7 @@ JOB_PATHS = (
     ("POST", "/cancel"),
     ("POST", "/messages"),
     ("POST", "/retry"),
+    ("POST", "/finish"),
     ("POST", "/approve"),
     ("POST", "/reject"),
     ("DELETE", ""),

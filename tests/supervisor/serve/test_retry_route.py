@@ -1,4 +1,6 @@
-"""The retry of a job over HTTP: from a step, and with higher limits."""
+"""The retry of a job over HTTP: from a step, and with higher limits. A job whose answer has gaps
+also has the operation `finish`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.events import RetryRequested
+from handoff_queue.shared.types.events import JobEnded, JobStatus, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.supervisor.client.client import Request
@@ -14,14 +16,27 @@ from tests.supervisor.serve.conftest import ClientOf
 from tests.supervisor.shell import Shell
 
 
+def end_with_gaps(shell: Shell, job_id: JobId) -> None:
+    """End a job whose steps have no result, with a partial answer."""
+    event = JobEnded(status=JobStatus.PARTIAL)
+    shell.jobs.store.journal.append(job_id, event, {"status": "partial"})
+
+
 @pytest.fixture
-def cancelled(shell: Shell) -> JobId:
-    """Return a cancelled job that has a plan."""
+def planned(shell: Shell) -> JobId:
+    """Return a job that waits for the approval of its plan."""
     job_id = shell.jobs.submit(
         Request("Compare them", approvals=Approvals(what=(ApprovalOf.PLAN,)))
     )
     while not shell.jobs.standing(job_id).approval:
         shell.advance(job_id)
+    return job_id
+
+
+@pytest.fixture
+def cancelled(shell: Shell, planned: JobId) -> JobId:
+    """Return a cancelled job that has a plan."""
+    job_id = planned
     shell.jobs.cancel(job_id)
     shell.advance(job_id)
     return job_id
@@ -80,3 +95,43 @@ def test_a_repeated_retry_with_the_same_key_has_no_effect(
 
     assert (first.status_code, again.status_code, other.status_code) == (202, 202, 409)
     assert shell.jobs.store.journal.read(cancelled) == before
+
+
+def test_finish_fills_the_gaps_of_a_partial_answer(
+    shell: Shell, operator: TestClient, planned: JobId
+) -> None:
+    end_with_gaps(shell, planned)
+    body = {"limits": {"max_turns": 500}, "idempotency_key": "f1"}
+
+    first = operator.post(f"/v1/jobs/{planned}/finish", json=body)
+    stored = shell.jobs.store.journal.read(planned)
+    again = operator.post(f"/v1/jobs/{planned}/finish", json=body)
+
+    assert (first.status_code, again.status_code) == (202, 202)
+    *_, event = [recorded.event for recorded in stored]
+    assert isinstance(event, RetryRequested)
+    assert (event.fills_gaps, event.from_step, event.max_turns) == (True, None, 500)
+    assert shell.jobs.store.journal.read(planned) == stored, "the key belongs to the first request"
+    assert shell.jobs.audit(planned)[-1].detail == "fills the gaps"
+
+
+def test_finish_refuses_a_job_without_gaps(
+    shell: Shell, operator: TestClient, planned: JobId
+) -> None:
+    is_open = operator.post(f"/v1/jobs/{planned}/finish")
+    shell.jobs.cancel(planned)
+    shell.advance(planned)
+    before = shell.jobs.store.journal.read(planned)
+
+    is_cancelled = operator.post(f"/v1/jobs/{planned}/finish")
+
+    assert (is_open.status_code, is_cancelled.status_code) == (400, 400)
+    assert "has not ended yet" in is_open.json()["detail"]
+    assert "is cancelled, and its answer has no gaps to fill" in is_cancelled.json()["detail"]
+    assert shell.jobs.store.journal.read(planned) == before
+
+
+def test_the_openapi_document_has_finish_by_its_name(operator: TestClient) -> None:
+    operation = operator.get("/v1/openapi.json").json()["paths"]["/v1/jobs/{job_id}/finish"]["post"]
+
+    assert operation["summary"] == "Finish a partial answer"

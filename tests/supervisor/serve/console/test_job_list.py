@@ -9,15 +9,17 @@ from fastapi.testclient import TestClient
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.access import Actor
-from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus
+from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, RetryRequested
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.client import Client
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
+from handoff_queue.supervisor.client.client import Client, Request
 from tests.doubles.jobs import a_job
 from tests.supervisor.many_rows import submit_rows
 from tests.supervisor.serve.conftest import URL
 from tests.supervisor.serve.console.conftest import VisitorOf
 from tests.supervisor.serve.console.visitor import Visitor
 from tests.supervisor.serve.test_job_routes import end
+from tests.supervisor.serve.test_retry_route import end_with_gaps
 from tests.supervisor.shell import Shell
 
 HOSTILE = "</td><script>document.title='taken'</script>\"' onclick=x"
@@ -132,6 +134,24 @@ def test_an_action_that_is_not_possible_says_why(jobs: Client, local: Visitor) -
 
     assert set(act(local, "approve", job_id)) == {job_id}
     assert set(act(local, "retry", job_id)) == {job_id}
+
+
+def test_finish_fills_the_gaps_of_partial_jobs(jobs: Client, local: Visitor, shell: Shell) -> None:
+    approvals = Approvals(what=(ApprovalOf.PLAN,))
+    job_id, complete = jobs.submit(Request("Compare them", approvals=approvals)), a_job(jobs.store)
+    while not jobs.standing(job_id).approval:
+        shell.advance(job_id)
+    end_with_gaps(shell, job_id)
+    end(jobs, complete)
+
+    page = local.get(f"/jobs/{job_id}").text
+    problems = act(local, "finish", job_id, complete)
+
+    *_, last = jobs.events(job_id, follow=False)
+    assert set(problems) == {complete}
+    assert isinstance(last.event, RetryRequested)
+    assert last.event.fills_gaps
+    assert f'action="/jobs/{job_id}/finish" data-when="partial">' in page
 
 
 @pytest.mark.parametrize("role", ["read", "submit"])
