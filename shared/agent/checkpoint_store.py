@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NoReturn, Protocol
 
+from handoff_queue.shared.types.call_approval import CallAnswer, CallQuestion
 from handoff_queue.shared.types.checkpoints import Checkpoint, UserPrompted, WorstCase
 from handoff_queue.shared.types.errors import LeaseLost
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, ExpectedUsage, RateLimits, Wait
@@ -93,6 +95,22 @@ class CheckpointStore(Protocol):
         """
         ...
 
+    def call_answers(self) -> Mapping[str, CallAnswer]:
+        """Return the answers to questions about calls of this handoff, by the id of the call."""
+        ...
+
+    def ask_about_calls(self, questions: Sequence[CallQuestion], wait_s: int) -> None:
+        """Ask a person about calls, and end the claim. The handoff waits in the store. If a
+        call has an answer by now, the claim stays, and nothing is asked.
+
+        Args:
+            wait_s: longest wait for an answer in seconds.
+
+        Raises:
+            ApprovalAwaited: the questions are stored, and the claim has ended.
+        """
+        ...
+
     def heartbeat(self, doing: str, draft: str | None = None) -> None:
         """Send a heartbeat: the current activity in a few words, and the draft so far, if any.
 
@@ -129,6 +147,12 @@ class NoCheckpoints:
 
     def take_messages(self, turn: int) -> tuple[UserPrompted, ...]:
         self._refuse(turn)
+
+    def call_answers(self) -> Mapping[str, CallAnswer]:
+        self._refuse()
+
+    def ask_about_calls(self, questions: Sequence[CallQuestion], wait_s: int) -> None:
+        self._refuse(questions, wait_s)
 
     def report_limits(self, limits: RateLimits) -> None:
         self._refuse(limits)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import assert_never
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer, tool_call_format
+from handoff_queue.shared.agent.call_approval import CheckedCalls, check_calls
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.agent.conversation import (
     EMPTY,
@@ -228,7 +229,9 @@ class Agent:
             self._take_messages()
 
     def _run_calls(self, reply: ModelReplied) -> None:
-        """Run the calls that have no result yet, except calls that must not run."""
+        """Run the calls that have no result yet, except calls that must not run. Calls that need
+        an approval are asked about after the others have run.
+        """
         runnable, refused = list[Block](), list[ToolObserved]()
         first_ids = ids_in(calls_of(reply)[:MOST_CALLS])
         started_ids = self._conversation.started
@@ -245,17 +248,35 @@ class Agent:
                 runnable.append(call)
                 continue
             refused.append(observe_result(call, reason, is_error=True))
+        checked = check_calls(
+            runnable,
+            self._tools,
+            self._dependencies.tool_policy,
+            self._dependencies.checkpoints.call_answers,
+            asks=self._handoff.call_approval_s is not None,
+        )
+        refused += checked.refused
         if refused:
             self._note(*refused)
-        doing = ", ".join(self._tool_labels(runnable))
-        if runnable:
+        self._run_allowed(checked)
+        if checked.questions and self._handoff.call_approval_s is not None:
+            self._heartbeat("asking for an approval")
+            self._dependencies.checkpoints.ask_about_calls(
+                checked.questions, self._handoff.call_approval_s
+            )
+
+    def _run_allowed(self, checked: CheckedCalls) -> None:
+        """Run the calls that the policy or a person has allowed, and store their results."""
+        doing = ", ".join(self._tool_labels(checked.allowed))
+        if checked.allowed:
             self._heartbeat(doing)
         threads = ToolThreads(self._tools, self._dependencies.for_tools())
         for result in threads.results_of(
-            runnable, lambda: self._heartbeat(doing), self._note_start
+            checked.allowed, lambda: self._heartbeat(doing), self._note_start
         ):
-            text = self._dependencies.without_secrets(visible(result.text))
-            shown = result.model_copy(update={"text": text})
+            noted = checked.with_note(result)
+            text = self._dependencies.without_secrets(visible(noted.text))
+            shown = noted.model_copy(update={"text": text})
             self._note(self._citable(self._conversation.with_room_for(shown)))
 
     def _tool_labels(self, calls: Sequence[Block]) -> list[str]:

@@ -12,6 +12,7 @@ from handoff_queue.shared.agent.answer_format import AnswerFormat
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore, NoCheckpoints
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.tool import Tool, ToolContext
+from handoff_queue.shared.agent.tool_policy import ToolPolicy
 from handoff_queue.shared.types.model import Model
 
 
@@ -33,6 +34,8 @@ class RunDependencies:
     prices: Prices
     tools: tuple[Tool, ...] = ()
     """Tools of this process. The loop offers only the tools that the spec names."""
+    tool_policy: ToolPolicy = field(default_factory=ToolPolicy)
+    """Decides about each call before it runs."""
     tool_context: ToolContext
     now: Callable[[], float] = time.time
     """Returns the Unix time in seconds by Redis's clock, as `ends_at`."""

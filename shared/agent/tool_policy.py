@@ -114,6 +114,8 @@ class ToolPolicy:
     rules: PolicyRules = PolicyRules()
     hosts: tuple[str, ...] = ()
     """Hosts that the specialist's tools may reach. Empty: all public hosts."""
+    asks: frozenset[str] = frozenset()
+    """Tools of which each call needs a person's approval."""
 
     def decide(self, tool: Tool, arguments: Mapping[str, Any], seen: Seen) -> CallDecision:
         """Return the decision on a call.
@@ -128,6 +130,9 @@ class ToolPolicy:
         if host is not None and self.hosts and not is_allowed_host(host, self.hosts):
             reason = f"{host[:100]} is not in the list of hosts of this specialist"
             return CallDecision(CallVerdict.REFUSE, reason, origins)
+        if tool.name in self.asks:
+            reason = f"each call of {tool.name} needs an approval"
+            return CallDecision(CallVerdict.ASK, reason, origins)
         for rule in self.rules.rules:
             if self._holds(rule, tool, arguments, seen):
                 if rule.verdict is CallVerdict.ALLOW:

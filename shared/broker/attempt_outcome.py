@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
-from handoff_queue.shared.types.errors import Cancelled, Deferred, Draining, Interrupted, Paused
+from handoff_queue.shared.types.errors import (
+    ApprovalAwaited,
+    Cancelled,
+    Deferred,
+    Draining,
+    Interrupted,
+    Paused,
+)
 from handoff_queue.shared.types.events import HandoffFinished, RecordedEvent
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ref
 
@@ -28,6 +35,8 @@ class AttemptEnd(StrEnum):
     """The role is paused; the handoff is published again when the role is unpaused."""
     DEFERRED = "deferred"
     """The handoff waits for the rate limits of its provider. It is published again later."""
+    ASKED = "asked"
+    """The handoff waits for a person's approval of a tool call. The answer publishes it again."""
     HANDED_BACK = "handed_back"
     """This process cannot run the handoff now: the message goes back to its queue."""
 
@@ -65,6 +74,8 @@ def outcome_of_interrupt(claim: Claim, reason: Interrupted) -> AttemptOutcome:
             return AttemptOutcome(AttemptEnd.HANDED_BACK, "its worker shuts down")
         case Deferred() if claim.defer(reason.seconds, reason.why):
             return AttemptOutcome(AttemptEnd.DEFERRED, str(reason))
+        case ApprovalAwaited():
+            return AttemptOutcome(AttemptEnd.ASKED, str(reason))
         case Paused():
             return AttemptOutcome(AttemptEnd.HELD, str(reason))
         case Cancelled():

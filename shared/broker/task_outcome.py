@@ -263,7 +263,7 @@ def _end(task: Any, ended: AttemptOutcome) -> str:
         case AttemptEnd.HANDED_BACK:
             log.info("handed back", why=ended.why)
             raise Reject(ended.why, requeue=True)
-        case AttemptEnd.HELD | AttemptEnd.DEFERRED:
+        case AttemptEnd.HELD | AttemptEnd.DEFERRED | AttemptEnd.ASKED:
             log.info(f"handoff {ended.end}", why=ended.why)
             raise TaskWaits(f"{ended.end}: {ended.why}")
         case AttemptEnd.UNWANTED:

@@ -23,6 +23,7 @@ from handoff_queue.shared.agent.prices import prices_from
 from handoff_queue.shared.agent.prompt import ENVELOPE_RULES, LoadedPayloads, opening_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.agent.tool_policy import ToolPolicy
 from handoff_queue.shared.broker.attempt_outcome import (
     OUTCOME_OF_REFUSAL,
     AttemptEnd,
@@ -377,6 +378,7 @@ class Attempts:
             answer_format=setup.answer_format,
             prices=prices_from(self.settings),
             tools=setup.tools,
+            tool_policy=ToolPolicy(asks=frozenset(spec.ask or ())),
             tool_context=documents.tool_context,
             now=self.store.connection.now,
             silence_s=self.settings.model_silence_s,

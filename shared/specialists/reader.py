@@ -156,6 +156,7 @@ OF_AGENTS = (
     "model",
     "tier",
     "tools",
+    "ask",
     MCP,
     "max_turns",
     "max_output_tokens",
@@ -198,6 +199,7 @@ def read_specialist(
         problem = f"{values['name']} is reserved for the system itself; choose another name"
         faults.append(_fault(parts, "name", problem))
     _add_tools(values, servers)
+    faults += _wrong_asks(parts, values)
     if not parts.body:
         problem = "no instructions; write them below the front matter"
         faults.append(_Fault(parts.body_line, "instructions", problem))
@@ -356,9 +358,9 @@ def _wrong_keys(parts: FrontMatter) -> Iterator[_Fault]:
 def _lenient(key: str, value: Any) -> Any:
     """Return a value in the form that the strict type takes."""
     match key, value:
-        case "tools", str():
+        case (("tools" | "ask"), str()):
             return tuple(filter(None, map(str.strip, value.split(","))))
-        case "tools", list():
+        case (("tools" | "ask"), list()):
             return tuple(value)
         case (("name" | "description" | "model"), str()):
             return " ".join(value.split())
@@ -392,6 +394,17 @@ def _wrong_tools(
                 name, sorted(tools), otherwise="add the folder of its file (--tools DIR)"
             )
             yield _fault(parts, "tools", f"there is no tool {name}; {advice}")
+
+
+def _wrong_asks(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
+    """Yield a fault for each name in `ask` that is no tool of the specialist."""
+    named, given = values.get("ask"), values.get("tools", ())
+    if not isinstance(named, tuple) or not isinstance(given, tuple):
+        return
+    for name in named:
+        if isinstance(name, str) and name not in given:
+            advice = suggestion(name, list(map(str, given)), otherwise="add it to tools")
+            yield _fault(parts, "ask", f"{name} is no tool of this specialist; {advice}")
 
 
 def _resolve_duration(parts: FrontMatter, values: dict[str, Any]) -> Iterator[_Fault]:

@@ -19,7 +19,8 @@ log = log_of(__name__)
 def grant_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
     """Return the spec of a job, with no more power than this process's own file gives.
 
-    The tools are the tools that both specs name. Model, tier, Celery task, its queue and
+    The tools are the tools that both specs name. A call needs an approval if one of the specs
+    says so. Model, tier, Celery task, its queue and
     `repeatable` come from this process's file. Each limit is the lower one. A job that was
     planned while no worker announced the specialist has a placeholder. Then the spec of this
     process's file is returned.
@@ -47,6 +48,7 @@ def grant_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
     return pinned.model_copy(
         update={
             "tools": tuple(granted),
+            "ask": tuple(dict.fromkeys((*(pinned.ask or ()), *(own.ask or ())))) or None,
             "model": own.model,
             "tier": own.tier,
             "max_turns": min(pinned.max_turns, own.max_turns),

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.call_questions import CallQuestions, call_answers_in
 from handoff_queue.shared.store.drain import Drain
 from handoff_queue.shared.store.journal import json_of_events, with_versions
 from handoff_queue.shared.store.payloads import pack, payload_arguments, unpack
@@ -23,6 +24,7 @@ from handoff_queue.shared.store.script_arguments import (
     retention_arguments,
     worst_case_argument,
 )
+from handoff_queue.shared.types.call_approval import CallAnswer, CallQuestion
 from handoff_queue.shared.types.checkpoints import (
     Checkpoint,
     ModelCallFailed,
@@ -33,6 +35,7 @@ from handoff_queue.shared.types.checkpoints import (
 )
 from handoff_queue.shared.types.errors import (
     WHOSE,
+    ApprovalAwaited,
     Cancelled,
     Draining,
     Interrupted,
@@ -291,6 +294,33 @@ class Claim:
             answer = self._run_until_answered("take_messages", arguments)
             if answer == b"ok":
                 self._stored += len(prompts)
+            self.apply_answer(answer)
+
+    def call_answers(self) -> dict[str, CallAnswer]:
+        """Return the answers to questions about calls of this handoff, by the id of the call."""
+        fence = [self.handoff_id, self.fence]
+        answer = self._run_until_answered("call_answers", fence, self._keys[:1])
+        self.apply_answer(answer[0])
+        return call_answers_in(answer[1:])
+
+    def ask_about_calls(self, questions: Sequence[CallQuestion], wait_s: int) -> None:
+        """Ask a person about calls, and end this claim. The handoff waits in the store. If a
+        call has an answer by now, the claim stays, and nothing is asked.
+
+        Args:
+            wait_s: longest wait for an answer in seconds.
+
+        Raises:
+            ApprovalAwaited: the questions are stored, and the claim has ended.
+        """
+        self.store_waiting_checkpoints()
+        asked = CallQuestions(self.handoff_id, questions, wait_s)
+        arguments = asked.arguments(self.fence, self.keep_s, self.deadline)
+        with self._lock:
+            self._check_claim()
+            answer = self._run_until_answered("ask_about_calls", arguments)
+            if answer == b"ok":
+                self._interrupted = ApprovalAwaited(f"{self.handoff_id} {asked.activity}")
             self.apply_answer(answer)
 
     def store_waiting_checkpoints(self) -> None:

@@ -224,7 +224,8 @@ class Claims:
             asked_at: monotonic time at which the request was sent.
         """
         verdict, reserved, stored_checkpoints, *more = answer
-        taken, began_ms, earlier = more or ((), 0, 0)
+        taken, began_ms, earlier, asked_ms = more or ((), 0, 0, 0)
+        began_s = int(began_ms) / 1000
         limiter = self._limiter(wanted)
         if reserved:
             limiter.record_admission(wanted.expected, taken)
@@ -249,14 +250,21 @@ class Claims:
             held_at=asked_at,
             drain=self._drain,
             deadline=wanted.deadline,
-            started_at=int(began_ms) / 1000 if began_ms else None,
+            started_at=began_s if began_ms else None,
             ends_at=_earlier(
                 wanted.deadline,
-                None if wanted.max_seconds is None else int(began_ms) / 1000 + wanted.max_seconds,
+                _later(began_s + int(asked_ms) / 1000, wanted.max_seconds),
             ),
             keeps_turns=self._settings.keep_turns,
             is_first=not earlier,
         )
+
+
+def _later(time_s: float, seconds: int | None) -> float | None:
+    """Return the time after some seconds; None without seconds."""
+    if seconds is None:
+        return None
+    return time_s + seconds
 
 
 def _earlier(first: float | None, second: float | None) -> float | None:

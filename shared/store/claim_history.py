@@ -18,6 +18,8 @@ class ClaimEnd(StrEnum):
     """The handoff was deferred until the rate limits of its provider allow a call."""
     PAUSED = "paused"
     """The role was paused."""
+    ASKED = "asked"
+    """The handoff waits for a person's approval of a tool call."""
 
 
 @dataclass(frozen=True, slots=True)

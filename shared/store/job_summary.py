@@ -61,6 +61,7 @@ _JOB_FIELDS = (
     "cut_usd",
     "asks",
     "asked_at",
+    "calls",
     "teams_lack",
     "parent",
 )

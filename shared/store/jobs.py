@@ -93,6 +93,10 @@ class HandoffStanding:
     cut_tokens: int = 0
     cut_microusd: int = 0
     """The upper-bound part of these figures, as in `Usage`."""
+    asked_at: float | None = None
+    """Time since which it waits for a person's approval of a tool call, with the tool in `doing`;
+    None if it does not.
+    """
     doing: str = ""
     """Its current activity, or the reason of its deferral."""
     issued_at: float | None = None
@@ -125,6 +129,8 @@ class JobStanding:
     """Reason why the job waits for a decision of its user; empty if it does not wait."""
     approval: str = ""
     """Subject of the approval that the job waits for; empty if it does not wait."""
+    calls: tuple[str, ...] = ()
+    """Tools of the calls that wait for an approval, one for each call."""
     asked_at: float | None = None
     """Time since which it waits for a person; None if it does not wait."""
     teams_lack: str = ""
@@ -463,6 +469,7 @@ def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: flo
         cut_microusd=number(b"cut_usd"),
         asks=asks,
         approval=approval,
+        calls=tuple(call.partition(":")[2] for call in text(b"calls").split()),
         asked_at=asked_at if is_waiting else None,
         teams_lack=text(b"teams_lack"),
         parent=JobId(fields[b"parent"].decode().partition("/")[0]) if b"parent" in fields else None,
@@ -505,6 +512,7 @@ def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:
         lost=b"lost" in fields,
         held=b"held" in fields,
         deferred_until=seconds(b"deferred"),
+        asked_at=seconds(b"asks_since"),
         queue=fields.get(b"queue", b"").decode(),
         worker=fields.get(b"worker", b"").decode(),
         claims=number(b"claims"),

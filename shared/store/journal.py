@@ -51,6 +51,17 @@ version or an operator may repair the job in that time.
 
 
 @dataclass(frozen=True, slots=True)
+class AnsweredCall:
+    """A question about a tool call that a commit answers."""
+
+    asked: int
+    """Version of the question."""
+    handoff_id: HandoffId
+    place: int
+    """Place of the answer among the events of the commit, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """One decision: the events to append to the journal, and its other changes."""
 
@@ -72,6 +83,8 @@ class Commit:
     """Handoffs that end now: no process may claim or continue them."""
     keep: Sequence[HandoffId] = ()
     """Handoffs whose data must stay as long as the job."""
+    answered: Sequence[AnsweredCall] = ()
+    """Questions about tool calls that the events answer. Their handoffs continue."""
     due_at: float | None = None
     """Unix time in seconds at which the sweeper must evaluate the job again; None: never."""
     creates: bool = False
@@ -420,6 +433,11 @@ def _optional_fields(commit: Commit) -> dict[str, Any]:
     if commit.drop:
         fields["drop"] = list(commit.drop)
         fields["cancels"] = CancelRequested(by=commit.job_id).to_json()
+    if commit.answered:
+        answers: list[dict[str, Any]] = []
+        for call in commit.answered:
+            answers.append({"asked": call.asked, "handoff": call.handoff_id, "place": call.place})
+        fields["decided"] = answers
     if commit.keep:
         fields["keep"] = list(commit.keep)
     if commit.creates:

@@ -203,6 +203,12 @@ class Deferred(Interrupted):
         self.why = why
 
 
+class ApprovalAwaited(Interrupted):
+    """A person must approve a call of a tool. The claim has ended, and the handoff waits in the
+    store.
+    """
+
+
 class Paused(Interrupted):
     """The role was paused; the handoff waits in the store until the role is unpaused."""
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, TypeAdapter, ValidationError
+from pydantic import Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import BlobRef
-from handoff_queue.shared.types.ids import StepIdField
+from handoff_queue.shared.types.ids import HandoffIdField, StepIdField
 from handoff_queue.shared.types.job_events import (
     DEFAULT_TENANT,
     CancelRequested,
@@ -75,6 +75,21 @@ from handoff_queue.shared.types.step_events import (
 )
 
 
+class CallInQuestion(Message):
+    """A call of a tool that waits for a person's approval."""
+
+    handoff_id: HandoffIdField
+    call_id: str
+    """The id of the call in the model's reply."""
+    tool: str
+    arguments: BlobRef
+    """The arguments, as JSON."""
+    input_schema: BlobRef
+    """The JSON Schema that edited arguments must match."""
+    origins: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Origins of the texts that contain each argument."""
+
+
 class ApprovalAsked(Message):
     """The job waits for a person to approve or reject."""
 
@@ -87,6 +102,8 @@ class ApprovalAsked(Message):
     """Steps that failed, or steps that are ready to begin."""
     draft: BlobRef | None = None
     """The `shared.types.answer.Answer` to approve, as JSON."""
+    call: Annotated[CallInQuestion | None, OmitNone] = None
+    """The call of a tool; None: the question is about something else."""
 
 
 class ApprovalReminded(Message):
@@ -94,8 +111,8 @@ class ApprovalReminded(Message):
 
     type: Literal["approval_reminded"] = "approval_reminded"
     asked: PositiveInt
-    number: PositiveInt
-    """1 for the first reminder of this question."""
+    number: NonNegativeInt
+    """1 for the first reminder of this question. 0: the job's webhook was told about a call."""
 
 
 class Approved(Message):
@@ -109,6 +126,8 @@ class Approved(Message):
     """Steps that may begin; empty: all steps of the question."""
     plan: PlanMade | None = None
     """Plan that replaces the plan in question."""
+    arguments: Annotated[BlobRef | None, OmitNone] = None
+    """Arguments, as JSON, that replace the arguments of the call in question."""
     actor: Annotated[Actor | None, OmitNone] = None
 
 
@@ -168,6 +187,7 @@ __all__ = [
     "ApprovalReminded",
     "Approved",
     "Arbitrated",
+    "CallInQuestion",
     "CancelRequested",
     "Child",
     "ConditionsChecked",

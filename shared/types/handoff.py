@@ -147,6 +147,10 @@ class AgentHandoff(Message):
     limits: HandoffLimits = HandoffLimits()
     acts_with: Annotated[tuple[str, ...] | None, OmitNone] = None
     """The only tools with effects that may be called; None: all tools of the specialist."""
+    call_approval_s: Annotated[PositiveInt | None, OmitNone] = None
+    """Longest wait for a person's approval of one call, in seconds. None: no person is asked, and a
+    call that needs an approval is not run.
+    """
     model: str | None = None
     """Model of the job (`--model`), which replaces the specialist's own; None: no replacement."""
     return_to: str = "supervisor.advance"

@@ -57,6 +57,8 @@ class ApprovalOf(StrEnum):
     """Steps with `approve: true`, and steps with effects in a job whose answer needs approval."""
     FAILURE = "failure"
     """A failed step with `on_failure: ask`, before the job continues without it."""
+    TOOLS = "tools"
+    """A single call of a tool, if the policy of tools or the specialist's `ask` says so."""
 
 
 class OnTimeout(StrEnum):

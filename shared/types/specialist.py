@@ -68,6 +68,8 @@ class SpecialistSpec(Message):
     tier: Tier = Tier.CHEAP
     tools: tuple[str, ...] = ()
     """The only tools that it can call."""
+    ask: Annotated[tuple[str, ...] | None, OmitNone] = None
+    """Those of its tools of which each call needs a person's approval."""
     max_turns: Count = 8
     max_output_tokens: OutputTokens = 8_192
     """Output tokens of one model call."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 import yaml
 from pydantic import JsonValue
 
-from handoff_queue.shared.types.errors import ManyProblems, PlanRefused
+from handoff_queue.shared.types.errors import ManyProblems, PlanRefused, UserError
 from handoff_queue.supervisor.cli.connection import Job, client_and_job
 from handoff_queue.supervisor.cli.display.terminal import write_line
 from handoff_queue.supervisor.cli.errors import OK
@@ -58,13 +59,30 @@ def approve(
     ] = [],  # noqa: B006
     rows: Rows = [],  # noqa: B006
     question: AskedQuestion = None,
+    arguments: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON", help="Arguments that replace those of the tool call in question."
+        ),
+    ] = None,
 ) -> int:
-    """Approve the plan, the steps or the answer of a waiting job.
+    """Approve the plan, the steps, a tool call or the answer of a waiting job.
 
     `handoff show JOB --full` prints the plan, the results or the draft that waits.
     """
     jobs, job_id = client_and_job(job)
-    with_plan(edit, partial(jobs.approve, job_id, note, steps=steps, rows=rows, question=question))
+    with_plan(
+        edit,
+        partial(
+            jobs.approve,
+            job_id,
+            note,
+            steps=steps,
+            rows=rows,
+            question=question,
+            arguments=_arguments_in(arguments),
+        ),
+    )
     write_line(f"{job_id} continues: `handoff watch {job_id}`")
     return OK
 
@@ -83,16 +101,32 @@ def reject(
     rows: Rows = [],  # noqa: B006
     question: AskedQuestion = None,
 ) -> int:
-    """Reject the plan, the steps or the answer, with feedback.
+    """Reject the plan, the steps, a tool call or the answer, with feedback.
 
     The planner makes a rejected plan again. The steps that make the answer repeat rejected
     research or a rejected answer. This counts as a review round. If no round is left, the job
-    ends without an answer. A rejected step that waits to start does not start.
+    ends without an answer. A rejected step that waits to start does not start. A rejected tool
+    call does not run, and the model gets your note.
     """
     jobs, job_id = client_and_job(job)
     with_plan(edit, partial(jobs.reject, job_id, note, steps, rows=rows, question=question))
     write_line(f"{job_id} has your feedback: `handoff watch {job_id}`")
     return OK
+
+
+def _arguments_in(text: str | None) -> JsonValue:
+    """Return the value of a JSON text; None without a text.
+
+    Raises:
+        UserError: the text is not JSON.
+    """
+    if text is None:
+        return None
+    try:
+        value: JsonValue = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"--arguments is not JSON: {error}") from error
+    return value
 
 
 def with_plan(file: Path | None, send: Callable[[JsonValue], None]) -> None:

@@ -258,12 +258,14 @@ JudgeModel = Annotated[
         rich_help_panel=REVIEW,
     ),
 ]
-_APPROVALS = ("plan", "research", "answer")
+_APPROVALS = ("plan", "research", "answer", "tools")
 
 
 def _approval(text: str) -> str:
     if text not in _APPROVALS:
-        raise typer.BadParameter(f"{text[:40]!r} cannot be approved: use plan, research or answer")
+        raise typer.BadParameter(
+            f"{text[:40]!r} cannot be approved: use plan, research, answer or tools"
+        )
     return text
 
 
@@ -273,7 +275,7 @@ Approve = Annotated[
         "--approve",
         parser=_approval,
         metavar="WHAT",
-        help="Wait for approval of the plan, the research or the answer. Repeatable.",
+        help="Wait for approval of the plan, the research, the answer or tool calls. Repeatable.",
         rich_help_panel=APPROVALS,
     ),
 ]

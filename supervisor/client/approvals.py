@@ -36,6 +36,13 @@ from handoff_queue.shared.types.plan import (
     name_problems,
     problems_by_step,
 )
+from handoff_queue.supervisor.client.call_approvals import (
+    QuestionAboutCall,
+    arguments_text,
+    find_question_about_call,
+    refuse_parts,
+    send_answer,
+)
 from handoff_queue.supervisor.lifecycle.approval_events import can_plan_again
 from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -69,12 +76,12 @@ CLOSED = "closed"
 
 
 def approvals_in(
-    events: Sequence[RecordedEvent], payloads: Mapping[str, str], open_question: Question | None
+    events: Sequence[RecordedEvent], payloads: Mapping[str, str], open_questions: Collection[int]
 ) -> tuple[dict[str, Any], ...]:
     """Return the questions and answers in the form of `JobResult.approvals`.
 
     Args:
-        open_question: the question that waits for an answer now.
+        open_questions: versions of the questions that wait for an answer now.
     """
     answers = answers_in(events)
     approvals: list[dict[str, Any]] = []
@@ -102,24 +109,43 @@ def approvals_in(
                 "what": asked.what.value,
                 "why": asked.why,
                 "asked_at": recorded.at,
-                "decision": _decision(recorded.version, answer, open_question),
+                "decision": _decision(recorded.version, answer, open_questions),
                 "by": author,
                 "actor": answer.actor.name if answer and answer.actor else None,
                 "note": payloads[answer.note.digest] if answer and answer.note else None,
                 "draft": draft.content if draft else None,
                 "own_plan": json.loads(payloads[own_plan.digest]) if own_plan else None,
+                "call": _call_of(asked, answer, payloads),
             }
         )
     return tuple(approvals)
 
 
+def _call_of(
+    asked: ApprovalAsked, answer: Approved | Rejected | None, payloads: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """Return the call of a tool that a question is about; None: it is about something else."""
+    if asked.call is None:
+        return None
+    edited = None
+    if isinstance(answer, Approved) and answer.arguments:
+        edited = json.loads(payloads[answer.arguments.digest])
+    return {
+        "handoff_id": asked.call.handoff_id,
+        "tool": asked.call.tool,
+        "arguments": json.loads(payloads[asked.call.arguments.digest]),
+        "origins": {name: list(origins) for name, origins in asked.call.origins.items()},
+        "edited": edited,
+    }
+
+
 def _decision(
-    version: int, answer: Approved | Rejected | None, open_question: Question | None
+    version: int, answer: Approved | Rejected | None, open_questions: Collection[int]
 ) -> str | None:
     """Return the decision about a question; None: the question is open."""
     if answer is not None:
         return answer.type
-    if open_question is not None and open_question.version == version:
+    if version in open_questions:
         return None
     return CLOSED
 
@@ -133,11 +159,13 @@ def approve(
     rows: Sequence[str] = (),
     actor: Actor | None = None,
     asked: int | None = None,
+    arguments: JsonValue = None,
 ) -> None:
     """Approve the question of a job. A repeated call with the same `asked` and the same answer has
     no effect.
 
     Args:
+        arguments: arguments that replace those of the call in question.
         steps: approve only these of the steps in question. The name of a repeated step means its
             copies.
         rows: approve only the copies with these keys.
@@ -145,9 +173,25 @@ def approve(
 
     Raises:
         UserError: the job has no question, another one than `asked`, or none about these steps
-            or rows, or the plan is not valid.
+            or rows, or the plan or the arguments are not valid.
     """
-    state, question, given = _waiting(store, job_id, asked)
+    events = store.journal.read(job_id)
+    if (about := find_question_about_call(job_id, events, asked)) is not None:
+        refuse_parts(about, {"plan": plan, "steps": steps, "rows": rows})
+        texts = _texts(note)
+        changed = None
+        if arguments is not None:
+            texts.append(arguments_text(store, about, arguments))
+            changed = ref(texts[-1])
+        approved = Approved(asked=about.version, note=_ref(note), arguments=changed, actor=actor)
+        _answer_about_call(store, events, about, approved, texts)
+        return
+    state, question, given = _waiting(job_id, events, asked)
+    if arguments is not None:
+        raise UserError(
+            f"{job_id} waits for an approval of its {question.what}, not of a call: leave out"
+            " arguments (--arguments)"
+        )
     if (steps or rows) and question.what is not ApprovalOf.STEP:
         raise UserError(
             f"{job_id} waits for an approval of its {question.what}, not of steps:"
@@ -267,7 +311,13 @@ def reject(
         UserError: the job has no question, another one than `asked`, or no such step or row;
             the plan is not valid, or no planner would read the plan.
     """
-    state, question, given = _waiting(store, job_id, asked)
+    events = store.journal.read(job_id)
+    if (about := find_question_about_call(job_id, events, asked)) is not None:
+        refuse_parts(about, {"plan": plan, "steps": steps, "rows": rows})
+        rejected = Rejected(asked=about.version, note=_ref(note), actor=actor)
+        _answer_about_call(store, events, about, rejected, _texts(note))
+        return
+    state, question, given = _waiting(job_id, events, asked)
     if (steps or rows) and question.what in (ApprovalOf.PLAN, ApprovalOf.COST):
         raise UserError(
             f"{job_id} waits for an approval of its {question.what}: there is no finished step to"
@@ -437,8 +487,27 @@ def _dependencies(step: Mapping[str, JsonValue]) -> list[str]:
     return [name for name in listed if isinstance(name, str)]
 
 
+def _answer_about_call(
+    store: Store,
+    events: Sequence[RecordedEvent],
+    about: QuestionAboutCall,
+    answer: Approved | Rejected,
+    texts: Sequence[str],
+) -> None:
+    """Append the answer to a question about a call. A repeated answer has no effect.
+
+    Raises:
+        UserError: the question has another answer, or is not open any more.
+    """
+    given = answers_in(events).get(about.version)
+    if given is None:
+        send_answer(store, about, answer, texts)
+    else:
+        _check_same(about.job_id, given, answer)
+
+
 def _waiting(
-    store: Store, job_id: JobId, asked: int | None
+    job_id: JobId, events: list[RecordedEvent], asked: int | None
 ) -> tuple[JobState, Question, Approved | Rejected | None]:
     """Return the state and the open question of a job, and None. If the question `asked` has an
     answer, return the state before the answer, the question, and the answer.
@@ -450,7 +519,6 @@ def _waiting(
         UnknownJob: there is no such job.
         UserError: the job does not wait for an approval, or asks another question.
     """
-    events = store.journal.read(job_id)
     given = None
     if asked is not None and (given := answers_in(events).get(asked)) is not None:
         events = list(takewhile(lambda recorded: recorded.event is not given, events))

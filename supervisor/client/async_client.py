@@ -304,9 +304,10 @@ class AsyncClient:
         steps: Sequence[str] = (),
         rows: Sequence[str] = (),
         question: int | None = None,
+        arguments: JsonValue = None,
     ) -> None:
         """Approve the open question of a job. Raises as `Client.approve`."""
-        await self._call(self._client.approve, job_id, note, plan, steps, rows, question)
+        await self._call(self._client.approve, job_id, note, plan, steps, rows, question, arguments)
 
     async def reject(
         self,

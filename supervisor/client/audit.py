@@ -77,7 +77,7 @@ def actions_in(job_id: JobId, events: Sequence[RecordedEvent]) -> list[AuditEntr
     entries: list[AuditEntry] = []
     for recorded in events:
         if isinstance(recorded.event, ApprovalAsked):
-            questions[recorded.version] = recorded.event.what.value
+            questions[recorded.version] = _subject(recorded.event)
         if isinstance(recorded.event, Approved | Rejected):
             if recorded.event.asked in answered:
                 continue
@@ -89,6 +89,13 @@ def actions_in(job_id: JobId, events: Sequence[RecordedEvent]) -> list[AuditEntr
                 AuditEntry(at=recorded.at, action=kind, subject=job_id, detail=detail, actor=actor)
             )
     return entries
+
+
+def _subject(asked: ApprovalAsked) -> str:
+    """Return the subject of a question: the tool of a call, or a value of `ApprovalOf`."""
+    if asked.call is not None:
+        return asked.call.tool
+    return asked.what.value
 
 
 def _action_of(  # noqa: PLR0911 (one case an event)

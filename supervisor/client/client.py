@@ -361,10 +361,12 @@ class Client:
         steps: Sequence[str] = (),
         rows: Sequence[str] = (),
         question: int | None = None,
+        arguments: JsonValue = None,
     ) -> None:
         """Approve the open question of a job.
 
         Args:
+            arguments: arguments that replace those of the tool call in question.
             plan: a plan that replaces the plan of the job, in the form of `result(...).plan`.
             steps: approve only these steps.
             rows: approve only the copies with these keys of a step with `for_each`.
@@ -379,7 +381,7 @@ class Client:
         from handoff_queue.supervisor.client.approvals import approve
 
         self._known(job_id)
-        approve(self.store, job_id, note, plan, steps, rows, self._actor, question)
+        approve(self.store, job_id, note, plan, steps, rows, self._actor, question, arguments)
         self._dispatcher.wake(job_id)
 
     def reject(

@@ -209,13 +209,15 @@ class JobResult(Message):
     claims that the judge accepts; empty: the conflict stays disputed.
     """
     approvals: tuple[dict[str, Any], ...] = ()
-    """Approvals: {version, what, why, asked_at, decision, by, actor, note, draft, own_plan}.
+    """Approvals: {version, what, why, asked_at, decision, by, actor, note, draft, own_plan, call}.
 
     `decision` is null until a person decides, and `closed` if the question ended without an
     answer. `by` is `user` or `timeout`, and `actor` is the name
     of the user. `draft` is the answer that waits for approval.
     `own_plan` is the plan that a person gave: after an approval the job uses this plan, and after a
-    rejection the planner starts from this plan.
+    rejection the planner starts from this plan. `call` is the tool call in question:
+    {handoff_id, tool, arguments, origins, edited}. `origins` names the origins of each argument,
+    and `edited` has the arguments of a person.
     """
     messages: tuple[dict[str, Any], ...] = ()
     """{message_id, at, by, step, text, taken: [{handoff_id, turn}]} of the messages that users
@@ -300,9 +302,11 @@ def report_of(record: JobRecord) -> JobResult:
         folded = fold(standing.job_id, None, events)
     if plans:
         state = folded
-    open_question = None
+    open_questions: set[int] = set()
     if folded and not folded.ended:
-        open_question = folded.question
+        open_questions = {call.version for call in folded.open_calls}
+        if folded.question:
+            open_questions.add(folded.question.version)
     ended, until = _end(record)
     answer = None
     if ended and ended.answer:
@@ -324,7 +328,7 @@ def report_of(record: JobRecord) -> JobResult:
         patches=tuple(change_of(event, texts) for event in _events_of(events, PlanPatched)),
         gates=checks_of([recorded.event for recorded in events], texts),
         conflicts=_conflicts(state, texts),
-        approvals=approvals_in(events, payloads, open_question),
+        approvals=approvals_in(events, payloads, open_questions),
         messages=messages_in(events, payloads),
         gaps=_gaps(answer),
         to_finish_usd=cost_usd(answer.to_finish_microusd) if answer else None,

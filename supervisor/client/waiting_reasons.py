@@ -19,6 +19,7 @@ from handoff_queue.shared.store.presence import Presence
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.names import ROLES, SUPERVISOR_QUEUE
 
 MOST_QUEUED = 200
@@ -107,7 +108,10 @@ def answers_to_wait_for(job: JobStanding) -> list[WaitingReason]:
             WaitingReason(decision, _DECISION.format(job.job_id), fix_in_place=ANSWER_HERE)
         )
     if job.approval:
-        approval = f"an approval of its {job.approval} by a person{since}"
+        subject = f"its {job.approval}"
+        if job.approval == ApprovalOf.TOOLS:
+            subject = f"a call of {', '.join(dict.fromkeys(job.calls))}"
+        approval = f"an approval of {subject} by a person{since}"
         questions.append(
             WaitingReason(approval, APPROVAL.format(job.job_id), fix_in_place=ANSWER_HERE)
         )

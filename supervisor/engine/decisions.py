@@ -16,11 +16,11 @@ from handoff_queue.shared.runtime.attempt import Attempts, PreparedAttempt
 from handoff_queue.shared.store.claim import Claim, FinishReply, FinishRequest
 from handoff_queue.shared.store.evaluation_lease import EvaluationLease
 from handoff_queue.shared.store.jobs import LOST_AFTER_S, HandoffStanding
-from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.journal import AnsweredCall, Commit
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError
-from handoff_queue.shared.types.events import ApprovalAsked, Event, RecordedEvent
+from handoff_queue.shared.types.events import ApprovalAsked, Approved, Event, RecordedEvent
 from handoff_queue.shared.types.handoff import UNREADABLE
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.supervisor.client.dispatch import Dispatcher
@@ -262,6 +262,7 @@ class DecisionMaker:
             fields=fields | plan_fields(before, later, prepared.events),
             drop=_dropped(decision),
             keep=later.handed_over if asks else (),
+            answered=_answered_calls(before, prepared.events),
             due_at=decision.due_at,
             score=score_in(before, later),
             evaluation_id=evaluation.name,
@@ -289,7 +290,8 @@ class DecisionMaker:
             capability = specialist.spec.capability
             if capability:
                 loads[name] = SpecialistLoad(capability, specialist.queued, specialist.slots)
-        handoff_ids = list(dict.fromkeys([*suspects, *state.step_index.apart]))
+        answered = [call.handoff_id for call in state.asked_calls if call.is_answered]
+        handoff_ids = list(dict.fromkeys([*suspects, *state.step_index.apart, *answered]))
         handoffs: dict[HandoffId, ObservedHandoff] = {}
         for handoff_id, standing in self._store.jobs.handoffs(state.job_id, handoff_ids).items():
             handoffs[handoff_id] = _observed(standing)
@@ -302,6 +304,16 @@ class DecisionMaker:
             acting=acting(served),
             is_fact_checker_away=is_away,
         )
+
+
+def _answered_calls(before: JobState, events: Sequence[Event]) -> tuple[AnsweredCall, ...]:
+    """Return the questions about tool calls that these events answer."""
+    handoffs = {call.version: call.handoff_id for call in before.open_calls}
+    answered: list[AnsweredCall] = []
+    for place, event in enumerate(events, 1):
+        if isinstance(event, Approved) and event.asked in handoffs:
+            answered.append(AnsweredCall(event.asked, handoffs[event.asked], place))
+    return tuple(answered)
 
 
 def _as_of(state: JobState, now: float, events: Sequence[Event]) -> list[RecordedEvent]:

@@ -4,7 +4,7 @@ decides when to ask.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from handoff_queue.shared.types.events import (
@@ -16,10 +16,11 @@ from handoff_queue.shared.types.events import (
     RecordedEvent,
     Rejected,
 )
-from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
 from handoff_queue.supervisor.lifecycle.state import (
+    AskedCall,
     AttemptFeedback,
     JobState,
     Phase,
@@ -90,6 +91,45 @@ def apply_approval_event(
     else:
         edited = {}
     return {**answered, **edited, "approved": (*state.approved, question.what)}
+
+
+def calls_of_open(state: JobState, handoffs: Container[HandoffId]) -> tuple[AskedCall, ...]:
+    """Return the questions about tool calls of these handoffs, which are open."""
+    return tuple(call for call in state.asked_calls if call.handoff_id in handoffs)
+
+
+def calls_after(
+    state: JobState, event: ApprovalEvent, recorded: RecordedEvent
+) -> tuple[AskedCall, ...] | None:
+    """Return the questions about tool calls after an event about one. None: the event is about
+    another question.
+    """
+    if isinstance(event, ApprovalAsked):
+        if event.call is None:
+            return None
+        asked = AskedCall(
+            what=event.what,
+            version=recorded.version,
+            at=recorded.at,
+            until=recorded.at + event.wait_s,
+            handoff_id=event.call.handoff_id,
+            tool=event.call.tool,
+        )
+        if asked.handoff_id not in state.open:
+            return state.asked_calls
+        return (*state.asked_calls, asked)
+    if event.asked not in {call.version for call in state.asked_calls}:
+        return None
+    calls: list[AskedCall] = []
+    for call in state.asked_calls:
+        changes: dict[str, Any] = {}
+        if call.version == event.asked and not call.is_answered:
+            if isinstance(event, ApprovalReminded):
+                changes = {"reminders": event.number, "is_told": True}
+            else:
+                changes = {"is_answered": True}
+        calls.append(call.model_copy(update=changes))
+    return tuple(calls)
 
 
 def _rejected(state: JobState, question: Question, event: Rejected, at: float) -> dict[str, Any]:

@@ -30,7 +30,12 @@ from handoff_queue.supervisor.lifecycle.commands import (
     SkipReview,
 )
 from handoff_queue.supervisor.lifecycle.job_end import end_now, question_due
-from handoff_queue.supervisor.lifecycle.state import JobState, Question, StepState
+from handoff_queue.supervisor.lifecycle.state import (
+    AskedCall,
+    JobState,
+    Question,
+    StepState,
+)
 from handoff_queue.supervisor.lifecycle.teams import bill_of, bill_text
 
 
@@ -129,8 +134,8 @@ def _why(state: JobState, what: ApprovalOf) -> str:
             return "its steps are done"
         case ApprovalOf.ANSWER:
             return "its answer is written"
-        case ApprovalOf.FAILURE | ApprovalOf.STEP:
-            raise AssertionError("a question about steps brings its own reason")
+        case ApprovalOf.FAILURE | ApprovalOf.STEP | ApprovalOf.TOOLS:
+            raise AssertionError("a question about steps or calls brings its own reason")
         case ApprovalOf.COST:
             above = state.submitted.approvals.above_microusd
             return (
@@ -153,12 +158,34 @@ def decide_while_asked(state: JobState, question: Question, now: float) -> tuple
         return (
             EndJob(
                 JobStatus.CANCELLED,
-                f"the {question.what} was not approved within {approvals.wait_s} s",
+                f"the {_subject(question)} was not approved within {approvals.wait_s} s",
             ),
         )
     if now >= question_due(state, question):
         return (RemindUser(question.version, question.reminders + 1),)
     return ()
+
+
+def _subject(question: Question) -> str:
+    if isinstance(question, AskedCall):
+        return f"call of {question.tool}"
+    return question.what
+
+
+def decide_about_calls(state: JobState, now: float) -> tuple[Command, ...]:
+    """Return the commands for the open questions about tool calls: the webhook is told about a new
+    question, and a question has its default answer or its next reminder.
+    """
+    commands: list[Command] = []
+    for call in state.open_calls:
+        if state.submitted.webhook_url is not None and not call.is_told:
+            commands.append(RemindUser(call.version, 0))
+            continue
+        for command in decide_while_asked(state, call, now):
+            if isinstance(command, EndJob):
+                return (command,)
+            commands.append(command)
+    return tuple(commands)
 
 
 def after_rejection(state: JobState, what: ApprovalOf) -> tuple[Command, ...]:
@@ -187,10 +214,15 @@ def waiting_fields(before: JobState, later: JobState | None) -> dict[str, str]:
         answered = {f"approval:{before.question.version}": ""}
     else:
         answered = {}
+    open_calls = (later or before).open_calls
+    if open_calls:  # also without another question, the job waits for a person
+        answered["asked_last"] = str(open_calls[-1].version)
     if later is None:
         return answered
     fields = {**answered, "asks": reason_for_decision(later)}
     since = later.asked_at
+    if open_calls and since is None:
+        since = open_calls[0].at
     if (question := later.question) is not None:
         fields[f"approval:{question.version}"] = question.what.value
         fields["asked_last"] = str(question.version)

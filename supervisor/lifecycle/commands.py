@@ -185,7 +185,7 @@ class RemindUser:
     asked: int
     """Journal version of the question."""
     number: int
-    """1 for the first reminder of the question."""
+    """1 for the first reminder of the question. 0: the webhook is told about a new call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from handoff_queue.supervisor.lifecycle.answer import choose_method
 from handoff_queue.supervisor.lifecycle.approval_policy import (
     after_rejection,
     ask_first,
+    decide_about_calls,
     decide_while_asked,
     release_question,
 )
@@ -110,6 +111,8 @@ def decide(state: JobState, observations: Observations, now: float) -> tuple[Com
 
 def _go_on(state: JobState, observations: Observations, now: float) -> tuple[Command, ...]:
     recovered = recoveries(state, observations, now)
+    if about_calls := decide_about_calls(state, now):
+        return (*recovered, *about_calls)
     if state.question:
         waits = decide_while_asked(state, state.question, now)
         if waits or not state.asks_about_steps:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.handoff import AgentHandoff, Artifact, ContextResult
 from handoff_queue.shared.types.ids import StepId, handoff_id
+from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.names import FACT_GATE, SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Step
@@ -137,9 +138,18 @@ def step_handoff(
             _within(spec, planned), max_turns, TOKENS_PER_TURN * max_turns, state.working_deadline
         ),
         acts_with=_effects_allowed(state, step.id, spec, planned),
+        call_approval_s=_call_approval_s(state),
         model=state.submitted.model,
         depth=state.submitted.depth,
     )
+
+
+def _call_approval_s(state: JobState) -> int | None:
+    """Return how long a handoff may wait for the approval of a call; None: no person is asked."""
+    approvals = state.submitted.approvals
+    if ApprovalOf.TOOLS in approvals.what:
+        return approvals.wait_s
+    return None
 
 
 def _max_turns(state: JobState, spec: SpecialistSpec) -> int:

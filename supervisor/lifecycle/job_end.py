@@ -238,6 +238,8 @@ def next_due(
         until = question_due(state, state.question)
     else:
         until = state.deadline
+    for call in state.open_calls:
+        until = min(until, question_due(state, call))
     time_runs = state.question is None or (state.asks_about_steps and not state.is_only_asking)
     if time_runs:
         until = min(until, state.deadline)

@@ -53,6 +53,8 @@ from handoff_queue.shared.types.review import Decision
 from handoff_queue.supervisor.lifecycle.approval_events import (
     apply_approval_event,
     apply_plan,
+    calls_after,
+    calls_of_open,
 )
 from handoff_queue.supervisor.lifecycle.arbitration import apply_arbitration
 from handoff_queue.supervisor.lifecycle.disputes import apply_conflicts
@@ -153,6 +155,8 @@ def _after_event(state: JobState, recorded: RecordedEvent) -> JobState:
     changes |= _changes_of(state, recorded)
     if state.mode is Mode.ADAPTIVE:
         changes["patches"] = remember_event(state, recorded.event)
+    if state.asked_calls and "open" in changes:
+        changes["asked_calls"] = calls_of_open(state, changes["open"])
     for name in ("steps", "open"):
         if name in changes:
             changes[name] = to_persistent_map(changes[name])
@@ -163,6 +167,9 @@ def _changes_of(state: JobState, recorded: RecordedEvent) -> dict[str, Any]:
     """Return the fields of the state that an event changes."""
     event = recorded.event
     if isinstance(event, ApprovalEvent):
+        calls = calls_after(state, event, recorded)
+        if calls is not None:
+            return {"asked_calls": calls}
         return apply_approval_event(state, event, recorded)
     if isinstance(event, JobEvent):
         return _of_job(state, event, recorded)

@@ -100,6 +100,17 @@ class Question(Message):
     reminders: NonNegativeInt = 0
 
 
+class AskedCall(Question):
+    """A question about a call of a tool. The job may have many, and its other work goes on."""
+
+    handoff_id: HandoffId
+    tool: str
+    is_answered: bool = False
+    """True if it has an answer. Its handoff may still wait to be published again."""
+    is_told: bool = False
+    """True if the webhook of the job was told."""
+
+
 class TakenMessage(Message):
     """A running agent that took a user's message, and the turn that began with it."""
 
@@ -415,6 +426,8 @@ class JobState(Message):
     """
     question: Question | None = None
     """Open question for an approval."""
+    asked_calls: tuple[AskedCall, ...] = ()
+    """Questions about tool calls of open handoffs, with and without an answer."""
     approved: tuple[ApprovalOf, ...] = ()
     rejected: ApprovalOf | None = None
     """Rejected subject that ends the job, because the job cannot make it again."""
@@ -456,6 +469,11 @@ class JobState(Message):
         time in seconds.
         """
         return self.started_at + self.waited_s + self.submitted.limits.max_seconds
+
+    @property
+    def open_calls(self) -> tuple[AskedCall, ...]:
+        """Return the questions about tool calls that have no answer."""
+        return tuple(call for call in self.asked_calls if not call.is_answered)
 
     @property
     def asks_about_steps(self) -> bool:

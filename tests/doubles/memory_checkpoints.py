@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from handoff_queue.shared.types.call_approval import CallAnswer, CallQuestion
 from handoff_queue.shared.types.checkpoints import (
     Checkpoint,
     ModelCallFailed,
@@ -18,7 +19,13 @@ from handoff_queue.shared.types.checkpoints import (
     WorstCase,
     checkpoint_adapter,
 )
-from handoff_queue.shared.types.errors import Interrupted, Level, LimitReached, MessagesWaiting
+from handoff_queue.shared.types.errors import (
+    ApprovalAwaited,
+    Interrupted,
+    Level,
+    LimitReached,
+    MessagesWaiting,
+)
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, ExpectedUsage, RateLimits, Wait
 from tests.doubles.memory_rate_limiter import MemoryRateLimiter
 
@@ -48,6 +55,9 @@ class MemoryCheckpoints:
     """True after the reservation of a call after which the agent takes no messages."""
     said: list[UserPrompted] = field(default_factory=list)
     """Messages of users that the agent has not taken."""
+    asked: dict[str, CallQuestion] = field(default_factory=dict)
+    """Calls that a person was asked about, by their ids."""
+    answers: dict[str, CallAnswer] = field(default_factory=dict)
     pace: MemoryRateLimiter = field(default_factory=MemoryRateLimiter)
     """Shared by all handoffs under the same rate limits."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -64,6 +74,19 @@ class MemoryCheckpoints:
         messages, self.said = tuple(self.said), []
         self.checkpoint(*messages)
         return messages
+
+    def call_answers(self) -> dict[str, CallAnswer]:
+        self._check()
+        return dict(self.answers)
+
+    def ask_about_calls(self, questions: Sequence[CallQuestion], wait_s: int) -> None:
+        self._check()
+        if any(question.call_id in self.answers for question in questions):
+            return
+        for question in questions:
+            self.asked.setdefault(question.call_id, question)
+        self.interrupt_with = ApprovalAwaited("the handoff waits for an approval")
+        raise self.interrupt_with
 
     def reserve(
         self,
@@ -120,6 +143,8 @@ class MemoryCheckpoints:
             most_tokens=self.most_tokens,
             saved=list(self.saved),
             said=list(self.said),
+            asked=dict(self.asked),
+            answers=dict(self.answers),
             used_tokens=self.used_tokens,
             used_turns=self.used_turns,
         )

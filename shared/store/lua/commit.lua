@@ -14,6 +14,8 @@
 --     is refused),
 --   after (a job that must exist: otherwise nothing is written, and the returned version is -1),
 --   parent {job, handoff} (the handoff of another job that this job does from now on),
+--   decided[{asked, handoff, place}] (answers to questions about calls: version of the question, its
+--     handoff, and the place of the answer among the events, from 1),
 --   ended (1: this ends the job),
 --   cancels (the event for the journals of children whose handoffs are dropped).
 -- Then the arguments of `finish`, if any, then the events, then pairs of digest and compressed
@@ -107,6 +109,9 @@ if #issued > 0 then
 end
 c.fields.evaluations = without(c.evaluation, evaluations)
 version = append(job, version, ARGV, first_event, c.events, at, c.fields)
+for _, answer in ipairs(c.decided or {}) do
+  decide_call(job, due, answer.handoff, whole(answer.asked), whole(version - c.events + answer.place), at)
+end
 local kept_ms, leaving = #issued > 0 and math.max(c.keep_ms, left_of(job)), {}
 local to_claim
 -- Publishing a message takes about a millisecond. So the last of thousands of messages does not
@@ -138,7 +143,7 @@ end
 local dropped = {}
 for _, handoff in ipairs(drops) do
   local h = job .. ':h:' .. handoff
-  local f = redis.call('HMGET', h, 'queue', 'group', 'role', 'bucket', 'child', 'state')
+  local f = redis.call('HMGET', h, 'queue', 'group', 'role', 'bucket', 'child', 'state', 'asks')
   if f[6] and f[6] ~= 'done' and f[6] ~= 'dropped' then
     redis.call('HSET', h, 'state', 'dropped')
     if c.claim and handoff == c.claim[1] then to_claim = nil end
@@ -146,6 +151,7 @@ for _, handoff in ipairs(drops) do
     add_to_metric('1', 'handoffs', label('tenant', job_of(job).tenant), label('role', f[3] or ''), 'dropped')
     redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
     settle(job, h, nil)
+    close_calls(job, f[7])
     redis.call('DEL', job .. ':t:' .. handoff)
     redis.call('ZREM', due, id .. '/' .. handoff)
     if f[1] then forget(f[1], id .. '/' .. handoff) end

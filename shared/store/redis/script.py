@@ -19,6 +19,7 @@ PARTS = (
     "parts/metrics",
     "parts/prelude",
     "parts/open_jobs",
+    "parts/call_questions",
     "parts/user_messages",
     "parts/budgets",
     "parts/pauses",

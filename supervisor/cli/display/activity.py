@@ -53,7 +53,11 @@ def is_deferred(standing: HandoffStanding, now: float) -> bool:
 
 
 def deferral_reason(standing: HandoffStanding, now: float) -> str:
-    """Return how long a deferred handoff waits, and why: `waits 40 s: rate limit`."""
+    """Return how long a deferred handoff waits, and why: `waits 40 s: rate limit`, or `waits for
+    approval of send_mail`.
+    """
+    if standing.asked_at is not None:
+        return standing.doing
     return f"waits {(standing.deferred_until or now) - now:.0f} s: {standing.doing}"
 
 

@@ -12,6 +12,7 @@ from handoff_queue.shared.types.events import (
     ApprovalReminded,
     Approved,
     Arbitrated,
+    CallInQuestion,
     CancelRequested,
     ConditionsChecked,
     ConflictsFound,
@@ -337,18 +338,26 @@ def _facts(view: JobView, event: FactsChecked) -> str:
     return f"facts: {outcome}" + (", sent back" if event.is_sent_back else "")
 
 
+def _approved(event: Approved) -> str:
+    if event.by == "timeout":
+        return "approved, without an answer in time"
+    if event.plan:
+        return "approved, with another plan"
+    if event.arguments:
+        return "approved, with other arguments"
+    return "approved"
+
+
 def _approval(view: JobView, event: ApprovalEvent) -> str:
     match event:
+        case ApprovalAsked(call=CallInQuestion() as call):
+            return f"{call.handoff_id} waits for approval of {call.tool}: {event.why}"
         case ApprovalAsked():
             return f"waits for an approval of the {event.what}: {event.why}"
         case ApprovalReminded():
             return f"still waits for an approval, reminder {event.number}"
         case Approved():
-            if event.by == "timeout":
-                return "approved, without an answer in time"
-            if event.plan:
-                return "approved, with another plan"
-            return "approved"
+            return _approved(event)
         case Rejected():
             line = "rejected"
             if event.own_plan:

@@ -16,7 +16,7 @@ end
 -- `fresh`: digest and role of a handoff that the same script issues. No other process can have
 -- touched that handoff.
 -- Returns {verdict, reserved (1|0), checkpoints, share that `admit` took, first claim (Unix ms),
--- earlier claims that ended without progress}. Verdicts: granted | exhausted | deferred | paused |
+-- earlier claims that ended without progress, ms of waiting for a person's approval of a call}. Verdicts: granted | exhausted | deferred | paused |
 -- busy | duplicate | cancelled | unknown. The last six have only the first three values. Claims
 -- that were given back do not count.
 local function claim(job, due, arguments, fresh)
@@ -25,12 +25,12 @@ local function claim(job, due, arguments, fresh)
   local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
   local at = now_ms()
 
-  local state, issued_as, claims, queue, deferred, role, began, reserved_turns, knows
+  local state, issued_as, claims, queue, deferred, role, began, reserved_turns, knows, asks_since, asked_ms
   if fresh then
     state, issued_as, role = 'issued', fresh.digest, fresh.role
   else
-    local asked = redis.call('HMGET', h, 'state', 'digest', 'claims', 'queue', 'deferred', 'role', 'started_at', 'r_turns', 'messages')
-    state, issued_as, claims, queue, deferred, role, began, reserved_turns, knows = unpack(asked)
+    local asked = redis.call('HMGET', h, 'state', 'digest', 'claims', 'queue', 'deferred', 'role', 'started_at', 'r_turns', 'messages', 'asks_since', 'asked_ms')
+    state, issued_as, claims, queue, deferred, role, began, reserved_turns, knows, asks_since, asked_ms = unpack(asked)
   end
   if not state or issued_as ~= digest or not job_of(job).version then return { 'unknown', 0, {} } end
   if state == 'done' or state == 'dropped' then return { 'duplicate', 0, {} } end
@@ -71,6 +71,11 @@ local function claim(job, due, arguments, fresh)
   )
   lower_max_usd(h, tonumber(arguments[10]))
   if not fresh then redis.call('HDEL', h, 'lost', 'held', 'unread', 'deferred', 'bucket') end
+  if asks_since then -- the time of the wait does not count as the handoff's own time
+    asked_ms = tonumber(asked_ms or 0) + at - tonumber(asks_since)
+    redis.call('HSET', h, 'asked_ms', whole(asked_ms))
+    redis.call('HDEL', h, 'asks_since')
+  end
   if queue then forget(queue, member) end
   stay(job, h, keep)
   prolong(job .. ':fetched', keep)
@@ -80,5 +85,5 @@ local function claim(job, due, arguments, fresh)
   local may_call = worst and verdict == 'granted' and #checkpoints == 0
   if may_call and worst.takes_messages and not fresh then may_call = #untaken(job, h, handoff, knows) == 0 end
   if may_call then no, _, _, taken = admit_call(job, h, worst, member, at) end
-  return { verdict, no and 0 or 1, checkpoints, taken or {}, tonumber(began), claims }
+  return { verdict, no and 0 or 1, checkpoints, taken or {}, tonumber(began), claims, tonumber(asked_ms or 0) }
 end

@@ -96,7 +96,7 @@ end
 
 -- Record a claim that ended without a result, as a line of the field `past_claims` of the handoff's
 -- hash, the newest last. A line has the beginning and the end (Unix ms), the reason of the end, and
--- the holder. `how` is a value of `ClaimEnd`: lost | released | deferred | paused.
+-- the holder. `how` is a value of `ClaimEnd`: lost | released | deferred | paused | asked.
 local MOST_PAST_CLAIMS = 20
 local function note_claim_end(h, until_ms, how)
   local f = redis.call('HMGET', h, 'claimed_at', 'worker', 'past_claims')

@@ -11,7 +11,7 @@
 local function finish(job, due, arguments)
   local handoff, fence = arguments[1], arguments[2]
   local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
-  local known = redis.call('HMGET', h, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns', 'turn_at', 'messages')
+  local known = redis.call('HMGET', h, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns', 'turn_at', 'messages', 'asks')
   local group, counts = known[4], known[5]
 
   -- Add `more` to the count of each fan-in that needs only some results. Returns whether one of
@@ -53,6 +53,7 @@ local function finish(job, due, arguments)
   local version = append(job, from, arguments, FIRST, events, at, fields)
   redis.call('HSET', h, 'state', 'done', 'status', status, 'result', arguments[5], 'finished_at', whole(at), 'end_version', whole(version))
   redis.call('HDEL', h, 'lease', 'doing', 'turn_at')
+  close_calls(job, known[10])
   add_to_metric('1', 'handoffs', label('tenant', job_of(job).tenant), label('role', known[3] or ''), status)
   redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
   if arguments[9] == '1' then redis.call('PEXPIRE', t, arguments[3]) else redis.call('DEL', t) end
@@ -63,10 +64,10 @@ local function finish(job, due, arguments)
   local MOST_SAMPLES = 200
   local role = known[3]
   if role then
-    local f = redis.call('HMGET', h, 'usd', 'unpriced', 'started_at', 'turns')
+    local f = redis.call('HMGET', h, 'usd', 'unpriced', 'started_at', 'turns', 'asked_ms')
     local sample = string.format(
       '{"at": %d, "usd": %s, "ms": %d, "waited_ms": %d, "turns": %d, "bucket": %s}',
-      at, f[2] and 'null' or (f[1] or '0'), at - tonumber(f[3] or at), waited(h, at), tonumber(f[4] or 0), arguments[12]
+      at, f[2] and 'null' or (f[1] or '0'), at - tonumber(f[3] or at) - tonumber(f[5] or 0), waited(h, at), tonumber(f[4] or 0), arguments[12]
     )
     keep_newest('handoff:history:' .. role, sample, MOST_SAMPLES, PAST_KEPT_MS)
   end

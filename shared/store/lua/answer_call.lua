@@ -1,0 +1,18 @@
+-- Append a person's answer to a question about the call of a tool. The first answer counts.
+-- KEYS job, due.  ARGV: event, version of the question, handoff, statuses of open jobs (JSON array),
+-- then pairs of digest and compressed payload.
+-- Returns the version of the event | 0 (there is no such job) | -1 (the job has ended, or is
+-- cancelled) | -2 (the question is not open)
+local job, due = KEYS[1], KEYS[2]
+local f = redis.call('HMGET', job, 'status', 'version', 'cancelled')
+if not f[1] then return 0 end
+local is_open = false
+for _, allowed in ipairs(cjson.decode(ARGV[4])) do is_open = is_open or allowed == f[1] end
+if not is_open or f[3] then return -1 end
+if redis.call('HGET', job, 'approval:' .. ARGV[2]) ~= CALL_APPROVAL then return -2 end
+local at = now_ms()
+keep_payloads(job, ARGV, 5)
+local version = append(job, tonumber(f[2]), ARGV, 1, 1, at, {})
+decide_call(job, due, ARGV[3], ARGV[2], whole(version), at)
+redis.call('ZADD', due, 'LT', whole(at + 1000), id_of(job))
+return version

@@ -1,0 +1,44 @@
+-- Ask a person about calls of tools, and give the claim back. The handoff waits without a slot until
+-- an answer comes or its deadline is over. Its checkpoints are stored already, and it has no
+-- reservation. A call that was asked about keeps its question.
+-- KEYS job, due.  ARGV: handoff, fence, keep_ms, deadline (Unix ms | 0), why, the calls (JSON:
+-- pairs of id and tool), then one event for each call, then pairs of digest and compressed payload.
+-- Returns 'ok' | 'decided' (a call has an answer by now, and the claim stays) | 'lost' | 'dropped' |
+-- 'cancelled'
+local job, due, handoff, FIRST = KEYS[1], KEYS[2], ARGV[1], 7
+local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff
+local f = redis.call('HMGET', h, 'fence', 'state', 'asks')
+local version = job_of(job).version
+local why = gone(version, f, ARGV[2])
+if why then return why end
+if is_cancelled(job) then return 'cancelled' end
+local calls, asks, events, open = cjson.decode(ARGV[6]), decoded(f[3] or '') or {}, {}, open_calls(job)
+local at, fields = now_ms(), {}
+for n, pair in ipairs(calls) do
+  local call, tool = unpack(pair)
+  if not asks[call] then
+    events[#events + 1] = ARGV[FIRST + n - 1]
+    asks[call] = whole(version + #events)
+    open[#open + 1] = asks[call] .. ':' .. tool
+    fields['approval:' .. asks[call]] = CALL_APPROVAL
+  elseif redis.call('HEXISTS', job, 'decided:' .. asks[call]) == 1 then
+    return 'decided'
+  end
+end
+local keep = keep_from_now(ARGV[3], ARGV[4])
+if #events > 0 then
+  local is = redis.call('HMGET', job, 'status', 'asks', 'asked_last')
+  if not waits_for_person(is[1], is[2], is[3], job) then fields.asked_at = whole(at) end
+  keep_payloads(job, ARGV, FIRST + #calls)
+  append(job, version, events, 1, #events, at, fields)
+  put_open_calls(job, open)
+  redis.call('ZADD', due, 'LT', whole(at + 1000), id_of(job))
+end
+give_back(h, 'asked')
+local LONGEST_MS = 30 * 24 * 3600 * 1000
+local until_ms = tonumber(ARGV[4]) > 0 and tonumber(ARGV[4]) or at + LONGEST_MS
+redis.call('HSET', h, 'held', '1', 'deferred', whole(until_ms), 'doing', ARGV[5], 'asks', cjson.encode(asks), 'asks_since', whole(at))
+redis.call('ZADD', due, whole(until_ms), member)
+redis.call('PEXPIRE', job .. ':t:' .. handoff, whole(keep))
+stay(job, h, keep)
+return 'ok'
