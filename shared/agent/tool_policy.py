@@ -68,7 +68,7 @@ class Rule:
     """`sends`, `acts`, and names of tools, with `*` for any characters."""
     seen: tuple[str, ...] = ()
     """`private`, `untrusted`, origins and kinds of origins. The rule holds if the handoff has seen
-    each of them.
+    all named origins.
     """
     unless: tuple[Exemption, ...] = ()
     """Conditions under which the rule does not hold."""
