@@ -31,6 +31,7 @@ PARAMETERS = {
     "window": "MINUTE",
     "schedule_id": "SCHEDULE",
     "month": "MONTH",
+    "name": "ENTRY",
 }
 """Parameter of a function of `keys` -> how the page writes it."""
 SUFFIXES = {"WAITING": "QUEUE", "OUT": "QUEUE", "FAIR": "QUEUE", "ON_HOLD": "ROLE"}

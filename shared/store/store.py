@@ -27,6 +27,7 @@ from handoff_queue.shared.store.payloads import PayloadStore
 from handoff_queue.shared.store.presence import PresenceStore
 from handoff_queue.shared.store.queue_repair import QueueRepair
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connection
+from handoff_queue.shared.store.refused_commands import RefusedCommands
 from handoff_queue.shared.store.schedules import Schedules
 from handoff_queue.shared.store.spending_history import SpendingHistory
 from handoff_queue.shared.store.user_messages import UserMessages
@@ -55,6 +56,7 @@ class Store:
     request_counts: RequestCounts
     api_tokens: ApiTokens
     audit: Audit
+    refused_commands: RefusedCommands
     metrics: Metrics
     schedules: Schedules
     user_messages: UserMessages
@@ -98,6 +100,7 @@ def open_store(
         request_counts=RequestCounts(connection),
         api_tokens=ApiTokens(connection),
         audit=Audit(connection),
+        refused_commands=RefusedCommands(connection, Audit(connection)),
         metrics=Metrics(connection),
         schedules=Schedules(connection),
         user_messages=UserMessages(connection),

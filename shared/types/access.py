@@ -93,6 +93,8 @@ class AuditAction(StrEnum):
     PAUSE_SCHEDULE = "pause_schedule"
     UNPAUSE_SCHEDULE = "unpause_schedule"
     REMOVE_SCHEDULE = "remove_schedule"
+    REFUSE = "refuse"
+    """Redis refused a command to one of its users, or a process refused a message."""
 
 
 class AuditEntry(Message):
@@ -102,8 +104,8 @@ class AuditEntry(Message):
     """Unix time in seconds, by Redis's clock."""
     action: AuditAction
     subject: str
-    """The id of the job, of the dead letter or of the token; or the name of the role or of the
-    schedule.
+    """The id of the job, of the dead letter or of the token; or the name of the role, of the
+    schedule or of the Redis user.
     """
     detail: str = ""
     """The reason of a pause; the name and the rights of a token; the subject of an answer; the

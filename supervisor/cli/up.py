@@ -5,8 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ import typer
 from handoff_queue.shared.local.celery_fork_server import celery_fork_server
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis, read_access, write_access
+from handoff_queue.shared.local.redis_users import WORKER, RedisUsers, users_of_private_redis
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.placeholder_passwords import check_log_ins, load_process_settings
@@ -198,6 +200,24 @@ def workers_of(wanted: Sequence[str], known: Sequence[str]) -> dict[str, list[st
     return queues
 
 
+@dataclass(frozen=True, slots=True)
+class _Environments:
+    """The environments of the processes."""
+
+    surroundings: Mapping[str, str]
+    url: str
+    """URL of Redis for the user's own commands."""
+    users: RedisUsers | None
+    """Redis users of the private Redis; None for a Redis of the user."""
+
+    def of(self, user: str) -> dict[str, str]:
+        """Return the environment of the processes with one Redis user."""
+        url = self.url
+        if self.users is not None:
+            url = self.users.url(user, url)
+        return {**self.surroundings, "HANDOFF_REDIS_URL": url}
+
+
 def _start(
     processes: Processes,
     folder: Path,
@@ -209,11 +229,13 @@ def _start(
 ) -> None:
     """Start all processes, wait until they are ready, and print how to use them."""
     print_progress("starting ...")
+    users = None
     if settings.redis_url is None:
-        url = _start_redis(processes, folder)
+        users = users_of_private_redis(_workers_by_user(queues, specialist_names(settings)))
+        url = _start_redis(processes, folder, users)
     else:
         url = settings.redis_url.get_secret_value()
-    environment = {**surroundings_of(settings), "HANDOFF_REDIS_URL": url}
+    environment_of = _Environments(surroundings_of(settings), url, users).of
     concurrency: list[str] = []
     if slots:
         concurrency = ["-c", str(slots)]
@@ -221,7 +243,7 @@ def _start(
         ChildSpec(
             "supervisor",
             celery_command("handoff_queue.supervisor.app", "worker", "-n", "supervisor@%h"),
-            environment,
+            environment_of("supervisor"),
         )
     )
     for name, roles in queues.items():
@@ -234,14 +256,14 @@ def _start(
                 celery_command(
                     "handoff_queue.workers.app", "worker", "-n", f"{name}@%h", *served, *concurrency
                 ),
-                environment,
+                environment_of(_user_of(roles)),
             )
         )
     password = None
     if flower_port:
-        password = _start_flower(processes, folder, environment, flower_port)
+        password = _start_flower(processes, folder, environment_of("flower"), flower_port)
     if console_port:
-        processes.start(console_spec(environment, console_port))
+        processes.start(console_spec(environment_of("console"), console_port))
     _wait(processes)
     redis, there = "your Redis", "with the same HANDOFF_REDIS_URL"
     if settings.redis_url is None:
@@ -266,14 +288,33 @@ def _start(
     )
 
 
-def _start_redis(processes: Processes, folder: Path) -> str:
+def _user_of(roles: Sequence[str]) -> str:
+    """Return the Redis user of the workers that serve these specialists; none: all."""
+    if not roles:
+        return WORKER
+    if len(roles) == 1:
+        return f"{WORKER}-{roles[0]}"
+    return f"{WORKER}-others"
+
+
+def _workers_by_user(
+    queues: Mapping[str, Sequence[str]], known: Sequence[str]
+) -> dict[str, Sequence[str]]:
+    """Return the specialists of each Redis user of workers."""
+    served: dict[str, Sequence[str]] = {}
+    for roles in queues.values():
+        served[_user_of(roles)] = roles or known
+    return served
+
+
+def _start_redis(processes: Processes, folder: Path, users: RedisUsers) -> str:
     """Start Redis and return its URL.
 
     The password stays the same at each start, because other terminals use it. The port stays
     the same if it is free.
     """
     earlier = read_access(folder / _ACCESS)
-    redis = PrivateRedis(processes, folder, earlier=earlier)
+    redis = PrivateRedis(processes, folder, earlier=earlier, users=users.lines())
     if earlier is not None and redis.access.port != earlier.port:
         print_progress(
             f"port {earlier.port} of the last start is taken: the export line has changed"

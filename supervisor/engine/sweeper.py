@@ -142,6 +142,7 @@ class Sweeper:
         if time.monotonic() - self._announced_at >= ANNOUNCED_FOR_S / 3:
             self.announce()
             self._announced_at = time.monotonic()
+            self._store.refused_commands.copy()
 
     def _round(self) -> None:
         while self._sweep()[1]:  # thousands of jobs may be due after an outage

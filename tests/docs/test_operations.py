@@ -131,6 +131,7 @@ PLACEHOLDERS = {
     "window": "MINUTE",
     "schedule_id": "SCHEDULE",
     "month": "MONTH",
+    "name": "ENTRY",
     "job_id": "{JOB}",
     "handoff_id": "HANDOFF",
     "digest": "DIGEST",

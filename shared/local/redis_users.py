@@ -1,0 +1,153 @@
+"""The Redis users of an installation: a file for Redis, and one file with a URL for each user.
+
+`users.acl` has digests of the passwords, and is the `aclfile` of Redis. `USER.redis-url` has the
+URL with the password of one kind of process, and only its owner can read it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from handoff_queue.shared.local.redis_server import find_server, version_of
+from handoff_queue.shared.local.run_directory import read_private, write_private
+from handoff_queue.shared.settings.redis_address import read_address
+from handoff_queue.shared.store.redis.acl import (
+    ADMIN_RULES,
+    Database,
+    ProcessKind,
+    access_of,
+    rules_of,
+    user_line,
+    worker_access,
+)
+from handoff_queue.shared.types.errors import UserError
+
+HAS_KEY_PERMISSIONS = (7,)
+"""Oldest version with rules for reading, for writing, and selectors."""
+USERS_FILE = "users.acl"
+WORKER = "worker"
+"""Name of the user of workers, and the beginning of its names: `worker-ROLE`."""
+_PASSWORD_BYTES = 24
+_NO_DEFAULT_USER = "user default off resetkeys resetchannels -@all"
+"""Line of the user of a connection without a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedisUsers:
+    """The users, by name."""
+
+    rules: Mapping[str, Sequence[str]]
+    passwords: Mapping[str, str]
+
+    def lines(self) -> list[str]:
+        """Return the lines of the ACL file, without a line of the user `default`."""
+        lines: list[str] = []
+        for name, rules in self.rules.items():
+            lines.append(user_line(name, [self.passwords[name]], rules))
+        return lines
+
+    def url(self, name: str, address: str) -> str:
+        """Return the URL of a user.
+
+        Args:
+            address: URL of the Redis. Its user and password are replaced.
+        """
+        parts = urlsplit(address)
+        host = parts.netloc.rpartition("@")[2]
+        return urlunsplit(parts._replace(netloc=f"{name}:{self.passwords[name]}@{host}"))
+
+
+def rules_of_installation(
+    workers: Mapping[str, Sequence[str]], database: Database
+) -> dict[str, list[str]]:
+    """Return the rules of each user, by its name.
+
+    Args:
+        workers: the specialists of each user of workers. Its name is `worker` or `worker-NAME`.
+    """
+    roles: dict[str, None] = {}
+    for served in workers.values():
+        roles.update(dict.fromkeys(served))
+    rules = {ProcessKind.ADMIN.value: list(ADMIN_RULES)}
+    for kind in ProcessKind:
+        if kind not in (ProcessKind.ADMIN, ProcessKind.WORKER):
+            rules[kind.value] = rules_of(access_of(kind, list(roles)), database)
+    for name, served in workers.items():
+        rules[name] = rules_of(worker_access(served), database)
+    return rules
+
+
+def new_users(
+    workers: Mapping[str, Sequence[str]],
+    database: Database,
+    passwords: Mapping[str, str] | None = None,
+) -> RedisUsers:
+    """Return the users of an installation. A user without a password gets a random one."""
+    rules = rules_of_installation(workers, database)
+    known = passwords or {}
+    chosen: dict[str, str] = {}
+    for name in rules:
+        chosen[name] = known.get(name) or secrets.token_urlsafe(_PASSWORD_BYTES)
+    return RedisUsers(rules, chosen)
+
+
+def users_of_private_redis(workers: Mapping[str, Sequence[str]]) -> RedisUsers:
+    """Return users with random passwords for the server of this machine.
+
+    Args:
+        workers: see `rules_of_installation`.
+
+    Raises:
+        UserError: there is no server program.
+    """
+    is_new = version_of(find_server()) >= HAS_KEY_PERMISSIONS
+    return new_users(workers, Database(has_key_permissions=is_new))
+
+
+def url_file(folder: Path, name: str) -> Path:
+    """Return the file with the URL of a user."""
+    return folder / f"{name}.redis-url"
+
+
+def write_users(
+    folder: Path, address: str, workers: Mapping[str, Sequence[str]], *, is_redis_6: bool = False
+) -> list[str]:
+    """Write the ACL file and the URLs of all users. A user that has a URL keeps its password.
+
+    Return the names of the users.
+
+    Args:
+        folder: an existing folder.
+        address: URL of the Redis without a user, such as `redis://redis:6379/0`.
+        workers: see `rules_of_installation`.
+        is_redis_6: True for the rules that Redis 6.2 understands.
+
+    Raises:
+        UserError: the address is wrong, or a file cannot be written.
+    """
+    try:
+        parsed = read_address(address)
+    except ValueError as error:
+        raise UserError(f"--redis {error}") from error
+    database = Database(parsed.database, parsed.prefix, has_key_permissions=not is_redis_6)
+    names = rules_of_installation(workers, database)
+    passwords: dict[str, str] = {}
+    for name in names:
+        known = read_private(url_file(folder, name))
+        if known is not None:
+            passwords[name] = read_address(known.strip()).password or ""
+    users = new_users(workers, database, passwords)
+    try:
+        for name in names:
+            write_private(url_file(folder, name), users.url(name, address) + "\n")
+        file = folder / USERS_FILE
+        draft = file.with_name(f"{file.name}.new")
+        draft.write_text("\n".join([_NO_DEFAULT_USER, *users.lines()]) + "\n", encoding="utf-8")
+        draft.replace(file)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written ({error.strerror})") from error
+    return list(names)

@@ -1,0 +1,472 @@
+"""The Redis users of the kinds of processes, as lines of a Redis ACL file.
+
+Each user has the commands and the keys that its processes use, and no others. A worker knows a job
+only by its id, which it learns from a handoff, because no worker may list keys, jobs or
+journals.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.types.names import (
+    ROLES,
+    ROLES_QUEUE,
+    SUBMISSIONS_QUEUE,
+    SUPERVISOR_QUEUE,
+    UNROUTED_QUEUE,
+)
+
+
+class ProcessKind(StrEnum):
+    """A kind of process. Each kind has its own Redis user."""
+
+    ADMIN = "admin"
+    """A person who operates the fleet: all commands of `handoff`, and the Redis users."""
+    CLIENT = "client"
+    """A program that submits and follows jobs."""
+    CONSOLE = "console"
+    """`handoff serve`."""
+    FLOWER = "flower"
+    OBSERVER = "observer"
+    """A person or a program that reads figures of jobs and of the fleet, and no texts."""
+    SUPERVISOR = "supervisor"
+    WORKER = "worker"
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Commands that are allowed on some keys only. A pattern is a glob of Redis."""
+
+    commands: tuple[str, ...]
+    patterns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The commands, keys and channels of a user."""
+
+    commands: tuple[str, ...]
+    """Commands that are allowed on the keys of `both`."""
+    both: tuple[str, ...] = ()
+    """Keys that the user may read and write."""
+    read: tuple[str, ...] = ()
+    """Keys that the user may only read."""
+    channels: tuple[str, ...] = ()
+    selectors: tuple[Selector, ...] = ()
+
+
+CONNECTION = (
+    "auth",
+    "hello",
+    "ping",
+    "select",
+    "time",
+    "info",
+    "client|setinfo",
+    "client|setname",
+    "multi",
+    "exec",
+    "discard",
+    "watch",
+    "unwatch",
+    "script|exists",
+    "script|load",
+)
+"""Commands without a key. `script|load` gives no rights: Redis checks each command of a script
+against the user that runs the script.
+"""
+STRINGS = ("get", "set", "mget", "getrange", "setrange", "incrby", "strlen")
+HASHES = (
+    "hget",
+    "hmget",
+    "hset",
+    "hsetnx",
+    "hdel",
+    "hincrby",
+    "hincrbyfloat",
+    "hlen",
+    "hexists",
+    "hstrlen",
+)
+WHOLE_HASHES = ("hgetall", "hkeys", "hvals")
+LISTS = ("llen", "lpush", "rpush", "lrange", "ltrim", "brpop", "rpop", "lrem", "lindex")
+SETS = ("sadd", "srem", "scard", "sismember", "smembers")
+SORTED_SETS = (
+    "zadd",
+    "zrem",
+    "zcard",
+    "zscore",
+    "zmscore",
+    "zrange",
+    "zrangebyscore",
+    "zrevrange",
+    "zrevrangebyscore",
+    "zremrangebyscore",
+    "zremrangebyrank",
+    "zrank",
+    "zcount",
+    "zincrby",
+    "zpopmin",
+)
+STREAMS = ("xadd", "xrange", "xrevrange", "xlen", "xread", "xtrim", "xinfo|stream")
+KEYS = (
+    "del",
+    "unlink",
+    "exists",
+    "expire",
+    "pexpire",
+    "pexpireat",
+    "persist",
+    "pttl",
+    "ttl",
+    "type",
+)
+DATA = (*STRINGS, *HASHES, *WHOLE_HASHES, *LISTS, *SETS, *SORTED_SETS, *STREAMS, *KEYS)
+PUBSUB = ("publish", "psubscribe", "punsubscribe", "subscribe", "unsubscribe")
+
+FIELDS = ("hget", "hmget", "hexists", "hset", "hsetnx", "hdel", "hincrby", "hincrbyfloat")
+"""Commands on fields of a hash whose names are known."""
+MEMBERS = (
+    "sadd",
+    "scard",
+    "sismember",
+    "smembers",
+    "zadd",
+    "zcard",
+    "zrangebyscore",
+    "zrank",
+    "zrem",
+    "zremrangebyscore",
+)
+
+ANY_SCRIPT = Selector(("evalsha",), ("*",))
+"""A script may be called with any key, because Redis checks each command of the script."""
+
+KOMBU = (
+    "_kombu.binding.*",
+    "_kombu.binding_deadlines",
+    "_kombu.binding_permanent.*",
+    "unacked*",
+    "*.handoff.control.pidbox",
+    "handoff.events.*",
+)
+"""Keys of kombu: bindings, and the queues of control commands and events."""
+CONTROL = "/{database}.handoff.control.pidbox"
+EVENTS = "/{database}.handoff.events/*"
+"""Channels of kombu. Redis compares the pattern of a subscription letter by letter, so the number
+of the database is no `*`.
+"""
+
+_ID = "j-????????????"
+_JOB = f"{keys.PREFIX}{{{_ID}}}"
+_HANDOFF = f"{_JOB}:h:*"
+_TURNS = f"{_JOB}:t:*"
+_BLOB = f"{_JOB}:blob"
+_LOG = f"{_JOB}:log"
+_FETCHED = f"{_JOB}:fetched"
+_WHOLE_JOB = (_JOB, _HANDOFF, _TURNS, _BLOB, _LOG, _FETCHED)
+_MONTHS = f"{keys.PREFIX}schedule:*:????-??"
+_NOTES = (Selector(("setrange",), (keys.NOTHING,)),)
+"""The check of every process whether Redis accepts writes."""
+_COUNTERS = (
+    keys.day("*"),
+    keys.spending("*"),
+    keys.METRICS,
+    f"{keys.METRICS}:*",
+    keys.OUTAGE,
+    keys.bucket("*"),
+    keys.BUCKETS,
+    _MONTHS,
+)
+"""Counters that every process that calls a model keeps together with the others."""
+
+
+def _queue(name: str) -> tuple[str, ...]:
+    """Return the patterns of the keys of one queue."""
+    waiting = f"{keys.WAITING}{name}"
+    fair = f"{keys.FAIR}{name}"
+    return (
+        name,
+        fair,
+        f"{fair}:*",
+        waiting,
+        f"{waiting}/*",
+        f"{keys.OUT}{name}",
+        f"{keys.ON_HOLD}{name}",
+    )
+
+
+def _queues(names: Iterable[str]) -> tuple[str, ...]:
+    patterns: list[str] = []
+    for name in names:
+        patterns.extend(_queue(name))
+    return tuple(patterns)
+
+
+OWN_QUEUES = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE, UNROUTED_QUEUE)
+
+
+def worker_access(roles: Sequence[str]) -> Access:
+    """Return the access of the workers that serve some specialists.
+
+    They know a job only by its id, so they may use the keys of every job. They cannot list a
+    job's payloads, and cannot read its journal. A worker wakes a supervisor, so it may write
+    to the queue of wake-ups.
+
+    Args:
+        roles: the specialists that they serve.
+    """
+    return Access(
+        commands=(*CONNECTION, *DATA, *PUBSUB),
+        both=(*_queues(roles), *KOMBU),
+        read=(keys.CAPS, keys.PAUSED),
+        channels=(CONTROL, EVENTS),
+        selectors=(
+            ANY_SCRIPT,
+            Selector((*FIELDS, "exists", "pttl"), (_JOB,)),
+            Selector((*FIELDS, "exists", "pttl", "pexpire"), (_HANDOFF,)),
+            Selector(("rpush", "llen", "lrange", "del", "pexpire"), (_TURNS,)),
+            Selector(("hget", "hmget", "hexists", "hset", "hdel", "pexpire", "exists"), (_BLOB,)),
+            Selector(("xadd",), (_LOG,)),
+            Selector(("hset", "hget", "hvals", "pttl", "pexpire", "exists"), (_FETCHED,)),
+            Selector(("get", "mget", "set", "exists", "pttl", "pexpire"), (keys.document("*"),)),
+            Selector(
+                (*FIELDS, "hgetall", "hlen", "incrby", "pexpire", *MEMBERS, "type"), _COUNTERS
+            ),
+            Selector(("zadd", "zrem"), (keys.DUE,)),
+            Selector(("lpush", "ltrim", "pexpire"), tuple(map(keys.history, roles))),
+            Selector(("lpush", "ltrim", "pexpire"), (keys.DEAD,)),
+            Selector(("setrange",), (keys.NOTHING,)),
+            Selector(("zadd", "zrem", "zremrangebyscore", "expire"), (keys.SERVING,)),
+            Selector(("set", "del"), (keys.worker("*"),)),
+            Selector(("lpush", "llen"), (SUPERVISOR_QUEUE,)),
+            Selector(
+                ("exists", "zadd", "hset", "zrem", "zcard"), tuple(_queue(SUPERVISOR_QUEUE)[1:])
+            ),
+        ),
+    )
+
+
+def supervisor_access(roles: Sequence[str]) -> Access:
+    """Return the access of the supervisors: all jobs and all queues, but no token, no request of
+    the HTTP API, and no announcement of a worker.
+    """
+    return Access(
+        commands=(*CONNECTION, *DATA, *PUBSUB, "acl|log"),
+        both=(
+            *_queues([*OWN_QUEUES, *roles]),
+            *_WHOLE_JOB,
+            *_COUNTERS,
+            *KOMBU,
+            keys.document("*"),
+            keys.DUE,
+            keys.JOBS,
+            keys.QUEUES,
+            keys.CAPS,
+            keys.PAUSED,
+            keys.ORPHANS,
+            keys.DEAD,
+            keys.SCORES,
+            keys.SERVING,
+            keys.SCHEDULES,
+            keys.SCHEDULE_SLOTS,
+            keys.schedule_job("*"),
+            keys.history("*"),
+            keys.supervisor("*"),
+            keys.open_jobs("*"),
+            keys.refused_command("*"),
+        ),
+        read=(keys.worker("*"),),
+        channels=(CONTROL, EVENTS),
+        selectors=(ANY_SCRIPT, *_NOTES, Selector(("xadd",), (keys.AUDIT,))),
+    )
+
+
+def client_access(roles: Sequence[str]) -> Access:
+    """Return the access of a program that submits and follows jobs of all tenants."""
+    return Access(
+        commands=(*CONNECTION, *DATA, *PUBSUB),
+        both=(
+            *_queues([SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE]),
+            *_WHOLE_JOB,
+            *_COUNTERS,
+            *KOMBU,
+            keys.document("*"),
+            keys.DUE,
+            keys.JOBS,
+            keys.SCORES,
+            keys.SCHEDULES,
+            keys.SCHEDULE_SLOTS,
+            keys.schedule_job("*"),
+            keys.open_jobs("*"),
+            keys.EVALUATIONS,
+        ),
+        read=(
+            *_queues([*roles, ROLES_QUEUE, UNROUTED_QUEUE]),
+            *_on_hold_of_roles(),
+            keys.worker("*"),
+            keys.supervisor("*"),
+            keys.history("*"),
+            keys.SERVING,
+            keys.QUEUES,
+            keys.CAPS,
+            keys.PAUSED,
+            keys.DEAD,
+        ),
+        channels=(CONTROL, EVENTS),
+        selectors=(ANY_SCRIPT, *_NOTES, Selector(("xadd",), (keys.AUDIT,))),
+    )
+
+
+def console_access(roles: Sequence[str]) -> Access:
+    """Return the access of `handoff serve`: the access of a client, and the tokens, the audit,
+    the pauses and the dead letters.
+    """
+    client = client_access(roles)
+    return Access(
+        commands=client.commands,
+        both=(
+            *client.both,
+            keys.TOKENS,
+            f"{keys.PREFIX}requests:*",
+            keys.AUDIT,
+            keys.PAUSED,
+            keys.DEAD,
+            keys.EXPORTED,
+            *(f"{keys.ON_HOLD}{role}" for role in (*roles, *ROLES)),
+        ),
+        read=client.read,
+        channels=client.channels,
+        selectors=client.selectors,
+    )
+
+
+def flower_access(roles: Sequence[str]) -> Access:
+    """Return the access of Flower: Celery's events and replies, and the lengths of the queues."""
+    return Access(
+        commands=(*CONNECTION, *DATA, *PUBSUB),
+        both=KOMBU,
+        channels=(CONTROL, EVENTS),
+        selectors=(ANY_SCRIPT, Selector(("llen",), (*OWN_QUEUES, *roles))),
+    )
+
+
+def observer_access(roles: Sequence[str]) -> Access:
+    """Return the access of a reader of figures: `handoff list`, `stats` and `top`. It opens no
+    payload, no turn and no token.
+    """
+    return Access(
+        commands=(*CONNECTION, *DATA),
+        read=(
+            *_queues([*OWN_QUEUES, *roles]),
+            *_on_hold_of_roles(),
+            *_COUNTERS,
+            _JOB,
+            _HANDOFF,
+            _LOG,
+            keys.DUE,
+            keys.JOBS,
+            keys.open_jobs("*"),
+            keys.SCORES,
+            keys.EVALUATIONS,
+            keys.worker("*"),
+            keys.supervisor("*"),
+            keys.history("*"),
+            keys.SERVING,
+            keys.QUEUES,
+            keys.CAPS,
+            keys.PAUSED,
+        ),
+        selectors=(ANY_SCRIPT, *_NOTES, Selector(("llen",), (keys.DEAD,))),
+    )
+
+
+def _on_hold_of_roles() -> tuple[str, ...]:
+    return tuple(f"{keys.ON_HOLD}{role}" for role in ROLES)
+
+
+def access_of(kind: ProcessKind, roles: Sequence[str]) -> Access:
+    """Return the access of a kind of process other than a worker and the admin.
+
+    Args:
+        roles: all specialists of the installation.
+    """
+    match kind:
+        case ProcessKind.SUPERVISOR:
+            return supervisor_access(roles)
+        case ProcessKind.CLIENT:
+            return client_access(roles)
+        case ProcessKind.CONSOLE:
+            return console_access(roles)
+        case ProcessKind.FLOWER:
+            return flower_access(roles)
+        case ProcessKind.OBSERVER:
+            return observer_access(roles)
+        case ProcessKind.ADMIN | ProcessKind.WORKER:
+            raise ValueError(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """The part of a Redis that an installation uses."""
+
+    number: int = 0
+    prefix: str = ""
+    """Prefix of all keys, from `?prefix=` in the Redis URL."""
+    has_key_permissions: bool = True
+    """True for Redis 7 and Valkey: rules for reading, for writing, and selectors. Redis 6.2 has
+    no such rules, so its users may run each of their commands on each of their keys.
+    """
+
+
+def rules_of(access: Access, database: Database) -> list[str]:
+    """Return the rules of a user in the order of the ACL file, without name and passwords."""
+    rules = ["resetkeys", "resetchannels", "-@all", *_allowed(access.commands)]
+    if database.has_key_permissions:
+        rules += _keys("~", access.both, database)
+        rules += _keys("%R~", access.read, database)
+        for selector in access.selectors:
+            rules.append(_selector(selector, database))
+    else:
+        patterns = [*access.both, *access.read]
+        for selector in access.selectors:
+            rules += _allowed(selector.commands)
+            if selector is not ANY_SCRIPT:
+                patterns += selector.patterns
+        rules += _keys("~", dict.fromkeys(patterns), database)
+    for channel in access.channels:
+        rules.append(f"&{channel.format(database=database.number)}")
+    return rules
+
+
+def user_line(name: str, passwords: Iterable[str], rules: Iterable[str]) -> str:
+    """Return the line of a user in an ACL file. It holds digests in place of the passwords."""
+    digests: list[str] = []
+    for password in passwords:
+        digests.append("#" + hashlib.sha256(password.encode()).hexdigest())
+    return " ".join(["user", name, "on", *digests, *rules])
+
+
+ADMIN_RULES = ("~*", "&*", "+@all")
+
+
+def _allowed(commands: Iterable[str]) -> list[str]:
+    return [f"+{command}" for command in commands]
+
+
+def _keys(mark: str, patterns: Iterable[str], database: Database) -> list[str]:
+    return [f"{mark}{database.prefix}{pattern}" for pattern in patterns]
+
+
+def _selector(selector: Selector, database: Database) -> str:
+    rules = ["-@all", *_allowed(selector.commands)]
+    if selector is ANY_SCRIPT:
+        rules.append("~*")
+    else:
+        rules += _keys("~", selector.patterns, database)
+    return f"({' '.join(rules)})"

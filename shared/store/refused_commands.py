@@ -1,0 +1,86 @@
+"""The commands that Redis refused to a user, copied from Redis's own log into the audit stream.
+
+Redis keeps the last 128 entries in memory (`acllog-max-len`). Each supervisor reads them every few
+seconds, and the first supervisor that sees an entry copies it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.audit import Audit
+from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.types.access import AuditAction, AuditEntry
+from handoff_queue.shared.types.errors import StoreError, StoreUnavailable
+
+KEPT_S = 3 * 86_400
+"""Seconds for which a copied entry is known, so that it is copied once."""
+MOST_READ = 128
+"""Entries that Redis keeps by default."""
+MOST_CHARS = 200
+
+
+class RefusedCommands:
+    """Redis's log of refused commands."""
+
+    def __init__(self, connection: Connection, audit: Audit) -> None:
+        self._connection = connection
+        self._audit = audit
+        self._may_read = True
+
+    def copy(self) -> int:
+        """Copy the new entries into the audit stream, and return their number. If this user may
+        not read the log, do nothing from then on.
+
+        Raises:
+            StoreUnavailable: Redis is unreachable.
+        """
+        if not self._may_read:
+            return 0
+        try:
+            with translated_errors():
+                log = self._connection.redis.acl_log(MOST_READ)
+        except StoreUnavailable:
+            raise
+        except StoreError:
+            self._may_read = False
+            return 0
+        copied = 0
+        for entry in reversed(log):
+            copied += self._copy(entry)
+        return copied
+
+    def _copy(self, entry: Mapping[str, Any]) -> bool:
+        """Copy an entry, unless a supervisor has copied it. Return whether it was copied."""
+        now = self._connection.now()
+        with translated_errors():
+            is_new = self._connection.redis.set(
+                keys.refused_command(_name_of(entry)), "", nx=True, ex=KEPT_S
+            )
+        if not is_new:
+            return False
+        detail = f"{_text(entry, 'reason')} {_text(entry, 'object')}"
+        self._audit.add(
+            AuditEntry(
+                at=now - float(entry.get("age-seconds", 0)),
+                action=AuditAction.REFUSE,
+                subject=f"Redis user {_text(entry, 'username')}",
+                detail=detail,
+            )
+        )
+        return True
+
+
+def _name_of(entry: Mapping[str, Any]) -> str:
+    """Return the name of an entry: its number and time, or its content on an old server."""
+    if "entry-id" in entry:
+        return f"{entry['entry-id']}-{entry.get('timestamp-created', 0)}"
+    return "-".join(_text(entry, field) for field in ("username", "reason", "context", "object"))
+
+
+def _text(entry: Mapping[str, Any], field: str) -> str:
+    """Return a field that an attacker may have chosen, in printable characters of one line."""
+    text = str(entry.get(field, ""))
+    return "".join(letter if letter.isprintable() else "?" for letter in text)[:MOST_CHARS]

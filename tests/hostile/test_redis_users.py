@@ -1,0 +1,349 @@
+"""Each kind of process has its own Redis user. With the password of one process, an attacker does
+what the processes of this kind may do, and no more.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+import redis
+from pydantic import SecretStr
+from redis.exceptions import NoPermissionError
+
+from docs.generator.redis_keys import constant_rows, function_rows
+from handoff_queue.shared.local.install_redis import OLDEST_NAME
+from handoff_queue.shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.local.redis_server import PrivateRedis
+from handoff_queue.shared.local.redis_users import RedisUsers, new_users
+from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.redis.acl import Database
+from handoff_queue.shared.store.store import open_store
+from handoff_queue.shared.types.access import AuditAction
+from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.request import Request
+from tests.waiting import wait_until
+
+WORKERS = {"worker-analyst": ["analyst"], "worker-writer": ["writer"]}
+OTHER_JOB = "j-0123456789ab"
+JOB = f"handoff:{{{OTHER_JOB}}}"
+DIGEST = "0" * 64
+
+EXAMPLES = {"{JOB}": f"{{{OTHER_JOB}}}", "MONTH": "2026-11", "ROLE": "writer", "QUEUE": "writer"}
+"""Values for the placeholders of the documented keys."""
+
+Command = tuple[str, ...]
+
+ADMINISTRATION: tuple[Command, ...] = (
+    ("ACL", "LIST"),
+    ("ACL", "SETUSER", "worker-analyst", "+@all"),
+    ("BGSAVE",),
+    ("CLIENT", "KILL", "TYPE", "normal"),
+    ("CLIENT", "LIST"),
+    ("CLIENT", "PAUSE", "1"),
+    ("CONFIG", "GET", "requirepass"),
+    ("CONFIG", "SET", "maxmemory", "1"),
+    ("EVAL", "return 1", "0"),
+    ("FLUSHALL",),
+    ("FLUSHDB",),
+    ("FUNCTION", "LOAD", "#!lua name=a\nredis.register_function('a', function() end)"),
+    ("MIGRATE", "127.0.0.1", "1", "handoff:jobs", "0", "1"),
+    ("MODULE", "LIST"),
+    ("MONITOR",),
+    ("REPLICAOF", "127.0.0.1", "1"),
+    ("SCRIPT", "FLUSH"),
+    ("SHUTDOWN", "NOSAVE"),
+    ("SLOWLOG", "GET"),
+    ("SWAPDB", "0", "1"),
+)
+"""Commands on the server."""
+SEARCHES: tuple[Command, ...] = (
+    ("KEYS", "*"),
+    ("SCAN", "0"),
+    ("RANDOMKEY",),
+    ("DBSIZE",),
+    ("DUMP", "handoff:jobs"),
+    ("COPY", JOB, "handoff:copy"),
+    ("RENAME", JOB, "handoff:{j-ffffffffffff}"),
+    ("OBJECT", "ENCODING", JOB),
+    ("SORT", "handoff:jobs"),
+)
+"""Commands that find keys or move them."""
+OTHERS_WORK: tuple[Command, ...] = (
+    ("ZRANGE", keys.JOBS, "0", "-1"),
+    ("ZREM", keys.JOBS, OTHER_JOB),
+    ("ZRANGE", keys.DUE, "0", "-1"),
+    ("XRANGE", f"{JOB}:log", "-", "+"),
+    ("XREAD", "STREAMS", f"{JOB}:log", "0"),
+    ("XTRIM", f"{JOB}:log", "MAXLEN", "0"),
+    ("HGETALL", f"{JOB}:blob"),
+    ("HKEYS", f"{JOB}:blob"),
+    ("HVALS", f"{JOB}:blob"),
+    ("HSCAN", f"{JOB}:blob", "0"),
+    ("HRANDFIELD", f"{JOB}:blob"),
+    ("HGETALL", JOB),
+    ("DEL", JOB),
+    ("UNLINK", f"{JOB}:log"),
+    ("DEL", f"{JOB}:h:a.1"),
+    ("DEL", f"{JOB}:blob"),
+    ("PEXPIRE", JOB, "1"),
+    ("PEXPIRE", f"{JOB}:log", "1"),
+    ("DEL", keys.DUE),
+    ("DEL", keys.SERVING),
+    ("DEL", keys.DEAD),
+    ("DEL", keys.document(DIGEST)),
+    ("DEL", keys.day(1)),
+)
+"""Commands that read or remove the work of others."""
+FLEET: tuple[Command, ...] = (
+    ("HSET", keys.CAPS, "day_usd", "999999999"),
+    ("DEL", keys.CAPS),
+    ("HSET", keys.PAUSED, "writer", "{}"),
+    ("HGETALL", keys.TOKENS),
+    ("HSET", keys.TOKENS, "a", "{}"),
+    ("SET", keys.requests("a", 1), "0"),
+    ("XRANGE", keys.AUDIT, "-", "+"),
+    ("DEL", keys.AUDIT),
+    ("HGETALL", keys.SCHEDULES),
+    ("HSET", keys.SCHEDULES, "a/default", "{}"),
+    ("GET", keys.schedule_job("a")),
+    ("SET", keys.supervisor("h:1"), "{}"),
+    ("GET", keys.worker("h:1")),
+    ("LRANGE", keys.DEAD, "0", "-1"),
+    ("LRANGE", keys.SCORES, "0", "-1"),
+    ("LPUSH", keys.history("writer"), "{}"),
+    ("ZADD", keys.open_jobs("acme"), "1", "a"),
+    ("SET", keys.ORPHANS, "a"),
+)
+"""Commands on the state of the fleet."""
+QUEUES: tuple[Command, ...] = (
+    ("LPUSH", "writer", "{}"),
+    ("LRANGE", "writer", "0", "-1"),
+    ("RPOP", "writer"),
+    ("BRPOP", "writer", "1"),
+    ("HSET", f"{keys.FAIR}writer:messages", "a", "{}"),
+    ("LPUSH", "submissions", "{}"),
+    ("LPUSH", "roles", "{}"),
+    ("RPOP", "roles"),
+    ("LRANGE", "supervisor", "0", "-1"),
+    ("DEL", "supervisor"),
+    ("RPOP", "supervisor"),
+    ("PUBLISH", "/0.another", "{}"),
+    ("PSUBSCRIBE", "*"),
+    ("SUBSCRIBE", "__keyevent@0__:set"),
+)
+"""Commands on queues and channels of others."""
+ATTACKS: dict[str, tuple[Command, ...]] = {
+    "worker-analyst": (*ADMINISTRATION, *SEARCHES, *OTHERS_WORK, *FLEET, *QUEUES),
+    "client": (
+        *ADMINISTRATION,
+        *SEARCHES[:4],
+        ("HGETALL", keys.TOKENS),
+        ("HSET", keys.TOKENS, "a", "{}"),
+        ("XRANGE", keys.AUDIT, "-", "+"),
+        ("DEL", keys.AUDIT),
+        ("HSET", keys.CAPS, "day_usd", "9"),
+        ("HSET", keys.PAUSED, "writer", "{}"),
+        ("SET", keys.worker("h:1"), "{}"),
+        ("SET", keys.supervisor("h:1"), "{}"),
+        ("ZADD", keys.SERVING, "1", "writer/h:1"),
+        ("LPUSH", "writer", "{}"),
+        ("RPOP", "writer"),
+        ("LPUSH", "roles", "{}"),
+        ("DEL", keys.DEAD),
+    ),
+    "console": (
+        *ADMINISTRATION,
+        *SEARCHES[:4],
+        ("HSET", keys.CAPS, "day_usd", "9"),
+        ("SET", keys.worker("h:1"), "{}"),
+        ("SET", keys.supervisor("h:1"), "{}"),
+        ("LPUSH", "writer", "{}"),
+        ("RPOP", "writer"),
+        ("LPUSH", "roles", "{}"),
+    ),
+    "supervisor": (
+        *ADMINISTRATION,
+        *SEARCHES[:4],
+        ("HGETALL", keys.TOKENS),
+        ("HSET", keys.TOKENS, "a", "{}"),
+        ("SET", keys.requests("a", 1), "0"),
+        ("XRANGE", keys.AUDIT, "-", "+"),
+        ("DEL", keys.worker("h:1"), "{}"),
+    ),
+    "flower": (
+        *ADMINISTRATION,
+        *SEARCHES,
+        *OTHERS_WORK,
+        *FLEET,
+        *QUEUES,
+        ("HMGET", f"{JOB}:blob", DIGEST),
+        ("HMGET", JOB, "status"),
+        ("LPUSH", "analyst", "{}"),
+        ("LPUSH", "supervisor", "{}"),
+        ("GET", keys.document(DIGEST)),
+    ),
+    "observer": (
+        *ADMINISTRATION,
+        *SEARCHES[:7],
+        ("HMGET", f"{JOB}:blob", DIGEST),
+        ("HGETALL", f"{JOB}:blob"),
+        ("LRANGE", f"{JOB}:t:a.1", "0", "-1"),
+        ("GET", keys.document(DIGEST)),
+        ("HSET", JOB, "status", "ok"),
+        ("XADD", f"{JOB}:log", "*", "e", "{}"),
+        ("ZADD", keys.DUE, "0", OTHER_JOB),
+        ("HGETALL", keys.TOKENS),
+        ("XRANGE", keys.AUDIT, "-", "+"),
+        ("LRANGE", keys.DEAD, "0", "-1"),
+        ("LPUSH", "submissions", "{}"),
+        ("HSET", keys.CAPS, "day_usd", "9"),
+    ),
+}
+CASES = [(user, command) for user, commands in ATTACKS.items() for command in commands]
+WITHOUT_KEY_PERMISSIONS: tuple[Command, ...] = (
+    *[command for command in ADMINISTRATION if command[0] != "FUNCTION"],
+    *SEARCHES[:3],
+    ("HGETALL", keys.TOKENS),
+    ("XRANGE", keys.AUDIT, "-", "+"),
+    ("LPUSH", "writer", "{}"),
+    ("LPUSH", "submissions", "{}"),
+)
+"""Commands that a worker may not run on Redis 6.2 either."""
+
+
+def name_of(case: str | Command) -> str:
+    """Return the name of a case: the user or the command."""
+    if isinstance(case, str):
+        return case
+    return " ".join(case)[:60]
+
+
+@dataclass(frozen=True)
+class Server:
+    """A Redis with a user for each kind of process."""
+
+    address: str
+    users: RedisUsers
+
+    def connected_as(self, user: str) -> redis.Redis:
+        return redis.Redis.from_url(self.users.url(user, self.address))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    users = new_users(WORKERS, Database())
+    folder = tmp_path_factory.mktemp("redis")
+    with Processes(folder) as processes:
+        private = PrivateRedis(processes, folder, append_only=False, users=users.lines())
+        yield Server(private.start(), users)
+
+
+@pytest.mark.parametrize(("user", "command"), CASES, ids=name_of)
+def test_a_user_may_not_run_commands_of_others(server: Server, user: str, command: Command) -> None:
+    with server.connected_as(user) as connection, pytest.raises(NoPermissionError):
+        connection.execute_command(*command)
+
+
+@pytest.mark.parametrize("command", [*OTHERS_WORK, *FLEET], ids=name_of)
+def test_a_script_of_a_worker_may_do_no_more_than_the_worker(
+    server: Server, command: Command
+) -> None:
+    name, *arguments = command
+    quoted = ", ".join(f"'{argument}'" for argument in (name, *arguments))
+    with server.connected_as("worker-analyst") as connection:
+        script = connection.register_script(f"return redis.call({quoted})")
+        with pytest.raises(redis.ResponseError, match="permission"):
+            script(keys=[arguments[0]])
+
+
+def test_a_refused_command_is_in_the_audit_once(server: Server) -> None:
+    with server.connected_as("worker-writer") as connection:
+        for _ in range(2):
+            with pytest.raises(NoPermissionError):
+                connection.execute_command("HGETALL", keys.TOKENS)
+    url = server.users.url("supervisor", server.address)
+    for _ in range(2):  # two supervisors
+        store = open_store(url, Settings(redis_url=SecretStr(url)))
+        store.refused_commands.copy()
+        store.connection.close()
+
+    jobs = client.connect(server.address)
+    entries = [entry for entry in jobs.audit(count=1_000) if "worker-writer" in entry.subject]
+
+    assert [(entry.action, entry.detail) for entry in entries] == [
+        (AuditAction.REFUSE, f"key {keys.TOKENS}")
+    ]
+
+
+def test_a_user_without_right_to_read_the_log_copies_nothing(server: Server) -> None:
+    url = server.users.url("client", server.address)
+    store = open_store(url, Settings(redis_url=SecretStr(url)))
+
+    assert store.refused_commands.copy() == 0
+    store.connection.close()
+
+
+def test_a_client_with_its_own_user_submits_a_job(server: Server) -> None:
+    jobs = client.connect(server.users.url("client", server.address))
+
+    job_id = jobs.submit(Request("Which database is the best?"))
+
+    assert [row.job_id for row in jobs.newest()] == [job_id]
+
+
+@pytest.fixture(scope="module")
+def oldest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Return the oldest Redis that we support, which has no rules for reading and writing."""
+    users = new_users(WORKERS, Database(has_key_permissions=False))
+    folder = tmp_path_factory.mktemp("oldest")
+    port = free_port()
+    configuration = folder / "redis.conf"
+    lines = [f"port {port}", "bind 127.0.0.1", f"dir {folder}", 'save ""', *users.lines()]
+    configuration.write_text("\n".join(lines) + "\n")
+    program = Path(sys.prefix) / "bin" / OLDEST_NAME
+    with Processes(folder) as processes:
+        spec = ChildSpec("redis", [str(program), str(configuration)])
+        processes.start(spec)
+        server = Server(f"redis://127.0.0.1:{port}/0", users)
+        with redis.Redis.from_url(server.address) as admin:
+            wait_until(lambda: is_answering(admin), expected="the start of Redis 6.2")
+        yield server
+
+
+def is_answering(connection: redis.Redis) -> bool:
+    """Return whether Redis answers."""
+    try:
+        return bool(connection.ping())
+    except redis.ConnectionError:
+        return False
+
+
+@pytest.mark.parametrize("command", WITHOUT_KEY_PERMISSIONS, ids=name_of)
+def test_a_worker_may_not_run_commands_of_others_on_redis_6(
+    oldest: Server, command: Command
+) -> None:
+    with oldest.connected_as("worker-analyst") as connection, pytest.raises(NoPermissionError):
+        connection.execute_command(*command)
+
+
+def test_each_key_of_the_store_has_a_user() -> None:
+    """A new key of the store needs a place in `acl.py`."""
+    users = new_users(WORKERS, Database())
+    patterns: list[str] = []
+    for name, rules in users.rules.items():
+        if name != "admin":
+            patterns += re.findall(r"~([^ )]+)", " ".join(rules).replace("(-@all +evalsha ~*)", ""))
+    keys_of_store = [key.strip("`") for key, *_ in (*constant_rows(), *function_rows())]
+    for key in keys_of_store:
+        example = key
+        for placeholder, value in EXAMPLES.items():
+            example = example.replace(placeholder, value)
+        assert any(fnmatchcase(example, pattern) for pattern in patterns), key
