@@ -15,8 +15,8 @@ local lease, keep, used, worst = tonumber(ARGV[3]), keep_from_now(ARGV[4], ARGV[
 local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
 
 local member = id_of(job) .. '/' .. handoff
-local f = redis.call('HMGET', h, 'fence', 'state', 'role', 'lost', 'claims', 'r_turns', 'r_in', 'r_out', 'r_usd', 'r_day', 'turn_at', 'messages')
-know_reservation(h, unpack(f, 6, 10))
+local f = redis.call('HMGET', h, 'fence', 'state', 'role', 'lost', 'claims', 'turn_at', 'messages', unpack(RESERVATION))
+know_reservation(h, unpack(f, 8, 7 + #RESERVATION))
 local why = gone(job_of(job).version, f, fence)
 if why then return { why } end
 local stored, known, tools, new = redis.call('LLEN', t), tonumber(ARGV[9]), tonumber(ARGV[10]), #ARGV - 11
@@ -35,8 +35,8 @@ if new > 0 and stored == known then
   end
 end
 -- A turn ends when the next one asks for its call. A repeated request has its reservation already.
-if worst and f[11] and not reservation_of(h) then
-  observe(now_ms() - tonumber(f[11]), 'turn_duration_seconds', label('role', f[3] or ''))
+if worst and f[6] and not reservation_of(h) then
+  observe(now_ms() - tonumber(f[6]), 'turn_duration_seconds', label('role', f[3] or ''))
   redis.call('HDEL', h, 'turn_at')
 end
 if is_cancelled(job) then return { 'cancelled' } end
@@ -52,7 +52,7 @@ local at = now_ms()
 note_call(at, lease)
 redis.call('HSET', h, 'lease', whole(at + lease), 'heartbeat', whole(at), 'doing', ARGV[8])
 if f[4] then redis.call('HDEL', h, 'lost') end
-if worst and worst.takes_messages and #untaken(job, h, handoff, f[12]) > 0 then return { 'messages' } end
+if worst and worst.takes_messages and #untaken(job, h, handoff, f[7]) > 0 then return { 'messages' } end
 if worst then -- at the old end of the lease, the sweeper reads the new end
   stay(job, h, keep)
   local no, level_or_ms, why_not, taken = admit_call(job, h, worst, member, at)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
@@ -276,6 +277,24 @@ def test_a_call_of_unknown_price_never_fits_a_limit_in_money(store: Store) -> No
 
     with pytest.raises(LimitReached, match="max_usd"):
         first.reserve(WorstCase(500, 100, None))
+
+
+@pytest.mark.parametrize("missing", ["r_in", "r_out", "r_usd"])
+def test_a_reservation_without_an_amount_that_its_version_did_not_know_is_released(
+    store: Store, missing: str
+) -> None:
+    job_id, first, _ = two_claims(store)
+    first.reserve(WORST)
+    store.connection.redis.hdel(keys.handoff(job_id, first.handoff_id), missing)
+
+    first.checkpoint(model_reply(100, 20, 5))
+    first.reserve(WORST)
+    store.connection.redis.hdel(keys.handoff(job_id, first.handoff_id), missing)
+    expire_lease(store, first)
+    granted_claim(store, job_id, "find.1", "w2")
+
+    assert accounts(store, job_id)["turns"] == 2
+    assert accounts(store, job_id)["reserved_turns"] == 0
 
 
 def test_large_sums_stay_whole_numbers_in_lua(store: Store) -> None:

@@ -13,19 +13,26 @@ local DAY = 'handoff:day:'
 local SPENDING = 'handoff:spending:'
 local MOST_SPENDING_FIELDS = 5000 -- of one day: about 400 kB
 
--- Reservations of handoffs: the upper bound of the call, and the day that holds the reservation;
--- false if there is none. Redis is read once in a script, or not at all if the caller has the
--- fields and passes them to `know_reservation`.
+-- The fields of a handoff's hash with its reservation: the upper bound of the call, and the day that
+-- holds the reservation.
+local RESERVATION = { 'r_turns', 'r_in', 'r_out', 'r_usd', 'r_day' }
+
+-- Reservations of handoffs; false if there is none. Redis is read once in a script, or not at all
+-- if the caller has the fields and passes them to `know_reservation`, in the order of RESERVATION.
+-- A process of an older version may have stored a reservation without the newest amounts: they
+-- are 0.
 local reservations = {}
 local function know_reservation(h, turns, input, output, usd, day)
-  reservations[h] = turns
-    and { turns = tonumber(turns), input = tonumber(input), output = tonumber(output), usd = tonumber(usd), cut = true, day = day }
+  local function amount(text)
+    return tonumber(text or 0)
+  end
+  reservations[h] = turns and { turns = amount(turns), input = amount(input), output = amount(output), usd = amount(usd), cut = true, day = day }
   return reservations[h]
 end
 
 local function reservation_of(h)
   if reservations[h] ~= nil then return reservations[h] end
-  return know_reservation(h, unpack(redis.call('HMGET', h, 'r_turns', 'r_in', 'r_out', 'r_usd', 'r_day')))
+  return know_reservation(h, unpack(redis.call('HMGET', h, unpack(RESERVATION))))
 end
 
 -- Return the number of today in days since 1970 (UTC), by Redis's clock.
@@ -93,9 +100,8 @@ local function spent(used)
   return changes
 end
 
--- `...`: further fields to remove.
-local function forget_reservation(h, ...)
-  redis.call('HDEL', h, 'r_turns', 'r_in', 'r_out', 'r_usd', 'r_day', 'r_model', ...)
+local function forget_reservation(h)
+  redis.call('HDEL', h, 'r_model', unpack(RESERVATION))
   reservations[h] = false
 end
 
@@ -104,7 +110,8 @@ local function unreserve(job, h)
   local worst = reservation_of(h)
   if not worst then return end
   count_up(set_aside_at(levels_of(job, h), days(job, worst.day)), set_aside(worst, -1))
-  forget_reservation(h, 'turn_at') -- the call is not made, so the turn has not begun
+  forget_reservation(h)
+  redis.call('HDEL', h, 'turn_at') -- the call is not made, so the turn has not begun
 end
 
 -- Count a model call for `/metrics`. `is_open`: the call was in flight, and its end is unknown.
