@@ -233,7 +233,7 @@ class Level(StrEnum):
 
 
 WHOSE = {
-    Level.HANDOFF: "what this handoff may cost",
+    Level.HANDOFF: "the budget of this handoff",
     Level.JOB: "the job's budget",
     Level.ANCESTOR: "the budget of the job above",
     Level.TENANT: "the tenant's budget of the day (until 00:00 UTC)",

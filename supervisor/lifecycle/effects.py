@@ -91,7 +91,9 @@ def is_passed(state: JobState) -> bool:
 
 
 def may_begin(state: JobState, steps: Sequence[StepId]) -> list[StepId]:
-    """Return the steps among these that do not wait for the review, or all after it has passed."""
+    """Return the steps among these that may start now. A step that waits for the review may
+    start after the review has passed.
+    """
     waiting = after_review(state)
     if not waiting or is_passed(state):
         return list(steps)

@@ -168,7 +168,9 @@ class StepIndex:
 
     next: tuple[StepId, ...] = ()
     """Waiting steps that may begin: all their dependencies are settled, or they have a join.
-    In the plan's order, like `in_need` and `unusable`.
+    In the plan's order, like `in_need` and `unusable`. Steps of this list can also be abandoned
+    or skipped (`effects.py`, `joins.py`). A step that only must not start yet stays in the list,
+    and `may_begin` leaves it out.
     """
     in_need: tuple[StepId, ...] = ()
     """Steps with a question that the planner must answer."""

@@ -17,6 +17,7 @@ from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.events import Event, RecordedEvent, parse_event
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.handoffs import JOB
@@ -190,3 +191,34 @@ def test_an_older_versions_records_keep_their_meaning(path: Path) -> None:
         recorded = json.loads(line)["event"]
         parsed = json.loads(parse_event(json.dumps(recorded)).to_json())
         assert contains(parsed, recorded)
+
+
+def written_fields(value: Any, recorded: Any) -> set[tuple[type[Message], str]]:
+    """Return the fields that a record has, of a message and of the parts of the message."""
+    fields: set[tuple[type[Message], str]] = set()
+    if isinstance(value, Message):
+        for name in recorded:
+            fields |= {(type(value), name)}
+            fields |= written_fields(getattr(value, name), recorded[name])
+    elif isinstance(value, tuple):
+        for part, recorded_part in zip(value, recorded, strict=True):
+            fields |= written_fields(part, recorded_part)
+    return fields
+
+
+def test_every_field_that_is_always_written_is_in_some_journal() -> None:
+    """An older version cannot read a new field. Give the field `OmitNone`, or add a journal with
+    the field and deploy the readers first (decision 11).
+    """
+    fields: set[tuple[type[Message], str]] = set()
+    for path in JOURNALS:
+        for line in path.read_text().splitlines():
+            recorded = json.loads(line)["event"]
+            fields |= written_fields(parse_event(json.dumps(recorded)), recorded)
+
+    missing: list[str] = []
+    for kind in sorted({kind for kind, _ in fields}, key=lambda kind: kind.__name__):
+        for name, field in kind.model_fields.items():
+            if field.exclude_if is None and (kind, name) not in fields:
+                missing.append(f"{kind.__name__}.{name}")
+    assert missing == []

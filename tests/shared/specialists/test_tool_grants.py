@@ -7,7 +7,8 @@ import pytest
 from handoff_queue.shared.specialists.tool_grants import grant_limits, grant_spec
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.specialist import Tier, unannounced_spec
+from handoff_queue.shared.types.specialist import SpecialistSpec, Tier, unannounced_spec
+from handoff_queue.shared.types.usage import MICROUSD
 from tests.doubles.handoffs import a_spec
 
 OWN = a_spec().model_copy(
@@ -42,6 +43,34 @@ def test_limits_can_be_lowered_and_not_raised() -> None:
 
     assert (granted.max_turns, granted.max_output_tokens) == (4, 5)
     assert (granted.max_usd, granted.max_seconds) == (0.5, 60)
+
+
+def test_every_limit_of_a_message_and_of_a_handoff_is_lowered_to_the_own_file() -> None:
+    names = [name for name in SpecialistSpec.model_fields if name.startswith("max_")]
+    low, high = dict.fromkeys(names, 2), dict.fromkeys(names, 3)
+    own = OWN.model_copy(update=low)
+    limits = HandoffLimits(**{_handoff_name(name): _amount(name, 3) for name in names})
+
+    spec = grant_spec(OWN.model_copy(update=high), own)
+    granted = grant_limits(limits, own)
+
+    assert {name: getattr(spec, name) for name in names} == low
+    for name in names:
+        assert getattr(granted, _handoff_name(name)) == _amount(name, 2)
+
+
+def _handoff_name(name: str) -> str:
+    """Return the name of a specialist's limit in the limits of a handoff."""
+    if name == "max_usd":
+        return "max_microusd"
+    return name
+
+
+def _amount(name: str, number: int) -> int:
+    """Return a specialist's limit in the unit of a handoff's limit."""
+    if name == "max_usd":
+        return number * MICROUSD
+    return number
 
 
 def test_a_handoffs_limits_stay_within_the_own_file() -> None:

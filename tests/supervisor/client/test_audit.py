@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 from pydantic import ValidationError
@@ -15,13 +16,22 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.access import MOST_ACTOR_CHARS, Actor, ApiRole, AuditAction
 from handoff_queue.shared.types.errors import Conflict, UserError
-from handoff_queue.shared.types.events import Approved, CancelRequested, JobStatus, JobSubmitted
+from handoff_queue.shared.types.events import (
+    Approved,
+    CancelRequested,
+    Event,
+    JobStatus,
+    JobSubmitted,
+)
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.async_client import connect_async
+from handoff_queue.supervisor.client.audit import actions_in
 from handoff_queue.supervisor.client.client import Client, Request
+from tests.doubles.handoffs import JOB
+from tests.golden.test_journals import JOURNALS, read
 from tests.supervisor.shell import SETTINGS, Shell
 
 ANN = Actor(name="ann", via="api", address="192.0.2.7", token="5d1f0c2a9e77")
@@ -79,6 +89,24 @@ def test_the_audit_has_only_the_answer_that_counted_of_two_at_the_same_time(shel
     shell.store.journal.append(job_id, Approved(asked=asked, actor=BOB))
 
     assert actions(shell.jobs, job_id)[1:] == [("approve", job_id, "plan", ANN)]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [kind for kind in get_args(Event) if "actor" in kind.model_fields],
+    ids=lambda kind: kind.__name__,
+)
+def test_every_event_with_an_actor_is_an_action_of_that_actor(kind: type[Event]) -> None:
+    found = 0
+    for path in JOURNALS:
+        for recorded in read(path):
+            event = recorded.event
+            if isinstance(event, kind) and getattr(event, "actor", None):
+                (entry,) = actions_in(JobId(JOB), [recorded])
+                assert entry.actor == getattr(event, "actor", None)
+                found += 1
+
+    assert found > 0
 
 
 def test_events_of_the_clock_and_of_a_parent_job_are_no_actions(jobs: Client) -> None:

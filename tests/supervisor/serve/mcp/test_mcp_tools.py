@@ -14,10 +14,13 @@ from mcp_types import CallToolResult
 
 from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.types.access import Actor, ApiRole
-from handoff_queue.shared.types.events import CancelRequested, JobSubmitted
+from handoff_queue.shared.types.events import CancelRequested, JobStatus, JobSubmitted
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.supervisor.serve.mcp.tools import tool_result_of
+from tests.doubles.handoffs import JOB
 from tests.doubles.jobs import a_job
 from tests.mcp_client import connected, text_of
 from tests.supervisor.serve.serving import serving
@@ -121,6 +124,39 @@ def test_a_job_is_cancelled_and_its_result_says_so(call: Call, jobs: Client) -> 
     assert text_of(result).startswith(f"{job_id}: running")
     *_, last = jobs.events(job_id, follow=False)
     assert isinstance(last.event, CancelRequested)
+
+
+LEFT_OUT = {
+    "conflicts",
+    "gates",
+    "handoffs",
+    "messages",
+    "mode",
+    "model",
+    "patches",
+    "plan",
+    "priority",
+    "quote",
+    "results",
+    "route",
+    "tenant",
+    "to_finish_usd",
+    "verdicts",
+    "waiting_since",
+    "wall_s",
+    "worked_s",
+}
+"""Fields of `JobResult` that the tool `result` does not show for an ended job."""
+
+
+def test_every_field_of_a_result_is_shown_or_left_out_on_purpose() -> None:
+    shown = tool_result_of(JobResult(job_id=JOB, status=JobStatus.OK)).structured_content
+    assert shown is not None
+    every_field = {
+        name for name, field in JobResult.model_fields.items() if field.exclude is not True
+    }
+
+    assert every_field - set(shown) == LEFT_OUT
 
 
 def test_no_worker_means_no_specialist(call: Call) -> None:
