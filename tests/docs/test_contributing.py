@@ -1,8 +1,9 @@
-"""The walkthroughs of docs/contributing.md name files, functions and fields that exist."""
+"""docs/contributing.md names files, functions and fields that exist."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,35 +13,42 @@ from tests.docs.pages import ROOT, sections, text_of
 WALKTHROUGHS = {
     heading: body
     for heading, body in sections(text_of("contributing")).items()
-    if heading in ("Add an event", "Add a command", "Add a limit to the budget accounts")
+    if heading.startswith("Add a")
 }
 ROOMS = ("shared", "supervisor", "workers", "chaos", "tests")
-OF_THE_EXAMPLE = {"max_things", "keep_things"}
-"""Names that the reader adds."""
+OF_THE_EXAMPLE = {"max_things", "keep_things", "StepNoted"}
+"""Names that the reader adds, or that the page gives as an example."""
 CODE = re.compile(r"`([^`\n]+)`")
-ITEM = re.compile(r"^\d+\. .*(?:\n   .*)*", re.MULTILINE)
-FILE = re.compile(r"[\w./]+\.(?:py|lua|jsonl)|[\w/]+/")
+BLOCK = re.compile(r"^(?:\d+\. |- |\| |(?=[A-Z`])).*(?:\n(?!\n|\d+\. |- |\| |#).*)*", re.MULTILINE)
+"""An item of a list with its inner items, a row of a table, or a paragraph."""
+FILE = re.compile(r"[\w./]+\.(?:py|lua|jsonl|html|js)|[\w/]+/")
 NAME = re.compile(r"[A-Za-z_]*[A-Z_]\w*")
-"""A name of code: with a capital or an underscore. Names of commands and fields are not."""
+"""A name of code: with a capital or an underscore. Names of commands and statuses are not."""
+MEMBER = re.compile(r"([A-Z]\w*)\.(\w+)")
+"""A member of a class."""
+TEXTS = {".py", ".lua", ".js", ".html", ".md", ".json", ".jsonl"}
+"""Ends of the names of text files."""
+IN_FILE = re.compile(r"((?:`[^`\n]+`(?:,| and|,\nand)?\s+)+)(?:there\s+)?\(`([^`\n]+\.(?:py|lua))`")
+"""Names directly before a file in brackets."""
 
 
-def items() -> list[str]:
-    return [item for body in WALKTHROUGHS.values() for item in ITEM.findall(body)]
+def blocks() -> list[str]:
+    return [block for body in WALKTHROUGHS.values() for block in BLOCK.findall(body)]
 
 
-def files_of(item: str) -> dict[str, list[Path]]:
-    """Return the files that each path of an item stands for. A bare file name stands for the
-    only file of that name, or for the one in the folder of a path of the item. A folder stands
+def files_of(block: str) -> dict[str, list[Path]]:
+    """Return the files that each path of a block stands for. A bare file name stands for the
+    only file of that name, or for the one in the folder of a path of the block. A folder stands
     for all of its files.
     """
     files: dict[str, list[Path]] = {}
-    for span in filter(FILE.fullmatch, CODE.findall(item)):
+    for span in filter(FILE.fullmatch, CODE.findall(block)):
         if span.endswith("/"):
             files[span] = [path for path in (ROOT / span).rglob("*") if path.is_file()]
         elif "/" in span:
             files[span] = [path for path in [ROOT / span] if path.exists()]
     folders = {path.parent for paths in files.values() for path in paths}
-    for span in filter(FILE.fullmatch, CODE.findall(item)):
+    for span in filter(FILE.fullmatch, CODE.findall(block)):
         if "/" not in span:
             paths = [path for room in ROOMS for path in (ROOT / room).rglob(span)]
             beside = [path for path in paths if path.parent in folders]
@@ -48,18 +56,49 @@ def files_of(item: str) -> dict[str, list[Path]]:
     return files
 
 
+def names_of(block: str) -> set[str]:
+    """Return the names of functions, classes and fields in the code spans of a block."""
+    found: set[str] = set()
+    for span in CODE.findall(block):
+        if match := MEMBER.fullmatch(span):
+            found |= {match[1], match[2]}
+        elif NAME.fullmatch(span):
+            found.add(span)
+    return found - OF_THE_EXAMPLE
+
+
+def text_in(paths: list[Path]) -> str:
+    return "".join(path.read_text() for path in paths if path.suffix in TEXTS)
+
+
 def test_each_walkthrough_has_steps() -> None:
-    assert len(WALKTHROUGHS) == 3
-    assert len(items()) > 20
+    assert len(WALKTHROUGHS) == 5
+    assert len(blocks()) > 60
 
 
-@pytest.mark.parametrize("item", items(), ids=lambda item: item[:40])
-def test_a_step_names_existing_files_and_their_contents(item: str) -> None:
-    files = files_of(item)
-    text = "".join(
-        path.read_text() for paths in files.values() for path in paths if path.suffix != ".pyc"
-    )
-    names = {span for span in CODE.findall(item) if NAME.fullmatch(span)} - OF_THE_EXAMPLE
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block[:40])
+def test_a_step_names_existing_files_and_their_contents(block: str) -> None:
+    files = files_of(block)
+    text = "".join(text_in(paths) for paths in files.values())
 
     assert [span for span, paths in files.items() if not paths] == []
-    assert {name for name in names if not re.search(rf"\b{name}\b", text)} == set()
+    assert {name for name in names_of(block) if not re.search(rf"\b{name}\b", text)} == set()
+
+
+def names_in_files() -> Iterator[tuple[str, str, list[Path]]]:
+    """Yield each name that stands directly before its file, with the file as it is written."""
+    for block in blocks():
+        files = files_of(block)
+        for names, file in IN_FILE.findall(block):
+            for name in sorted(names_of(names)):
+                yield name, file, files[file]
+
+
+@pytest.mark.parametrize(("name", "file", "paths"), list(names_in_files()))
+def test_a_name_before_a_file_is_in_that_file(name: str, file: str, paths: list[Path]) -> None:
+    assert len(paths) == 1, file
+    assert re.search(rf"\b{name}\b", text_in(paths))
+
+
+def test_most_names_stand_before_their_file() -> None:
+    assert len(list(names_in_files())) > 80

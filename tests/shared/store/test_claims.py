@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 
 import pytest
 
@@ -16,7 +17,7 @@ from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ToolObserved, WorstCase
 from handoff_queue.shared.types.errors import Cancelled, Draining, LeaseLost, Level, LimitReached
-from handoff_queue.shared.types.events import CancelRequested
+from handoff_queue.shared.types.events import CancelRequested, HandoffIssued
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
 from handoff_queue.shared.types.message import digest_of
 from tests.doubles.jobs import (
@@ -341,3 +342,9 @@ def test_a_handoff_spends_no_more_than_its_own_limit_and_that_of_the_claiming_pr
         claimed.reserve(WorstCase(10, 10, 101))
 
     assert reached.value.level is Level.HANDOFF
+
+
+def test_every_limit_of_a_handoff_that_redis_checks_comes_with_the_claim() -> None:
+    limits = {name for name in HandoffIssued.model_fields if name.startswith("max_")}
+
+    assert limits <= {field.name for field in fields(ClaimRequest)}

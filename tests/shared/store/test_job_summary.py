@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.job_summary import MOST_EVENT_BYTES, TAIL_EVENTS, HandoffTally
+from handoff_queue.shared.store.jobs import job_standing
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.store.store import Store
@@ -117,3 +121,38 @@ def test_payloads_that_are_longer_than_wanted_are_not_unpacked(store: Store) -> 
         digest_of(exact): exact,
     }
     assert store.payloads.short(job_id, [], 1_000) == {}
+
+
+class RecordedFields(dict[bytes, bytes]):
+    """A job's hash that records the names of the fields that a reader asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def get(self, name: bytes, default: Any = None) -> Any:
+        self.names.add(name.decode())
+        return super().get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        assert isinstance(name, bytes)
+        self.names.add(name.decode())
+        return super().__contains__(name)
+
+
+def test_the_summary_reads_every_field_of_a_standing_except_the_child_jobs(store: Store) -> None:
+    fields = RecordedFields()
+    job_id = a_job(store)
+    job_standing(job_id, fields, 0.0)
+    texts = {"status": "running", "parent": "j-000000000000/a.1", "usd": "5"}
+    for place, name in enumerate(sorted(fields.names - {"version", "unpriced"}), 1):
+        value = texts.get(name, str(place))
+        store.connection.redis.hset(keys.job(job_id), name, value)
+
+    (priced,) = store.jobs.standings([job_id])
+    assert store.job_summaries.of(job_id).job == replace(priced, children=())
+
+    store.connection.redis.hset(keys.job(job_id), "unpriced", "1")
+    (unpriced,) = store.jobs.standings([job_id])
+    assert store.job_summaries.of(job_id).job == replace(unpriced, children=())
+    assert (priced.cost_microusd, unpriced.cost_microusd) == (5, None)

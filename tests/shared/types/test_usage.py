@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.types.usage import cost_usd, microusd
+from handoff_queue.shared.types.usage import Usage, cost_usd, microusd
 
 
 @given(st.integers(0, 10**12))
@@ -24,3 +24,13 @@ def test_less_than_a_micro_dollar_is_not_rounded_up() -> None:
 
 def test_unknown_stays_unknown() -> None:
     assert (microusd(None), cost_usd(None)) == (None, None)
+
+
+def test_the_sum_of_two_usages_has_the_sum_of_each_figure() -> None:
+    names = list(Usage.model_fields)
+    first = Usage(**{name: place for place, name in enumerate(names)})
+    second = Usage(**dict.fromkeys(names, 1_000))
+
+    assert {name: getattr(first + second, name) for name in names} == {
+        name: 1_000 + place for place, name in enumerate(names)
+    }
