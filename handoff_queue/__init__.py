@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.rows import Row
     from handoff_queue.supervisor.client.schedules import ScheduleOptions
     from handoff_queue.supervisor.client.submission import Clash
+    from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion
     from handoff_queue.supervisor.client.user_messages import SentMessage
     from handoff_queue.supervisor.gates.facts import read_facts
     from handoff_queue.supervisor.workflows import Items, Workflow, read_items, read_workflow
@@ -107,6 +108,7 @@ else:
         "ScheduleOptions": "supervisor.client.schedules",
         "ScheduleStatus": "shared.types.schedule",
         "SentMessage": "supervisor.client.user_messages",
+        "TenantDeletion": "supervisor.client.tenant_deletion",
         "TooManyOpenJobs": "shared.types.errors",
         "ToolFailed": "shared.agent.tool",
         "UnknownJob": "shared.types.errors",
@@ -181,6 +183,7 @@ __all__ = [
     "SentMessage",
     "StoreError",
     "StoreUnavailable",
+    "TenantDeletion",
     "TooManyOpenJobs",
     "ToolFailed",
     "UnknownJob",

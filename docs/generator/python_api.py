@@ -46,7 +46,7 @@ GROUPS = {
     "Results": [
         "JobResult", "HandoffReport", "JobOutline", "JobStanding", "JobStatus", "JobFilter",
         "Row", "Export", "RecordedEvent", "JobEnded", "SentMessage",
-        "DeadLetter", "JobId", "HandoffId",
+        "TenantDeletion", "DeadLetter", "JobId", "HandoffId",
     ],
     "Schedules": ["ScheduleOptions", "Overlap", "Missed", "ScheduleStatus"],
     "Tokens and audit": ["Actor", "AuditEntry", "AuditAction", "ApiToken", "ApiRole"],

@@ -36,7 +36,7 @@ PARAMETERS = {
 """Parameter of a function of `keys` -> how the page writes it."""
 SUFFIXES = {"WAITING": "QUEUE", "OUT": "QUEUE", "FAIR": "QUEUE", "ON_HOLD": "ROLE"}
 """Constant that is the beginning of a key -> how the page writes the end of the key."""
-KINDS = ("zset", "hash", "string", "list", "stream")
+KINDS = ("zset", "hash", "string", "list", "set", "stream")
 
 
 def page() -> str:

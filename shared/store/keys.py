@@ -178,6 +178,17 @@ def open_jobs(tenant: str) -> str:
     return f"{PREFIX}open:{tenant}"
 
 
+def deletion(tenant: str) -> str:
+    """set: digests of the documents of the jobs that a deletion of the tenant has removed."""
+    return f"{PREFIX}deletion:{tenant}"
+
+
+USED_DOCUMENTS = f"{PREFIX}used_documents"
+"""zset: key of a document -> Unix ms at which a job last needed the document. `extend_ttl.lua`
+writes it while a deletion of a tenant looks for unused documents.
+"""
+
+
 def spending(number: int | str) -> str:
     """hash: an amount of the model calls of one day, with the tenant, the role, the model and the
     mode -> its sum; `number` counts the days since 1970 in UTC. `parts/budgets.lua` writes it.

@@ -15,6 +15,11 @@ OTHER = "other"
 """Value of a label that all values beyond the first `MOST_VALUES` share."""
 MOST_VALUES = {"tenant": 50, "role": 100, "model": 30}
 """Number of values of each label with separate time series, as in `parts/metrics.lua`."""
+METRICS_WITHOUT_TENANT = frozenset({
+    "sweeper_recoveries", "dead_letters", "turn_duration_seconds", "model_call_duration_seconds",
+    "job_duration_seconds", "job_end_delay_seconds",
+})  # fmt: skip
+"""Counts whose first label is no tenant. Every other count has the tenant as its first label."""
 _SEPARATOR = "\t"
 
 

@@ -30,6 +30,7 @@ from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connec
 from handoff_queue.shared.store.refused_commands import RefusedCommands
 from handoff_queue.shared.store.schedules import Schedules
 from handoff_queue.shared.store.spending_history import SpendingHistory
+from handoff_queue.shared.store.tenants import Tenants
 from handoff_queue.shared.store.user_messages import UserMessages
 
 
@@ -62,6 +63,7 @@ class Store:
     user_messages: UserMessages
     spending: SpendingHistory
     evaluations: Evaluations
+    tenants: Tenants
 
 
 def open_store(
@@ -106,4 +108,5 @@ def open_store(
         user_messages=UserMessages(connection),
         spending=SpendingHistory(connection),
         evaluations=Evaluations(connection),
+        tenants=Tenants(connection, keep_s),
     )

@@ -83,6 +83,7 @@ class AuditAction(StrEnum):
     APPROVE = "approve"
     REJECT = "reject"
     DELETE = "delete"
+    DELETE_TENANT = "delete_tenant"
     PAUSE = "pause"
     UNPAUSE = "unpause"
     REQUEUE = "requeue"
@@ -105,7 +106,7 @@ class AuditEntry(Message):
     action: AuditAction
     subject: str
     """The id of the job, of the dead letter or of the token; or the name of the role, of the
-    schedule or of the Redis user.
+    schedule, of the tenant or of the Redis user.
     """
     detail: str = ""
     """The reason of a pause; the name and the rights of a token; the subject of an answer; the

@@ -52,7 +52,7 @@ ENTRIES = _entries({
         "list": ("list:list_jobs", "List the newest jobs."),
         "show": ("show:show", "Show the status, the handoffs and the answer of a job."),
         "trace": ("trace:trace", "Write a job as one HTML page: the timeline and all texts."),
-        "export": ("export:export", "Write all data of a job to one JSON file."),
+        "export": ("export:export", "Write a job, or all jobs of a tenant, to one file."),
         "schedule": ("schedule:schedule", "Start a job at the times of a cron expression."),
         "quote": ("quote:quote", "Plan a job and estimate its cost before it runs."),
         "eval": ("eval:evaluate", "Run a set of requests in several modes and score the answers."),
@@ -67,7 +67,7 @@ ENTRIES = _entries({
         "say": ("say:say", "Send a message to the agents of a running job."),
         "retry": ("retry:retry", "Repeat failed steps, fill gaps, or continue an interrupted run."),
         "cancel": ("cancel:cancel", "Stop jobs on all machines."),
-        "delete": ("delete:delete", "Delete an ended job and all its data."),
+        "delete": ("delete:delete", "Delete an ended job, or everything of a tenant."),
     },
     "Processes": {
         "supervisor": ("processes:supervisor", "Start a supervisor process."),

@@ -1,15 +1,111 @@
-"""`handoff delete`: remove an ended job and everything that belongs to the job."""
+"""`handoff delete`: remove an ended job, or all data of a tenant."""
 
 from __future__ import annotations
 
-from handoff_queue.supervisor.cli.connection import Job, client_and_job
-from handoff_queue.supervisor.cli.display.terminal import write_line
-from handoff_queue.supervisor.cli.errors import OK
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from handoff_queue.shared.text.durations import DurationRange
+from handoff_queue.shared.text.words import count_of
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.limits import MOST_SECONDS
+from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.display.terminal import (
+    can_ask,
+    confirm,
+    print_message,
+    write_line,
+)
+from handoff_queue.supervisor.cli.errors import FAILED, OK
+from handoff_queue.supervisor.client.job_lookup import find_job
+from handoff_queue.supervisor.text.sanitizing import plain
+
+if TYPE_CHECKING:
+    from handoff_queue.supervisor.client.client import Client
 
 
-def delete(job: Job) -> int:
-    """Delete an ended job and all its data."""
-    jobs, job_id = client_and_job(job)
+def delete(
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="JOB", help="A job id, such as j-0123456789ab, or its unique beginning."
+        ),
+    ] = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option(
+            "--tenant", metavar="NAME", help="All data of this tenant, also its open jobs. Asks."
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    wait_s: Annotated[
+        float,
+        typer.Option(
+            "--wait",
+            metavar="TIME",
+            parser=DurationRange(0, MOST_SECONDS),
+            help="Time to wait for the end of the tenant's open jobs. Default: 1m.",
+            show_default=False,
+        ),
+    ] = 60.0,
+) -> int:
+    """Delete an ended job, or everything of a tenant.
+
+    With a tenant: its tokens, schedules, jobs, dead letters and statistics, and the documents
+    that no other job holds. Open jobs are cancelled first, which needs a supervisor. The same
+    command continues an interrupted deletion.
+
+      handoff delete j-0123456789ab
+
+      handoff delete --tenant acme --yes
+    """
+    if (job is None) == (tenant is None):
+        raise UserError("name a job, or a tenant with --tenant, but not both")
+    if tenant is not None:
+        return _delete_tenant(tenant, wait_s, asks=not yes)
+    jobs = client_of_broker()
+    job_id = find_job(jobs.store, job or "")
     jobs.delete(job_id)
     write_line(f"{job_id} is deleted")
     return OK
+
+
+def _delete_tenant(tenant: str, wait_s: float, *, asks: bool) -> int:
+    if asks and not can_ask():
+        raise UserError("--tenant asks before it deletes, and there is no terminal: use --yes")
+    jobs = client_of_broker()
+    if asks and not confirm(_question(jobs, tenant)):
+        print_message("nothing was deleted")
+        return FAILED
+    deletion = jobs.delete_tenant(tenant, wait_s=wait_s)
+    counts = (
+        count_of(deletion.jobs, "job"),
+        count_of(deletion.schedules, "schedule"),
+        count_of(deletion.documents, "document"),
+        count_of(deletion.letters, "dead letter"),
+        count_of(deletion.tokens, "token"),
+    )
+    write_line(f"tenant {plain(tenant)}: deleted {', '.join(counts)}")
+    if deletion.kept_documents:
+        kept = count_of(deletion.kept_documents, "document")
+        print_message(f"kept {kept} that jobs of other tenants hold, or may hold")
+    if not deletion.is_complete:
+        print_message(
+            f"{count_of(deletion.open_jobs, 'job')} had not ended in time: check that a supervisor"
+            " runs (`handoff doctor`), and repeat the command"
+        )
+        return FAILED
+    return OK
+
+
+def _question(jobs: Client, tenant: str) -> str:
+    from handoff_queue.shared.store.jobs import JobFilter
+
+    by_status = jobs.store.jobs.counts(JobFilter(tenant=tenant))
+    still_open = sum(count for status, count in by_status.items() if not status.ended)
+    schedules = len(jobs.store.schedules.all(tenant))
+    return (
+        f"delete {count_of(sum(by_status.values()), 'job')} ({still_open:,} open) and"
+        f" {count_of(schedules, 'schedule')} of tenant {plain(tenant)}?"
+    )

@@ -1,4 +1,4 @@
-"""`handoff export`: write a job to one file."""
+"""`handoff export`: write a job, or all jobs of a tenant, to one file."""
 
 from __future__ import annotations
 
@@ -7,15 +7,26 @@ from typing import Annotated
 
 import typer
 
-from handoff_queue.supervisor.cli.connection import Job, client_and_job
-from handoff_queue.supervisor.cli.display.atomic_output import STDOUT, write_out
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.display.atomic_output import STDOUT, write_lines, write_out
 from handoff_queue.supervisor.cli.display.terminal import print_progress
 from handoff_queue.supervisor.cli.errors import OK
+from handoff_queue.supervisor.client.job_lookup import find_job
 from handoff_queue.supervisor.text.sanitizing import json_for_all, plain
 
 
 def export(
-    job: Job,
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="JOB", help="A job id, such as j-0123456789ab, or its unique beginning."
+        ),
+    ] = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option("--tenant", metavar="NAME", help="All jobs and schedules of this tenant."),
+    ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="The file; `-`: stdout.")
     ] = STDOUT,
@@ -23,15 +34,26 @@ def export(
         bool, typer.Option("--texts", help="Include the texts of the documents.")
     ] = False,
 ) -> int:
-    """Write all data of a job to one JSON file.
+    """Write a job, or all jobs of a tenant, to one file.
 
     The file has the request, journal, plan, handoffs, results, verdicts, answer, usage and the
-    list of documents. It has no key of this machine.
+    list of documents. It has no key of this machine. The file of a tenant has one line for each
+    job and each schedule, and a last line with the counts.
 
       handoff export j-0123456789ab --output job.json
+
+      handoff export --tenant acme --output acme.jsonl
     """
-    jobs, job_id = client_and_job(job)
-    write_out(output, json_for_all(jobs.export(job_id, texts=texts).to_json()) + "\n")
+    if (job is None) == (tenant is None):
+        raise UserError("name a job, or a tenant with --tenant, but not both")
+    jobs = client_of_broker()
+    if tenant is not None:
+        write_lines(output, map(json_for_all, jobs.export_tenant(tenant, texts=texts)))
+        what = f"tenant {plain(tenant)}"
+    else:
+        job_id = find_job(jobs.store, job or "")
+        write_out(output, json_for_all(jobs.export(job_id, texts=texts).to_json()) + "\n")
+        what = job_id
     if output != STDOUT:
-        print_progress(f"{job_id} is in {plain(str(output))}")
+        print_progress(f"{what} is in {plain(str(output))}")
     return OK

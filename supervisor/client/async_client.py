@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.rows import Row
     from handoff_queue.supervisor.client.schedules import ScheduleOptions
     from handoff_queue.supervisor.client.submission import Clash, Submission
+    from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion
     from handoff_queue.supervisor.client.user_messages import SentMessage
 
 MAX_THREADS = 16
@@ -261,6 +262,10 @@ class AsyncClient:
     ) -> list[HandoffReport]:
         """Return these handoffs in full. Raises as `Client.handoffs`."""
         return await self._call(self._client.handoffs, job_id, handoff_ids)
+
+    async def delete_tenant(self, tenant: str, *, wait_s: float = 60.0) -> TenantDeletion:
+        """Delete everything of a tenant. Raises as `Client.delete_tenant`."""
+        return await self._call(self._client.delete_tenant, tenant, wait_s=wait_s)
 
     async def export(self, job_id: JobId, *, texts: bool = False) -> Export:
         """Return everything about the job. Raises as `Client.export`.

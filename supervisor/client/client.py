@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.rows import Row
     from handoff_queue.supervisor.client.schedules import ScheduleOptions
     from handoff_queue.supervisor.client.submission import Clash, Submission
+    from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion
     from handoff_queue.supervisor.client.user_messages import SentMessage
 else:
     _PLACES = {
@@ -73,6 +74,7 @@ else:
         "ScheduleStatus": "handoff_queue.shared.types.schedule",
         "SentMessage": "handoff_queue.supervisor.client.user_messages",
         "ScheduleOptions": "handoff_queue.supervisor.client.schedules",
+        "TenantDeletion": "handoff_queue.supervisor.client.tenant_deletion",
     }
 
     def __getattr__(name: str) -> Any:
@@ -246,6 +248,20 @@ class Client:
 
         self._known(job_id)
         return export_of(self.store, self._settings, job_id, texts=texts)
+
+    def export_tenant(self, tenant: str, *, texts: bool = False) -> Iterator[str]:
+        """Yield all jobs and schedules of a tenant, each as one line of JSON.
+
+        The first line has the type `tenant`, and the last line has the type `end` and the counts.
+        One job is in memory at a time. `texts`: include the texts of the documents.
+
+        Raises:
+            UserError: the tenant is not a text.
+        """
+        from handoff_queue.supervisor.client.tenant_export import tenant_lines
+
+        check_type("the tenant", tenant, str)
+        return tenant_lines(self.store, self._settings, tenant, texts=texts)
 
     def cancel(self, job_id: JobId) -> bool:
         """Stop the job on all workers. Return False if the job had ended already.
@@ -627,6 +643,29 @@ class Client:
             )
         check_ended(standing)
         self._audited(AuditAction.DELETE, job_id, lambda: delete_job(self.store, job_id))
+
+    def delete_tenant(self, tenant: str, *, wait_s: float = 60.0) -> TenantDeletion:
+        """Delete everything of a tenant: tokens, schedules, jobs, documents and statistics.
+
+        Open jobs are cancelled first. A supervisor must run to end them. Documents that a job of
+        another tenant holds stay. The audit stream stays. A deletion that was interrupted may be
+        repeated.
+
+        Args:
+            wait_s: seconds to wait for the end of the cancelled jobs. The result says whether
+                all have ended.
+
+        Raises:
+            UserError: the tenant is not a text.
+        """
+        from handoff_queue.supervisor.client.tenant_deletion import delete_tenant
+
+        check_type("the tenant", tenant, str)
+        return self._audited(
+            AuditAction.DELETE_TENANT,
+            tenant,
+            lambda: delete_tenant(self.store, self.cancel, tenant, wait_s),
+        )
 
     def standing(self, job_id: JobId) -> JobStanding:
         """Return the status and the usage of the job, and the reason if it waits.

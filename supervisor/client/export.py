@@ -109,19 +109,19 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
         waits=record.waits,
         letters=letters_about(store, job_id),
     )
-    return Export.of(_cleaned(whole.model_dump(mode="json"), Redactor(secrets_of(settings))))
+    return Export.of(cleaned(whole.model_dump(mode="json"), Redactor(secrets_of(settings))))
 
 
-def _cleaned(value: Any, redactor: Redactor, name: str = "") -> Any:
+def cleaned(value: Any, redactor: Redactor, name: str = "") -> Any:
     """Return a value without secrets. `name`: the key of the value in an object, or ''.
 
     JSON inside a text is parsed first, so that it stays valid.
     """
     match value:
         case dict():
-            return {key: _cleaned(item, redactor, key) for key, item in value.items()}
+            return {key: cleaned(item, redactor, key) for key, item in value.items()}
         case list():
-            return [_cleaned(item, redactor) for item in value]
+            return [cleaned(item, redactor) for item in value]
         case str() if name == "webhook_url":  # anyone who knows the URL could post to it
             parts = urlsplit(value)
             return f"{parts.scheme}://{parts.hostname}/{HIDDEN}"
@@ -138,7 +138,7 @@ def _text_cleaned(text: str, redactor: Redactor) -> str:
             inner = json.loads(text)
     if inner is None:
         return redactor.text(text)
-    clean = _cleaned(inner, redactor)
+    clean = cleaned(inner, redactor)
     if clean == inner:
         return text
     return json.dumps(clean, ensure_ascii=False, separators=(",", ":"))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, Field, JsonValue
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
-from handoff_queue.shared.store.dead_letters import DeadLetter
+from handoff_queue.shared.store.dead_letters import DeadLetter, handoff_in
 from handoff_queue.shared.store.job_summary import HandoffRecord
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.store.store import Store
@@ -37,7 +37,7 @@ from handoff_queue.shared.types.events import (
     Synthesized,
 )
 from handoff_queue.shared.types.handoff import BlobRef, result_values
-from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId
+from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.plan import Plan
@@ -136,6 +136,22 @@ def letters_about(store: Store, job_id: JobId) -> tuple[DeadLetter, ...]:
         if job_id in letter.body:
             letters.append(letter)
     return tuple(letters)
+
+
+def is_letter_of(letter: DeadLetter, job_id: JobId) -> bool:
+    """Return whether a dead letter is a message of this job.
+
+    A message of another tenant may contain the id of this job in its text.
+    """
+    return job_of_letter(letter) == job_id
+
+
+def job_of_letter(letter: DeadLetter) -> JobId | None:
+    """Return the job whose message a dead letter is; None if the message has no job."""
+    if is_job_id(letter.body):
+        return JobId(letter.body)
+    named = handoff_in(letter.body)
+    return named[0] if named else None
 
 
 def refs_in(value: object) -> Iterable[BlobRef]:

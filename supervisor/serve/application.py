@@ -21,6 +21,7 @@ from handoff_queue.supervisor.serve import (
     quote_routes,
     reference_page,
     schedule_routes,
+    tenant_routes,
 )
 from handoff_queue.supervisor.serve.access import AppState, TokenChecks
 from handoff_queue.supervisor.serve.console.pages import respond
@@ -42,6 +43,7 @@ ROUTERS = (
     fleet_routes.router,
     metrics_route.router,
     schedule_routes.router,
+    tenant_routes.router,
     reference_page.router,
     mcp_route.router,
     health_route.router,

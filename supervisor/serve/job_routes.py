@@ -10,7 +10,6 @@ from fastapi import Request as HttpRequest
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
-from handoff_queue.shared.store.dead_letters import DeadLetter, handoff_in
 from handoff_queue.shared.store.jobs import JobFilter, JobStanding
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import JobStatus
@@ -19,7 +18,7 @@ from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.supervisor.client.export import Export
 from handoff_queue.supervisor.client.json_forms import standing_as_json
 from handoff_queue.supervisor.client.outline import JobOutline
-from handoff_queue.supervisor.client.report import HandoffReport, JobResult
+from handoff_queue.supervisor.client.report import HandoffReport, JobResult, is_letter_of
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 from handoff_queue.supervisor.serve.access import (
@@ -290,18 +289,9 @@ async def export(
     """Return everything about the job, as `handoff export` writes it."""
     exported = await access.jobs.export(job_id, texts=texts)
     if access.tenant is not None:
-        own = tuple(letter for letter in exported.letters if _is_about(letter, job_id))
+        own = tuple(letter for letter in exported.letters if is_letter_of(letter, job_id))
         exported = exported.model_copy(update={"letters": own})
     return json_response(exported.to_json())
-
-
-def _is_about(letter: DeadLetter, job_id: JobId) -> bool:
-    """Return whether a dead letter is a message of this job.
-
-    A message of another tenant may contain the id of this job in its text.
-    """
-    named = handoff_in(letter.body)
-    return letter.body == job_id or (named is not None and named[0] == job_id)
 
 
 @router.delete("/{job_id}", status_code=204, response_class=Response, summary="Delete")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,18 +35,31 @@ def write_out(target: Path, text: str) -> None:
         sys.stdout.buffer.write(text.encode())
         sys.stdout.buffer.flush()
     else:
-        _write_file(target, text)
+        _write_file(target, (text,))
 
 
-def _write_file(target: Path, text: str) -> None:
+def write_lines(target: Path, lines: Iterable[str]) -> None:
+    """Write lines to a file or to stdout as they come. The file is complete, or as it was before.
+
+    Raises:
+        OSError, OutputFailed, BrokenPipe: as `write_out`.
+    """
+    if target == STDOUT:
+        for line in lines:
+            write_out(target, line + "\n")
+    else:
+        _write_file(target, (line + "\n" for line in lines))
+
+
+def _write_file(target: Path, texts: Iterable[str]) -> None:
     if not target.name or target.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
     try:
         if _is_plain(target):
-            _write_whole(target.resolve(), text)  # the target of a link
+            _write_whole(target.resolve(), texts)  # the target of a link
         else:
             with target.open("a", encoding="utf-8") as there:  # append: a log keeps its content
-                there.write(text)
+                there.writelines(texts)
     except BrokenPipeError as error:
         raise OutputFailed(f"{target}: the pipe has no reader") from error
     except OSError as error:
@@ -62,12 +75,13 @@ def _is_plain(target: Path) -> bool:
     return not any(target.is_relative_to(folder) for folder in _DEVICES)
 
 
-def _write_whole(target: Path, text: str) -> None:
+def _write_whole(target: Path, texts: Iterable[str]) -> None:
     partly = target.with_name(target.name + ".part")
     try:
-        partly.write_text(text, encoding="utf-8")
+        with partly.open("w", encoding="utf-8") as there:
+            there.writelines(texts)
         os.replace(partly, target)  # noqa: PTH105 (whole or not at all)
-    except OSError:
+    except BaseException:
         with suppress(OSError):
             partly.unlink(missing_ok=True)
         raise

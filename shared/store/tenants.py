@@ -1,0 +1,166 @@
+"""Remove the data of a tenant that belongs to no single job: documents, statistics and tokens.
+
+Jobs of all tenants share the texts of documents. So a deletion collects the documents of the
+tenant's jobs before it deletes each job, and then looks for these documents in all other jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.journal import parse_stream_entry
+from handoff_queue.shared.store.metrics import METRICS_WITHOUT_TENANT
+from handoff_queue.shared.store.payloads import proven
+from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.script_arguments import name_in, read_entries
+from handoff_queue.shared.types.errors import MalformedMessage, UnreadablePayload
+from handoff_queue.shared.types.events import JobSubmitted
+from handoff_queue.shared.types.handoff import Document, Manifest
+from handoff_queue.shared.types.ids import JobId
+
+MARK_S = 3_600
+"""Seconds for which used documents are noted after a look began. A look takes minutes."""
+AT_ONCE = 500
+_SEPARATOR = "\t"
+
+
+class Tenants:
+    """The data of tenants besides their jobs and schedules."""
+
+    def __init__(self, connection: Connection, keep_s: int) -> None:
+        self._connection = connection
+        self._keep_s = keep_s
+
+    def documents_of(self, job_ids: Sequence[JobId]) -> dict[str, str]:
+        """Return the digests of the documents of jobs and of their child jobs, with the pages that
+        were fetched for them. Each digest has the value ''. For a job with
+        unknown documents, the entry `of JOB` has the reason.
+        """
+        digests: dict[str, str] = {}
+        level = list(job_ids)
+        while level:
+            below: list[JobId] = []
+            for start in range(0, len(level), AT_ONCE):
+                below += self._add_documents(level[start : start + AT_ONCE], digests)
+            level = below
+        return digests
+
+    def _add_documents(self, job_ids: Sequence[JobId], digests: dict[str, str]) -> list[JobId]:
+        """Add the documents of these jobs, in two round trips. Return their child jobs."""
+        redis, children = self._connection.redis, list[JobId]()
+        manifests: list[tuple[JobId, str]] = []
+        with translated_errors():
+            pipe = redis.pipeline(transaction=False)
+            for job_id in job_ids:
+                pipe.xrange(keys.log(job_id), count=1)
+                pipe.hvals(keys.fetched(job_id))
+                pipe.hget(keys.job(job_id), "children")
+            answers = pipe.execute()
+        for place, job_id in enumerate(job_ids):
+            first, pages, names = answers[3 * place : 3 * place + 3]
+            children += map(JobId, (names or b"").decode().split())
+            for page in read_entries(pages, Document.from_json, keys.fetched(job_id)):
+                digests.setdefault(page.digest, "")
+            if named := _manifest_of(first):
+                manifests.append((job_id, named))
+        with translated_errors():
+            pipe = redis.pipeline(transaction=False)
+            for job_id, digest in manifests:
+                pipe.hget(keys.blobs(job_id), digest)
+            answers = pipe.execute() if manifests else []
+        for (job_id, digest), stored in zip(manifests, answers, strict=True):
+            try:
+                manifest = Manifest.from_json(proven(digest, stored or b""))
+            except (UnreadablePayload, MalformedMessage) as error:
+                digests[f"of {job_id}"] = str(error)
+                continue
+            for document in manifest.documents:
+                digests.setdefault(document.digest, "")
+        return children
+
+    def note_documents(self, tenant: str, digests: Iterable[str]) -> None:
+        """Note documents that the deletion may delete at its end."""
+        key = keys.deletion(tenant)
+        with translated_errors():
+            for part in _parts(digests):
+                self._connection.redis.sadd(key, *part)
+                self._connection.redis.expire(key, self._keep_s)
+
+    def noted_documents(self, tenant: str) -> set[str]:
+        """Return the documents that a deletion of the tenant has noted."""
+        with translated_errors():
+            return {
+                name_in(digest) for digest in self._connection.redis.smembers(keys.deletion(tenant))
+            }
+
+    def begin_look(self) -> int:
+        """Begin to note all documents that jobs need. Return the time in Unix ms."""
+        redis = self._connection.redis
+        since_ms = int(self._connection.now() * 1000)
+        with translated_errors():
+            redis.zadd(keys.USED_DOCUMENTS, {"": 0})
+            redis.expire(keys.USED_DOCUMENTS, MARK_S)
+        return since_ms
+
+    def drop_documents(self, digests: Iterable[str], since_ms: int) -> int:
+        """Delete the documents that no job has needed since a time. Return their number."""
+        dropped = 0
+        for part in _parts(digests):
+            names = [keys.USED_DOCUMENTS, *map(keys.document, part)]
+            dropped += int(self._connection.script("drop_documents", names, [since_ms]))
+        return dropped
+
+    def end_deletion(self, tenant: str) -> None:
+        """Forget the notes of a deletion."""
+        with translated_errors():
+            self._connection.redis.delete(keys.deletion(tenant))
+
+    def forget_statistics(self, tenant: str, today: int, days: int) -> None:
+        """Remove the counts, the spending and the time series of a tenant.
+
+        Args:
+            today: the day, as a number of days since 1970 in UTC.
+            days: days of which there may be statistics.
+        """
+        redis = self._connection.redis
+        with translated_errors():
+            for number in range(today - days, today + 1):
+                redis.delete(keys.day(number, tenant))
+                self._drop_fields(keys.spending(number), tenant)
+            self._drop_fields(keys.METRICS, tenant)
+            redis.srem(f"{keys.METRICS}:tenant", tenant)
+            for queue in map(name_in, redis.hkeys(keys.QUEUES)):
+                redis.delete(f"{keys.WAITING}{queue}/{tenant}")
+            redis.delete(keys.open_jobs(tenant))
+
+    def _drop_fields(self, key: str, tenant: str) -> None:
+        """Remove the fields of a hash whose first label is the tenant."""
+        redis = self._connection.redis
+        own: list[bytes] = []
+        for field in redis.hkeys(key):
+            name, *labels = name_in(field).split(_SEPARATOR)
+            if labels[:1] == [tenant] and name not in METRICS_WITHOUT_TENANT:
+                own.append(field)
+        for part in _parts(own):
+            redis.hdel(key, *part)
+
+
+def _manifest_of(entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> str:
+    """Return the digest of the manifest in the first event of a journal; '' if there is none."""
+    try:
+        for entry in entries:
+            event = parse_stream_entry(entry).event
+            if isinstance(event, JobSubmitted) and event.manifest:
+                return event.manifest.digest
+    except MalformedMessage:
+        pass
+    return ""
+
+
+def _parts(items: Iterable[Any]) -> Iterator[list[Any]]:
+    rest = iter(items)
+    while part := list(islice(rest, AT_ONCE)):
+        yield part

@@ -1,0 +1,160 @@
+"""Deletion of all data of a tenant.
+
+Each step may be repeated, and a repeated deletion does the steps that are left. Tokens and
+schedules go first, so that they start no further job. Then the open jobs are cancelled, and each
+job is deleted once it has ended. The documents of a job are noted before the job is deleted,
+and documents that no other job holds go last.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
+
+from handoff_queue.shared.store.jobs import JobFilter
+from handoff_queue.shared.store.spending_history import DAY_S, MOST_DAYS
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import UnknownJob, UnknownSchedule, UserError
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.message import Message
+from handoff_queue.supervisor.client.control import delete_job
+from handoff_queue.supervisor.client.report import job_of_letter
+from handoff_queue.supervisor.client.schedules import MOST_TRIES
+
+JOBS_AT_ONCE = 100
+LOOK_AGAIN_S = 0.2
+"""Seconds between two looks at jobs that were cancelled and have not ended."""
+OPEN = frozenset(status for status in JobStatus if not status.ended)
+
+
+class TenantDeletion(Message):
+    """The effect of a deletion of a tenant."""
+
+    tenant: str
+    is_complete: bool
+    """False: jobs have not ended yet. Repeat the deletion."""
+    open_jobs: int
+    """Jobs that were cancelled and have not ended."""
+    jobs: int
+    """Jobs that were deleted, without their child jobs."""
+    schedules: int
+    tokens: int
+    """Tokens of the HTTP API that were revoked."""
+    letters: int
+    """Dead letters that were dropped."""
+    documents: int
+    """Texts of documents that were deleted."""
+    kept_documents: int
+    """Texts of documents that other jobs hold, or may hold."""
+
+
+def delete_tenant(
+    store: Store, cancel: Callable[[JobId], bool], tenant: str, wait_s: float
+) -> TenantDeletion:
+    """Delete everything of a tenant. See `Client.delete_tenant`.
+
+    Args:
+        cancel: cancels a job.
+        wait_s: seconds to wait for the end of cancelled jobs.
+    """
+    tokens = _revoke_tokens(store, tenant)
+    schedules = _remove_schedules(store, tenant)
+    letters = _drop_letters(store, tenant)
+    deleted, cancelled = 0, set[JobId]()
+    until = time.monotonic() + wait_s
+    while True:
+        for job_id in list(store.jobs.matching(JobFilter(statuses=OPEN, tenant=tenant))):
+            if job_id not in cancelled:
+                with suppress(UnknownJob):
+                    cancel(job_id)
+                cancelled.add(job_id)
+        deleted += _delete_ended(store, tenant)
+        left = sum(store.jobs.counts(JobFilter(tenant=tenant)).values())
+        if not left or time.monotonic() > until:
+            break
+        time.sleep(LOOK_AGAIN_S)
+    documents, kept = 0, 0
+    if not left:
+        documents, kept = _delete_documents(store, tenant)
+        today = int(store.connection.now()) // DAY_S
+        store.tenants.forget_statistics(tenant, today, MOST_DAYS)
+        store.tenants.end_deletion(tenant)
+    return TenantDeletion(
+        tenant=tenant,
+        is_complete=not left,
+        open_jobs=left,
+        jobs=deleted,
+        schedules=schedules,
+        tokens=tokens,
+        letters=letters,
+        documents=documents,
+        kept_documents=kept,
+    )
+
+
+def _revoke_tokens(store: Store, tenant: str) -> int:
+    own = [token.id for token in store.api_tokens.all() if token.tenant == tenant]
+    return sum(map(store.api_tokens.revoke, own))
+
+
+def _remove_schedules(store: Store, tenant: str) -> int:
+    """Remove the schedules of a tenant. A supervisor may change a schedule at the same time."""
+    removed = 0
+    for schedule in store.schedules.all(tenant):
+        for _ in range(MOST_TRIES):
+            stored = store.schedules.find(tenant, schedule.name)
+            if stored is None or store.schedules.remove(stored):
+                removed += stored is not None
+                break
+        else:
+            raise UnknownSchedule(
+                f"the schedule {schedule.name} changes all the time: repeat the deletion"
+            )
+    return removed
+
+
+def _drop_letters(store: Store, tenant: str) -> int:
+    """Drop the dead letters that are messages of the tenant's jobs."""
+    dropped = 0
+    for letter in store.dead_letters.newest():
+        job_id = job_of_letter(letter)
+        if job_id is not None and store.jobs.owner(job_id) == tenant:
+            dropped += store.dead_letters.drop(letter)
+    return dropped
+
+
+def _delete_ended(store: Store, tenant: str) -> int:
+    """Delete the jobs of a tenant that have ended. Return their number."""
+    ended = frozenset(status for status in JobStatus if status.ended)
+    job_ids = store.jobs.matching(JobFilter(statuses=ended, tenant=tenant))
+    deleted = 0
+    while part := list(islice(job_ids, JOBS_AT_ONCE)):
+        documents = store.tenants.documents_of(part)
+        known = [digest for digest, problem in documents.items() if not problem]
+        store.tenants.note_documents(tenant, known)
+        for job_id in part:
+            with suppress(UserError):  # a child job of a retried job may be open again
+                delete_job(store, job_id)
+                deleted += 1
+    return deleted
+
+
+def _delete_documents(store: Store, tenant: str) -> tuple[int, int]:
+    """Delete the noted documents that no job holds. Return the numbers of deleted and of kept
+    documents.
+    """
+    noted = store.tenants.noted_documents(tenant)
+    if not noted:
+        return 0, 0
+    since_ms = store.tenants.begin_look()
+    unheld = set(noted)
+    job_ids = store.jobs.matching(JobFilter())
+    while unheld and (part := list(islice(job_ids, JOBS_AT_ONCE))):
+        held = store.tenants.documents_of(part)
+        if any(held.values()):  # a job with unknown documents may hold every document
+            return 0, len(noted)
+        unheld -= set(held)
+    return store.tenants.drop_documents(sorted(unheld), since_ms), len(noted) - len(unheld)

@@ -1,0 +1,77 @@
+"""Tenants: export all data of a tenant, and delete it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query
+from fastapi.responses import StreamingResponse
+
+from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.errors import HandoffError
+from handoff_queue.supervisor.client.request import MOST_TENANT_CHARS
+from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion
+from handoff_queue.supervisor.serve.access import Access, needs, tenant_for
+
+LINES = "application/x-ndjson"
+MOST_WAIT_S = 60.0
+"""Longest time in seconds for which a deletion waits for the end of cancelled jobs."""
+
+router = APIRouter(prefix="/v1/tenants", tags=["tenants"])
+
+Tenant = Annotated[
+    str, Path(min_length=1, max_length=MOST_TENANT_CHARS, description="The name of a tenant.")
+]
+Administers = Annotated[Access, Depends(needs(ApiRole.ADMIN))]
+AdministersFleet = Annotated[Access, Depends(needs(ApiRole.ADMIN, all_tenants=True))]
+
+
+@router.get(
+    "/{tenant}/export",
+    response_class=StreamingResponse,
+    responses={200: {"content": {LINES: {"schema": {"type": "string"}}}}},
+    summary="Export a tenant",
+)
+def export(
+    access: Administers,
+    tenant: Tenant,
+    texts: Annotated[bool, Query(description="Include the texts of the documents.")] = False,
+) -> StreamingResponse:
+    """Stream the jobs and schedules of a tenant, as `handoff export --tenant` writes them.
+
+    A stream without a line of the type `end` is not complete.
+    """
+    tenant_for(access.caller, tenant)
+    return StreamingResponse(_lines(access, tenant, texts), media_type=LINES)
+
+
+def _lines(access: Access, tenant: str, texts: bool) -> Iterator[str]:
+    """Yield the lines. An error ends them, because the status was sent."""
+    try:
+        for line in access.client.export_tenant(tenant, texts=texts):
+            yield line + "\n"
+    except HandoffError:
+        return
+
+
+@router.delete("/{tenant}", response_model=TenantDeletion, summary="Delete a tenant")
+async def delete(
+    access: AdministersFleet,
+    tenant: Tenant,
+    wait_s: Annotated[
+        float,
+        Query(
+            ge=0,
+            le=MOST_WAIT_S,
+            allow_inf_nan=False,
+            description="Seconds to wait for the end of cancelled jobs.",
+        ),
+    ] = 30.0,
+) -> TenantDeletion:
+    """Delete everything of a tenant: tokens, schedules, jobs, documents and statistics.
+
+    If `is_complete` is false, jobs have not ended yet: repeat the request. A token with a tenant
+    may not do this, because it removes the spending that the limits of a day count.
+    """
+    return await access.jobs.delete_tenant(tenant, wait_s=wait_s)
