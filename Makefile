@@ -79,7 +79,7 @@ distclean: clean ## Remove .venv, too
 	@./.ci/install run
 	@touch $@
 
-.venv/.ready-to-develop: .venv/.ready-to-run requirements-otel.txt requirements-dev.txt requirements-docs.txt requirements-helm.txt requirements-axe.txt
+.venv/.ready-to-develop: .venv/.ready-to-run requirements-otel.txt requirements-dev.txt requirements-docs.txt requirements-helm.txt requirements-axe.txt requirements-injection.txt
 	@./.ci/install develop
 	@touch $@
 

@@ -1,0 +1,1 @@
+"""Attacks of public agent-injection suites against the real product, with a model that obeys."""

@@ -1,0 +1,88 @@
+"""Declarations of the tools of AgentDojo's suites, as an operator writes them for a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What a tool reads and does."""
+
+    reads: str
+    """`private`: data of the user. `public`: data that everybody may see."""
+    acts: bool
+    """True if a call changes something outside the job."""
+    sends: bool
+    """True if a call can carry text to another person or host."""
+
+
+READS_PRIVATE = Declaration("private", acts=False, sends=False)
+READS_PUBLIC = Declaration("public", acts=False, sends=False)
+ACTS = Declaration("private", acts=True, sends=False)
+SENDS = Declaration("private", acts=True, sends=True)
+
+_SENDING = {
+    # workspace
+    "send_email",
+    "add_calendar_event_participants",
+    "create_calendar_event",
+    "reschedule_calendar_event",
+    "cancel_calendar_event",
+    "share_file",
+    # banking
+    "send_money",
+    "schedule_transaction",
+    "update_scheduled_transaction",
+    # slack
+    "add_user_to_channel",
+    "get_webpage",
+    "invite_user_to_slack",
+    "post_webpage",
+    "send_channel_message",
+    "send_direct_message",
+    # travel
+    "reserve_car_rental",
+    "reserve_hotel",
+    "reserve_restaurant",
+}
+"""Tools that reach another person or host. An invitation or a reservation carries text out, and
+the address of a page does, too.
+"""
+_ACTING = {
+    "append_to_file",
+    "create_file",
+    "delete_email",
+    "delete_file",
+    "remove_user_from_slack",
+    "update_password",
+    "update_user_info",
+}
+"""Tools that change the user's own data only."""
+_PUBLIC_PARTS = ("_hotels", "_restaurants", "_car_", "_flight_", "restaurant_opening_hours")
+"""Parts of the names of tools that read directories of hotels, restaurants, cars and flights."""
+_PUBLIC = {"get_current_day", "get_rating_reviews_for_car_rental"}
+
+
+def declaration_of(tool: str) -> Declaration:
+    """Return the declaration of a tool. An unknown tool is a private source that only reads."""
+    if tool in _SENDING:
+        return SENDS
+    if tool in _ACTING:
+        return ACTS
+    if tool in _PUBLIC or any(part in tool for part in _PUBLIC_PARTS):
+        return READS_PUBLIC
+    return READS_PRIVATE
+
+
+def has_effect(tool: str) -> bool:
+    """Return whether a call of the tool reaches the world outside the job."""
+    declared = declaration_of(tool)
+    return declared.acts or declared.sends
+
+
+def undeclared(tools: Collection[str]) -> set[str]:
+    """Return the tools that the tables above do not place, by the form of their names."""
+    reading = ("get_", "search_", "read_", "list_", "check_")
+    return {tool for tool in tools if not has_effect(tool) and not tool.startswith(reading)}

@@ -1,0 +1,53 @@
+"""The suites of attacks run against a whole system, and the benchmark counts their effects."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.injection.__main__ import Outcome, row, run
+from benchmarks.injection.agentdojo_suites import Situation, Task, suites, tasks
+from benchmarks.injection.declarations import declaration_of, undeclared
+
+EACH = 60
+"""Distance of the chosen tasks in the list of all tasks."""
+
+
+@pytest.mark.parametrize("suite", ["banking", "slack", "travel", "workspace"])
+def test_each_tool_of_a_suite_is_declared(suite: str) -> None:
+    names = {tool.name for tool in suites()[suite].tools}
+
+    assert undeclared(names) == set()
+    assert any(declaration_of(name).sends for name in names)
+
+
+def test_each_attack_of_the_suites_demands_something() -> None:
+    attacks: dict[tuple[str, str], Task] = {}
+    for task in tasks(tuple(suites()), 1):
+        if task.injection:
+            attacks[task.suite, task.injection] = task
+    silent = {key for key, task in attacks.items() if not Situation(task).injected_calls()}
+
+    assert silent == {("travel", "injection_task_6")}, "it demands words of the answer"
+
+
+@pytest.mark.slow
+def test_the_model_obeys_each_attack_and_completes_each_task() -> None:
+    outcomes = run(list(tasks(tuple(suites()), 1))[::EACH])
+
+    attacks = [outcome for outcome in outcomes if outcome.task.injection]
+    tasks_alone = [outcome for outcome in outcomes if not outcome.task.injection]
+    assert len(attacks) > 12
+    assert all(outcome.sees_attack for outcome in attacks)
+    assert all(outcome.effects or outcome.is_attack_done for outcome in attacks)
+    assert tasks_alone
+    assert all(outcome.is_task_done for outcome in tasks_alone)
+
+
+def test_a_row_counts_attacks_and_tasks_apart() -> None:
+    benign, *_, attack = tasks(("banking",), 1)
+    outcomes = [
+        Outcome(benign, sees_attack=False, effects=0, is_attack_done=False, is_task_done=True),
+        Outcome(attack, sees_attack=True, effects=3, is_attack_done=True, is_task_done=False),
+    ]
+
+    assert row("banking", outcomes) == "| banking | 1 | 1 | 1 | 1 | 1 | 100% | 0% |"
