@@ -18,6 +18,11 @@ SERVING = f"{PREFIX}serving"
 """zset: `queue/process` -> Unix ms at which the announcement expires that the process serves
 the queue. A supervisor serves `supervisor`.
 """
+UNPLANNED = f"{PREFIX}unplanned"
+"""zset: names of specialists, with spaces between; empty: any -> Unix ms at which the newest
+announcement expires of a job that waits for a worker of these specialists. With `:NAMES`, zset:
+job -> Unix ms at which its announcement expires.
+"""
 QUEUES = f"{PREFIX}queues"
 """hash: queue to which a handoff was ever sent -> 0."""
 WAITING = f"{PREFIX}waiting:"

@@ -6,7 +6,7 @@ Each process announces itself again and again. The announcement of a dead proces
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal
@@ -38,6 +38,12 @@ GOOD_FOR_S = 1.0
 """Seconds for which a process uses the served specialists that it has read."""
 
 
+CHECKED_WITHIN_S = 30.0
+"""Seconds by which the check of a waiting job may be late before its announcement expires."""
+MOST_NAMED = 5
+"""Most specialists that the announcement of a waiting job names."""
+MOST_WISHES = 100
+"""Most groups of waiting jobs that are counted."""
 MOST_ANNOUNCED_BYTES = 8 * 2**20
 """Size of the largest announcement that is read. An announcement of 100 specialists with the
 longest instructions has 6 MB.
@@ -153,6 +159,48 @@ class PresenceStore:
         if members:
             pipe.zadd(keys.SERVING, dict.fromkeys(members, (now + ANNOUNCED_FOR_S) * 1000))
             pipe.expire(keys.SERVING, ANNOUNCED_FOR_S)
+
+    def announce_unplanned(
+        self, job_id: JobId, specialists: Collection[str], check_at: float
+    ) -> None:
+        """Announce that a job cannot begin, because no worker serves a specialist that it may use.
+
+        The announcement expires by itself, so nothing takes it back. A fault of the announcement
+        does not stop the job.
+
+        Args:
+            specialists: the specialists that the job may use; empty: any.
+            check_at: time of the next check, in Unix seconds, which repeats the announcement.
+        """
+        names = " ".join(sorted(specialists)[:MOST_NAMED])
+        now_ms, jobs = self._connection.now() * 1000, f"{keys.UNPLANNED}:{names}"
+        until_ms = (check_at + CHECKED_WITHIN_S) * 1000
+        with translated_errors():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for key, member in ((keys.UNPLANNED, names), (jobs, job_id)):
+                pipe.zremrangebyscore(key, "-inf", now_ms)
+                pipe.zadd(key, {member: until_ms})
+                pipe.pexpireat(key, int(until_ms))
+            pipe.execute(raise_on_error=False)
+
+    def unplanned(self) -> dict[tuple[str, ...], int]:
+        """Return the number of announced jobs that wait for a worker, by the specialists that
+        they may use; `()`: any. Two round trips at any number of jobs.
+        """
+        now_ms = self._connection.now() * 1000
+        with translated_errors():
+            redis = self._connection.redis
+            found = redis.zrangebyscore(keys.UNPLANNED, now_ms, "+inf", start=0, num=MOST_WISHES)
+            wishes = list(map(name_in, found))
+            pipe = redis.pipeline(transaction=False)
+            for names in wishes:
+                pipe.zcount(f"{keys.UNPLANNED}:{names}", now_ms, "+inf")
+            counts = pipe.execute() if wishes else []
+        jobs: dict[tuple[str, ...], int] = {}
+        for names, count in zip(wishes, counts, strict=True):
+            if count:
+                jobs[tuple(names.split())] = int(count)
+        return jobs
 
     def presence(
         self,

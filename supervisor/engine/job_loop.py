@@ -48,6 +48,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TellParent,
 )
 from handoff_queue.supervisor.lifecycle.decide import MOST_HANDOFFS_A_DECISION
+from handoff_queue.supervisor.lifecycle.job_end import waits_for_a_specialist
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MOST_TOLD = 1_000
@@ -189,6 +190,9 @@ class JobLoop:
                 state.job_id, decision.due_at, state.version, evaluation.name
             )
             ticket.over()
+            if decision.due_at is not None and waits_for_a_specialist(later):
+                names = later.submitted.specialists
+                self._store.presence.announce_unplanned(state.job_id, names, decision.due_at)
             return self._next_state(later, self._execute(later, prepared.effects, evaluation))
         with self._role_runner.slot(wanted=prepared.role is not None) as is_free:
             made = self._decision_maker.commit(

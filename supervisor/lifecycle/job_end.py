@@ -214,6 +214,14 @@ def question_due(state: JobState, question: Question) -> float:
     return min(question.until, question.at + reminded_after_s)
 
 
+def waits_for_a_specialist(state: JobState) -> bool:
+    """Return whether a job without further decisions waits until a worker announces a specialist
+    that the job may use.
+    """
+    is_unplanned = state.phase in (Phase.ROUTING, Phase.PLANNING)
+    return is_unplanned and not state.open and not state.question
+
+
 def next_due(
     state: JobState, now: float, claim_within_s: float, observations: Observations | None = None
 ) -> float | None:
@@ -245,7 +253,7 @@ def next_due(
         until = min(until, state.deadline)
     if state.phase is Phase.WORKING and time_runs and (soon := next_join(state, now)) is not None:
         until = min(until, soon)
-    if state.phase in (Phase.ROUTING, Phase.PLANNING) and not state.open and not state.question:
+    if waits_for_a_specialist(state):
         soonest_s, latest_s = NOBODY_THERE_S
         return min(
             now + min(max(soonest_s, (now - state.started_at) / 4), latest_s),

@@ -32,6 +32,8 @@ BUCKETS = (
 """Upper bounds of each histogram's buckets in seconds, as `parts/metrics.lua` writes them."""
 _SUM = "sum"
 """The text that the store has in place of a bound for the sum of a histogram, in ms."""
+ANY = "any"
+"""Value of the label `specialists` for jobs that may use every specialist."""
 _CALL_LABELS = ("tenant", "role", "model")
 
 
@@ -156,6 +158,11 @@ DEFERRED = Instrument(
 )
 HELD = Instrument("held_handoffs", "Handoffs on hold, because their role is paused.", ("role",))
 PAUSED = Instrument("role_paused", "1 if the role is paused, else 0.", ("role",))
+UNPLANNED_JOBS = Instrument(
+    "jobs_without_worker",
+    "Jobs that cannot begin, because no worker serves a specialist that they may use.",
+    ("specialists",),
+)
 SUPERVISORS = Instrument("supervisors", "Live supervisor processes.")
 DEAD_LETTERS_KEPT = Instrument("dead_letters_kept", "Dead letters that are kept now.")
 USED_MEMORY = Instrument("redis_used_memory_bytes", "Memory that Redis uses.", (), "bytes")
@@ -175,6 +182,7 @@ GAUGES = (
     DEFERRED,
     HELD,
     PAUSED,
+    UNPLANNED_JOBS,
     SUPERVISORS,
     DEAD_LETTERS_KEPT,
     USED_MEMORY,
@@ -210,6 +218,7 @@ class StoreMetrics(Collector):
         waiting = self._store.metrics.waiting(queues)
         held = self._store.metrics.held([*queues, *ROLES])
         families = [*_counted(counts), *_fleet(stats, held), *_backlogs(waiting, stats.at)]
+        families.append(_unplanned(stats, self._store.presence.unplanned()))
         for family in families:
             if self._tenant is None:
                 yield family
@@ -303,6 +312,18 @@ def _fleet(stats: FleetStats, held: Mapping[str, int]) -> Iterator[Metric]:
     yield _gauge(DEAD_LETTERS_KEPT, [((), stats.dead_letters)])
     yield _gauge(USED_MEMORY, [((), stats.used_memory_bytes)])
     yield _gauge(MAX_MEMORY, [((), stats.max_memory_bytes)])
+
+
+def _unplanned(stats: FleetStats, counts: Mapping[tuple[str, ...], int]) -> Metric:
+    """Return the jobs that wait for a worker. A job whose specialist has a worker again is left
+    out before its supervisor has checked it.
+    """
+    served = {role.role for role in stats.roles if role.workers}
+    values: list[tuple[Sequence[str], float]] = []
+    for names, count in sorted(counts.items()):
+        if not served.intersection(names or served):
+            values.append(((" ".join(names) or ANY,), count))
+    return _gauge(UNPLANNED_JOBS, values)
 
 
 def _held_by_queue(roles: Iterable[RoleStats], held: Mapping[str, int]) -> dict[str, float]:

@@ -45,7 +45,9 @@ ADDED = {"le"}
 
 
 def rare_faults(store: Store) -> None:
-    """Make a lost lease, a call from the cache, a call without a price and a dead letter."""
+    """Make a lost lease, a call from the cache, a call without a price and a dead letter. A job
+    waits for a worker.
+    """
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1", "c.1", role="legal")
     dead = granted_claim(store, job_id, "a.1")
@@ -57,6 +59,7 @@ def rare_faults(store: Store) -> None:
     usage = Usage(input_tokens=9, output_tokens=1, cache_read_tokens=5, cost_microusd=None)
     live.checkpoint(model_reply().model_copy(update={"usage": usage}))
     store.dead_letters.add("legal", "no JSON", "{")
+    store.presence.announce_unplanned(job_id, ("nosuch",), store.connection.now())
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,7 @@ from handoff_queue.shared.types.job_events import JobStatus
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.application import make_application
 from handoff_queue.supervisor.serve.metrics import BUCKETS
 from tests.doubles.jobs import (
@@ -42,6 +43,8 @@ from tests.doubles.jobs import (
 from tests.doubles.sweep_states import age_everything
 from tests.supervisor.serve.conftest import LOCAL, URL, ClientOf
 from tests.supervisor.serve.scrapes import counted, scrape, value
+from tests.supervisor.shell import Shell
+from tests.waiting import wait_until
 
 MODEL = "some-model"
 WORST = WorstCase(1_000, 500, 700, MODEL)
@@ -396,3 +399,79 @@ def test_a_job_goes_on_although_the_counts_are_of_another_type(
     life_of_a_job(store)
 
     assert value(scrape(http), "handoff_supervisors") == 0
+
+
+WAITING_JOBS = "handoff_jobs_without_worker"
+
+
+def jobs_without_worker(http: TestClient) -> dict[str, float]:
+    """Return the waiting jobs of a scrape by the specialists that they may use."""
+    found: dict[str, float] = {}
+    for (name, labels), number in scrape(http).items():
+        if name == WAITING_JOBS:
+            found[dict(labels)["specialists"]] = number
+    return found
+
+
+def test_jobs_whose_specialists_have_no_worker_are_counted(shell: Shell, http: TestClient) -> None:
+    shell.leave()
+    for specialists in (("tailor",), ("tailor",), ("writer", "baker"), ()):
+        shell.advance(shell.jobs.submit(Request("Sew it.", specialists=specialists)))
+
+    assert jobs_without_worker(http) == {"tailor": 2, "baker writer": 1, "any": 1}
+
+    shell.serve("writer")
+    # No supervisor has checked the jobs since the worker came.
+    wait_until(
+        lambda: jobs_without_worker(http) == {"tailor": 2}, expected="only jobs of the tailor"
+    )
+
+
+def test_a_job_with_a_worker_is_not_counted(shell: Shell, http: TestClient) -> None:
+    shell.advance(shell.jobs.submit(Request("Sew it.", specialists=("writer", "baker"))))
+    shell.advance(shell.jobs.submit(Request("Sew it.")))
+
+    assert jobs_without_worker(http) == {}
+
+
+def test_a_job_that_no_supervisor_checks_any_more_is_not_counted(
+    shell: Shell, http: TestClient
+) -> None:
+    gone = shell.jobs.submit(Request("Sew it.", specialists=("tailor",)))
+    shell.store.presence.announce_unplanned(gone, ("tailor",), shell.store.connection.now() - 31)
+
+    assert jobs_without_worker(http) == {}
+
+
+def test_a_scrape_sends_as_many_commands_for_many_waiting_jobs_as_for_one(
+    shell: Shell, http: TestClient
+) -> None:
+    redis, now = shell.store.connection.redis, shell.store.connection.now()
+
+    def commands_of_a_scrape() -> int:
+        scrape(http)
+        redis.config_resetstat()
+        scrape(http)
+        stats = redis.info("commandstats")
+        return sum(stat["calls"] for name, stat in stats.items() if "cmdstat_info" not in name)
+
+    shell.advance(shell.jobs.submit(Request("Sew it.", specialists=("tailor",))))
+    for_one = commands_of_a_scrape()
+    for n in range(200):
+        shell.store.presence.announce_unplanned(JobId(f"j-{n:012x}"), ("tailor",), now)
+
+    assert commands_of_a_scrape() == for_one
+    assert jobs_without_worker(http) == {"tailor": 201}
+
+
+def test_a_job_waits_though_its_announcement_cannot_be_stored(
+    shell: Shell, http: TestClient
+) -> None:
+    shell.store.connection.redis.set(f"{keys.UNPLANNED}:tailor", "garbage", ex=60)
+    job_id = shell.jobs.submit(Request("Sew it.", specialists=("tailor",)))
+
+    shell.advance(job_id)
+
+    assert shell.kinds(job_id) == ["job_submitted"]
+    assert shell.jobs.standing(job_id).status is JobStatus.QUEUED
+    shell.store.connection.redis.delete(f"{keys.UNPLANNED}:tailor")
