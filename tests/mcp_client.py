@@ -11,9 +11,17 @@ from typing import Any, Literal, TypeVar
 import httpx2
 from mcp import Client
 from mcp.client import ClientExtension, ClientSession
-from mcp.client.extension import ClaimContext, ResultClaim
+from mcp.client.extension import ClaimContext, NotificationBinding, ResultClaim
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CallToolResult, EmptyResult, Request, RequestParams, Result, TextContent
+from mcp_types import (
+    CallToolResult,
+    EmptyResult,
+    Request,
+    RequestParams,
+    Result,
+    SubscriptionsListenResult,
+    TextContent,
+)
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
@@ -86,10 +94,40 @@ async def cancel_task(session: ClientSession, task_id: str) -> None:
     await session.send_request(_CancelTask(params=_TaskParams(task_id=task_id)), EmptyResult)
 
 
+class _ListenParams(RequestParams):
+    notifications: dict[str, Any]
+
+
+class _Listen(Request[_ListenParams, Literal["subscriptions/listen"]]):
+    method: Literal["subscriptions/listen"] = "subscriptions/listen"
+    params: _ListenParams
+
+
+async def listen_until_the_end(session: ClientSession, **wanted: Any) -> None:
+    """Listen to notifications until the server ends the stream."""
+    await session.send_request(
+        _Listen(params=_ListenParams(notifications=wanted)), SubscriptionsListenResult
+    )
+
+
 class Tasks(ClientExtension):
     """The extension on the side of the client: `call_tool` waits for the end of a task."""
 
     identifier = TASKS
+
+    def __init__(self) -> None:
+        self.notified: list[Task] = []
+        """The states that the server has sent without a request."""
+
+    def notifications(self) -> Sequence[NotificationBinding[Any]]:
+        return (
+            NotificationBinding(
+                method="notifications/tasks", params_type=Task, handler=self._be_notified
+            ),
+        )
+
+    async def _be_notified(self, task: Task) -> None:
+        self.notified.append(task)
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
         return (ResultClaim(result_type="task", model=CreatedTask, resolve=self._resolve),)
@@ -111,7 +149,12 @@ async def until(condition: Callable[[], Awaitable[Value | None]], timeout_s: flo
 
 @asynccontextmanager
 async def connected(
-    url: str, token: str | None = None, *, mode: str = "auto", tasks: bool = True
+    url: str,
+    token: str | None = None,
+    *,
+    mode: str = "auto",
+    tasks: bool = True,
+    extension: Tasks | None = None,
 ) -> AsyncIterator[Client]:
     """Yield a client of `/mcp` at a URL. `tasks`: declare the tasks extension."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -120,7 +163,7 @@ async def connected(
         Client(
             streamable_http_client(f"{url}/mcp", http_client=http),
             mode=mode,
-            extensions=[Tasks()] if tasks else None,
+            extensions=[extension or Tasks()] if tasks else None,
         ) as client,
     ):
         yield client

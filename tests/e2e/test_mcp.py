@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult
 
+from handoff_queue import Request, connect
 from tests import forked_processes
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, NO_REDIS, REQUEST, Handoff, error_line
 from tests.e2e.fleet import Fleet
@@ -178,3 +180,63 @@ def test_the_command_without_a_broker_is_one_line(handoff: Handoff) -> None:
 
     assert "HANDOFF_REDIS_URL is not set" in error_line(unset, BAD_INPUT)
     assert "Redis cannot be reached" in error_line(away, NO_REDIS)
+
+
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "a test", "version": "1"},
+    },
+}
+
+
+def call_of(number: int, tool: str, **arguments: Any) -> dict[str, Any]:
+    params = {"name": tool, "arguments": arguments}
+    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+
+
+def answers_to(handoff: Handoff, redis_url: str, *messages: dict[str, Any]) -> dict[int, Any]:
+    """Write messages to `handoff mcp`, close its stdin, and return the answers by their id."""
+    lines = "".join(f"{json.dumps(message)}\n" for message in (HELLO, *messages))
+    done = handoff.run("mcp", stdin=lines, HANDOFF_REDIS_URL=redis_url, timeout_s=45)
+    assert (done.returncode, done.stderr) == (0, "")
+    answers = map(json.loads, done.stdout.splitlines())
+    return {answer["id"]: answer for answer in answers}
+
+
+def test_calls_right_before_the_end_of_stdin_are_answered(
+    handoff: Handoff, system: RunningSystem
+) -> None:
+    answers = answers_to(
+        handoff,
+        system.redis_url,
+        call_of(1, "submit", text=REQUEST, idempotency_key="last words"),
+        call_of(2, "list_specialists"),
+        call_of(3, "cancel", job_id="j-000000000000"),
+    )
+
+    assert set(answers) == {0, 1, 2, 3}
+    assert answers[1]["result"]["structuredContent"]["job_id"]
+    assert answers[2]["result"]["structuredContent"]["specialists"]
+    assert answers[3]["result"]["isError"]
+
+
+def test_a_call_that_the_client_has_cancelled_does_not_hold_up_the_end(
+    handoff: Handoff, redis_url: str
+) -> None:
+    job_id = connect(redis_url).submit(Request(REQUEST))  # without a worker, it never ends
+    cancelled = {
+        "jsonrpc": "2.0",
+        "method": "notifications/cancelled",
+        "params": {"requestId": 1},
+    }
+
+    answers = answers_to(
+        handoff, redis_url, call_of(1, "result", job_id=job_id, wait_s=60), cancelled
+    )
+
+    assert set(answers) == {0}

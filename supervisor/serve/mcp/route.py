@@ -7,13 +7,14 @@ the server opens.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.supervisor.serve.access import (
@@ -29,6 +30,10 @@ from handoff_queue.supervisor.serve.access import (
 if TYPE_CHECKING:
     from handoff_queue.shared.types.access import ApiRole
 
+_BAD_REQUEST = 400
+_INVALID_REQUEST = -32_600
+"""JSON-RPC's code for a body that is no request."""
+_NO_MESSAGE = "the body must be one JSON-RPC request or notification"
 _CALLER = "handoff_queue.caller"
 """The key of the caller in the scope of a request."""
 
@@ -93,7 +98,7 @@ def _session_manager(state: AppState) -> Any:
 
 
 class _AsgiResponse(Response):
-    """A response that an ASGI application writes."""
+    """A response that an ASGI application writes. An error is one line."""
 
     def __init__(self, application: ASGIApp) -> None:
         super().__init__()
@@ -101,7 +106,34 @@ class _AsgiResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the application read the request and write the response."""
-        await self._application(scope, receive, send)
+        start: Message = {}
+
+        async def send_one_line(message: Message) -> None:
+            nonlocal start
+            if message["type"] == "http.response.start" and message["status"] == _BAD_REQUEST:
+                start = message
+            elif start and message["type"] == "http.response.body":
+                await Response(
+                    _in_one_line(message["body"]), _BAD_REQUEST, media_type="application/json"
+                )(scope, receive, send)
+            else:
+                await send(message)
+
+        await self._application(scope, receive, send_one_line)
+
+
+def _in_one_line(body: bytes) -> bytes:
+    """Return an error of the package `mcp` in one line.
+
+    For a body that is no message, the package gives several lines for each kind of message.
+    """
+    try:
+        answer = json.loads(body)
+        if "\n" in answer["error"]["message"]:
+            answer["error"] = {"code": _INVALID_REQUEST, "message": _NO_MESSAGE}
+    except (ValueError, KeyError, TypeError):
+        return body
+    return json.dumps(answer).encode()
 
 
 @asynccontextmanager

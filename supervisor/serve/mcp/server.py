@@ -18,6 +18,8 @@ from mcp_types import (
     EmptyResult,
     ListToolsResult,
     PaginatedRequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -25,6 +27,7 @@ from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.errors import HandoffError, UserError
 from handoff_queue.supervisor.serve.access import Access
+from handoff_queue.supervisor.serve.mcp.listening import send_tasks, task_ids_in
 from handoff_queue.supervisor.serve.mcp.tasks import (
     TASKS,
     TaskParams,
@@ -46,6 +49,8 @@ from handoff_queue.supervisor.serve.mcp.tools import (
 )
 from handoff_queue.supervisor.serve.problems import Problem, problem_of
 
+LISTEN = "subscriptions/listen"
+"""The method whose answer is a stream of notifications."""
 MISSING_CAPABILITY = -32_021
 """The code for a client that did not declare an extension (MCP 2026-07-28)."""
 _INSTRUCTIONS = (
@@ -75,6 +80,7 @@ def make_server(access_of: AccessOf) -> Server[Any]:
     server.add_request_handler("tasks/get", TaskParams, handlers.get_task)
     server.add_request_handler("tasks/update", UpdateParams, handlers.update_task)
     server.add_request_handler("tasks/cancel", TaskParams, handlers.cancel_task)
+    server.add_request_handler(LISTEN, SubscriptionsListenRequestParams, handlers.listen)
     server.extensions[TASKS] = {}
     return server
 
@@ -130,6 +136,17 @@ class _Handlers:
             access = self._access_of(context, TOOLS["cancel"].role)
             await access.jobs.cancel(await visible_job(access, params.task_id))
         return EmptyResult()
+
+    async def listen(
+        self, context: Context, params: SubscriptionsListenRequestParams
+    ) -> SubscriptionsListenResult:
+        """Send notifications about the tasks that the client names, until they have ended."""
+        with _mcp_errors():
+            named = task_ids_in(params.notifications)
+            if named is not None:
+                _require_tasks(context)
+            access = self._access_of(context, ApiRole.READ)
+            return await send_tasks(context, access, named or ())
 
 
 @contextmanager

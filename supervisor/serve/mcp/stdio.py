@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import anyio
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.access import Actor, ApiRole
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.serve.access import Access, Caller, TokenChecks
-from handoff_queue.supervisor.serve.mcp.server import Context, make_server
+from handoff_queue.supervisor.serve.mcp.server import LISTEN, Context, make_server
 
 
 async def serve_stdio(jobs: AsyncClient, settings: Settings, actor: Actor) -> None:
-    """Serve one client until it closes stdin. The client may do everything, as a command may.
+    """Serve one client until it closes stdin, and answer its last calls. The client may do
+    everything, as a command may.
 
     Args:
         actor: the user of the operating system, for the audit.
@@ -24,5 +30,56 @@ async def serve_stdio(jobs: AsyncClient, settings: Settings, actor: Actor) -> No
         return Access(jobs.acting_as(actor), settings, caller, checks)
 
     server = make_server(access_of)
-    async with jobs, stdio_server() as (incoming, outgoing):
-        await server.run(incoming, outgoing, server.create_initialization_options())
+    calls = _OpenCalls()
+    async with jobs, stdio_server() as (incoming, outgoing), anyio.create_task_group() as tasks:
+        send_in, receive_in = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        send_out, receive_out = anyio.create_memory_object_stream[SessionMessage](0)
+
+        async def read() -> None:
+            async with send_in, incoming:
+                async for message in incoming:
+                    calls.note(message)
+                    await send_in.send(message)
+                await calls.wait_until_answered()
+
+        async def write() -> None:
+            async with outgoing, receive_out:
+                async for message in receive_out:
+                    await outgoing.send(message)
+                    calls.note(message)
+
+        tasks.start_soon(read)
+        tasks.start_soon(write)
+        await server.run(receive_in, send_out, server.create_initialization_options())
+
+
+class _OpenCalls:
+    """The calls of a client that have no answer yet. The package `mcp` drops them at the end of
+    stdin. A stream of notifications has no end, so it does not count.
+    """
+
+    def __init__(self) -> None:
+        self._open: set[Any] = set()
+        self._changed = anyio.Event()
+
+    def note(self, message: SessionMessage | Exception) -> None:
+        """Note a message of the client or of the server."""
+        match getattr(message, "message", None):
+            case JSONRPCRequest(method=method, id=call) if method != LISTEN:
+                self._open.add(call)
+            case JSONRPCNotification(method="notifications/cancelled", params={"requestId": call}):
+                self._end(call)  # a cancelled call gets no answer
+            case JSONRPCResponse(id=call) | JSONRPCError(id=call):
+                self._end(call)
+            case _:
+                pass
+
+    async def wait_until_answered(self) -> None:
+        """Wait until each call has its answer. A call takes a minute at most."""
+        while self._open:
+            await self._changed.wait()
+            self._changed = anyio.Event()
+
+    def _end(self, call: Any) -> None:
+        self._open.discard(call)
+        self._changed.set()

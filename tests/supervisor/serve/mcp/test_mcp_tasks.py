@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -23,10 +23,22 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.supervisor.client.client import Client, Request
 from tests.doubles.jobs import a_job
-from tests.mcp_client import CreatedTask, Task, cancel_task, connected, get_task, update_task
+from tests.mcp_client import (
+    CreatedTask,
+    Task,
+    Tasks,
+    cancel_task,
+    connected,
+    get_task,
+    listen_until_the_end,
+    until,
+    update_task,
+)
 from tests.supervisor.serve.serving import serving
 from tests.supervisor.shell import Shell
+from tests.waiting import wait_until
 
+Then = Callable[[list[Task]], None]
 MISSING_CAPABILITY, INVALID_PARAMS = -32_021, -32_602
 
 
@@ -291,3 +303,108 @@ def test_an_answer_needs_the_role_of_an_approval(url: str, jobs: Client) -> None
             return str(raised.value)
 
     assert "this needs the role operate" in asyncio.run(run())
+
+
+def notifications(
+    url: str, *job_ids: str, token: str | None = None, then: Then | None = None
+) -> list[Task]:
+    """Listen to the tasks of these jobs until the end of the stream. Return the notifications.
+
+    `then`: runs in a thread after the first notification, with the list of all so far.
+    """
+
+    async def run() -> list[Task]:
+        seen = Tasks()
+
+        async def first() -> bool:
+            return bool(seen.notified)
+
+        async with connected(url, token, extension=seen) as client:
+            listening = asyncio.create_task(
+                listen_until_the_end(client.session, taskIds=list(job_ids))
+            )
+            if then is not None:
+                await until(first)
+                await asyncio.to_thread(then, seen.notified)
+            (problem,) = await asyncio.gather(listening, return_exceptions=True)
+        if problem is not None:
+            raise problem
+        return seen.notified
+
+    return asyncio.run(run())
+
+
+def test_a_client_that_listens_gets_each_new_state_of_its_task(url: str, jobs: Client) -> None:
+    job_id = a_job(jobs.store)
+
+    def ask_and_end(seen: list[Task]) -> None:
+        version = ask(jobs, job_id)
+        wait_until(lambda: seen[-1].status == "input_required", expected="the question")
+        jobs.approve(job_id, question=version)
+        wait_until(lambda: seen[-1].status == "working", expected="the next state")
+        jobs.store.journal.append(job_id, JobEnded(status=JobStatus.OK), {"status": "ok"})
+
+    states = notifications(url, job_id, then=ask_and_end)
+
+    assert [state.status for state in states] == [
+        "working",
+        "input_required",
+        "working",
+        "completed",
+    ]
+    assert {state.task_id for state in states} == {job_id}
+    assert states[1].input_requests is not None
+    assert states[-1].result == get(url, job_id).result
+
+
+def test_the_stream_of_ended_tasks_has_their_state_and_ends(url: str, jobs: Client) -> None:
+    ended = a_job(jobs.store)
+    jobs.store.journal.append(ended, JobEnded(status=JobStatus.CANCELLED), {"status": "cancelled"})
+
+    (state,) = notifications(url, ended)
+
+    assert (state.task_id, state.status) == (ended, "cancelled")
+
+
+def test_the_tenant_wall_holds_for_notifications(url: str, jobs: Client) -> None:
+    ours, theirs = a_job(jobs.store, "acme"), a_job(jobs.store, "globex")
+    for job_id in (ours, theirs):
+        jobs.store.journal.append(job_id, JobEnded(status=JobStatus.OK), {"status": "ok"})
+    _, token = jobs.store.api_tokens.create("a test", ApiRole.READ, "acme")
+
+    states = notifications(url, ours, theirs, "j-000000000000", token=token)
+
+    assert [state.task_id for state in states] == [ours]
+
+
+@pytest.mark.parametrize("task_ids", ["j-000000000000", [1], [f"j-{n:012x}" for n in range(101)]])
+def test_a_wrong_list_of_tasks_is_refused(task_ids: Any, url: str, jobs: Client) -> None:
+    async def run() -> int:
+        async with connected(url) as client:
+            with pytest.raises(MCPError) as raised:
+                await listen_until_the_end(client.session, taskIds=task_ids)
+            return raised.value.code
+
+    assert asyncio.run(run()) == INVALID_PARAMS
+
+
+def test_a_client_without_the_extension_cannot_listen_to_tasks(url: str, jobs: Client) -> None:
+    async def run() -> int:
+        async with connected(url, tasks=False) as client:
+            with pytest.raises(MCPError) as raised:
+                await listen_until_the_end(client.session, taskIds=[a_job(jobs.store)])
+            return raised.value.code
+
+    assert asyncio.run(run()) == MISSING_CAPABILITY
+
+
+def test_a_revoked_token_ends_the_stream(url: str, jobs: Client) -> None:
+    job_id = a_job(jobs.store)
+    token_id, token = jobs.store.api_tokens.create("a test", ApiRole.READ, None)
+
+    def revoke_and_go_on(_: list[Task]) -> None:
+        jobs.store.api_tokens.revoke(token_id.id)
+        ask(jobs, job_id)
+
+    with pytest.raises(MCPError, match="revoked"):
+        notifications(url, job_id, token=token, then=revoke_and_go_on)

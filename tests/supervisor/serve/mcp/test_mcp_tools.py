@@ -357,3 +357,23 @@ def test_a_long_body_is_refused(url: str, jobs: Client) -> None:
     answer = httpx2.post(f"{url}/mcp", content=b" " * (most + 1))
 
     assert answer.status_code == 413
+
+
+@pytest.mark.parametrize("version", [None, "2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize(
+    "body", ["{}", "[]", "[1]", '"x"', "7", '{"jsonrpc": "2.0", "id": 1}', "{"]
+)
+def test_a_body_that_is_no_message_gets_one_error_of_one_line(
+    body: str, version: str | None, url: str
+) -> None:
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    if version is not None:
+        headers["MCP-Protocol-Version"] = version
+
+    answer = httpx2.post(f"{url}/mcp", content=body, headers=headers)
+
+    error = answer.json()["error"]
+    assert answer.status_code == 400
+    assert error["code"] in (-32_600, -32_700)
+    assert "\n" not in error["message"]
+    assert len(error["message"]) < 120
