@@ -129,7 +129,7 @@ class JobStanding:
     """Reason why the job waits for a decision of its user; empty if it does not wait."""
     approval: str = ""
     """Subject of the approval that the job waits for; empty if it does not wait."""
-    calls: tuple[str, ...] = ()
+    calls_to_approve: tuple[str, ...] = ()
     """Tools of the calls that wait for an approval, one for each call."""
     asked_at: float | None = None
     """Time since which it waits for a person; None if it does not wait."""
@@ -469,7 +469,7 @@ def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: flo
         cut_microusd=number(b"cut_usd"),
         asks=asks,
         approval=approval,
-        calls=tuple(call.partition(":")[2] for call in text(b"calls").split()),
+        calls_to_approve=tuple(call.partition(":")[2] for call in text(b"calls").split()),
         asked_at=asked_at if is_waiting else None,
         teams_lack=text(b"teams_lack"),
         parent=JobId(fields[b"parent"].decode().partition("/")[0]) if b"parent" in fields else None,

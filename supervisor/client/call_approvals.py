@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -34,6 +35,15 @@ class QuestionAboutCall:
     job_id: JobId
     version: int
     call: CallInQuestion
+
+
+def subject_of(approval: Mapping[str, Any]) -> str:
+    """Return the subject of an entry of `JobResult.approvals` in words, such as `the plan` or `a
+    call of send_mail`.
+    """
+    if call := approval.get("call"):
+        return f"a call of {call['tool']}"
+    return f"the {approval['what']}"
 
 
 def find_question_about_call(

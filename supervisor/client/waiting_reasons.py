@@ -110,7 +110,7 @@ def answers_to_wait_for(job: JobStanding) -> list[WaitingReason]:
     if job.approval:
         subject = f"its {job.approval}"
         if job.approval == ApprovalOf.TOOLS:
-            subject = f"a call of {', '.join(dict.fromkeys(job.calls))}"
+            subject = f"a call of {', '.join(dict.fromkeys(job.calls_to_approve))}"
         approval = f"an approval of {subject} by a person{since}"
         questions.append(
             WaitingReason(approval, APPROVAL.format(job.job_id), fix_in_place=ANSWER_HERE)

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from handoff_queue.supervisor.serve.access import Operates, VisibleJob
 from handoff_queue.supervisor.serve.request_body import (
     AnswerBody,
+    ApproveBody,
     FinishBody,
     MessageBody,
     RetryBody,
@@ -135,12 +136,14 @@ async def say(
     status_code=202,
     response_model=StoredDecision,
     summary="Approve",
-    openapi_extra=takes(AnswerBody),
+    openapi_extra=takes(ApproveBody),
 )
 async def approve(http: HttpRequest, access: Operates, job_id: VisibleJob) -> StoredDecision:
-    """Approve the plan, the steps or the answer of a waiting job."""
-    body = await body_of(http, AnswerBody)
-    await access.jobs.approve(job_id, body.note, body.plan, body.steps, body.rows, body.question)
+    """Approve the plan, the steps, a tool call or the answer of a waiting job."""
+    body = await body_of(http, ApproveBody)
+    await access.jobs.approve(
+        job_id, body.note, body.plan, body.steps, body.rows, body.question, body.arguments
+    )
     return StoredDecision(job_id=job_id)
 
 
@@ -152,7 +155,7 @@ async def approve(http: HttpRequest, access: Operates, job_id: VisibleJob) -> St
     openapi_extra=takes(AnswerBody),
 )
 async def reject(http: HttpRequest, access: Operates, job_id: VisibleJob) -> StoredDecision:
-    """Reject the plan, the steps or the answer of a waiting job, with a note."""
+    """Reject the plan, the steps, a tool call or the answer of a waiting job, with a note."""
     body = await body_of(http, AnswerBody)
     await access.jobs.reject(job_id, body.note, body.steps, body.plan, body.rows, body.question)
     return StoredDecision(job_id=job_id)

@@ -123,6 +123,13 @@ class AnswerBody(_Body):
     answers no later question."""
 
 
+class ApproveBody(AnswerBody):
+    """An approval of the open question of a job."""
+
+    arguments: dict[str, JsonValue] | None = None
+    """Arguments that replace those of the tool call in question."""
+
+
 class MessageBody(_Body):
     """A message to the agents of a job."""
 

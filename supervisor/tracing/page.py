@@ -26,6 +26,7 @@ from pydantic import JsonValue
 
 from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.supervisor.client.call_approvals import subject_of
 from handoff_queue.supervisor.client.report import JobRecord, JobResult
 from handoff_queue.supervisor.client.report_fields import change_in_words
 from handoff_queue.supervisor.client.sent_messages import message_line
@@ -136,7 +137,7 @@ def _approval(approval: Mapping[str, Any]) -> str:
     why = ""
     if approval.get("why"):
         why = f" ({approval['why']})"
-    return f"Approval of the {approval['what']}{why}: {decision}{by}{note}"
+    return f"Approval of {subject_of(approval)}{why}: {decision}{by}{note}"
 
 
 def _route(route: Mapping[str, Any]) -> list[str]:

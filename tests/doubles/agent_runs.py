@@ -14,6 +14,7 @@ from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.sources import Sources
 from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.agent.tool_policy import ToolPolicy
 from handoff_queue.shared.types.errors import ModelError
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.shared.types.model import Model, ModelCall
@@ -75,6 +76,7 @@ class Run:
     model: Model | None = None
     bucket: str | None = None
     streams_draft: bool = False
+    tool_policy: ToolPolicy = field(default_factory=ToolPolicy)
     prices: Prices = field(default_factory=Prices)
     scripted: ScriptedModel = field(init=False)
 
@@ -102,6 +104,7 @@ class Run:
             answer_format=answer_format,
             prices=self.prices,
             tools=self.tools,
+            tool_policy=self.tool_policy,
             tool_context=replace(
                 a_tool_context(manifest, text_of), note_result=results.__setitem__
             ),

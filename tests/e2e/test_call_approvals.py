@@ -116,7 +116,7 @@ class MailFleet:
 
     def wait_for_questions(self, job_id: JobId, count: int = 1) -> list[dict[str, Any]]:
         wait_until(
-            lambda: len(self.fleet.jobs.standing(job_id).calls) == count,
+            lambda: len(self.fleet.jobs.standing(job_id).calls_to_approve) == count,
             timeout_s=60,
             expected="the questions about calls",
         )
@@ -283,7 +283,7 @@ def test_a_cancel_ends_a_job_with_an_open_question(mail: MailFleet) -> None:
     result = mail.fleet.wait_for_end(job_id)
 
     assert result.status is JobStatus.CANCELLED
-    assert mail.fleet.jobs.standing(job_id).calls == ()
+    assert mail.fleet.jobs.standing(job_id).calls_to_approve == ()
     with pytest.raises(UserError):
         mail.fleet.jobs.approve(job_id, question=question["version"])
     assert mail.noted("cancelled") == []

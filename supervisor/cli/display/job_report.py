@@ -23,6 +23,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
     stdout,
     write_line,
 )
+from handoff_queue.supervisor.client.call_approvals import subject_of
 from handoff_queue.supervisor.client.sent_messages import message_line
 from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
 
@@ -95,7 +96,7 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
         section(f"review, round {verdict['round']}", shown(verdict))
     for approval in result.approvals:
         decision = approval["decision"] or f"it waits, as question {approval['version']}"
-        section(f"approval of the {approval['what']}: {decision}", shown(approval))
+        section(f"approval of {subject_of(approval)}: {decision}", shown(approval))
     for message in result.messages:
         section(f"message{_recipient(message)}", shown(message))
     for letter in letters:

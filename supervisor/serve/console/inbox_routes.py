@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic import JsonValue
@@ -16,12 +17,13 @@ from handoff_queue.shared.types.errors import Conflict, HandoffError, UnknownJob
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import is_job_id
 from handoff_queue.shared.types.json_values import refuse_repeats
+from handoff_queue.supervisor.client.call_approvals import subject_of
 from handoff_queue.supervisor.client.report import JobResult, report_on
 from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for
 from handoff_queue.supervisor.serve.access import Access
 from handoff_queue.supervisor.serve.console.pages import go_to, render
 from handoff_queue.supervisor.serve.console.session import Operates, Reads, VisibleJob, Visit
-from handoff_queue.supervisor.serve.questions import open_questions
+from handoff_queue.supervisor.serve.questions import arguments_of, open_questions
 
 MOST_JOBS = 50
 """Jobs of the page, the newest first."""
@@ -64,29 +66,35 @@ def _waiting(access: Access) -> tuple[float, list[WaitingJob]]:
 
 @router.get("/inbox/{job_id}")
 async def question(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
-    """Show the question of a job, with an editor if the question is about the plan."""
+    """Show the questions of a job, with an editor for a plan or for the arguments of a call."""
     report = await run_in_threadpool(report_on, visit.access.store, job_id)
-    return _page(request, visit, report, _plan_text(report))
+    return _page(request, visit, report, _Given(_plan_text(report)))
 
 
 @router.post("/inbox/{job_id}")
 async def decide(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
-    """Approve or reject the question. A mistake in the plan leads back to the editor."""
+    """Approve or reject a question. A mistake in the plan or in the arguments leads back to the
+    editor.
+    """
     form = await request.form()
     text, note = str(form.get("plan", "")), str(form.get("note", "")).strip()
+    written = str(form.get("arguments", ""))
     report = await run_in_threadpool(report_on, visit.access.store, job_id)
     asked = question_in(form)
     is_edited = bool(text.strip()) and _lines(text) != _lines(_plan_text(report))
     try:
-        plan = parsed_plan(text) if is_edited else None
+        plan = parsed_json(text, "the plan is") if is_edited else None
         if form.get("decision") == "approve":
-            await visit.access.jobs.approve(job_id, note or None, plan, question=asked)
+            arguments = _edited_arguments(report, asked, written)
+            await visit.access.jobs.approve(
+                job_id, note or None, plan, question=asked, arguments=arguments
+            )
         else:
             await visit.access.jobs.reject(job_id, note or None, plan=plan, question=asked)
     except (UnknownJob, Conflict):
         raise
     except UserError as error:
-        return _page(request, visit, report, text, note, error)
+        return _page(request, visit, report, _Given(text, note, asked, written), error)
     return go_to(f"/inbox?decided={job_id}")
 
 
@@ -96,28 +104,58 @@ def question_in(form: FormData) -> int | None:
     return int(version) if re.fullmatch(r"[0-9]{1,15}", version) else None
 
 
-def parsed_plan(text: str) -> JsonValue:
-    """Return the plan of the editor.
+def parsed_json(text: str, what: str) -> JsonValue:
+    """Return the value of an editor.
+
+    Args:
+        what: beginning of the error, such as `the plan is`.
 
     Raises:
         UserError: the text is no JSON, or an object repeats a name.
     """
     try:
-        plan: JsonValue = json.loads(text)
+        value: JsonValue = json.loads(text)
         refuse_repeats(text)
     except RecursionError as error:
-        raise UserError("the plan is not JSON: it is nested too deeply") from error
+        raise UserError(f"{what} not JSON: it is nested too deeply") from error
     except ValueError as error:
-        raise UserError(f"the plan is not JSON: {error}") from error
-    return plan
+        raise UserError(f"{what} not JSON: {error}") from error
+    return value
+
+
+def _edited_arguments(report: JobResult, asked: int | None, text: str) -> JsonValue:
+    """Return the arguments of the editor. None: the question is about no call, or the person
+    changed nothing.
+    """
+    for entry in open_questions(report):
+        if entry["version"] == asked and entry["call"] is not None:
+            if not text.strip() or _lines(text) == _lines(arguments_text(entry["call"])):
+                return None
+            return parsed_json(text, "the arguments are")
+    return None
+
+
+def arguments_text(call: dict[str, Any]) -> str:
+    """Return the arguments of a call as text for the editor."""
+    return json.dumps(call["arguments"], ensure_ascii=False, indent=2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The texts of the editors."""
+
+    plan: str
+    note: str = ""
+    asked: int | None = None
+    """The question that the note and the arguments are for. None: no question."""
+    arguments: str = ""
 
 
 def _page(
     request: Request,
     visit: Visit,
     report: JobResult,
-    plan: str,
-    note: str = "",
+    given: _Given,
     error: HandoffError | None = None,
 ) -> Response:
     problems: list[str] = []
@@ -131,9 +169,10 @@ def _page(
         status=status,
         report=report,
         questions=open_questions(report),
-        is_about_plan=_is_about_plan(report),
-        plan=plan,
-        note=note,
+        given=given,
+        arguments_of=arguments_of,
+        arguments_text=arguments_text,
+        subject_of=subject_of,
         problems=problems,
     )
 

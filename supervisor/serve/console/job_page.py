@@ -15,12 +15,13 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobStatus, JobSubmitted, RetryRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.client.call_approvals import subject_of
 from handoff_queue.supervisor.client.report import JobRecord, JobResult, record_of, report_of
 from handoff_queue.supervisor.client.submission import budget_fields
 from handoff_queue.supervisor.quoting.quote_history import working_seconds
 from handoff_queue.supervisor.serve.console.document_routes import document_link
 from handoff_queue.supervisor.serve.console.pages import without_commands
-from handoff_queue.supervisor.serve.questions import open_questions
+from handoff_queue.supervisor.serve.questions import arguments_of, open_questions
 from handoff_queue.supervisor.text.sanitizing import plain
 from handoff_queue.supervisor.tracing.page import answer_html, report_sections, sources_html
 from handoff_queue.supervisor.tracing.timeline import steps_without_handoff, timeline_of
@@ -145,6 +146,16 @@ class JobPage:
         """Return the approvals that no person has decided."""
         return open_questions(self.report)
 
+    @staticmethod
+    def subject_of(question: dict[str, Any]) -> str:
+        """Return the subject of a question in words."""
+        return subject_of(question)
+
+    @staticmethod
+    def arguments_of(call: dict[str, Any]) -> list[tuple[str, str, str]]:
+        """Return the name, the value and the origins of each argument of a call."""
+        return arguments_of(call)
+
     def drawing(self) -> dict[str, Any]:
         """Return the data for the scripts `drawing.js` and `timeline.js`.
 
@@ -205,7 +216,9 @@ def _why(
 ) -> Iterator[str]:
     """Yield the reasons why a handoff waits."""
     queue = standing.queue
-    if standing.deferred_until is not None:
+    if standing.asked_at is not None:
+        yield standing.doing
+    elif standing.deferred_until is not None:
         left_s = max(0, round(standing.deferred_until - load.at))
         yield f"waits {left_s} s for its provider: {standing.doing or 'rate limit'}"
     elif standing.lost:

@@ -21,7 +21,7 @@ from mcp_types import (
     RequestParams,
     Result,
 )
-from pydantic import ValidationError
+from pydantic import Json, ValidationError
 from pydantic.alias_generators import to_camel
 from starlette.concurrency import run_in_threadpool
 
@@ -82,6 +82,7 @@ class _Decision(ElicitResult):
     class Content(RequestParams):
         decision: Literal["approve", "reject"]
         note: str | None = None
+        arguments: Json[dict[str, Any]] | None = None
 
 
 async def created_task(access: Access, job_id: JobId) -> JobTask:
@@ -137,16 +138,16 @@ def _key(version: int) -> str:
 
 
 def _request_for(standing: JobStanding, report: JobResult, entry: dict[str, Any]) -> ElicitRequest:
-    """Return the form for the answer to a question. Its text has the plan or the draft."""
+    """Return the form for the answer to a question. Its text has the subject of the question."""
     message = f"{standing.title}: {question_text(report, entry)}"
-    schema = {
-        "type": "object",
-        "properties": {
-            "decision": {"type": "string", "enum": ["approve", "reject"]},
-            "note": {"type": "string", "description": "For a rejection: the change."},
-        },
-        "required": ["decision"],
+    properties = {
+        "decision": {"type": "string", "enum": ["approve", "reject"]},
+        "note": {"type": "string", "description": "For a rejection: the change."},
     }
+    if entry["call"] is not None:
+        about = "For an approval: other arguments of the tool call, as a JSON object."
+        properties["arguments"] = {"type": "string", "description": about}
+    schema = {"type": "object", "properties": properties, "required": ["decision"]}
     return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=schema))
 
 
@@ -176,10 +177,14 @@ async def _answer(access: Access, job_id: JobId, version: int, response: Any) ->
             content = _Decision.Content.model_validate(answer.content or {})
     except ValidationError as error:
         raise Problem(
-            422, 'the answer must be {"decision": "approve" or "reject", "note": text}'
+            422,
+            'the answer must be {"decision": "approve" or "reject", "note": text}, and the'
+            ' "arguments" of a tool call are a JSON object as text',
         ) from error
     if content.decision == "approve":
-        await access.jobs.approve(job_id, content.note, question=version)
+        await access.jobs.approve(
+            job_id, content.note, question=version, arguments=content.arguments
+        )
     else:
         await access.jobs.reject(job_id, content.note, question=version)
 

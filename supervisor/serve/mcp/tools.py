@@ -81,6 +81,15 @@ class AnswerArguments(JobArguments):
     )
 
 
+class ApproveArguments(AnswerArguments):
+    """An approval of the open question of a job."""
+
+    arguments: Annotated[
+        dict[str, JsonValue] | None,
+        Field(description="Arguments that replace those of the tool call in question."),
+    ] = None
+
+
 class NoArguments(_Arguments):
     """No arguments."""
 
@@ -236,10 +245,16 @@ async def _events(access: Access, arguments: EventsArguments) -> CallToolResult:
     return _result({"job_id": job_id, "events": events, "next_after": after})
 
 
-async def _approve(access: Access, given: AnswerArguments) -> CallToolResult:
+async def _approve(access: Access, given: ApproveArguments) -> CallToolResult:
     job_id = await visible_job(access, given.job_id)
     await access.jobs.approve(
-        job_id, given.note, given.plan, given.steps, given.rows, given.question
+        job_id,
+        given.note,
+        given.plan,
+        given.steps,
+        given.rows,
+        given.question,
+        given.arguments,
     )
     return _result({"job_id": job_id, "decision": "approved"})
 
@@ -301,16 +316,16 @@ TOOLS: dict[str, QueueTool] = {
         _READS,
     ),
     "approve": QueueTool(
-        "Approve the plan, the steps or the answer of a waiting job. Read `result` first, and name"
-        " the `question` that the person has seen.",
+        "Approve the plan, the steps, a tool call or the answer of a waiting job. Read `result`"
+        " first, and name the `question` that the person has seen.",
         ApiRole.OPERATE,
-        AnswerArguments,
+        ApproveArguments,
         _approve,
         _DECIDES,
     ),
     "reject": QueueTool(
-        "Reject the plan, the steps or the answer of a waiting job, with a note. Read `result`"
-        " first, and name the `question` that the person has seen.",
+        "Reject the plan, the steps, a tool call or the answer of a waiting job, with a note. Read"
+        " `result` first, and name the `question` that the person has seen.",
         ApiRole.OPERATE,
         AnswerArguments,
         _reject,
