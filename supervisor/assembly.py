@@ -24,6 +24,7 @@ from handoff_queue.shared.runtime.models import MakeModel, provider_models
 from handoff_queue.shared.runtime.process import Announcer, Process, start_process
 from handoff_queue.shared.settings.settings import Settings, redis_url_of
 from handoff_queue.shared.store.daily_budget import caps_from
+from handoff_queue.shared.trust.signatures import open_trust
 from handoff_queue.shared.types.ids import HandoffId, JobId, is_job_id
 from handoff_queue.shared.types.names import (
     ADVANCE,
@@ -79,7 +80,13 @@ class _LazySupervisor:
             return self._built
 
     def starting(self, **_: Any) -> None:
-        """Make the model clients before the worker takes a message."""
+        """Check the key of this process, and make the model clients, before the worker takes a
+        message.
+
+        Raises:
+            UserError: the key may not decide about jobs.
+        """
+        open_trust(self._settings).check_supervisor()
         if self._make_model is None:
             self._make_model = provider_models(self._settings)
 
@@ -130,7 +137,7 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
     """
     process = start_process("handoff-supervisor", settings, watchdog=True, make_model=make_model)
     slots = int(app.conf.worker_concurrency or DEFAULT_THREADS)
-    dispatcher = Dispatcher(app)
+    dispatcher = Dispatcher(app, process.store.trust)
     webhook_secret = None
     if settings.webhook_secret:
         webhook_secret = settings.webhook_secret.get_secret_value()

@@ -30,6 +30,7 @@ from handoff_queue.shared.settings.settings import Settings, redis_url_of
 from handoff_queue.shared.specialists import load_servers, load_specialists
 from handoff_queue.shared.store.pauses import CHECK_EVERY_S
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
+from handoff_queue.shared.trust.signatures import open_trust
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId
@@ -100,13 +101,16 @@ class LazyWorker:
             self._make_model = provider_models(self._settings)
 
     def check(self, **_: Any) -> None:
-        """Check the specialists that are Celery tasks of the host. Celery calls this when the
-        worker's queues are known.
+        """Check the key of this worker, and the specialists that are Celery tasks of the host.
+        Celery calls this when the worker's queues are known.
 
         Raises:
-            UserError: a setting that such a specialist needs is missing or invalid.
+            UserError: the key may not do the work of all specialists, or a setting that such a
+                specialist needs is missing or invalid.
         """
-        for spec in self._served():
+        served = self._served()
+        open_trust(self._settings).check_worker([spec.name for spec in served])
+        for spec in served:
             if spec.celery_task is not None:
                 self.host.check(spec)
 

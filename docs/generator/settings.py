@@ -68,6 +68,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "keep_turns": "supervisor, workers",
         "retention_s": "all",
     },
+    "Keys": {"keys": "all", "signing_key": "all"},
     "Budgets of a day": {
         "day_usd": "supervisor",
         "day_tokens": "supervisor",

@@ -32,6 +32,8 @@ from handoff_queue.shared.types.names import ADVANCE, SUPERVISOR_QUEUE
 
 PUT_AT_ONCE = 50
 """Messages of one round trip. Redis handles no other command during that time."""
+SIGNATURE = "handoff_signature"
+"""Header with the signature of a handoff. The task finds it in its request."""
 RETRY: Mapping[str, Any] = {
     "max_retries": 3,
     "interval_start": 0,
@@ -55,6 +57,8 @@ class TaskMessage:
     """Arguments as Flower and logs show them."""
     is_for: str
     """Entry in the store's sorted sets: `job`, or `job/handoff`."""
+    signature: str = ""
+    """The sender's signature of the argument; empty without a keyring."""
     is_first: bool = False
     """True if other messages have overtaken the message: it goes before all messages of the
     same priority in its queue.
@@ -228,6 +232,11 @@ def _frame(message: TaskMessage, whose: Mapping[str, Any]) -> dict[str, Any]:
 
 def _headers(message: TaskMessage, whose: Mapping[str, Any]) -> dict[str, Any]:
     part = message.part
+    more: dict[str, Any] = {}
+    if message.is_first:
+        more[FIRST] = True
+    if message.signature:
+        more[SIGNATURE] = message.signature
     return {
         "lang": "py",
         "task": message.task,
@@ -249,7 +258,7 @@ def _headers(message: TaskMessage, whose: Mapping[str, Any]) -> dict[str, Any]:
         "stamped_headers": None,
         "stamps": {},
         FOR: message.is_for,
-    } | ({FIRST: True} if message.is_first else {})
+    } | more
 
 
 def wake_up(

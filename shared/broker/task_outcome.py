@@ -32,12 +32,18 @@ from celery.worker import state as worker_state
 from celery.worker.request import Request
 
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
-from handoff_queue.shared.broker.celery_messages import message_in, publish
+from handoff_queue.shared.broker.celery_messages import SIGNATURE, message_in, publish
 from handoff_queue.shared.broker.slots import SLOTS
 from handoff_queue.shared.observability.logs import log_of, logged_as
 from handoff_queue.shared.store.redis.tls import share_contexts
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.errors import HandoffError, MalformedMessage, StoreError
+from handoff_queue.shared.trust.keyring import Right
+from handoff_queue.shared.types.errors import (
+    HandoffError,
+    MalformedMessage,
+    StoreError,
+    UntrustedMessage,
+)
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus
 
 log = log_of(__name__)
@@ -204,6 +210,7 @@ def run_task(
     """
     handoff = _parsed(store, role, text)
     assert isinstance(text, str)
+    _check_signature(store, role, handoff, text, getattr(task.request, SIGNATURE, None))
     with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):
         try:
             if handoff.limits.deadline is not None:
@@ -251,6 +258,31 @@ def _parsed(store: Store, role: str, text: object) -> AgentHandoff:
         if is_dead:
             raise TaskFails(f"dead letter: {reason}") from error
         raise TaskWaits(f"kept for another version: {reason}") from error
+
+
+def _check_signature(
+    store: Store, role: str, handoff: AgentHandoff, text: str, signature: object
+) -> None:
+    """Check that a supervisor signed the handoff. Its message otherwise becomes a dead letter, and
+    the handoff still waits for the signed message.
+
+    Raises:
+        TaskFails: the message is a dead letter.
+        Reject: the store does not answer; the message goes back to its queue.
+    """
+    if not store.trust.is_on:
+        return
+    try:
+        store.trust.check(Right.HANDOFF, signature, text)
+    except UntrustedMessage as error:
+        reason = f"a handoff that no supervisor signed: {error}"
+        try:
+            store.refuse(handoff.job_id, role, f"{handoff.handoff_id}: {reason}", text)
+        except StoreError as away:
+            log.exception("cannot store a dead letter", role=role)
+            raise Reject(str(away), requeue=True) from error
+        log.warning("dead letter", role=role, why=reason)
+        raise TaskFails(f"dead letter: {reason}") from error
 
 
 def _end(task: Any, ended: AttemptOutcome) -> str:

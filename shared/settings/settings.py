@@ -422,6 +422,16 @@ class Settings(BaseSettings):
     """The result backend of that app. The worker reads the end of such a task there. The URL
     is a secret.
     """
+    keys: PlainPath | None = None
+    """The folder that `handoff keys init` made, or its file of public keys. With it, this process
+    signs its messages and checks the signatures of others. Set it in all processes. Not set:
+    nothing is signed and nothing is checked.
+    """
+    signing_key: PlainPath | None = None
+    """The file of this process's private key, such as `keys/supervisor.key`. A process without a
+    key only reads.
+    """
+
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """The lowest level that is logged. Celery's `--loglevel` can lower it further."""
 

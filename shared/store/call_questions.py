@@ -10,16 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.payloads import payload_arguments, unpack
+from handoff_queue.shared.store.payloads import payload_arguments, proven
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import retention_arguments
+from handoff_queue.shared.trust.event_signatures import signed_events, without_signature
+from handoff_queue.shared.trust.signatures import Trust
 from handoff_queue.shared.types.call_approval import CallAnswer, CallQuestion
-from handoff_queue.shared.types.errors import UnknownJob
+from handoff_queue.shared.types.errors import MalformedMessage, UnknownJob
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     Approved,
     CallInQuestion,
+    Event,
     JobStatus,
+    RecordedEvent,
     Rejected,
     parse_event,
 )
@@ -43,8 +47,14 @@ class CallQuestions:
         tools = dict.fromkeys(question.tool for question in self.questions)
         return f"waits for approval of {', '.join(tools)}"
 
-    def arguments(self, fence: str, keep_s: int, deadline: float | None) -> list[Any]:
-        """Return the arguments of the script."""
+    def arguments(
+        self, job_id: JobId, trust: Trust, fence: str, keep_s: int, deadline: float | None
+    ) -> list[Any]:
+        """Return the arguments of the script.
+
+        Args:
+            trust: the keys of this process, which sign each event by itself.
+        """
         events: list[str] = []
         texts: list[str] = []
         for question in self.questions:
@@ -62,7 +72,7 @@ class CallQuestions:
             event = ApprovalAsked(
                 what=ApprovalOf.TOOLS, why=question.why, wait_s=self.wait_s, call=call
             )
-            events.append(event.to_json())
+            events += signed_events(trust, job_id, [event])
         return [
             self.handoff_id,
             fence,
@@ -81,17 +91,54 @@ def call_answers_in(fields: Sequence[bytes]) -> dict[str, CallAnswer]:
     answers: dict[str, CallAnswer] = {}
     parts = [fields[place::4] for place in range(4)]
     for call_id, text, note, arguments in zip(*parts, strict=True):
-        event = parse_event(text)
+        event = parse_event(without_signature(text)[0])
+        if not isinstance(event, Approved | Rejected):
+            raise MalformedMessage(f"{event.type} is no answer about a call")
+        new_arguments = None
+        if isinstance(event, Approved) and event.arguments is not None:
+            new_arguments = json.loads(proven(event.arguments.digest, arguments))
         answers[call_id.decode()] = CallAnswer(
             is_approved=isinstance(event, Approved),
-            note=unpack(note) if note else None,
-            arguments=json.loads(unpack(arguments)) if arguments else None,
+            note=proven(event.note.digest, note) if event.note is not None else None,
+            arguments=new_arguments,
         )
     return answers
 
 
+def signed_answers(
+    answers: Sequence[bytes], events: Sequence[RecordedEvent], handoff_id: HandoffId
+) -> list[bytes]:
+    """Return the answers whose event has a valid signature and is about a question of this handoff.
+
+    Args:
+        answers: see `call_answers_in`.
+        events: all events of the job, after the check of their signatures.
+    """
+    by_text: dict[bytes, Event] = {}
+    questions: dict[int, CallInQuestion] = {}
+    for recorded in events:
+        if isinstance(recorded.event, Approved | Rejected):
+            by_text[recorded.raw] = recorded.event
+        elif isinstance(recorded.event, ApprovalAsked) and recorded.event.call is not None:
+            questions[recorded.version] = recorded.event.call
+    valid: list[bytes] = []
+    for start in range(0, len(answers), 4):
+        call_id, text = answers[start : start + 2]
+        event = by_text.get(text)
+        if not isinstance(event, Approved | Rejected):
+            continue
+        question = questions.get(event.asked)
+        if question is not None and (question.handoff_id, question.call_id) == (
+            handoff_id,
+            call_id.decode(),
+        ):
+            valid += answers[start : start + 4]
+    return valid
+
+
 def answer_call(
     connection: Connection,
+    trust: Trust,
     job_id: JobId,
     answer: Approved | Rejected,
     handoff_id: HandoffId,
@@ -111,7 +158,7 @@ def answer_call(
         if not status.ended:
             open_statuses.append(status.value)
     arguments = [
-        answer.to_json(),
+        signed_events(trust, job_id, [answer])[0],
         answer.asked,
         handoff_id,
         json.dumps(open_statuses),

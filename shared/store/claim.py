@@ -13,9 +13,13 @@ from enum import StrEnum
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.call_questions import CallQuestions, call_answers_in
+from handoff_queue.shared.store.call_questions import (
+    CallQuestions,
+    call_answers_in,
+    signed_answers,
+)
 from handoff_queue.shared.store.drain import Drain
-from handoff_queue.shared.store.journal import json_of_events, with_versions
+from handoff_queue.shared.store.journal import Journal, with_versions
 from handoff_queue.shared.store.payloads import pack, payload_arguments, unpack
 from handoff_queue.shared.store.rate_limiter import RateLimiter
 from handoff_queue.shared.store.redis.connection import Connection, retry_until_answered
@@ -24,6 +28,8 @@ from handoff_queue.shared.store.script_arguments import (
     retention_arguments,
     worst_case_argument,
 )
+from handoff_queue.shared.trust.event_signatures import signed_events
+from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.call_approval import CallAnswer, CallQuestion
 from handoff_queue.shared.types.checkpoints import (
     Checkpoint,
@@ -145,6 +151,8 @@ class Claim:
     keep_s: int
     verdict: ClaimVerdict
     limiter: RateLimiter
+    trust: Trust = NO_TRUST
+    """The keys of this process, which sign the claim's events."""
     evaluation_id: str = ""
     """Id of the evaluation that continues when the handoff has ended: see `ClaimRequest`."""
     checkpoints: tuple[Checkpoint, ...] = ()
@@ -257,7 +265,7 @@ class Claim:
         if answer[0] != b"ok":
             self.apply_answer(answer[0])
         self.has_messages = False
-        events: list[str] = []
+        taken_events: list[UserMessageTaken] = []
         prompts: list[UserPrompted] = []
         for message_id, text in zip(answer[2::2], answer[3::2], strict=True):
             prompt = UserPrompted(message_id=message_id.decode(), text=unpack(text))
@@ -265,8 +273,9 @@ class Claim:
                 message_id=prompt.message_id, handoff_id=self.handoff_id, turn=turn
             )
             prompts.append(prompt)
-            events.append(taken.to_json())
+            taken_events.append(taken)
         if prompts:
+            events = signed_events(self.trust, self.job_id, taken_events)
             self._store_messages(int(answer[1]), events, prompts)
         return tuple(prompts)
 
@@ -297,11 +306,17 @@ class Claim:
             self.apply_answer(answer)
 
     def call_answers(self) -> dict[str, CallAnswer]:
-        """Return the answers to questions about calls of this handoff, by the id of the call."""
+        """Return the answers to questions about calls of this handoff, by the id of the call. With
+        a keyring, an answer counts only if a user's process, or the supervisor, has signed it.
+        """
         fence = [self.handoff_id, self.fence]
         answer = self._run_until_answered("call_answers", fence, self._keys[:1])
         self.apply_answer(answer[0])
-        return call_answers_in(answer[1:])
+        answers: Sequence[bytes] = answer[1:]
+        if answers and self.trust.is_on:
+            journal = Journal(self.connection, self.keep_s, self.trust)
+            answers = signed_answers(answers, journal.read(self.job_id), self.handoff_id)
+        return call_answers_in(answers)
 
     def ask_about_calls(self, questions: Sequence[CallQuestion], wait_s: int) -> None:
         """Ask a person about calls, and end this claim. The handoff waits in the store. If a
@@ -315,7 +330,7 @@ class Claim:
         """
         self.store_waiting_checkpoints()
         asked = CallQuestions(self.handoff_id, questions, wait_s)
-        arguments = asked.arguments(self.fence, self.keep_s, self.deadline)
+        arguments = asked.arguments(self.job_id, self.trust, self.fence, self.keep_s, self.deadline)
         with self._lock:
             self._check_claim()
             answer = self._run_until_answered("ask_about_calls", arguments)
@@ -409,7 +424,7 @@ class Claim:
             self.limiter.usage_of_bucket(result.usage),
             len(kept),
             int(takes_messages),
-            *json_of_events(events),
+            *signed_events(self.trust, self.job_id, events, word=self.fence),
             *kept,
             *payload_arguments((text, *payloads)),
         ]

@@ -26,6 +26,7 @@ from handoff_queue.shared.store.redis.connection import (
     translated_errors,
 )
 from handoff_queue.shared.store.script_arguments import retention_arguments, worst_case_argument
+from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
 from handoff_queue.shared.types.errors import UnreadablePayload
 from handoff_queue.shared.types.events import RecordedEvent
@@ -101,9 +102,15 @@ class Claims:
     """Grants claims."""
 
     def __init__(
-        self, connection: Connection, journal: Journal, settings: Settings, drain: Drain
+        self,
+        connection: Connection,
+        journal: Journal,
+        settings: Settings,
+        drain: Drain,
+        trust: Trust = NO_TRUST,
     ) -> None:
         self._connection = connection
+        self._trust = trust
         self._journal = journal
         self._settings = settings
         self._drain = drain
@@ -239,6 +246,7 @@ class Claims:
             job_id=wanted.job_id,
             handoff_id=wanted.handoff_id,
             fence=wanted.fence,
+            trust=self._trust,
             evaluation_id=wanted.evaluation_id,
             lease_s=self._settings.lease_s,
             keep_s=self._settings.retention_s,

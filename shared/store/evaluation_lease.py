@@ -102,7 +102,7 @@ class EvaluationLease:
             )
         if len(recorded) < READ_AT_MOST:
             return recorded
-        return recorded + self.journal.read(self.job_id, recorded[-1].version)
+        return recorded + self.journal.read_all(self.job_id, recorded[-1].version)
 
     @property
     def heartbeat(self) -> ScriptCall:

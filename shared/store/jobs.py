@@ -361,7 +361,13 @@ class Jobs:
         Args:
             handoff_ids: all handoffs of the job.
         """
-        names = [keys.job(job_id), keys.log(job_id), keys.blobs(job_id), keys.fetched(job_id)]
+        names = [
+            keys.job(job_id),
+            keys.log(job_id),
+            keys.blobs(job_id),
+            keys.fetched(job_id),
+            keys.refused(job_id),
+        ]
         due_members: list[str] = [job_id]
         for handoff_id in handoff_ids:
             names += [keys.handoff(job_id, handoff_id), keys.turns(job_id, handoff_id)]
@@ -372,6 +378,27 @@ class Jobs:
             pipe.zrem(keys.JOBS, job_id)
             pipe.zrem(keys.DUE, *due_members)
             pipe.execute()
+
+    def is_refused(self, job_id: JobId, version: int) -> bool:
+        """Return whether a supervisor has recorded that it refuses this event."""
+        with translated_errors():
+            return bool(self._connection.redis.sismember(keys.refused(job_id), version))
+
+    def note_refused(self, job_id: JobId, version: int, keep_s: int) -> None:
+        """Note that the refusal of an event is recorded."""
+        with translated_errors():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            pipe.sadd(keys.refused(job_id), version)
+            pipe.expire(keys.refused(job_id), keep_s)
+            pipe.execute()
+
+    def reopen(self, job_id: JobId, handoff_id: HandoffId, version: int) -> bool:
+        """Open a handoff again if the event at this version has ended it. Return whether it was
+        opened.
+        """
+        return bool(
+            self._connection.script("reopen", [keys.job(job_id), keys.DUE], [handoff_id, version])
+        )
 
     def queue(self, job_id: JobId, handoff_id: HandoffId, queue: str) -> bool:
         """Note that a role's handoff will be sent to this queue. Return False if it must not

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.journal_check import JournalCheck, read_ends
 from handoff_queue.shared.store.payloads import payload_arguments
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import json_argument
+from handoff_queue.shared.trust.event_signatures import signed_events, without_signature
+from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.errors import (
     MalformedMessage,
     StoreError,
@@ -81,6 +84,8 @@ class Commit:
     """Texts that the events refer to by digest."""
     drop: Sequence[HandoffId] = ()
     """Handoffs that end now: no process may claim or continue them."""
+    dropped_children: Sequence[JobId] = ()
+    """Child jobs of the dropped handoffs, which end with them."""
     keep: Sequence[HandoffId] = ()
     """Handoffs whose data must stay as long as the job."""
     answered: Sequence[AnsweredCall] = ()
@@ -108,8 +113,14 @@ class Commit:
 class Journal:
     """The journals of all jobs."""
 
-    def __init__(self, connection: Connection, keep_s: int) -> None:
+    def __init__(self, connection: Connection, keep_s: int, trust: Trust = NO_TRUST) -> None:
+        """Write journals.
+
+        Args:
+            trust: the keys of this process, which sign its events.
+        """
         self._connection = connection
+        self._trust = trust
         self._keep_ms = keep_s * 1000
 
     def commit(self, commit: Commit) -> list[RecordedEvent]:
@@ -178,6 +189,8 @@ class Journal:
         }
         arguments |= _issues_of(commit)
         arguments |= _optional_fields(commit)
+        if commit.drop:
+            arguments["cancels"] = self._cancels(commit)
         if not end and _regardless(commit):
             arguments["regardless"] = 1
         if claim:
@@ -187,9 +200,17 @@ class Journal:
         return [keys.job(commit.job_id), keys.DUE, keys.JOBS], [
             json_argument(arguments),
             *end,
-            *json_of_events(commit.events),
+            *signed_events(self._trust, commit.job_id, commit.events, commit.expected),
             *payload_arguments(commit.payloads),
         ]
+
+    def _cancels(self, commit: Commit) -> dict[str, str]:
+        """Return the event for the journal of each child job whose handoff is dropped."""
+        event = CancelRequested(by=commit.job_id)
+        cancels = {"*": event.to_json()}
+        for child in commit.dropped_children:
+            cancels[child] = signed_events(self._trust, child, [event])[0]
+        return cancels
 
     def append(
         self, job_id: JobId, event: Event, fields: Mapping[str, str | int] | None = None
@@ -233,7 +254,7 @@ class Journal:
         payloads: Sequence[str] = (),
     ) -> int:
         arguments = [
-            event.to_json(),
+            signed_events(self._trust, job_id, [event])[0],
             json.dumps(dict(fields or {})),
             json.dumps(list(statuses)),
             *payload_arguments(payloads),
@@ -244,7 +265,21 @@ class Journal:
         return version
 
     def read(self, job_id: JobId, after: int = 0) -> list[RecordedEvent]:
-        """Return the events after a version, oldest first."""
+        """Return the events after a version, oldest first. With a keyring, `EventRefused` is in the
+        place of each event whose signature does not hold.
+        """
+        events = self.read_all(job_id, after)
+        if not self._trust.is_on:
+            return events
+        ends = read_ends(self._connection, job_id, events)
+        check = JournalCheck(self._trust, job_id, ends)
+        if after:
+            check.forget_context()
+        check.read(events)
+        return check.checked
+
+    def read_all(self, job_id: JobId, after: int = 0) -> list[RecordedEvent]:
+        """Return the events after a version, oldest first, without a check."""
         recorded: list[RecordedEvent] = []
         while True:
             with translated_errors():
@@ -404,14 +439,6 @@ def with_versions(events: Sequence[Event], last_version: int, at: float) -> list
     return recorded
 
 
-def json_of_events(events: Sequence[Event]) -> list[str]:
-    """Return the events as the scripts append them."""
-    texts: list[str] = []
-    for event in events:
-        texts.append(event.to_json())
-    return texts
-
-
 def _issues_of(commit: Commit) -> dict[str, Any]:
     """Return the handoffs that a commit issues and the sizes of their groups, for `commit.lua`."""
     issued: list[dict[str, Any]] = []
@@ -432,7 +459,6 @@ def _optional_fields(commit: Commit) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if commit.drop:
         fields["drop"] = list(commit.drop)
-        fields["cancels"] = CancelRequested(by=commit.job_id).to_json()
     if commit.answered:
         answers: list[dict[str, Any]] = []
         for call in commit.answered:
@@ -545,5 +571,6 @@ def parse_stream_entry(entry: tuple[bytes, dict[bytes, bytes]]) -> RecordedEvent
     return RecordedEvent(
         version=int(entry_id.split(b"-")[0]),
         at=int(fields[b"t"]) / 1000,
-        event=parse_event(fields[b"e"]),
+        event=parse_event(without_signature(fields[b"e"])[0]),
+        raw=fields[b"e"],
     )

@@ -146,6 +146,11 @@ def draft(handoff_id: HandoffId) -> str:
     return f"draft:{handoff_id}"
 
 
+def refused(job_id: JobId) -> str:
+    """set: versions of events that no supervisor uses, because their signatures do not hold."""
+    return f"{job(job_id)}:refused"
+
+
 def fetched(job_id: JobId) -> str:
     """hash: URL -> the page that was fetched for this job, as a `Document` in JSON."""
     return f"{job(job_id)}:fetched"

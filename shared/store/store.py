@@ -32,6 +32,13 @@ from handoff_queue.shared.store.schedules import Schedules
 from handoff_queue.shared.store.spending_history import SpendingHistory
 from handoff_queue.shared.store.tenants import Tenants
 from handoff_queue.shared.store.user_messages import UserMessages
+from handoff_queue.shared.trust.keyring import Right
+from handoff_queue.shared.trust.signatures import Trust, open_trust
+from handoff_queue.shared.types.access import AuditAction, AuditEntry
+from handoff_queue.shared.types.ids import JobId
+
+MOST_REASON_CHARS = 1_000
+"""Most characters of a reason in the audit stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,25 @@ class Store:
     spending: SpendingHistory
     evaluations: Evaluations
     tenants: Tenants
+    trust: Trust
+    """The keys of this process."""
+
+    def refuse(self, job_id: JobId, queue: str, reason: str, body: str) -> None:
+        """Record a message that nothing may use, because its signature does not hold: as a dead
+        letter, and in the audit stream. A worker may not write to the audit stream, so only
+        supervisors do.
+        """
+        self.dead_letters.add(queue, reason, body)
+        if not self.trust.signer.may(Right.DECIDE):
+            return
+        self.audit.add(
+            AuditEntry(
+                at=self.connection.now(),
+                action=AuditAction.REFUSE,
+                subject=job_id,
+                detail=reason[:MOST_REASON_CHARS],
+            )
+        )
 
 
 def open_store(
@@ -75,18 +101,22 @@ def open_store(
 ) -> Store:
     """Return the store. No command is sent yet.
 
+    Raises:
+        UserError: the files of keys are missing or wrong.
+
     Args:
         drain: drain of this process; None for a process that makes no claims.
         timeout_s: seconds that Redis may be silent.
     """
+    trust = open_trust(settings)
     connection = Connection(redis_url, timeout_s=timeout_s)
     keep_s, presence = settings.retention_s, PresenceStore(connection)
-    journal = Journal(connection, keep_s)
+    journal = Journal(connection, keep_s, trust)
     return Store(
         connection=connection,
         journal=journal,
         payloads=PayloadStore(connection, keep_s),
-        claims=Claims(connection, journal, settings, drain or Drain()),
+        claims=Claims(connection, journal, settings, drain or Drain(), trust),
         jobs=Jobs(connection, settings.lease_s),
         job_summaries=JobSummaries(connection),
         evaluation_leases=EvaluationLeases(connection, journal, settings.lease_s),
@@ -105,8 +135,9 @@ def open_store(
         refused_commands=RefusedCommands(connection, Audit(connection)),
         metrics=Metrics(connection),
         schedules=Schedules(connection),
-        user_messages=UserMessages(connection),
+        user_messages=UserMessages(connection, trust),
         spending=SpendingHistory(connection),
         evaluations=Evaluations(connection),
         tenants=Tenants(connection, keep_s),
+        trust=trust,
     )

@@ -13,6 +13,8 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.payloads import payload_arguments
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import json_argument
+from handoff_queue.shared.trust.event_signatures import signed_events
+from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.events import JobStatus, UserMessageSent
 from handoff_queue.shared.types.ids import Digest, HandoffId, JobId, StepId
 
@@ -68,8 +70,9 @@ def stored_message_in(stored: bytes) -> StoredMessage:
 class UserMessages:
     """The messages of all jobs."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, trust: Trust = NO_TRUST) -> None:
         self._connection = connection
+        self._trust = trust
 
     def send(
         self,
@@ -94,7 +97,7 @@ class UserMessages:
             if not status.ended:
                 open_statuses.append(status.value)
         arguments = [
-            event.to_json(),
+            signed_events(self._trust, job_id, [event])[0],
             event.message_id,
             event.text.digest,
             event.step or "",

@@ -95,7 +95,9 @@ class AuditAction(StrEnum):
     UNPAUSE_SCHEDULE = "unpause_schedule"
     REMOVE_SCHEDULE = "remove_schedule"
     REFUSE = "refuse"
-    """Redis refused a command to one of its users, or a process refused a message."""
+    """Redis refused a command to one of its users, or a process refused a message because of its
+    signature. No user did this.
+    """
 
 
 class AuditEntry(Message):

@@ -130,6 +130,12 @@ class MalformedMessage(HandoffError):
     """
 
 
+class UntrustedMessage(HandoffError):
+    """A message has no signature or a wrong one, its sender may not send it, or it is a replay.
+    The message becomes a dead letter with this reason, and nothing uses it.
+    """
+
+
 class StoreError(HandoffError):
     """An operation of the store failed."""
 

@@ -13,7 +13,7 @@ or second answer has no effect.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
@@ -28,6 +28,7 @@ from handoff_queue.shared.types.job_events import (
     Continuation,
     DecisionAsked,
     EndTaskTried,
+    EventRefused,
     JobEnded,
     JobEvent,
     JobStatus,
@@ -163,6 +164,8 @@ class RecordedEvent:
     at: float
     """Unix time in seconds, by Redis's clock."""
     event: Event
+    raw: bytes = field(default=b"", compare=False, repr=False)
+    """The event as the journal holds it, with its signature; empty if this process wrote it."""
 
 
 def parse_event(text: str | bytes) -> Event:
@@ -197,6 +200,7 @@ __all__ = [
     "DecisionAsked",
     "EndTaskTried",
     "Event",
+    "EventRefused",
     "FactsChecked",
     "GatesChecked",
     "HandoffFinished",

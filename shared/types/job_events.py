@@ -267,6 +267,15 @@ class UserMessageTaken(Message):
     """Turn of the handoff that begins with the message; 1 for the first turn."""
 
 
+class EventRefused(Message):
+    """The event at this place is not used, because its signature does not hold. No journal has this
+    event: a reader with a keyring puts it in the place of the refused one.
+    """
+
+    type: Literal["event_refused"] = "event_refused"
+    reason: str
+
+
 JobEvent = (
     JobSubmitted
     | Routed
@@ -280,4 +289,5 @@ JobEvent = (
     | ParentTold
     | UserMessageSent
     | UserMessageTaken
+    | EventRefused
 )

@@ -74,6 +74,7 @@ ENTRIES = _entries({
         "worker": ("processes:worker", "Start a worker process for one or more specialists."),
         "serve": ("serve:serve", "Serve the HTTP API and the console."),
         "mcp": ("mcp:mcp", "Serve the queue to one MCP client over stdin and stdout."),
+        "keys": ("keys:keys", "Make, list and rotate the keys that sign messages."),
         "pause": ("pause:pause", "Pause a specialist or a role on all machines."),
         "unpause": ("pause:unpause", "Unpause a specialist or a role."),
     },

@@ -22,6 +22,7 @@ from handoff_queue.shared.settings.http_values import split_credentials
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, Settings, load_settings
 from handoff_queue.shared.store.jobs import JobFilter
+from handoff_queue.shared.trust.keyring import NOT_SIGNED
 from handoff_queue.shared.types.errors import StoreUnavailable, UnusableRedis, UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
 from handoff_queue.shared.types.names import (
@@ -156,6 +157,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         else:
             yield _refused(refusal)
         yield from persistence(facts)
+        yield _signatures(jobs)
         if refusal:
             nodes = None
         else:
@@ -172,6 +174,19 @@ def _broker(settings: Settings) -> Iterator[Finding]:
     except (StoreUnavailable, UnusableRedis) as error:
         yield _refused(str(error))
     yield from _of_this_shell(settings, is_fleet_live=bool(processes))
+
+
+def _signatures(jobs: Client) -> Finding:
+    """Return whether this shell signs its messages."""
+    trust = jobs.store.trust
+    if not trust.is_on:
+        return Finding(
+            Level.OK, "signatures", NOT_SIGNED, "handoff keys init DIR, and set HANDOFF_KEYS"
+        )
+    try:
+        return Finding(Level.OK, "signatures", f"this shell signs as {trust.signer.name}")
+    except UserError as error:
+        return Finding(Level.WARN, "signatures", str(error))
 
 
 def _refused(why: str) -> Finding:

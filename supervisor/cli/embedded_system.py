@@ -33,6 +33,8 @@ DRAIN_S = 2.0
 """Seconds that running turns get after Ctrl-C. A longer turn is cut off, and `handoff retry`
 repeats it.
 """
+WITHOUT_KEYS = {"HANDOFF_KEYS": "", "HANDOFF_SIGNING_KEY": ""}
+"""No other program reaches a private Redis, so its processes sign nothing."""
 READY_WITHIN_S = 60.0
 _CHECK_EVERY_S = 0.02
 
@@ -143,6 +145,7 @@ class EmbeddedSystem:
     def _children(self) -> list[ChildSpec]:
         environment = {
             **self._surroundings,
+            **WITHOUT_KEYS,
             "HANDOFF_REDIS_URL": self.url,
             "HANDOFF_DRAIN_S": str(DRAIN_S),
         }
@@ -173,6 +176,11 @@ class EmbeddedSystem:
             if lines and last_line is None:
                 last_line = lines[-1]
         return f"a process of this run has ended: {last_line or 'its log is empty'}"
+
+
+def private_settings(settings: Settings) -> Settings:
+    """Return the settings of a client of a private system."""
+    return settings.model_copy(update={"keys": None, "signing_key": None})
 
 
 def surroundings_of(settings: Settings) -> dict[str, str]:

@@ -64,7 +64,10 @@ def _run(
     asked: RequestOptions | None,
     interrupted: JobId | None,
 ) -> int:
-    from handoff_queue.supervisor.cli.embedded_system import EmbeddedSystem
+    from handoff_queue.supervisor.cli.embedded_system import (
+        EmbeddedSystem,
+        private_settings,
+    )
 
     job_id, is_ready = interrupted, False
     system = EmbeddedSystem(settings, interrupted=interrupted)
@@ -72,7 +75,7 @@ def _run(
         with system, job_pages(system.url, are_wanted=how.opens_page) as pages:
             from handoff_queue.supervisor.client import client
 
-            jobs = as_this_user(client.connect(system.url, settings))
+            jobs = as_this_user(client.connect(system.url, private_settings(settings)))
             try:
                 request = None
                 if asked:

@@ -23,6 +23,7 @@ from handoff_queue.shared.settings.placeholder_passwords import check_log_ins, l
 from handoff_queue.shared.settings.ports import check_port, free_port, is_free
 from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.trust.keyring import CONSOLE, NOT_SIGNED, SUPERVISOR
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.celery_process import (
     celery_command,
@@ -38,6 +39,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
 from handoff_queue.supervisor.cli.embedded_system import surroundings_of
 from handoff_queue.supervisor.cli.errors import FAILED, OK, end_like_ctrl_c
 from handoff_queue.supervisor.cli.flower import flower_command, flower_password
+from handoff_queue.supervisor.cli.local_keys import LocalKeys, signing_of
 from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 from handoff_queue.supervisor.cli.processes import (
     check_cache_folder,
@@ -52,6 +54,7 @@ from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
 WORKERS = 2
 """Worker processes for all specialists, without --worker."""
 MOST_PROCESSES = 64
+PAGES = "Flower and the console"
 _ACCESS = "redis-access.json"
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 _CHECK_EVERY_S = 0.5
@@ -67,14 +70,28 @@ def up(
     ] = [],  # noqa: B006
     concurrency: Slots = None,
     flower: Annotated[
-        bool, typer.Option("--flower", help="Start Flower too, behind a password.")
+        bool,
+        typer.Option(
+            "--flower", help="Start Flower too, behind a password.", rich_help_panel=PAGES
+        ),
     ] = False,
     port: Annotated[
         int,
-        typer.Option(metavar="PORT", min=1, max=65_535, help="The port of Flower on 127.0.0.1."),
+        typer.Option(
+            metavar="PORT",
+            min=1,
+            max=65_535,
+            help="The port of Flower on 127.0.0.1.",
+            rich_help_panel=PAGES,
+        ),
     ] = 5555,
     no_serve: Annotated[
-        bool, typer.Option("--no-serve", help="Do not start the console and the HTTP API.")
+        bool,
+        typer.Option(
+            "--no-serve",
+            help="Do not start the console and the HTTP API.",
+            rich_help_panel=PAGES,
+        ),
     ] = False,
     serve_port: Annotated[
         int | None,
@@ -84,6 +101,7 @@ def up(
             max=65_535,
             help="The port of the console and the HTTP API on 127.0.0.1. Not given: 8321, or a free"
             " port if 8321 is taken.",
+            rich_help_panel=PAGES,
         ),
     ] = None,
     home: Annotated[
@@ -96,6 +114,14 @@ def up(
     ] = Path(".handoff"),
     specialists: OwnSpecialists = [],  # noqa: B006
     tools: OwnTools = [],  # noqa: B006
+    keys: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Sign all messages with the keys in this folder, and make missing keys. Default:"
+            " HANDOFF_KEYS.",
+        ),
+    ] = None,
 ) -> int:
     """Start Redis, a supervisor, workers and the console on this machine.
 
@@ -113,6 +139,7 @@ def up(
         check_port(serve_port, "choose another with --serve-port")
     settings = with_own(_without_own_url(load_process_settings(), home), specialists, tools)
     queues = workers_of(worker, specialist_names(settings))
+    signing = signing_of(keys or settings.keys, queues)
     check_cache_folder(settings)
     check_own(settings)
     if settings.redis_url is not None:
@@ -131,7 +158,9 @@ def up(
             console_port = None
             if not no_serve:
                 console_port = serve_port or default_console_port()
-            _start(processes, folder, settings, queues, concurrency, flower_port, console_port)
+            _start(
+                processes, folder, settings, queues, concurrency, flower_port, console_port, signing
+            )
             return _stay(processes)
         except KeyboardInterrupt:
             _stop(processes, settings)
@@ -226,6 +255,7 @@ def _start(
     slots: int | None,
     flower_port: int | None,
     console_port: int | None,
+    signing: LocalKeys,
 ) -> None:
     """Start all processes, wait until they are ready, and print how to use them."""
     print_progress("starting ...")
@@ -243,7 +273,7 @@ def _start(
         ChildSpec(
             "supervisor",
             celery_command("handoff_queue.supervisor.app", "worker", "-n", "supervisor@%h"),
-            environment_of("supervisor"),
+            {**environment_of("supervisor"), **signing.variables(SUPERVISOR)},
         )
     )
     for name, roles in queues.items():
@@ -256,21 +286,42 @@ def _start(
                 celery_command(
                     "handoff_queue.workers.app", "worker", "-n", f"{name}@%h", *served, *concurrency
                 ),
-                environment_of(_user_of(roles)),
+                {**environment_of(_user_of(roles)), **signing.variables(signing.workers[name])},
             )
         )
     password = None
     if flower_port:
-        password = _start_flower(processes, folder, environment_of("flower"), flower_port)
+        onlooker = {**environment_of("flower"), **signing.variables(None)}
+        password = _start_flower(processes, folder, onlooker, flower_port)
     if console_port:
-        processes.start(console_spec(environment_of("console"), console_port))
+        console = {**environment_of("console"), **signing.variables(CONSOLE)}
+        processes.start(console_spec(console, console_port))
     _wait(processes)
-    redis, there = "your Redis", "with the same HANDOFF_REDIS_URL"
     if settings.redis_url is None:
         write(f"export HANDOFF_REDIS_URL={url}\n")  # an error must not repeat the password
-        redis, there = "Redis with its data", "with the export line above"
+    for line in signing.lines():
+        write(f"{line}\n")
     for name, roles in queues.items():
         print_progress(f"{name}: {', '.join(roles) or 'all specialists'}")
+    _print_use(folder, settings, flower_port, password, console_port, signing)
+
+
+def _print_use(
+    folder: Path,
+    settings: Settings,
+    flower_port: int | None,
+    password: str | None,
+    console_port: int | None,
+    signing: LocalKeys,
+) -> None:
+    """Print how to use the system.
+
+    Args:
+        password: the password of Flower; None: FLOWER_BASIC_AUTH has it.
+    """
+    redis, there = "your Redis", "with the same HANDOFF_REDIS_URL"
+    if settings.redis_url is None:
+        redis, there = "Redis with its data", "with the export line above"
     print_progress(f"supervisor; {redis}; logs in {folder / 'logs'}")
     if flower_port:
         log_in = "log-in as in FLOWER_BASIC_AUTH"
@@ -282,6 +333,8 @@ def _start(
             f"console: http://127.0.0.1:{console_port}/, open to every user of this machine until"
             " the first `handoff token create`"
         )
+    if signing.folder is None:
+        print_progress(f"{NOT_SIGNED}: handoff up --keys DIR signs them")
     print_progress(
         f"Ctrl-C stops everything; in another terminal, {there}: handoff submit, handoff run,"
         " handoff doctor"

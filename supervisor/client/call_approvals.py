@@ -126,7 +126,9 @@ def send_answer(
     Raises:
         UserError: the question is not open any more. The answer has no effect.
     """
-    if not answer_call(store.connection, question.job_id, answer, question.call.handoff_id, texts):
+    if not answer_call(
+        store.connection, store.trust, question.job_id, answer, question.call.handoff_id, texts
+    ):
         raise UserError(
             f"{question.job_id} does not ask question {question.version} any more: another person"
             " has answered, the time for an answer has ended, or the call is no longer needed"

@@ -706,7 +706,8 @@ class Client:
                 self.store.connection.url,
                 self._settings,
                 (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE),
-            )
+            ),
+            self.store.trust,
         )
 
     def newest(self, count: int = 20, where: JobFilter = EVERY_JOB) -> list[JobStanding]:

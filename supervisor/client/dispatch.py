@@ -25,6 +25,8 @@ from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.trace_ids import JobSpan
 from handoff_queue.shared.text.gil_yielding import with_pauses
+from handoff_queue.shared.trust.keyring import Right
+from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -65,8 +67,14 @@ class Dispatcher:
     is published twice still runs once.
     """
 
-    def __init__(self, app: Celery) -> None:
+    def __init__(self, app: Celery, trust: Trust = NO_TRUST) -> None:
+        """Publish with this app.
+
+        Args:
+            trust: the keys of this process, which sign the handoffs.
+        """
         self._app = app
+        self._trust = trust
 
     def publish_group(self, job_id: JobId, outgoing: Sequence[OutgoingHandoff]) -> None:
         """Publish a chord: these handoffs, with `supervisor.advance` as its body.
@@ -96,7 +104,7 @@ class Dispatcher:
         Return False if the broker did not take the message.
         """
         with self._logged_broker_errors(handoff.job_id):
-            publish(self._app, _message(handoff, text))
+            publish(self._app, self._message(handoff, text))
             return True
         return False
 
@@ -199,29 +207,34 @@ class Dispatcher:
         messages: list[TaskMessage] = []
         for item in with_pauses(outgoing):
             part = ChordPart(f"{job_id}:{item.group}", item.index, fan_ins[item.group])
-            messages.append(_message(item.handoff, item.text, part, is_first=again))
+            messages.append(self._message(item.handoff, item.text, part, is_first=again))
         publish_each(self._app, messages)
+
+    def _message(
+        self,
+        handoff: AgentHandoff,
+        text: str,
+        part: ChordPart | None = None,
+        *,
+        is_first: bool = False,
+    ) -> TaskMessage:
+        task = " ".join(handoff.task_description.split())
+        if len(task) > SHOWN_CHARS:
+            task = task[: SHOWN_CHARS - 1] + "…"
+        return TaskMessage(
+            task=task_of(handoff.assigned_to),
+            task_id=task_id_of(handoff.job_id, handoff.handoff_id),
+            queue=queue_of(handoff.assigned_to),
+            args=(text,),
+            shown=f"({handoff.job_id}, {handoff.handoff_id}, {task})",
+            is_for=f"{handoff.job_id}/{handoff.handoff_id}",
+            signature=self._trust.sign(Right.HANDOFF, text),
+            is_first=is_first,
+            part=part,
+        )
 
 
 def _first_wake_ups(job_ids: Sequence[JobId]) -> Iterator[TaskMessage]:
     for job_id in job_ids:
         with telemetry().within(job_id):
             yield wake_up(job_id, queue=SUBMISSIONS_QUEUE)
-
-
-def _message(
-    handoff: AgentHandoff, text: str, part: ChordPart | None = None, *, is_first: bool = False
-) -> TaskMessage:
-    task = " ".join(handoff.task_description.split())
-    if len(task) > SHOWN_CHARS:
-        task = task[: SHOWN_CHARS - 1] + "…"
-    return TaskMessage(
-        task=task_of(handoff.assigned_to),
-        task_id=task_id_of(handoff.job_id, handoff.handoff_id),
-        queue=queue_of(handoff.assigned_to),
-        args=(text,),
-        shown=f"({handoff.job_id}, {handoff.handoff_id}, {task})",
-        is_for=f"{handoff.job_id}/{handoff.handoff_id}",
-        is_first=is_first,
-        part=part,
-    )

@@ -38,7 +38,7 @@ from handoff_queue.shared.types.handoff import (
     HandoffResult,
     ref,
 )
-from handoff_queue.shared.types.ids import HandoffId, StepId, child_id_for, handoff_id
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_for, handoff_id
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import Step
@@ -121,6 +121,16 @@ def hand_over(
     issued = issued_event(handoff, writes.ref(handoff.to_json()), counts=counts)
     writes.events.append(issued.model_copy(update={"child": child}))
     writes.effects.append(StartChild(handoff.handoff_id))
+
+
+def children_of(state: JobState, handoff_ids: Iterable[HandoffId]) -> list[JobId]:
+    """Return the child jobs that do these open handoffs."""
+    children: list[JobId] = []
+    for dropped in handoff_ids:
+        issued = state.open.get(dropped)
+        if issued is not None and issued.child is not None:
+            children.append(issued.child.job_id)
+    return children
 
 
 @dataclass(frozen=True, slots=True)

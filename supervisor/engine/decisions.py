@@ -24,6 +24,7 @@ from handoff_queue.shared.types.events import ApprovalAsked, Approved, Event, Re
 from handoff_queue.shared.types.handoff import UNREADABLE
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.engine.child_jobs import children_of
 from handoff_queue.supervisor.engine.cost_forecast import CostForecast
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
 from handoff_queue.supervisor.engine.notifications import tell_end
@@ -247,6 +248,7 @@ class DecisionMaker:
         """
         before, later, prepared = decision.before, decision.state, decision.prepared
         self._payload_cache.remember(prepared.texts.values())
+        dropped = _dropped(decision)
         asks = any(isinstance(event, ApprovalAsked) for event in prepared.events)
         fields = {
             "status": later.status.value,
@@ -260,7 +262,8 @@ class DecisionMaker:
             events=prepared.events,
             payloads=list(prepared.texts.values()),
             fields=fields | plan_fields(before, later, prepared.events),
-            drop=_dropped(decision),
+            drop=dropped,
+            dropped_children=children_of(before, dropped),
             keep=later.handed_over if asks else (),
             answered=_answered_calls(before, prepared.events),
             due_at=decision.due_at,

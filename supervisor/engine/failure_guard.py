@@ -18,6 +18,7 @@ from handoff_queue.shared.types.errors import (
 from handoff_queue.shared.types.events import JobEnded, JobStatus, RecordedEvent
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.engine.child_jobs import children_of
 from handoff_queue.supervisor.engine.notifications import tell_end
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
@@ -151,6 +152,7 @@ class FailureGuard:
             events=[end],
             fields={"status": JobStatus.FAILED.value, **waiting_fields(state, later)},
             drop=sorted(state.open),
+            dropped_children=children_of(state, state.open),
             due_at=now,
             evaluation_id=evaluation.name,
         )

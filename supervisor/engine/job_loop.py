@@ -31,6 +31,7 @@ from handoff_queue.supervisor.engine.child_jobs import ChildJobs
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
 from handoff_queue.supervisor.engine.decisions import ClaimedRole, CommittedDecision, DecisionMaker
 from handoff_queue.supervisor.engine.failure_guard import FailureGuard
+from handoff_queue.supervisor.engine.journal_guard import JournalGuard
 from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
@@ -87,7 +88,8 @@ class JobLoop:
         self._attempts = attempts
         self._recorder = DecisionRecorder(store, attempts.payload_cache)
         self._children = ChildJobs(store, attempts.payload_cache, dispatcher)
-        self._states = StateCache(store.journal)
+        guard = JournalGuard(store, attempts.settings.retention_s)
+        self._states = StateCache(store.journal, guard)
         self._decision_maker = DecisionMaker(
             store, attempts, role_runner, self._states, self._recorder, dispatcher
         )

@@ -7,10 +7,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from handoff_queue.shared.store.journal import Journal
-from handoff_queue.shared.types.events import RecordedEvent
+from handoff_queue.shared.store.journal_check import NOTHING_SEEN, SeenBatches
+from handoff_queue.shared.types.events import EventRefused, RecordedEvent
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.engine.journal_guard import JournalGuard
 from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
 
@@ -18,12 +21,30 @@ KEPT = 2_000
 """Most jobs whose states a process keeps. The least recently used state is dropped first."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A state with its last event, and the batches before."""
+
+    state: JobState | None = None
+    last: RecordedEvent | None = None
+    seen: SeenBatches = NOTHING_SEEN
+
+
+_UNKNOWN = _Known()
+
+
 class StateCache:
     """The newest known state of each job that this process has evaluated, with its last event."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, guard: JournalGuard | None = None) -> None:
+        """Cache states.
+
+        Args:
+            guard: checks the signatures of events before they change a state. None: no check.
+        """
         self._journal = journal
-        self._known: OrderedDict[JobId, tuple[JobState, RecordedEvent]] = OrderedDict()
+        self._guard = guard
+        self._known: OrderedDict[JobId, _Known] = OrderedDict()
         self._lock = threading.Lock()
 
     def load(
@@ -38,26 +59,33 @@ class StateCache:
             read: returns the events after a version; by default `Journal.read`.
         """
         with self._lock:
-            state, last = self._known.get(job_id, (None, None))
+            known = self._known.get(job_id, _UNKNOWN)
+        state, last, seen = known.state, known.last, known.seen
         after = 0
         if last:
             after = last.version - 1
         if read:
             events = read(after)
         else:
-            events = self._journal.read(job_id, after)
+            events = self._journal.read_all(job_id, after)
         if last is not None:
             if events and events[0] == last:
                 events = events[1:]
             else:
-                state, last, events = None, None, self._journal.read(job_id)
-        state = fold(job_id, state, events)
+                state, last, events = None, None, self._journal.read_all(job_id)
+                seen = NOTHING_SEEN
+        valid: Sequence[RecordedEvent] = events
+        if self._guard is not None:
+            valid, seen = self._guard.check(job_id, state, seen, events)
+        if state is None and valid and isinstance(valid[0].event, EventRefused):
+            valid = ()  # the job has no valid submission
+        state = fold(job_id, state, valid)
         if events:
             last = events[-1]
         if state is None or last is None:
             self.forget(job_id)
             return None
-        return self.remember(state, last)
+        return self._keep(_Known(state, last, seen))
 
     def fold_on(self, state: JobState, events: Sequence[RecordedEvent]) -> JobState | None:
         """Return the state after events that this process has just written. None: there are no
@@ -65,18 +93,31 @@ class StateCache:
         """
         if not events or events[0].version != state.version + 1:
             return None
-        return self.remember(fold_on(state, events), events[-1])
+        with self._lock:
+            seen = self._known.get(state.job_id, _UNKNOWN).seen
+        return self._keep(_Known(fold_on(state, events), events[-1], seen))
 
     def remember(self, state: JobState, last: RecordedEvent) -> JobState:
+        """Keep the state after a decision of this process, whose last event is `last`. Return the
+        state.
+        """
+        with self._lock:
+            seen = self._known.get(state.job_id, _UNKNOWN).seen
+        return self._keep(_Known(state, last, replace(seen, decided=last.version)))
+
+    def _keep(self, known: _Known) -> JobState:
         """Keep a state with its last event, and return the state.
 
         Its `as_of` becomes the time of this event in the journal. A state that a decision
         computed before its commit has an earlier time.
         """
+        state, last = known.state, known.last
+        assert state is not None
+        assert last is not None
         if state.as_of != last.at:
             state = state.model_copy(update={"as_of": last.at})
         with self._lock:
-            self._known[state.job_id] = (state, last)
+            self._known[state.job_id] = replace(known, state=state)
             self._known.move_to_end(state.job_id)
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)

@@ -19,6 +19,7 @@ from handoff_queue.shared.types.events import (
     ConflictsFound,
     DecisionAsked,
     EndTaskTried,
+    EventRefused,
     FactsChecked,
     GatesChecked,
     HandoffFinished,
@@ -178,7 +179,7 @@ def _changes_of(state: JobState, recorded: RecordedEvent) -> dict[str, Any]:
 
 def _of_job(state: JobState, event: JobEvent, recorded: RecordedEvent) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
     match event:
-        case JobSubmitted():
+        case JobSubmitted() | EventRefused():
             return {}
         case Routed():
             return {"mode": event.mode, "routed": event, "phase": Phase.PLANNING, "fruitless": 0}

@@ -69,7 +69,7 @@ def test_services_without_agents_get_no_key_of_a_model_and_no_secret_but_their_o
     service: str,
 ) -> None:
     own = {
-        "console": {"HANDOFF_REDIS_URL"},
+        "console": {"HANDOFF_REDIS_URL", "HANDOFF_KEYS", "HANDOFF_SIGNING_KEY"},  # files of keys
         "flower": {"FLOWER_BASIC_AUTH", "HANDOFF_REDIS_URL"},
         "redis": {"REDIS_PASSWORD"},
     }[service]

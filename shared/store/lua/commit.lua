@@ -17,7 +17,8 @@
 --   decided[{asked, handoff, place}] (answers to questions about calls: version of the question, its
 --     handoff, and the place of the answer among the events, from 1),
 --   ended (1: this ends the job),
---   cancels (the event for the journals of children whose handoffs are dropped).
+--   cancels{child: event} (for the journals of children whose handoffs are dropped; '*': for a child
+--     that the sender does not know).
 -- Then the arguments of `finish`, if any, then the events, then pairs of digest and compressed
 -- payload.
 -- Returns {1, version, Unix ms, result of `claim`, result of `finish`, if any}; {0, current
@@ -81,7 +82,7 @@ local function cancel(child)
   local key = key_of(child)
   local f = redis.call('HMGET', key, 'status', 'cancelled', 'version')
   if (f[1] == 'queued' or f[1] == 'running') and not f[2] then
-    append(key, tonumber(f[3] or 0), { c.cancels }, 1, 1, at, { cancelled = 1 })
+    append(key, tonumber(f[3] or 0), { c.cancels[child] or c.cancels['*'] }, 1, 1, at, { cancelled = 1 })
     redis.call('ZADD', due, at, child)
   end
 end

@@ -19,6 +19,7 @@ from handoff_queue.shared.types.events import (
     DecisionAsked,
     EndTaskTried,
     Event,
+    EventRefused,
     FactsChecked,
     GatesChecked,
     HandoffFinished,
@@ -179,7 +180,9 @@ def _line_of(view: JobView, recorded: RecordedEvent) -> str | None:
     return _of_steps(view, event)
 
 
-def _of_job(view: JobView, event: JobEvent) -> str:  # noqa: C901, PLR0911 (one case an event)
+def _of_job(  # noqa: C901, PLR0911, PLR0912 (one case an event)
+    view: JobView, event: JobEvent
+) -> str:
     match event:
         case JobSubmitted():
             documents = ""
@@ -209,6 +212,8 @@ def _of_job(view: JobView, event: JobEvent) -> str:  # noqa: C901, PLR0911 (one 
             return f"webhook: {_delivery(event, 'delivered')}"
         case UserMessageSent() | UserMessageTaken():
             return _message(view, event)
+        case EventRefused():
+            return f"an event is not used: {event.reason}"
 
 
 def _message(view: JobView, event: UserMessageSent | UserMessageTaken) -> str:

@@ -20,9 +20,9 @@ COLUMNS = 80
 def print_main_help(
     entries: Mapping[str, Entry], above: Sequence[str], below: Sequence[str]
 ) -> None:
-    """Print the commands in panels, each command on one line.
+    """Print the commands in panels, each command on one line. Click ends the last line.
 
-    `above` and `below`: the lines before and after the panels.
+    `above` and `below`: the lines before and after the panels. `below` is not empty.
     """
     console = stdout()
     width = max(len(name) for name in entries)
@@ -34,5 +34,4 @@ def print_main_help(
         for name, entry in group:
             padded = (name.ljust(width), "bold cyan")
             console.print(Text.assemble("  ", padded, f"  {entry.line}"))
-    for line in below:
-        console.print(line)
+    console.print("\n".join(below), end="")

@@ -1,0 +1,247 @@
+"""The check of a journal's signatures: a reader uses only events that their writers may write.
+
+An event is refused if its batch has no valid signature, if its signer may not write it, or if it is
+a replay. `EventRefused` takes the place of a refused event, so that the versions stay the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha1
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.trust.event_signatures import (
+    DECISION,
+    Stamp,
+    check_batch,
+    handoff_of,
+    may_write,
+    read_stamp,
+    right_of,
+    without_signature,
+)
+from handoff_queue.shared.trust.keyring import Right
+from handoff_queue.shared.trust.signatures import Signer, Trust
+from handoff_queue.shared.types.errors import UntrustedMessage
+from handoff_queue.shared.types.events import (
+    EventRefused,
+    HandoffFinished,
+    HandoffIssued,
+    JobSubmitted,
+    RecordedEvent,
+)
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.names import ROLES, SUB_SUPERVISOR
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffEnd:
+    """The end of a handoff as the store has noted it."""
+
+    fence: str
+    """SHA-1 of the fence of the claim that ended the handoff. A child job's fence is its id."""
+    version: int
+    """Version of the journal after the end."""
+
+
+def read_ends(
+    connection: Connection, job_id: JobId, events: Sequence[RecordedEvent]
+) -> dict[HandoffId, HandoffEnd]:
+    """Return the ends of the handoffs that these events end, in at most one round trip."""
+    wanted: dict[HandoffId, None] = {}
+    for recorded in events:
+        if isinstance(recorded.event, HandoffFinished):
+            wanted[recorded.event.handoff_id] = None
+    if not wanted:
+        return {}
+    with translated_errors():
+        pipe = connection.redis.pipeline(transaction=False)
+        for handoff_id in wanted:
+            pipe.hmget(keys.handoff(job_id, handoff_id), "fence", "end_version")
+        answers = pipe.execute()
+    ends: dict[HandoffId, HandoffEnd] = {}
+    for handoff_id, (fence, version) in zip(wanted, answers, strict=True):
+        if fence and version and version.isdigit():
+            ends[handoff_id] = HandoffEnd(fence.decode(errors="replace"), int(version))
+    return ends
+
+
+@dataclass(frozen=True, slots=True)
+class SeenBatches:
+    """The batches before the new events, by which the check finds replays."""
+
+    decided: int = 0
+    """Version of the last event of the last decision."""
+    words: frozenset[str] = frozenset()
+    """Random words of the facts, except results."""
+
+
+NOTHING_SEEN = SeenBatches()
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedEvent:
+    """An event that no reader uses, with the reason."""
+
+    recorded: RecordedEvent
+    reason: str
+
+
+@dataclass
+class JournalCheck:
+    """The check of new events of one job."""
+
+    trust: Trust
+    job_id: JobId
+    ends: Mapping[HandoffId, HandoffEnd]
+    """The ends of the handoffs that these events end, as the store has noted them."""
+    seen: SeenBatches = NOTHING_SEEN
+    open_role: Callable[[HandoffId], str | None] | None = None
+    """Returns the role of a handoff that is open before the events, or None. Without this function
+    the events are the first ones of the journal.
+    """
+    checked: list[RecordedEvent] = field(default_factory=list)
+    """The events, with `EventRefused` in the place of refused ones."""
+    refused: list[RefusedEvent] = field(default_factory=list)
+    _has_context: bool = True
+    _has_begun: bool = False
+    _issued: dict[HandoffId, str] = field(default_factory=dict)
+    """Roles of the handoffs that these events issue."""
+    _ended: set[HandoffId] = field(default_factory=set)
+    """Handoffs that these events end."""
+
+    def forget_context(self) -> None:
+        """Check only signatures and rights, because the reader does not know the events before."""
+        self._has_context = False
+
+    def read(self, events: Sequence[RecordedEvent]) -> None:
+        """Check new events."""
+        self._has_begun = self.open_role is not None
+        waiting: list[RecordedEvent] = []
+        for recorded in events:
+            waiting.append(recorded)
+            _, text = without_signature(recorded.raw)
+            if not text:
+                continue
+            try:
+                stamp = read_stamp(text)
+            except UntrustedMessage as error:
+                self._refuse(waiting, str(error))
+            else:
+                self._refuse(waiting[: -stamp.count], "it has no signature")
+                self._read_batch(waiting[-stamp.count :], stamp)
+            waiting = []
+        self._refuse(waiting, "it has no signature")
+
+    def _read_batch(self, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:
+        try:
+            signer = signer_of_batch(self.trust, self.job_id, batch, stamp)
+            if self._has_context:
+                for recorded in batch:
+                    self._check_role(signer, recorded)
+                self._check_place(signer, batch, stamp)
+        except UntrustedMessage as error:
+            self._refuse(batch, str(error))
+            return
+        self._accept(batch, stamp)
+
+    def _check_role(self, signer: Signer, recorded: RecordedEvent) -> None:
+        """Check that an identity may do the work of the handoff that an event is about."""
+        handoff_id = handoff_of(recorded.event)
+        if handoff_id is not None:
+            role = self._role_of(handoff_id)
+            if role is not None and not _does(signer, role):
+                raise UntrustedMessage(
+                    f"it is signed by {signer.name}, and the handoff {handoff_id} is for {role}"
+                )
+
+    def _check_place(self, signer: Signer, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:
+        """Check that a batch belongs to its place in the journal, and is not the copy of an earlier
+        one.
+        """
+        first = batch[0]
+        if not self._has_begun and not isinstance(first.event, JobSubmitted):
+            raise UntrustedMessage("the job has no valid submission")
+        if stamp.kind == DECISION:
+            if not self.seen.decided <= int(stamp.place) < first.version:
+                raise UntrustedMessage("it is a replay of an earlier decision")
+        elif isinstance(first.event, HandoffFinished):
+            self._check_end(signer, first.event.handoff_id, batch[-1].version, stamp)
+        elif stamp.place in self.seen.words:
+            raise UntrustedMessage("it is a replay of an earlier event")
+
+    def _check_end(self, signer: Signer, handoff_id: HandoffId, version: int, stamp: Stamp) -> None:
+        """Check that a result is the end of its handoff: the store has noted this version, and the
+        fence of the claim. The fence is the word of the stamp.
+        """
+        end = self.ends.get(handoff_id)
+        if self._role_of(handoff_id) is None and (end is None or end.version != version):
+            raise UntrustedMessage(f"it is a replay: the handoff {handoff_id} is not open")
+        is_own = signer.may(Right.DECIDE)
+        fence = sha1(stamp.place.encode(), usedforsecurity=False).hexdigest()
+        if not is_own and (end is None or end.fence != fence):
+            raise UntrustedMessage(f"its signer has no claim on the handoff {handoff_id}")
+
+    def _accept(self, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:
+        self._has_begun = True
+        for recorded in batch:
+            event = recorded.event
+            if isinstance(event, HandoffIssued):
+                self._issued[event.handoff_id] = event.assigned_to
+                self._ended.discard(event.handoff_id)
+            elif isinstance(event, HandoffFinished):
+                self._ended.add(event.handoff_id)
+            self.checked.append(recorded)
+        if stamp.kind == DECISION:
+            self.seen = replace(self.seen, decided=batch[-1].version)
+        elif not isinstance(batch[0].event, HandoffFinished):
+            self.seen = replace(self.seen, words=self.seen.words | {stamp.place})
+
+    def _refuse(self, events: Sequence[RecordedEvent], reason: str) -> None:
+        for recorded in events:
+            self.refused.append(RefusedEvent(recorded, reason))
+            self.checked.append(replace(recorded, event=EventRefused(reason=reason)))
+
+    def _role_of(self, handoff_id: HandoffId) -> str | None:
+        """Return the role of an open handoff; None: it is not open."""
+        if handoff_id in self._ended:
+            return None
+        if handoff_id in self._issued:
+            return self._issued[handoff_id]
+        if self.open_role is not None:
+            return self.open_role(handoff_id)
+        return None
+
+
+def signer_of_batch(
+    trust: Trust, job_id: JobId, batch: Sequence[RecordedEvent], stamp: Stamp
+) -> Signer:
+    """Return the identity that signed a batch.
+
+    Raises:
+        UntrustedMessage: the signature does not hold, or its identity may not write these events.
+    """
+    if len(batch) != stamp.count:
+        raise UntrustedMessage("its signature is about more events")
+    texts: list[str] = []
+    for recorded in batch:
+        event, _ = without_signature(recorded.raw)
+        texts.append(event.decode())
+    signer = check_batch(trust, job_id, texts, stamp)
+    for recorded in batch:
+        if not may_write(signer, recorded.event):
+            raise UntrustedMessage(
+                f"it is signed by {signer.name}, which may not sign {right_of(recorded.event)}"
+            )
+    return signer
+
+
+def _does(signer: Signer, role: str) -> bool:
+    """Return whether an identity does the handoffs of a role. The supervisor does the handoffs of
+    its own roles, and its child jobs do those of sub-supervisors.
+    """
+    if role in (*ROLES, SUB_SUPERVISOR):
+        return signer.may(Right.DECIDE)
+    return signer.may(Right.RESULT) and signer.identity.has_role(role)

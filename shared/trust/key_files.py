@@ -1,0 +1,196 @@
+"""Files of keys: `keyring.json` with all public keys, and one private key for each identity.
+
+A private key is `IDENTITY.key`, in PEM, with mode 0600. No other file, setting, log or message
+holds a private key.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING
+
+from handoff_queue.shared.trust.keyring import (
+    MOST_KEYS,
+    Identity,
+    Keyring,
+    PublicKey,
+    key_id_of,
+    new_identities,
+    public_text,
+)
+from handoff_queue.shared.types.errors import MalformedMessage, UserError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+KEYRING = "keyring.json"
+PRIVATE, PUBLIC = 0o600, 0o644
+MOST_FILE_BYTES = 1_000_000
+"""Bytes of the largest file of keys that is read."""
+
+
+def keyring_file(keys: Path) -> Path:
+    """Return the file of the public keys: `keys`, or a file in this folder."""
+    if keys.is_dir():
+        return keys / KEYRING
+    return keys
+
+
+def private_key_file(folder: Path, identity: str) -> Path:
+    """Return the file of an identity's private key."""
+    return folder / f"{identity}.key"
+
+
+def read_keyring(file: Path) -> Keyring:
+    """Read the public keys.
+
+    Raises:
+        UserError: the file cannot be read, or is not a keyring.
+    """
+    try:
+        return Keyring.from_json(_read(file))
+    except OSError as error:
+        raise UserError(
+            f"the keys in {file} cannot be read ({error.strerror}): make them with"
+            " `handoff keys init DIR`, and name DIR in HANDOFF_KEYS"
+        ) from error
+    except MalformedMessage as error:
+        raise UserError(f"{file} is not a file of public keys: {error}") from error
+
+
+def read_private_key(file: Path) -> Ed25519PrivateKey:
+    """Read a private key.
+
+    Raises:
+        UserError: the file cannot be read, is open to other users, or has no key of Ed25519.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        if file.stat().st_mode & 0o077:
+            raise UserError(f"other users can read the private key {file}: chmod 600 {file}")
+        key = load_pem_private_key(_read(file), password=None)
+    except OSError as error:
+        raise UserError(
+            f"the private key {file} cannot be read ({error.strerror}): name the key of this"
+            " process in HANDOFF_SIGNING_KEY"
+        ) from error
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise UserError(f"{file} has no private key of Ed25519: make it with `handoff keys init`")
+    return key
+
+
+def make_keys(folder: Path, roles: Sequence[str] = ()) -> list[str]:
+    """Make the keys of an installation that are missing in a folder. Return the identities that
+    got a key.
+
+    Args:
+        roles: see `new_identities`.
+
+    Raises:
+        UserError: the folder or a file cannot be written.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        identities: dict[str, Identity] = {}
+        if (folder / KEYRING).exists():
+            identities.update(read_keyring(folder / KEYRING).identities)
+        made: list[str] = []
+        wanted = new_identities(roles)
+        for name in wanted.keys() - identities.keys():
+            made.append(name)
+        for name in sorted(made):
+            identities[name] = _with_new_key(folder, name, wanted[name])
+        _write_keyring(folder, identities)
+    except OSError as error:
+        raise UserError(f"{folder} cannot hold keys ({error.strerror}): name another") from error
+    return sorted(made)
+
+
+def rotate_key(folder: Path, name: str) -> PublicKey:
+    """Replace the private key of an identity. The key before it stays valid until the next
+    rotation.
+
+    The public key is written first, so that every signature can be checked.
+
+    Raises:
+        UserError: there is no such identity, or a file cannot be written.
+    """
+    identities = dict(read_keyring(folder / KEYRING).identities)
+    if name not in identities:
+        known = ", ".join(sorted(identities))
+        raise UserError(f"there is no identity {name[:64]!r}: the identities are {known}")
+    private = _generate()
+    key = _public_key(private)
+    known_keys = (key, *identities[name].keys)[:MOST_KEYS]
+    identities[name] = identities[name].model_copy(update={"keys": known_keys})
+    try:
+        _write_keyring(folder, identities)
+        _write(private_key_file(folder, name), _pem(private), PRIVATE)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written ({error.strerror})") from error
+    return key
+
+
+def _with_new_key(folder: Path, name: str, identity: Identity) -> Identity:
+    """Write a new private key, and return the identity with the public key."""
+    private = _generate()
+    _write(private_key_file(folder, name), _pem(private), PRIVATE)
+    return identity.model_copy(update={"keys": (_public_key(private),)})
+
+
+def _generate() -> Ed25519PrivateKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.generate()
+
+
+def _public_key(private: Ed25519PrivateKey) -> PublicKey:
+    raw = private.public_key().public_bytes_raw()
+    now = datetime.now(UTC).replace(microsecond=0)
+    return PublicKey(id=key_id_of(raw), public=public_text(raw), created_at=now)
+
+
+def _pem(private: Ed25519PrivateKey) -> bytes:
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+    )
+
+    return private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _write_keyring(folder: Path, identities: Mapping[str, Identity]) -> None:
+    keyring = Keyring(identities=dict(sorted(identities.items())))
+    text = keyring.model_dump_json(indent=2) + "\n"
+    _write(folder / KEYRING, text.encode(), PUBLIC)
+
+
+def _read(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(MOST_FILE_BYTES)
+
+
+def _write(file: Path, content: bytes, mode: int) -> None:
+    """Replace a file at once, so that no process reads half a file."""
+    with NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}-", delete=False) as new:
+        try:
+            os.fchmod(new.fileno(), mode)  # a new file has mode 0600
+            new.write(content)
+            new.flush()
+            os.fsync(new.fileno())
+            Path(new.name).replace(file)
+        except BaseException:
+            with suppress(OSError):
+                Path(new.name).unlink()
+            raise

@@ -1,0 +1,140 @@
+"""The public keyring: for each identity its valid public keys, and the messages that it may sign.
+
+An identity is a kind of process, such as the supervisor or the workers of one role. All processes
+of a kind share a private key. The keyring has no secret, so every process may read it.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import cached_property
+from hashlib import sha256
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, Field, StringConstraints
+
+from handoff_queue.shared.types.message import Message
+
+KEY_BYTES = 32
+"""Bytes of a public key of Ed25519."""
+MOST_KEYS = 2
+"""Valid keys of an identity: the newest, and the one before it until the next rotation."""
+KEY_ID_CHARS = 16
+"""Hexadecimal digits of a key's id."""
+EVERY_ROLE = "*"
+"""The role of an identity that may do the work of every specialist."""
+NOT_SIGNED = "messages are not signed, so every program that reaches Redis can forge them"
+CLIENT, CONSOLE, SUPERVISOR, WORKER = "client", "console", "supervisor", "worker"
+
+
+class Right(StrEnum):
+    """Messages that an identity may sign."""
+
+    HANDOFF = "handoff"
+    """Handoffs to workers."""
+    DECIDE = "decide"
+    """All events that only a supervisor writes, and the results of its roles."""
+    RESULT = "result"
+    """Results of the handoffs of the identity's roles."""
+    ANNOUNCE = "announce"
+    """Announcements of specialists of the identity's roles."""
+    SUBMIT = "submit"
+    """Submissions of jobs."""
+    APPROVE = "approve"
+    """Answers to a job's questions: approvals and rejections."""
+    CANCEL = "cancel"
+    RETRY = "retry"
+    SAY = "say"
+    """Messages to the agents of a job."""
+
+
+USER_RIGHTS = (Right.SUBMIT, Right.APPROVE, Right.CANCEL, Right.RETRY, Right.SAY)
+
+
+class PublicKey(Message):
+    """A public key of Ed25519."""
+
+    id: Annotated[str, StringConstraints(pattern=rf"^[0-9a-f]{{{KEY_ID_CHARS}}}$")]
+    """The first digits of the SHA-256 of the key."""
+    public: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9+/]{43}=$")]
+    """The key's bytes in Base64."""
+    created_at: AwareDatetime
+
+    @cached_property
+    def raw(self) -> bytes:
+        """Return the bytes of the key."""
+        return b64decode(self.public)
+
+
+class Identity(Message):
+    """The keys and the rights of one kind of process."""
+
+    may: tuple[Right, ...]
+    roles: tuple[str, ...] = ()
+    """Specialists whose handoffs a worker of this identity does; `*`: all specialists."""
+    keys: Annotated[tuple[PublicKey, ...], Field(max_length=MOST_KEYS)] = ()
+    """Valid keys, the newest first."""
+
+    def has_role(self, role: str) -> bool:
+        """Return whether the identity may do the work of this specialist."""
+        return role in self.roles or EVERY_ROLE in self.roles
+
+
+IdentityName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
+"""`worker-ROLE` is longer than the name of a role."""
+
+
+class Keyring(Message):
+    """The identities of an installation, by name."""
+
+    version: Literal[1] = 1
+    identities: dict[IdentityName, Identity] = Field(default_factory=dict)
+
+    def holder(self, key_id: str) -> tuple[str, Identity, PublicKey] | None:
+        """Return the identity that has this key, with its name; None for an unknown key."""
+        return self._holders.get(key_id)
+
+    @cached_property
+    def _holders(self) -> dict[str, tuple[str, Identity, PublicKey]]:
+        holders: dict[str, tuple[str, Identity, PublicKey]] = {}
+        for name, identity in self.identities.items():
+            for key in identity.keys:
+                holders[key.id] = (name, identity, key)
+        return holders
+
+
+def key_id_of(public: bytes) -> str:
+    """Return the id of a public key."""
+    return sha256(public).hexdigest()[:KEY_ID_CHARS]
+
+
+def public_text(public: bytes) -> str:
+    """Return the bytes of a public key in Base64."""
+    return b64encode(public).decode()
+
+
+def worker_identity(role: str) -> str:
+    """Return the identity of the workers of one role."""
+    return f"{WORKER}-{role}"
+
+
+def new_identities(roles: Sequence[str]) -> dict[str, Identity]:
+    """Return the identities of an installation, without keys.
+
+    Args:
+        roles: specialists whose workers have keys of their own. Empty: one identity stands for the
+            workers of all specialists.
+    """
+    identities = {
+        CLIENT: Identity(may=USER_RIGHTS),
+        CONSOLE: Identity(may=USER_RIGHTS),
+        SUPERVISOR: Identity(may=(Right.HANDOFF, Right.DECIDE, Right.SUBMIT)),
+    }
+    rights = (Right.RESULT, Right.ANNOUNCE)
+    for role in roles:
+        identities[worker_identity(role)] = Identity(may=rights, roles=(role,))
+    if not roles:
+        identities[WORKER] = Identity(may=rights, roles=(EVERY_ROLE,))
+    return identities

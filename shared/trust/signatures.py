@@ -1,0 +1,317 @@
+"""Signatures of messages with Ed25519, and their verification with the public keyring.
+
+A signature is a text: the id of the key, a dot, and the signature's bytes in URL-safe Base64. The
+signed bytes have a purpose and some texts, so a signature for one purpose is worthless for another.
+
+A process reads the keys again when a file has changed. So keys rotate while processes run.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as NotBase64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from handoff_queue.shared.settings.folders import expand_folder
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.trust.key_files import keyring_file, read_keyring, read_private_key
+from handoff_queue.shared.trust.keyring import Identity, Keyring, PublicKey, Right, key_id_of
+from handoff_queue.shared.types.errors import UntrustedMessage, UserError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
+
+PURPOSE = "handoff-queue/1"
+"""Beginning of everything that is signed."""
+LOOK_EVERY_S = 1.0
+"""Seconds between two looks at the files of keys."""
+MOST_SIGNATURE_CHARS = 120
+MOST_REMEMBERED = 1_000
+"""Verified texts that a process remembers, for texts that it reads again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """The identity that signed a message."""
+
+    name: str
+    identity: Identity
+    key_id: str = ""
+
+    def may(self, right: Right) -> bool:
+        return right in self.identity.may
+
+    def check(self, right: Right) -> None:
+        """Raise UntrustedMessage if the identity may not sign such messages."""
+        if not self.may(right):
+            raise UntrustedMessage(f"it is signed by {self.name}, which may not sign {right}")
+
+    def check_role(self, role: str) -> None:
+        """Raise UntrustedMessage if the identity may not do the work of this specialist."""
+        if not self.identity.has_role(role):
+            raise UntrustedMessage(f"it is signed by {self.name}, which is no worker of {role}")
+
+
+class _Watched:
+    """A file that is read again when it has changed."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._looked_at = float("-inf")
+        self._seen: tuple[int, int, int] | None = None
+
+    def has_changed(self, *, at_once: bool = False) -> bool:
+        """Return whether the file has changed since the last look.
+
+        Args:
+            at_once: True to look now; otherwise at most one look is made in `LOOK_EVERY_S`.
+        """
+        now = time.monotonic()
+        if not at_once and now - self._looked_at < LOOK_EVERY_S:
+            return False
+        self._looked_at = now
+        try:
+            found = self.file.stat()
+        except OSError:
+            return False  # the known keys stay valid
+        seen = (found.st_mtime_ns, found.st_ino, found.st_size)
+        is_new = seen != self._seen
+        self._seen = seen
+        return is_new
+
+
+class Trust:
+    """The keys of this process. Its threads share one object.
+
+    Without a keyring nothing is signed and everything is accepted.
+    """
+
+    def __init__(self, keys: Path | None = None, signing_key: Path | None = None) -> None:
+        """Read the keys.
+
+        Args:
+            keys: the file of the public keys, or its folder.
+            signing_key: the file of this process's private key, which is read when the process
+                first signs. None: it signs nothing.
+
+        Raises:
+            UserError: the file of the public keys is missing or wrong.
+        """
+        self.is_on = keys is not None
+        self._signer: Signer | None = None
+        self._lock = threading.Lock()
+        self._keyring = Keyring()
+        self._private: Ed25519PrivateKey | None = None
+        self._keyring_file: _Watched | None = None
+        self._private_file: _Watched | None = None
+        self._remembered: dict[tuple[str, bytes], Signer] = {}
+        if keys is None:
+            if signing_key is not None:
+                raise UserError("HANDOFF_SIGNING_KEY needs HANDOFF_KEYS, the file of public keys")
+            return
+        self._keyring_file = _Watched(keyring_file(keys))
+        self._keyring_file.has_changed(at_once=True)
+        self._keyring = read_keyring(self._keyring_file.file)
+        if signing_key is not None:
+            self._private_file = _Watched(signing_key)
+
+    @property
+    def signer(self) -> Signer:
+        """Return the identity of this process.
+
+        Raises:
+            UserError: this process has no key, or no identity has its key.
+        """
+        if self._private_file is None:
+            raise UserError(
+                "this process has no key to sign with: name the file of its private key in"
+                " HANDOFF_SIGNING_KEY"
+            )
+        if self._signer is None:
+            self._private_file.has_changed(at_once=True)
+            self._use_private(read_private_key(self._private_file.file))
+        if self._signer is None:
+            raise UserError(
+                f"the public keys have no identity with the key {self._private_file.file}: name the"
+                " key of this process in HANDOFF_SIGNING_KEY"
+            )
+        return self._signer
+
+    def sign(self, right: Right, *texts: str) -> str:
+        """Return the signature of texts; '' without a keyring.
+
+        Raises:
+            UserError: this process has no key, or its identity may not sign such messages.
+        """
+        return self.sign_for((right,), str(right), *texts)
+
+    def sign_for(self, rights: Sequence[Right], purpose: str, *texts: str) -> str:
+        """Return the signature of texts for a purpose that needs several rights.
+
+        Raises:
+            UserError: see `sign`.
+        """
+        if not self.is_on:
+            return ""
+        self._look()
+        signer, private = self.signer, self._private
+        assert private is not None
+        for right in rights:
+            if not signer.may(right):
+                raise UserError(
+                    f"the key in HANDOFF_SIGNING_KEY is the key of {signer.name}, which may not"
+                    f" sign {right}: use the key of this kind of process"
+                )
+        signature = private.sign(_signed_bytes(purpose, texts))
+        return f"{signer.key_id}.{urlsafe_b64encode(signature).decode()}"
+
+    def check(self, right: Right, signature: object, *texts: str, again: bool = False) -> Signer:
+        """Check the signature of texts, and return the identity that made it.
+
+        Args:
+            again: True for a text that this process reads again and again.
+
+        Raises:
+            UntrustedMessage: the signature is missing or wrong, or its identity may not sign
+                such messages.
+        """
+        signer = self.signer_of(signature, str(right), *texts, again=again)
+        signer.check(right)
+        return signer
+
+    def signer_of(
+        self, signature: object, purpose: str, *texts: str, again: bool = False
+    ) -> Signer:
+        """Return the identity that signed these texts for this purpose. See `check`."""
+        if not isinstance(signature, str) or not signature:
+            raise UntrustedMessage("it has no signature")
+        signed = _signed_bytes(purpose, texts)
+        self._look()
+        if again and (known := self._remembered.get((signature, signed))):
+            return known
+        key_id, _, encoded = signature[:MOST_SIGNATURE_CHARS].partition(".")
+        holder = self._keyring.holder(key_id)
+        if holder is None:
+            self._look(at_once=True)
+            holder = self._keyring.holder(key_id)
+        if holder is None:
+            raise UntrustedMessage("its signature is of an unknown key")
+        name, identity, key = holder
+        if not _is_valid(key, encoded, signed):
+            raise UntrustedMessage(f"its signature is not {name}'s signature of this text")
+        signer = Signer(name, identity, key_id)
+        if again:
+            if len(self._remembered) >= MOST_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[signature, signed] = signer
+        return signer
+
+    def check_worker(self, roles: Sequence[str]) -> None:
+        """Check that this process may do the work of these specialists.
+
+        Raises:
+            UserError: its key is of another identity, or it has no key.
+        """
+        if not self.is_on:
+            return
+        self.sign_for((Right.RESULT, Right.ANNOUNCE), "start")
+        foreign = [role for role in roles if not self.signer.identity.has_role(role)]
+        if foreign:
+            raise UserError(
+                f"the key in HANDOFF_SIGNING_KEY is the key of {self.signer.name}, which may not"
+                f" work for {', '.join(foreign)}: start this worker with its own roles only"
+            )
+
+    def check_supervisor(self) -> None:
+        """Check that this process may decide about jobs.
+
+        Raises:
+            UserError: its key is of another identity, or it has no key.
+        """
+        self.sign_for((Right.HANDOFF, Right.DECIDE), "start")
+
+    def _look(self, *, at_once: bool = False) -> None:
+        """Read the keys again if a file has changed. A file that cannot be read changes nothing."""
+        if self._keyring_file is None:
+            return
+        with self._lock:
+            is_new = self._keyring_file.has_changed(at_once=at_once)
+            is_new_key = self._private is not None and self._has_new_private_key(
+                at_once=at_once or is_new
+            )
+            if not is_new and not is_new_key:
+                return
+            # commands that list jobs load no logging
+            from handoff_queue.shared.observability.logs import log_of
+
+            log = log_of(__name__)
+            try:
+                self._keyring = read_keyring(self._keyring_file.file)
+                self._remembered.clear()
+                if self._private is not None and self._private_file is not None:
+                    self._use_private(read_private_key(self._private_file.file))
+                log.info("keys read again")
+            except UserError as error:
+                log.warning("the keys have changed and cannot be read", why=str(error))
+
+    def _has_new_private_key(self, *, at_once: bool) -> bool:
+        return self._private_file is not None and self._private_file.has_changed(at_once=at_once)
+
+    def _use_private(self, private: Ed25519PrivateKey) -> None:
+        """Sign with this key from now on, unless no identity has it."""
+        key_id = key_id_of(private.public_key().public_bytes_raw())
+        if holder := self._keyring.holder(key_id):
+            name, identity, _ = holder
+            self._private, self._signer = private, Signer(name, identity, key_id)
+
+
+NO_TRUST = Trust()
+"""The keys of a process without a keyring: it signs nothing, and accepts everything."""
+
+
+def open_trust(settings: Settings) -> Trust:
+    """Return the keys that the settings name.
+
+    Raises:
+        UserError: see `Trust`.
+    """
+    keys, signing_key = settings.keys, settings.signing_key
+    if keys is not None:
+        keys = expand_folder(keys, "HANDOFF_KEYS")
+    if signing_key is not None:
+        signing_key = expand_folder(signing_key, "HANDOFF_SIGNING_KEY")
+    return Trust(keys, signing_key)
+
+
+def _signed_bytes(purpose: str, texts: Sequence[str]) -> bytes:
+    """Return the bytes that are signed. The lengths separate the texts."""
+    parts = [PURPOSE, purpose, *texts]
+    lengths = ",".join(str(len(part)) for part in parts)
+    # a hostile text may have half a character
+    return "\0".join((lengths, *parts)).encode(errors="surrogatepass")
+
+
+@lru_cache(maxsize=256)
+def _loaded(raw: bytes) -> Ed25519PublicKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    return Ed25519PublicKey.from_public_bytes(raw)
+
+
+def _is_valid(key: PublicKey, encoded: str, signed: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        _loaded(key.raw).verify(urlsafe_b64decode(encoded), signed)
+    except (InvalidSignature, ValueError, NotBase64):
+        return False
+    return True

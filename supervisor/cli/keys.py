@@ -1,0 +1,146 @@
+"""`handoff keys`: make, list and rotate the keys that sign messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, assert_never
+
+import typer
+
+from handoff_queue.shared.settings.folders import expand_folder
+from handoff_queue.shared.settings.settings import load_settings
+from handoff_queue.shared.trust.key_files import (
+    keyring_file,
+    make_keys,
+    private_key_file,
+    read_keyring,
+    rotate_key,
+)
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.ids import NAME_PATTERN
+from handoff_queue.supervisor.cli.display.terminal import print_message, write_as_json, write_line
+from handoff_queue.supervisor.cli.errors import OK
+from handoff_queue.supervisor.cli.options import AsJson
+
+
+class KeysAction(StrEnum):
+    """Actions of `handoff keys`."""
+
+    INIT = "init"
+    LIST = "list"
+    ROTATE = "rotate"
+
+
+def keys(
+    what: Annotated[
+        KeysAction, typer.Argument(metavar="ACTION", help="init, list or rotate.")
+    ] = KeysAction.LIST,
+    subject: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SUBJECT",
+            help="The folder (DIR) of `init` and `list`, or the IDENTITY whose key `rotate`"
+            " replaces.",
+        ),
+    ] = None,
+    role: Annotated[
+        list[str],
+        typer.Option(
+            metavar="SPECIALIST",
+            help="Make a key for the workers of this specialist. Repeatable. Default: one key for"
+            " all workers.",
+        ),
+    ] = [],  # noqa: B006
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--keys", metavar="DIR", help="The folder of the keys. Default: HANDOFF_KEYS."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Make, list and rotate the keys that sign messages.
+
+    Each kind of process signs with its own private key. All processes read one file of public
+    keys.
+
+    handoff keys init ./keys
+
+    handoff keys list ./keys
+
+    handoff keys rotate supervisor --keys ./keys
+    """  # fmt: skip
+    if role and what is not KeysAction.INIT:
+        raise UserError("only `handoff keys init` takes --role")
+    if as_json and what is not KeysAction.LIST:
+        raise UserError("only `handoff keys list` takes --json")
+    match what:
+        case KeysAction.INIT:
+            if subject is None or folder is not None:
+                raise UserError("`handoff keys init` needs a DIR, and takes no --keys")
+            _init(Path(subject), role)
+        case KeysAction.LIST:
+            _list(keyring_file(_folder(folder or _path(subject))), as_json=as_json)
+        case KeysAction.ROTATE:
+            if subject is None:
+                raise UserError("`handoff keys rotate` needs an IDENTITY (see `handoff keys list`)")
+            _rotate(_folder(folder), subject)
+        case _:
+            assert_never(what)
+    return OK
+
+
+def _path(subject: str | None) -> Path | None:
+    return None if subject is None else Path(subject)
+
+
+def _folder(named: Path | None) -> Path:
+    """Return the folder of the keys: the named one, or the one of HANDOFF_KEYS.
+
+    Raises:
+        UserError: no folder is named.
+    """
+    found = named or load_settings().keys
+    if found is None:
+        raise UserError("name the folder of the keys with --keys, or set HANDOFF_KEYS")
+    return expand_folder(found, "HANDOFF_KEYS")
+
+
+def _init(named: Path, roles: Sequence[str]) -> None:
+    folder = expand_folder(named, "DIR").resolve()
+    for role in roles:
+        if not re.fullmatch(NAME_PATTERN, role):
+            raise UserError(f"--role {role[:64]!r}: name a specialist")
+    made = make_keys(folder, tuple(dict.fromkeys(roles)))
+    for name in made:
+        write_line(f"{name}  {private_key_file(folder, name)}")
+    print_message(
+        f"{len(made)} keys made. Set HANDOFF_KEYS={folder} in all processes, and"
+        " HANDOFF_SIGNING_KEY to the key of each kind of process"
+    )
+
+
+def _list(file: Path, *, as_json: bool) -> None:
+    keyring = read_keyring(file)
+    if as_json:
+        write_as_json(keyring.model_dump(mode="json"))
+        return
+    for name, identity in keyring.identities.items():
+        of_roles = f" for {', '.join(identity.roles)}" if identity.roles else ""
+        write_line(f"{name} may sign {', '.join(identity.may)}{of_roles}")
+        for key in identity.keys:
+            write_line(f"  {key.id}  made {key.created_at:%Y-%m-%d %H:%M} UTC")
+
+
+def _rotate(folder: Path, name: str) -> None:
+    if folder.is_file():
+        folder = folder.parent
+    key = rotate_key(folder, name)
+    write_line(f"{name} signs with {key.id} from now on")
+    print_message(
+        "the key before it stays valid until the next rotation. On other hosts, copy keyring.json"
+        f" first, and {name}.key after it"
+    )

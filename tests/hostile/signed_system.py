@@ -1,0 +1,129 @@
+"""Real processes that sign their messages: a supervisor, and a worker for each of two roles."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from celery import Celery
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.broker.celery_messages import TaskMessage, publish
+from handoff_queue.shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.local.redis_server import PrivateRedis
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.dead_letters import DeadLetter
+from handoff_queue.shared.store.store import Store, open_store
+from handoff_queue.shared.trust.key_files import make_keys, private_key_file
+from handoff_queue.shared.trust.signatures import Trust
+from handoff_queue.shared.types.access import AuditAction
+from handoff_queue.shared.types.handoff import AgentHandoff
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.shared.types.names import queue_of, task_of
+from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.client import Client, Request
+from tests import forked_processes
+from tests.running_system import ROOT
+from tests.waiting import wait_until
+
+GENERALIST, ANALYST = "generalist", "analyst"
+ROLES = (GENERALIST, ANALYST)
+SUPERVISOR = "supervisor"
+DOCUMENTS = {"redis.md": b"Redis is a database that keeps its data in memory."}
+
+
+def settings_of(keys: Path, identity: str | None) -> Settings:
+    """Return the settings of a process with the key of this identity; None: it has no key."""
+    key = private_key_file(keys, identity) if identity is not None else None
+    return Settings(offline=True, keys=keys, signing_key=key)
+
+
+@dataclass
+class SignedSystem:
+    """A running system, and what an attacker with the URL of Redis uses."""
+
+    url: str
+    keys: Path
+    processes: Processes
+    app: Celery
+    jobs: Client
+    """The client, with its key."""
+    store: Store
+    """The store of an attacker, who has no key."""
+
+    def store_of(self, identity: str) -> Store:
+        """Return the store of a process that was taken over, with its key."""
+        return open_store(self.url, settings_of(self.keys, identity))
+
+    def trust_of(self, identity: str) -> Trust:
+        return Trust(self.keys, private_key_file(self.keys, identity))
+
+    def start(self, name: str, identity: str, app: str, queues: str) -> None:
+        """Start a process with the key of an identity."""
+        environment = {
+            "HANDOFF_REDIS_URL": self.url,
+            "HANDOFF_OFFLINE": "true",
+            "HANDOFF_KEYS": str(self.keys),
+            "HANDOFF_SIGNING_KEY": str(private_key_file(self.keys, identity)),
+            "PYTHONPATH": str(ROOT),
+        }
+        arguments = ["-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "4"]
+        self.processes.start(
+            ChildSpec(name, [sys.executable, "-m", "celery", *arguments], environment)
+        )
+
+    def submit(self, role: str = GENERALIST, text: str = "What is Redis?") -> JobId:
+        """Submit a job that one specialist does alone."""
+        request = Request(text, mode=Mode.SINGLE, specialists=(role,), documents=DOCUMENTS)
+        return self.jobs.submit(request)
+
+    def send_handoff(self, text: str, signature: str) -> None:
+        """Send a handoff to the queue of its role, with any signature."""
+        handoff = AgentHandoff.from_json(text)
+        role = handoff.assigned_to
+        named = f"{handoff.job_id}/{handoff.handoff_id}"
+        message = TaskMessage(
+            task_of(role), named, queue_of(role), (text,), "(forged)", named, signature
+        )
+        publish(self.app, message)
+
+    def letters(self) -> list[DeadLetter]:
+        return self.store.dead_letters.newest()
+
+    def wait_for_letter(self, reason: str) -> DeadLetter:
+        """Wait for a dead letter whose reason has this text. The audit stream has it, too."""
+
+        def found() -> DeadLetter | None:
+            for letter in self.letters():
+                if reason in letter.reason:
+                    return letter
+            return None
+
+        letter = wait_until(found, expected=f"a dead letter: {reason}")
+        assert letter is not None
+        refused = [one.detail for one in self.jobs.audit() if one.action is AuditAction.REFUSE]
+        assert letter.reason in refused
+        return letter
+
+
+@contextmanager
+def signed_system(folder: Path) -> Iterator[SignedSystem]:
+    """Start the system in forked processes, and yield it when it is ready."""
+    keys = folder / "keys"
+    make_keys(keys, ROLES)
+    with Processes(folder, forked_processes.shared_fork_server()) as processes:
+        url = PrivateRedis(processes, folder).start()
+        app = make_app("attacker", url, Settings(), [*ROLES, SUPERVISOR])
+        jobs = client.connect(url, settings_of(keys, "client"))
+        system = SignedSystem(url, keys, processes, app, jobs, open_store(url, Settings()))
+        queues = "supervisor,submissions,roles"
+        system.start(SUPERVISOR, SUPERVISOR, "handoff_queue.supervisor.app", queues)
+        for role in ROLES:
+            system.start(role, f"worker-{role}", "handoff_queue.workers.app", role)
+        processes.wait_until_ready()
+        yield system
+        app.close()
