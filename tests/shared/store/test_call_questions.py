@@ -65,7 +65,7 @@ def approve(store: Store, job_id: JobId, asked: int, **arguments: object) -> int
     text = json.dumps(arguments)
     changed = ref(text) if arguments else None
     answer = Approved(asked=asked, arguments=changed)
-    return answer_call(store.connection, job_id, answer, FIND, [text])
+    return answer_call(store.connection, store.trust, job_id, answer, FIND, [text])
 
 
 def test_a_handoff_with_a_question_has_no_claim_and_keeps_its_paid_turn(
@@ -119,7 +119,7 @@ def test_an_answer_makes_the_handoff_due_and_the_next_claim_gets_it(
     assert (job.status, job.calls_to_approve) == (JobStatus.WAITING, ("send_mail",))
     note = "Not now."
     rejected = Rejected(asked=second, note=ref(note))
-    assert answer_call(store.connection, job_id, rejected, FIND, [note])
+    assert answer_call(store.connection, store.trust, job_id, rejected, FIND, [note])
     assert not again.call_answers()["toolu_2"].is_approved
     assert again.call_answers()["toolu_2"].note == note
     (job,) = store.jobs.standings([job_id])
@@ -131,7 +131,7 @@ def test_the_first_answer_counts(store: Store, job_id: JobId) -> None:
     (asked,) = questions(store, job_id)
 
     assert approve(store, job_id, asked)
-    assert not answer_call(store.connection, job_id, Rejected(asked=asked), FIND, [])
+    assert not answer_call(store.connection, store.trust, job_id, Rejected(asked=asked), FIND, [])
     assert granted_claim(store, job_id, "find.1").call_answers()["toolu_1"].is_approved
 
 
