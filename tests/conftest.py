@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import redis
 import structlog
+from execnet import XSpec
 from hypothesis import HealthCheck, settings
 
 from handoff_queue.chaos.leaks import keys_for_ever
@@ -24,6 +25,7 @@ from handoff_queue.shared.observability import failpoints
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis.versions import driver_info
 from handoff_queue.shared.store.store import Store, open_store
+from tests.forked_test_processes import fork_test_processes
 
 # The two suppressed checks measure the load of the machine. The suite's own timeout finds hangs.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -67,6 +69,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr == "alone" and collection_path.match("test_*.py"):
         return "mark.alone" not in collection_path.read_text() or None
     return None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[XSpec]) -> None:
+    """Fork the test processes of xdist."""
+    fork_test_processes(config, specs)
 
 
 @pytest.hookimpl(wrapper=True)

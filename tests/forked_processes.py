@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
@@ -32,6 +32,8 @@ from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer, is
 from handoff_queue.supervisor.cli.commands import ENTRIES
 
 ROOT = Path(__file__).parents[1]
+SHARED = "TESTS_FORK_SERVER"
+"""Variable with the address of the fork server that all test processes share."""
 FORKED_COMMAND = "tests.forked_command"
 COMMANDS = sorted(
     {f"handoff_queue.supervisor.cli.{entry.place.partition(':')[0]}" for entry in ENTRIES.values()}
@@ -63,6 +65,8 @@ def shared_fork_server() -> ForkServer | None:
     """
     if not is_supported():
         return None
+    if SHARED in os.environ:
+        return _shared(os.environ[SHARED])
     is_main_thread = threading.current_thread() is threading.main_thread()
     is_running = bool(_started.cache_info().currsize)
     return _started() if is_main_thread or is_running else None
@@ -77,8 +81,13 @@ def fork_server_with(environment: Mapping[str, str], modules: Sequence[str] = ()
     """
     return ForkServer(
         (*CELERY_MODULES, *LATER, *ROOMS, *COMMANDS, *LAZY_IMPORTS, *modules),
-        {**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        environment_with(environment),
     )
+
+
+def environment_with(more: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a fork server."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), **more}
 
 
 @cache
@@ -99,7 +108,7 @@ def with_forked_children(
     server = fork_server or shared_fork_server()
     if server is None:
         return list(command)
-    return [*command[:3], FORKED_COMMAND, _forked_python(server), *command[3:]]
+    return [*command[:3], FORKED_COMMAND, forked_python(server), *command[3:]]
 
 
 def python() -> str:
@@ -107,29 +116,62 @@ def python() -> str:
     without a fork server.
     """
     server = shared_fork_server()
-    return sys.executable if server is None else _forked_python(server)
+    return sys.executable if server is None else forked_python(server)
 
 
 @cache
-def _forked_python(server: ForkServer) -> str:
+def forked_python(server: ForkServer) -> str:
     """Return the path of the program that stands in for `sys.executable`."""
-    folder = TemporaryDirectory()
-    atexit.register(folder.cleanup)
-    program, address = Path(folder.name, "python"), f"{folder.name}/socket"
+    address = _offer(lambda: server)
+    program = Path(address).with_name("python")
     words = [sys.executable, "-I", "-S", f"{ROOT}/tests/forked_python.py", sys.executable, address]
     program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     program.chmod(0o700)
-    listener = socket.create_server(address, family=socket.AF_UNIX)
-    threading.Thread(target=_share, args=(server, listener), daemon=True).start()
     return str(program)
 
 
-def _share(server: ForkServer, listener: socket.socket) -> None:
+def offer_fork_server() -> str:
+    """Offer this process's fork server to the test processes, and return the address.
+
+    The fork server starts when the first test process connects.
+    """
+    return _offer(_started)
+
+
+def _offer(server: Callable[[], ForkServer]) -> str:
+    """Listen for processes that use the fork server, and return the address."""
+    folder = TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    address = f"{folder.name}/socket"
+    listener = socket.create_server(address, family=socket.AF_UNIX)
+    threading.Thread(target=_share, args=(server, listener), daemon=True).start()
+    return address
+
+
+def _share(server: Callable[[], ForkServer], listener: socket.socket) -> None:
     """Give each process that connects the fork server's socket for requests."""
     while True:
         connection, _ = listener.accept()
         with connection:
-            socket.send_fds(connection, [b"!"], [server._orders.fileno()])
+            socket.send_fds(connection, [b"!"], [server()._orders.fileno()])
+
+
+class _SharedForkServer(ForkServer):
+    """The fork server of the process that started this test process."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__((), environment_with({}))
+        with socket.socket(socket.AF_UNIX) as owner:
+            owner.connect(address)
+            _, (orders,), _, _ = socket.recv_fds(owner, 1, 1)
+        self._orders = socket.socket(fileno=orders)
+
+    def _is_running(self) -> bool:
+        """Return True. A fork server that has died ends this test process, too."""
+        return True
+
+
+_shared = cache(_SharedForkServer)
 
 
 def run(

@@ -78,7 +78,8 @@ def main() -> None:
         signal.signal(number, process.send_signal)
     exit_code = process.wait()
     if exit_code < 0:
-        signal.signal(-exit_code, signal.SIG_DFL)
+        if exit_code != -signal.SIGKILL:  # its action cannot be set
+            signal.signal(-exit_code, signal.SIG_DFL)
         os.kill(os.getpid(), -exit_code)
     os._exit(exit_code)
 

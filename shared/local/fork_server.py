@@ -230,8 +230,11 @@ class ForkServer:
         return (
             _module_of(command) is not None
             and _read_once(environment) == _read_once(self._environment)
-            and self._process.poll() is None
+            and self._is_running()
         )
+
+    def _is_running(self) -> bool:
+        return self._process.poll() is None
 
     def fork(
         self,

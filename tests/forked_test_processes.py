@@ -1,0 +1,73 @@
+"""Test processes of pytest-xdist as forks of one process that has imported all test files.
+
+The imports of the test files take seven seconds of processor time. Each test process would repeat
+them, and each would start its own fork server for Celery processes and commands.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+from execnet import XSpec
+from execnet.gateway_io import popen_bootstrapline
+
+from handoff_queue.shared.local.fork_server import ForkServer, is_supported
+from tests import forked_processes
+
+ARGUMENTS = "TESTS_PYTEST_ARGUMENTS"
+THIS_MODULE = "tests.forked_test_processes"
+
+
+def fork_test_processes(config: pytest.Config, specs: Iterable[XSpec]) -> None:
+    """Let xdist fork its test processes, and share the fork server of Celery processes."""
+    if not is_supported():
+        return
+    server = ForkServer(
+        [f"{THIS_MODULE}:import_test_files"],
+        forked_processes.environment_with({ARGUMENTS: json.dumps(config.invocation_params.args)}),
+    )
+    server.__enter__()
+    atexit.register(server.__exit__, None, None, None)
+    for spec in specs:
+        spec.python = f"{forked_processes.forked_python(server)} -P -m {THIS_MODULE}"
+    os.environ[forked_processes.SHARED] = forked_processes.offer_fork_server()
+
+
+class _ImportsOnly:
+    """Plugin that imports the test files without collecting tests."""
+
+    has_failed = False
+
+    def pytest_pycollect_makeitem(self) -> list[pytest.Item]:
+        """Return no tests for any name of a module."""
+        return []
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note that a test file cannot be imported."""
+        self.has_failed |= report.failed
+
+
+def import_test_files() -> None:
+    """Import the test files that the arguments of pytest select.
+
+    If an import fails, forget all test files. Each test process imports them again, and reports
+    the error.
+    """
+    imports = _ImportsOnly()
+    arguments: Sequence[str] = json.loads(os.environ[ARGUMENTS])
+    pytest.main([*arguments, "-n0", "--collect-only", "-q"], plugins=[imports])
+    if imports.has_failed:
+        folder = str(Path(__file__).parent)
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", None)).startswith(folder):
+                del sys.modules[name]
+
+
+if __name__ == "__main__":
+    exec(popen_bootstrapline)  # the program that execnet gives to a new interpreter
