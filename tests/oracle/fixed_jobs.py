@@ -1,6 +1,6 @@
-"""A store of fixed jobs, made by one supervisor and one worker with one slot each.
+"""A store of fixed jobs, made by one supervisor and two workers with one slot each.
 
-With one slot, the order of the work is the same in every run. With the offline model, the answers
+The jobs run one after the other. With the offline model, the answers
 are the same. `tests.oracle.normalized` replaces ids, times and process ids, which differ.
 """
 

@@ -13,6 +13,7 @@ import fcntl
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +25,7 @@ MAX_BYTES = 4 << 30
 """Bytes of a file above which a new file replaces it. Documents in use are then indexed again."""
 BUSY_S = 30.0
 """Seconds that a writer waits for the batches of other processes."""
+_RETRY_S = 0.01
 _APPLICATION_ID = 0x48414F46
 _MOST_IDLE_CONNECTIONS = 4
 _SCHEMA = f"""
@@ -234,7 +236,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
         _UnusableFile: the file belongs to another application or another version.
         sqlite3.DatabaseError: the file is damaged or busy.
     """
-    connection.execute("PRAGMA journal_mode = WAL")
+    _use_wal(connection)
     if _version(connection) == 0:
         connection.execute("BEGIN IMMEDIATE")
         if (
@@ -248,6 +250,25 @@ def _prepare(connection: sqlite3.Connection) -> None:
     if application_id != _APPLICATION_ID or _version(connection) != SCHEMA_VERSION:
         raise _UnusableFile
     connection.execute("SELECT count(*) FROM (SELECT rowid FROM words LIMIT 1)").fetchone()
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Set the WAL mode. In a new file, SQLite sets it at once or fails: it does not wait for
+    another process that writes.
+
+    Raises:
+        sqlite3.DatabaseError: the file is damaged, or busy for `BUSY_S`.
+    """
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not is_busy or time.monotonic() > until:
+                raise
+        time.sleep(_RETRY_S)
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -117,6 +117,23 @@ def test_a_forked_process_opens_its_own_connections(index: DocumentIndex) -> Non
     os.close(write_end)
 
 
+def test_a_new_file_is_opened_after_another_process_has_written_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers open the new index at the same moment."""
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    file = folder / "v1-000000.sqlite"
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr("time.sleep", lambda _: other.execute("COMMIT"))
+
+        database = Database(tmp_path)
+        with database.connection() as (generation, _):
+            assert (generation, other.in_transaction) == (0, False)
+        database.close()
+
+
 def _search_elsewhere(folder: str) -> list[str]:
     index = DocumentIndex(Path(folder))
     try:
