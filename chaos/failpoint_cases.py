@@ -143,6 +143,9 @@ UNTRIED = {
     "take": "the same",
     "purge": "an operator drops messages on purpose",
     "untaken_messages": "reads only",
+    "call_answers": "reads only",
+    "ask_about_calls": "tests/e2e/test_call_approvals.py kills workers and supervisors around it",
+    "answer_call": "the same",
 }
 """Scripts without failpoints, and why."""
 PUBLISHES: dict[str, dict[str, Trigger]] = {

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
     from handoff_queue.supervisor.client.report import JobResult
     from handoff_queue.supervisor.client.waiting_reasons import WaitingReason
-    from handoff_queue.supervisor.lifecycle.state import Question
+    from handoff_queue.supervisor.lifecycle.state import AskedCall, JobState, Question
 
 
 def ask_in_place(
@@ -50,44 +50,51 @@ def ask_in_place(
     from handoff_queue.supervisor.cli.display.job_report import readable
 
     result = jobs.result(job_id)
-    draft = None
+    draft = call = None
     for approval in result.approvals:
         if approval["version"] == question.version:
-            draft = approval["draft"]
+            draft, call = approval["draft"], approval["call"]
             break
     console = stderr()
     if question.what is ApprovalOf.PLAN:
         print_progress(readable(result.plan, console.width))
     else:
         console.print(account(result, is_private=is_private))
+    if call is not None:
+        print_progress(readable(call, console.width))
     if isinstance(draft, str):
         print_progress(f"\n{plain(draft)}\n")
     elif draft is not None:
         print_progress(f"\n{readable(draft, console.width)}\n")
     print_progress(
-        f"{job_id} waits for an approval of its {_subject(question)}. y: approve; n: cancel the"
+        f"{job_id} waits for an approval of {_subject(question)}. y: approve; n: cancel the"
         " job; other text: reject with this feedback"
     )
+    asked = question.version if call is not None else None
     answer = ""
     while not answer:
         answer = _line()
     try:
         match answer.lower():
             case "y" | "yes":
-                jobs.approve(job_id)
+                jobs.approve(job_id, question=asked)
             case "n" | "no":
                 jobs.cancel(job_id)
             case _:
-                jobs.reject(job_id, answer)
+                jobs.reject(job_id, answer, question=asked)
     except UserError as error:  # another person answered first, or the note is not valid
         print_message(str(error))
 
 
 def _subject(question: Question) -> str:
-    """Return the subject of the approval: `plan`, `step left`, `steps left, right`."""
+    """Return the subject of the approval: `its plan`, `its steps left, right`, or `a call of
+    send_mail`.
+    """
+    if isinstance(question, AskedCall):
+        return f"a call of {question.tool}"
+    noun = f"its {question.what}"
     if question.what is not ApprovalOf.STEP or not question.steps:
-        return question.what.value
-    noun = question.what.value
+        return noun
     if len(question.steps) > 1:
         noun += "s"
     return f"{noun} {', '.join(question.steps)}"
@@ -204,12 +211,20 @@ def _show_until_question(
     with Screen(draft) as screen:
         for update in updates:
             screen.show(update)
-            question = None
-            if update.view.state:
-                question = update.view.state.question
-            if question is not None and answered is not None and question.version > answered:
-                return question
+            if answered is None or update.view.state is None:
+                continue
+            for question in _open_questions(update.view.state):
+                if question.version > answered:
+                    return question
     return None
+
+
+def _open_questions(state: JobState) -> list[Question]:
+    """Return the open questions of a job, the oldest first."""
+    questions: list[Question] = [*state.open_calls]
+    if state.question is not None:
+        questions.append(state.question)
+    return sorted(questions, key=lambda question: question.version)
 
 
 def print_outcome(

@@ -178,21 +178,25 @@ class Webhooks:
         """Report that the job waits for an approval, with one try. The next reminder repeats a
         lost report. Do nothing if the job has no webhook or no open question.
         """
-        if state.submitted.webhook_url is None or state.question is None:
+        questions = (state.question, *state.open_calls[-1:])
+        question = next((open_one for open_one in questions if open_one is not None), None)
+        if state.submitted.webhook_url is None or question is None:
             return
         waits: dict[str, object] = {
             "job_id": state.job_id,
             "status": "waiting",
-            "approval": state.question.what,
-            "reminder": state.question.reminders,
+            "approval": question.what,
+            "reminder": question.reminders,
         }
         if state.asks_about_steps:
-            waits["steps"] = list(state.question.steps)
+            waits["steps"] = list(question.steps)
+        if state.open_calls:
+            waits["tools"] = [call.tool for call in state.open_calls]
         delivered, detail = self._post(state.submitted.webhook_url, json.dumps(waits).encode())
         log.info(
             "webhook",
             job_id=state.job_id,
-            asks=state.question.what,
+            asks=question.what,
             delivered=delivered,
             detail=detail,
         )

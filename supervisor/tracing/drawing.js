@@ -84,7 +84,7 @@ function spellsOf(job, bar) {
 
 const workedOf = (job, bar) => spellsOf(job, bar).reduce((sum, [from, to, what]) => sum + (what === "waited" ? 0 : to - from), 0);
 const lossOf = (bar) => (bar.lost_claims ? `${counted(bar.lost_claims, "process")} ${bar.lost_claims === 1 ? "was" : "were"} lost` : "");
-const LEFT = { lost: "lost", released: "handed it back", deferred: "waited for its provider", paused: "its role was paused" };
+const LEFT = { lost: "lost", released: "handed it back", deferred: "waited for its provider", paused: "its role was paused", asked: "asked a person about a tool call" };
 
 // Each claim that ended without a result: the worker, how long, why it ended, and the wait after it.
 function beforeOf(job, bar) {

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import pytest
 
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
+from handoff_queue.shared.store.call_questions import answer_call
 from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.call_approval import CallAnswer
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,
@@ -23,11 +25,18 @@ from handoff_queue.shared.types.checkpoints import (
     UserPrompted,
     WorstCase,
 )
-from handoff_queue.shared.types.errors import Cancelled, Interrupted, LimitReached, MessagesWaiting
-from handoff_queue.shared.types.events import CancelRequested, UserMessageSent
+from handoff_queue.shared.types.errors import (
+    ApprovalAwaited,
+    Cancelled,
+    Interrupted,
+    LimitReached,
+    MessagesWaiting,
+)
+from handoff_queue.shared.types.events import Approved, CancelRequested, UserMessageSent
 from handoff_queue.shared.types.handoff import ref
-from handoff_queue.shared.types.ids import new_word
+from handoff_queue.shared.types.ids import HandoffId, new_word
 from handoff_queue.shared.types.usage import Usage
+from tests.doubles.call_questions import a_question
 from tests.doubles.jobs import a_job, claim, expire_lease, issue
 from tests.doubles.memory_checkpoints import NO_MORE, MemoryCheckpoints
 
@@ -43,6 +52,8 @@ class StoredHandoff:
     """Cancel the job."""
     say: Callable[[str], None]
     """Send a message to the agents of the job."""
+    approve: Callable[[str, int], None]
+    """Approve the call with this id. The number is the version of its question in the journal."""
 
 
 def in_memory(_store: Store) -> StoredHandoff:
@@ -52,6 +63,7 @@ def in_memory(_store: Store) -> StoredHandoff:
         checkpoints.again,
         lambda: setattr(checkpoints, "interrupt_with", Cancelled("by the user")),
         lambda text: checkpoints.said.append(UserPrompted(message_id=new_word(), text=text)),
+        lambda call_id, _: checkpoints.answers.update({call_id: CallAnswer(is_approved=True)}),
     )
 
 
@@ -71,7 +83,10 @@ def in_the_store(store: Store) -> StoredHandoff:
         event = UserMessageSent(message_id=new_word(), text=ref(text))
         store.user_messages.send(job_id, event, text)
 
-    return StoredHandoff(first, claim_again, cancel, say)
+    def approve(_call_id: str, asked: int) -> None:
+        assert answer_call(store.connection, job_id, Approved(asked=asked), HandoffId("find.1"), [])
+
+    return StoredHandoff(first, claim_again, cancel, say, approve)
 
 
 MAKERS = [pytest.param(in_memory, id="memory"), pytest.param(in_the_store, id="store")]
@@ -164,3 +179,33 @@ def test_an_agent_that_takes_no_messages_may_call(stored: StoredHandoff) -> None
     stored.say("shorter")
 
     assert stored.checkpoints.reserve(WorstCase(700, 100, 0)) is None
+
+
+def test_a_question_ends_the_claim_and_the_next_claim_has_the_answer(
+    stored: StoredHandoff,
+) -> None:
+    stored.checkpoints.checkpoint(REPLIED, deferrable=True)
+    with pytest.raises(ApprovalAwaited):
+        stored.checkpoints.ask_about_calls([a_question("toolu_1"), a_question("toolu_2")], 60)
+    with pytest.raises(Interrupted):
+        stored.checkpoints.heartbeat("too late")
+    first_question = 3  # after the submission and the issue
+    stored.approve("toolu_1", first_question)
+
+    again = stored.claim_again()
+
+    assert again.earlier_checkpoints() == (REPLIED,)
+    assert again.call_answers() == {"toolu_1": CallAnswer(is_approved=True)}
+    with pytest.raises(ApprovalAwaited):
+        again.ask_about_calls([a_question("toolu_2")], 60)
+
+
+def test_a_call_with_an_answer_is_not_asked_about_again(stored: StoredHandoff) -> None:
+    with pytest.raises(ApprovalAwaited):
+        stored.checkpoints.ask_about_calls([a_question("toolu_1")], 60)
+    stored.approve("toolu_1", 3)
+    again = stored.claim_again()
+
+    again.ask_about_calls([a_question("toolu_1")], 60)
+
+    again.heartbeat("still here")

@@ -15,8 +15,9 @@ import pytest
 
 from handoff_queue.shared.agent.call_approval import REJECTED
 from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN
+from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, OnTimeout
@@ -24,6 +25,7 @@ from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.report import JobResult
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, tool_call_reply
+from tests.e2e.commands import BAD_INPUT, Handoff, error_line
 from tests.e2e.fleet import SHORT_LEASES, Fleet, Script
 from tests.running_system import SUPERVISOR, model_environment, running_system
 from tests.waiting import wait_until
@@ -97,6 +99,8 @@ class MailFleet:
 
     fleet: Fleet
     outbox: Path
+    armed: Path
+    """The folder whose files arm failpoints of the worker."""
 
     def noted(self, name: str) -> list[str]:
         """Return the noted calls of a job."""
@@ -122,6 +126,17 @@ class MailFleet:
         )
         return self.questions(job_id)
 
+    def kill_at(self, point: str) -> None:
+        """Let the worker die when it next reaches a point."""
+        (self.armed / point).write_text("kill")
+
+    def wait_for_kill(self, point: str) -> None:
+        wait_until(
+            lambda: bool(list(self.armed.glob(f"{point}@*"))), timeout_s=60, expected="the kill"
+        )
+        for fired in self.armed.glob(f"{point}@*"):
+            fired.unlink()
+
     def last_request(self, name: str) -> str:
         """Return the newest request of a step of a job to the model, as text."""
         for request in reversed(self.fleet.server.requests):
@@ -132,7 +147,10 @@ class MailFleet:
 
 @pytest.fixture(scope="module")
 def running_mail_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MailFleet]:
-    """Start one supervisor and one worker with one slot. Killed processes restart."""
+    """Start one supervisor and one worker with one slot. Killed processes restart. The worker has
+    failpoints.
+    """
+    armed = tmp_path_factory.mktemp("failpoints")
     folder = tmp_path_factory.mktemp("mail")
     for subfolder, name, text in (
         ("tools", "mail.py", TOOLS),
@@ -157,10 +175,14 @@ def running_mail_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mai
             spec = system.celery(
                 name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", slots
             )
-            system.processes.start(replace(spec, is_killed_on_purpose=True))
+            points = {FAILPOINTS: str(armed)} if name == "w1" else {}
+            environment = {**spec.environment, **points}
+            system.processes.start(
+                replace(spec, environment=environment, is_killed_on_purpose=True)
+            )
         system.processes.wait_until_ready()
         jobs = client.connect(system.redis_url, Settings(offline=True))
-        yield MailFleet(Fleet(system, server, script, jobs), outbox)
+        yield MailFleet(Fleet(system, server, script, jobs), outbox, armed)
         jobs.store.connection.close()
 
 
@@ -273,6 +295,103 @@ def test_a_mail_is_sent_once_although_all_processes_are_killed(mail: MailFleet) 
 
     assert mail.noted("killed") == ["0@killed"]
     assert mail.fleet.model.calls["killed", "send", 1] == 1, "the paid turn is paid again"
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_a_worker_that_dies_while_it_asks_asks_one_question(mail: MailFleet, place: str) -> None:
+    point = f"script.ask_about_calls.{place}"
+    mail.kill_at(point)
+    job_id = mail.submit(f"asks-{place}", "send")
+    mail.wait_for_kill(point)
+    mail.wait_for_questions(job_id)
+    mail.fleet.jobs.approve(job_id)
+    result = ended(mail, job_id)
+
+    assert len(result.approvals) == 1
+    assert mail.noted(f"asks-{place}") == [f"0@asks-{place}"]
+    assert mail.fleet.model.calls[f"asks-{place}", "send", 1] == 1, "the paid turn is paid again"
+
+
+@pytest.mark.parametrize(
+    ("point", "times"),
+    [
+        ("script.claim.after", 1),
+        ("script.call_answers.after", 1),
+        ("script.turn.before", 1),
+        ("script.turn.after", 0),  # the start of the call is stored, so the mail may be sent
+    ],
+)
+def test_a_worker_that_dies_after_the_approval_sends_no_mail_twice(
+    mail: MailFleet, point: str, times: int
+) -> None:
+    name = point.replace(".", "-").replace("_", "-")
+    job_id = mail.submit(name, "send")
+    mail.wait_for_questions(job_id)
+    mail.kill_at(point)
+    mail.fleet.jobs.approve(job_id)
+    mail.wait_for_kill(point)
+    ended(mail, job_id)
+
+    assert len(mail.noted(name)) == times
+    assert mail.fleet.model.calls[name, "send", 1] == 1, "the paid turn is paid again"
+
+
+def test_the_commands_show_the_question_and_take_the_answer(
+    mail: MailFleet, handoff: Handoff
+) -> None:
+    url = mail.fleet.system.redis_url
+    job_id = mail.submit("commands", "send")
+    (question,) = mail.wait_for_questions(job_id)
+
+    listed = handoff.run("list", "--status", "waiting", HANDOFF_REDIS_URL=url).stdout
+    shown = handoff.run("show", job_id, HANDOFF_REDIS_URL=url).stdout
+    full = handoff.run("show", job_id, "--full", HANDOFF_REDIS_URL=url).stdout
+    wrong = handoff.run("approve", job_id, "--arguments", "{", HANDOFF_REDIS_URL=url)
+    edited = handoff.run(
+        *("approve", job_id, "--question", str(question["version"])),
+        *("--arguments", '{"to": "boss@commands"}'),
+        HANDOFF_REDIS_URL=url,
+    )
+    ended(mail, job_id)
+    watched = handoff.run("watch", job_id, HANDOFF_REDIS_URL=url)
+
+    assert job_id in listed
+    assert "an approval of a call of send_mail by a person" in shown
+    assert f"approval of a call of send_mail: it waits, as question {question['version']}" in full
+    assert "0@commands" in full
+    assert "--arguments is not JSON" in error_line(wrong, BAD_INPUT)
+    assert edited.returncode == 0, edited.stderr
+    assert mail.noted("commands") == ["boss@commands"]
+    events = watched.stdout + watched.stderr
+    assert "send.1 waits for approval of send_mail" in events
+    assert "approved, with other arguments" in events
+
+
+def test_a_step_of_a_cancelled_job_asks_again_after_a_retry(mail: MailFleet) -> None:
+    job_id = mail.submit("retried", "send")
+    mail.wait_for_questions(job_id)
+    mail.fleet.jobs.cancel(job_id)
+    mail.fleet.wait_for_end(job_id)
+
+    mail.fleet.jobs.retry(job_id, "send")
+    mail.wait_for_questions(job_id)
+    mail.fleet.jobs.approve(job_id)
+    result = mail.fleet.jobs.result(job_id, wait_s=60)
+
+    assert result.status is JobStatus.OK
+    assert mail.noted("retried") == ["0@retried"]
+
+
+def test_a_deleted_job_leaves_no_question(mail: MailFleet) -> None:
+    job_id = mail.submit("deleted", "send")
+    (question,) = mail.wait_for_questions(job_id)
+    mail.fleet.jobs.cancel(job_id)
+    mail.fleet.wait_for_end(job_id)
+    mail.fleet.jobs.delete(job_id)
+
+    with pytest.raises(UnknownJob):
+        mail.fleet.jobs.approve(job_id, question=question["version"])
+    assert mail.noted("deleted") == []
 
 
 def test_a_cancel_ends_a_job_with_an_open_question(mail: MailFleet) -> None:
