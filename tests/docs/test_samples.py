@@ -194,6 +194,14 @@ def check_program(sample: Sample, _folder: Path) -> None:
     compile(sample.text, str(sample), "exec")
 
 
+def check_asks(sample: Sample, folder: Path) -> None:
+    """Read the fields of a front matter in a specialist."""
+    head = f"---\nname: mailer\ndescription: Sends mail.\n{sample.text}---\n"
+    path = folder / "mailer.md"
+    path.write_text(f"{head}You send the mail that you are asked to send.\n")
+    assert read_specialist(path).ask
+
+
 def check_host_app(sample: Sample, folder: Path) -> None:
     """Import the host's app in a separate process. It has the tasks of the page's specialists."""
     written(sample, folder, "shop.py")
@@ -318,6 +326,7 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/web-backend.md", "python"): check_program,
     ("docs/how-to/workflows.md", "python"): check_program,
     ("docs/concepts/joins.md", "yaml"): check_workflow,
+    ("docs/how-to/approvals.md", "yaml"): check_asks,
     ("docs/how-to/compose.md", "yaml"): check_override,
     ("docs/how-to/proxy-login.md", "dotenv"): check_environment,
     ("docs/how-to/proxy-login.md", "yaml"): check_override_with_a_proxy,

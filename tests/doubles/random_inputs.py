@@ -16,6 +16,8 @@ def any_approvals(dice: Random) -> Approvals:
     points = dice.sample(
         [ApprovalOf.PLAN, ApprovalOf.RESEARCH, ApprovalOf.ANSWER], dice.choice([0, 0, 1, 2, 3])
     )
+    if dice.random() < 0.5:
+        points.append(ApprovalOf.TOOLS)
     timeout_s = dice.choice([None, 20, 600])
     on_timeout = OnTimeout.STOP if timeout_s is None else dice.choice(list(OnTimeout))
     return Approvals(

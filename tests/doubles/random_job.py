@@ -59,6 +59,7 @@ from tests.doubles.fact_check_invariants import (
 from tests.doubles.handoffs import JOB
 from tests.doubles.input_resolutions import PlannerView, an_input_step
 from tests.doubles.join_invariants import check_ready_steps_begin, check_step_begin
+from tests.doubles.random_calls import answer_call_randomly, asks_randomly, release_answered
 from tests.doubles.random_inputs import any_approvals, any_patch, any_plan
 from tests.doubles.simulated_job import LEASE_S, RESEARCHERS, SimulatedJob
 
@@ -231,6 +232,7 @@ class RandomJob(SimulatedJob):
         assert len(self.state.steps) <= self.state.submitted.limits.max_steps
         assert len(self.state.rejected_plans) <= self.state.submitted.limits.max_rounds
         assert self.state.question is None
+        assert self.state.asked_calls == ()
         assert all(
             count == 1
             for count in Counter(
@@ -255,6 +257,7 @@ class RandomJob(SimulatedJob):
         if (
             handoff_id in self.state.open
             and standing
+            and not standing.held
             and not (standing.state == "running" and (standing.lease_until or 0) > self.now)
         ):
             self.standings[handoff_id] = ObservedHandoff("running", lease_until=self.now + LEASE_S)
@@ -268,6 +271,8 @@ class RandomJob(SimulatedJob):
         if not running:
             return
         handoff_id = self.dice.choice(sorted(running))
+        if asks_randomly(self, self.dice, handoff_id):
+            return
         role = self.state.open[handoff_id].assigned_to
         self.standings.pop(handoff_id)
         match role:
@@ -348,7 +353,10 @@ class RandomJob(SimulatedJob):
         lost = [
             i
             for i, standing in self.standings.items()
-            if i in self.state.open and i not in self.queue and standing.state == "issued"
+            if i in self.state.open
+            and i not in self.queue
+            and standing.state == "issued"
+            and not standing.held
         ]
         expired = [
             i
@@ -424,6 +432,9 @@ class RandomJob(SimulatedJob):
                 and self.dice.random() < 0.1
             ):
                 self.append(RetryRequested(max_turns=self.dice.randint(1, 1_000)))
+            if not self.state.ended and self.dice.random() < 0.1:
+                answer_call_randomly(self, self.dice)
+            release_answered(self)
             if self.dice.random() < 0.002:
                 self.append(CancelRequested())
             if self.dice.random() < 0.01 and not self.state.ended:

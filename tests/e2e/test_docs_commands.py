@@ -68,8 +68,17 @@ LINES_RUN_ELSEWHERE = {
         "tests/e2e/test_mcp_servers.py"
     ),
     "handoff worker meteorologist --specialists ./specialists": "tests/e2e/test_mcp_servers.py",
+    "handoff approve j-0123456789ab --question 14": "tests/e2e/test_call_approvals.py",
+    """handoff approve j-0123456789ab --question 14 --arguments '{"to": "ann@example.com"}'""": (
+        "tests/e2e/test_call_approvals.py"
+    ),
+    'handoff reject j-0123456789ab --question 15 --note "Not to this customer."': (
+        "tests/e2e/test_call_approvals.py"
+    ),
 }
-"""Line -> the tests of its options. Each of its processes takes seconds of processor time."""
+"""Line -> the tests of its options. Each of its processes takes seconds of processor time, or it
+needs a job that asks about a tool call.
+"""
 STAYING = {"celery", "handoff serve", "handoff supervisor", "handoff up", "handoff worker"}
 """Commands that run until Ctrl-C."""
 EXIT_CODES = {

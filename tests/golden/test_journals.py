@@ -81,6 +81,8 @@ DIGESTS = {
     "v10-actors.jsonl": "80b89a14bf1032f55d7fc1c61cac4c765da771ea95614bed298236dd6aad4842",
     "v11-messages.json": "e4612d5e624b77c395a1c09ad7bc1877ae21f63b07a35c354e53b96d3dc6afdd",
     "v11-messages.jsonl": "3172d73d0847613014d0f6fd41b8d92ae583a2018fb456a3834b023450837aca",
+    "v12-tool-calls.json": "cdca06578cad8da416e5b5f5ac649e5536cb93931834883955465a5758ae097b",
+    "v12-tool-calls.jsonl": "c1eb3f2ff80cf2f318344e926694a3f31e529113e3c4d21a7bb37e9c994b0ab4",
 }
 JOURNALS = sorted((Path(__file__).parent / "journals").glob("*.jsonl"))
 

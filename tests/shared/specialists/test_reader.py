@@ -200,6 +200,14 @@ def test_an_error_is_one_line_with_file_line_and_remedy(
     assert refusal(write_specialist(tmp_path, text)).startswith(expected)
 
 
+def test_a_call_needs_an_approval_only_of_a_tool_that_the_specialist_has(tmp_path: Path) -> None:
+    text = front("tools: [now, send_mail]\nask: send_mail\n")
+    assert read_specialist(write_specialist(tmp_path, text)).ask == ("send_mail",)
+
+    wrong = write_specialist(tmp_path, front("tools: [now]\nask: [mow]\n"))
+    assert refusal(wrong) == (":5: ask: mow is no tool of this specialist; did you mean now?")
+
+
 def test_an_unknown_tool_is_named_with_the_nearest_that_exists(tmp_path: Path) -> None:
     path = write_specialist(tmp_path, front("tools: search_document\n"))
     assert (

@@ -22,6 +22,14 @@ def test_a_tool_that_the_own_file_does_not_name_is_not_granted() -> None:
     assert grant_spec(pinned, OWN).tools == ("now",)
 
 
+def test_a_call_needs_an_approval_if_either_file_says_so() -> None:
+    pinned = OWN.model_copy(update={"ask": ("now",)})
+    own = OWN.model_copy(update={"ask": ("read_document",)})
+
+    assert grant_spec(pinned, own).ask == ("now", "read_document")
+    assert grant_spec(OWN, OWN).ask is None
+
+
 def test_a_job_planned_before_its_worker_announced_itself_gets_the_workers_own_file() -> None:
     assert grant_spec(unannounced_spec(OWN.name), OWN) == OWN
 
