@@ -1,4 +1,4 @@
-"""The page of a document of a job: its stored text, with a quote marked."""
+"""The documents of a job, and the page of one: its stored text, with a quote marked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,12 @@ MOST_LINK_CHARS = 400
 MOST_QUOTE_CHARS = 2_000
 MOST_PLACE = 10**9
 MOST_CHILDREN = 200
-"""Most child jobs whose fetched pages are searched."""
+"""Most jobs whose fetched pages are listed and searched: a job and its child jobs."""
+
+MOST_ON_THE_JOB_PAGE = 50
+"""Most documents on the page of a job. The list of all has its own pages."""
+ROWS = 500
+"""Documents of one page of the list."""
 
 Place = Annotated[int, Query(ge=0, le=MOST_PLACE)]
 QuoteText = Annotated[str, Query(max_length=MOST_QUOTE_CHARS)]
@@ -63,6 +68,44 @@ class DocumentPart:
         return self.end if self.end < self.size else None
 
 
+@dataclass(frozen=True, slots=True)
+class DocumentList:
+    """A part of the documents of a job."""
+
+    rows: tuple[Document, ...]
+    begin: int
+    """Place of the first row among all documents."""
+    count: int
+    """Number of all documents."""
+
+    @property
+    def earlier(self) -> int | None:
+        """Return the place of the part before this part. None: there is none."""
+        return max(0, self.begin - ROWS) if self.begin else None
+
+    @property
+    def later(self) -> int | None:
+        """Return the place of the part after this part. None: there is none."""
+        end = self.begin + len(self.rows)
+        return end if end < self.count else None
+
+
+def list_documents(
+    store: Store, job_id: JobId, begin: int, most: int, *, has_children: bool
+) -> DocumentList:
+    """Return a part of the documents of a job: those of the request, and then the fetched pages.
+    Of two documents with one name, the list has the first, as the page of a document.
+
+    Args:
+        has_children: include the pages that child jobs fetched. Each child is a round trip.
+    """
+    by_name: dict[str, Document] = {}
+    for entry in _documents(store, job_id, MOST_CHILDREN if has_children else 1):
+        by_name.setdefault(entry.path, entry)
+    documents = tuple(by_name.values())
+    return DocumentList(documents[begin : begin + most], begin, len(documents))
+
+
 def document_link(job_id: str, citation: Mapping[str, Any]) -> str:
     """Return the URL of the document of a citation, at the quote."""
     query = {
@@ -72,6 +115,22 @@ def document_link(job_id: str, citation: Mapping[str, Any]) -> str:
     }
     name = percent_encoded(citation["source"], safe="")
     return f"/jobs/{job_id}/documents/{name}?{urlencode(query)}#quote"
+
+
+@router.get("/jobs/{job_id}/documents")
+async def documents(
+    request: Request,
+    visit: Reads,
+    job_id: VisibleJob,
+    begin: Annotated[int, Query(alias="from", ge=0, le=MOST_PLACE)] = 0,
+) -> Response:
+    """List the documents of a job."""
+    listed = await run_in_threadpool(
+        list_documents, visit.access.store, job_id, begin, ROWS, has_children=True
+    )
+    return await run_in_threadpool(
+        render, request, "documents.html", visit, job_id=job_id, documents=listed
+    )
 
 
 @router.get("/jobs/{job_id}/documents/{name:path}")
@@ -107,13 +166,18 @@ def find_document(store: Store, job_id: JobId, name: str) -> str | None:
 
     None: the job has no such document, or retention has removed the text.
     """
-    for entry in _documents(store, job_id):
+    for entry in _documents(store, job_id, MOST_CHILDREN):
         if entry.path == name:
             return store.payloads.documents([entry.digest]).get(entry.digest)
     return None
 
 
-def _documents(store: Store, job_id: JobId) -> Iterator[Document]:
+def _documents(store: Store, job_id: JobId, most_jobs: int) -> Iterator[Document]:
+    """Yield the documents of a job, and the pages that it and its child jobs fetched.
+
+    Args:
+        most_jobs: most jobs whose fetched pages are read, with the job itself.
+    """
     submitted = store.journal.first_events([job_id]).get(job_id)
     if isinstance(submitted, JobSubmitted) and submitted.manifest:
         digest = submitted.manifest.digest
@@ -121,8 +185,10 @@ def _documents(store: Store, job_id: JobId) -> Iterator[Document]:
     family = [job_id]
     for member in family:  # the loop also visits the child jobs that it appends
         yield from store.payloads.fetched(member)
+        if len(family) >= most_jobs:
+            continue
         for standing in store.jobs.standings([member]):
-            family += standing.children[: MOST_CHILDREN - len(family)]
+            family += standing.children[: most_jobs - len(family)]
 
 
 def part_of(text: str, quote: str, start: int, end: int, begin: int | None) -> DocumentPart:

@@ -13,6 +13,10 @@ from starlette.datastructures import FormData
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
 from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.serve.console.document_routes import (
+    MOST_ON_THE_JOB_PAGE,
+    list_documents,
+)
 from handoff_queue.supervisor.serve.console.inbox_routes import question_in
 from handoff_queue.supervisor.serve.console.job_page import read_job
 from handoff_queue.supervisor.serve.console.pages import environment, go_to, render
@@ -35,7 +39,12 @@ router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
 async def job(request: Request, visit: Reads, job_id: VisibleJob) -> Response:
     """Show a job."""
     page = await run_in_threadpool(read_job, visit.access.store, job_id)
-    return await run_in_threadpool(render, request, "job.html", visit, page=page)
+    documents = await run_in_threadpool(
+        list_documents, visit.access.store, job_id, 0, MOST_ON_THE_JOB_PAGE, has_children=False
+    )
+    return await run_in_threadpool(
+        render, request, "job.html", visit, page=page, documents=documents
+    )
 
 
 @router.get("/live")

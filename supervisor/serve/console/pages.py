@@ -87,6 +87,11 @@ def money(usd: float | None) -> str:
     return f"${usd:,.4f}"
 
 
+def path_segment(name: str) -> str:
+    """Return a name as one segment of the path of a URL."""
+    return quote(name, safe="")
+
+
 def duration(seconds: float | None) -> str:
     """Return a duration with its largest units."""
     if seconds is None:
@@ -133,6 +138,7 @@ def environment() -> Environment:
     made.filters["duration"] = duration
     made.filters["utc"] = utc
     made.filters["iso"] = iso
+    made.filters["path_segment"] = path_segment
     return made
 
 

@@ -11,16 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from handoff_queue.shared.types.handoff import Document
-from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.types.handoff import Document, Manifest, ref
+from handoff_queue.shared.types.ids import JobId, new_job_id
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.serve.console.document_routes import (
     MOST_CHARS,
+    MOST_ON_THE_JOB_PAGE,
     document_link,
     part_of,
 )
-from tests.doubles.jobs import a_job, issue_to_a_child
+from tests.doubles.jobs import a_job, issue_to_a_child, submission
 from tests.supervisor.serve.console.conftest import VisitorOf
 from tests.supervisor.serve.console.visitor import Visitor
 
@@ -144,6 +147,122 @@ def test_the_parts_of_a_long_document_together_have_all_its_text(
     assert read == whole
     assert marked(around) == "line 0012000\n"
     assert 'rel="prev"' in around
+
+
+def rows(text: str) -> list[list[str]]:
+    """Return the cells of each row of the table of documents."""
+    table = LexborHTMLParser(text).css("#document-table tbody tr")
+    return [[cell.text() for cell in row.css("td")] for row in table]
+
+
+def test_the_page_of_a_job_lists_its_documents_with_links_to_their_texts(
+    jobs: Client, local: Visitor
+) -> None:
+    documents = {"notes/a b.md": TEXT.encode(), "b?c#d.txt": b"Hello."}
+    job_id = jobs.submit(Request("Summarise.", documents=documents))
+    page = Document(
+        path="https://e.com/?a=b", digest=digest_of("Hi"), media_type="text/html", chars=2
+    )
+    jobs.store.payloads.put_fetched(job_id, page, "Hi", 60)
+
+    text = local.get(f"/jobs/{job_id}").text
+
+    assert rows(text) == [
+        ["b?c#d.txt", "text/plain", "6"],
+        ["notes/a b.md", "text/markdown", str(len(TEXT))],
+        ["https://e.com/?a=b", "text/html", "2"],
+    ]
+    links = [link.attributes["href"] for link in LexborHTMLParser(text).css("#document-table a")]
+    shown = [local.get(link or "").text for link in links]
+    assert [LexborHTMLParser(one).css("pre")[0].text() for one in shown] == ["Hello.", TEXT, "Hi"]
+
+
+def test_the_list_of_documents_has_the_pages_that_child_jobs_fetched(
+    jobs: Client, local: Visitor
+) -> None:
+    outer, inner = a_job_with(jobs, TEXT), a_job(jobs.store)
+    jobs.store.connection.redis.hset(keys.job(outer), "children", inner)
+    page = Document(path="https://e.com/d", digest=digest_of("Hi"), media_type="text/html", chars=2)
+    jobs.store.payloads.put_fetched(inner, page, "Hi", 60)
+
+    job_page = local.get(f"/jobs/{outer}").text
+    listed = local.get(f"/jobs/{outer}/documents").text
+
+    assert f'href="/jobs/{outer}/documents"' in job_page
+    assert [name for name, *_ in rows(job_page)] == ["notes/a b.md"]
+    assert [name for name, *_ in rows(listed)] == ["notes/a b.md", "https://e.com/d"]
+
+
+def a_job_with_many_documents(jobs: Client, names: list[str]) -> JobId:
+    """Store a job whose request has documents of these names."""
+    job_id, digest = new_job_id(), digest_of(TEXT)
+    documents = tuple(
+        Document(path=name, digest=digest, media_type="text/plain", chars=len(TEXT))
+        for name in names
+    )
+    manifest = Manifest(documents=documents).to_json()
+    event = submission("Summarise.", manifest=ref(manifest))
+    jobs.store.journal.commit(
+        Commit(
+            job_id=job_id,
+            expected=0,
+            events=[event],
+            payloads=["Summarise.", manifest],
+            fields={"status": "running", "tenant": "acme"},
+            due_at=jobs.store.connection.now() + 3_600,
+            creates=True,
+        )
+    )
+    return job_id
+
+
+def test_ten_thousand_documents_do_not_break_the_pages(jobs: Client, local: Visitor) -> None:
+    count = 10_000
+    names = [f"folder/{number:05}.txt" for number in range(count)]
+    job_id = a_job_with_many_documents(jobs, names)
+
+    job_page = local.get(f"/jobs/{job_id}").text
+    listed: list[str] = []
+    following: str | None = f"/jobs/{job_id}/documents"
+    while following:
+        text = local.get(following).text
+        assert len(text) < 250_000
+        listed += [row[0] for row in rows(text)]
+        later = LexborHTMLParser(text).css_first('a[rel="next"]')
+        following = unescape(later.attributes["href"] or "") if later else None
+
+    assert len(rows(job_page)) == MOST_ON_THE_JOB_PAGE
+    assert f">All {count:,} documents</a>" in job_page
+    assert listed == names
+
+
+@pytest.mark.parametrize("query", ["from=-1", "from=x", "from=99999999999"])
+def test_a_wrong_place_in_the_list_is_an_error(query: str, jobs: Client, local: Visitor) -> None:
+    assert local.get(f"/jobs/{a_job_with(jobs, TEXT)}/documents?{query}").status_code == 422
+
+
+def test_the_list_of_documents_of_another_tenant_is_like_one_that_does_not_exist(
+    jobs: Client, visitor_with: VisitorOf
+) -> None:
+    job_id = a_job_with(jobs, TEXT)
+    stranger = visitor_with("operate", "globex")
+
+    foreign = stranger.get(f"/jobs/{job_id}/documents")
+    unknown = stranger.get("/jobs/j-000000000000/documents")
+
+    assert (foreign.status_code, unknown.status_code) == (404, 404)
+    assert foreign.text.replace(job_id, "") == unknown.text.replace("j-000000000000", "")
+
+
+def test_hostile_names_in_the_list_are_text(jobs: Client, local: Visitor) -> None:
+    name = f"{HOSTILE.replace('/', '')}\"' onclick=x.md"
+    job_id = a_job_with(jobs, TEXT, name)
+
+    for path in (f"/jobs/{job_id}", f"/jobs/{job_id}/documents"):
+        text = local.get(path).text
+        assert rows(text)[0][0] == name
+        assert "<script>document" not in text
+        assert 'onclick=x.md"' not in text
 
 
 @given(

@@ -25,6 +25,7 @@ from tests.supervisor.shell import Shell
 PATHS = (
     ("GET", ""),
     ("GET", "/live"),
+    ("GET", "/documents"),
     ("GET", "/events"),
     ("GET", "/handoffs/a.1"),
     ("POST", "/cancel"),
