@@ -27,6 +27,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.acl import Database
 from handoff_queue.shared.store.store import open_store
 from handoff_queue.shared.types.access import AuditAction
+from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.request import Request
 from tests.waiting import wait_until
@@ -297,6 +298,20 @@ def test_a_client_with_its_own_user_submits_a_job(server: Server) -> None:
     job_id = jobs.submit(Request("Which database is the best?"))
 
     assert [row.job_id for row in jobs.newest()] == [job_id]
+
+
+def test_a_supervisor_announces_a_waiting_job_and_the_server_counts_it(server: Server) -> None:
+    counts: dict[str, dict[tuple[str, ...], int]] = {}
+    for user in ("supervisor", "console", "client", "observer"):
+        url = server.users.url(user, server.address)
+        store = open_store(url, Settings(redis_url=SecretStr(url)))
+        if user == "supervisor":
+            job_id, now = JobId(OTHER_JOB), store.connection.now()
+            store.presence.announce_unplanned(job_id, ("tailor",), now)
+        counts[user] = store.presence.unplanned()
+        store.connection.close()
+
+    assert counts == {user: {("tailor",): 1} for user in counts}
 
 
 @pytest.fixture(scope="module")

@@ -171,6 +171,7 @@ _LOG = f"{_JOB}:log"
 _FETCHED = f"{_JOB}:fetched"
 _WHOLE_JOB = (_JOB, _HANDOFF, _TURNS, _BLOB, _LOG, _FETCHED)
 _MONTHS = f"{keys.PREFIX}schedule:*:????-??"
+_UNPLANNED = (keys.UNPLANNED, f"{keys.UNPLANNED}:*")
 _NOTES = (Selector(("setrange",), (keys.NOTHING,)),)
 """The check of every process whether Redis accepts writes."""
 _COUNTERS = (
@@ -282,8 +283,7 @@ def supervisor_access(roles: Sequence[str]) -> Access:
             keys.refused_command("*"),
             keys.deletion("*"),
             keys.USED_DOCUMENTS,
-            keys.UNPLANNED,
-            f"{keys.UNPLANNED}:*",
+            *_UNPLANNED,
         ),
         read=(keys.worker("*"),),
         channels=(CONTROL, EVENTS),
@@ -319,12 +319,11 @@ def client_access(roles: Sequence[str]) -> Access:
             keys.supervisor("*"),
             keys.history("*"),
             keys.SERVING,
+            *_UNPLANNED,
             keys.QUEUES,
             keys.CAPS,
             keys.PAUSED,
             keys.DEAD,
-            keys.UNPLANNED,
-            f"{keys.UNPLANNED}:*",
         ),
         channels=(CONTROL, EVENTS),
         selectors=(ANY_SCRIPT, *_NOTES, Selector(("xadd",), (keys.AUDIT,))),
@@ -386,11 +385,10 @@ def observer_access(roles: Sequence[str]) -> Access:
             keys.supervisor("*"),
             keys.history("*"),
             keys.SERVING,
+            *_UNPLANNED,
             keys.QUEUES,
             keys.CAPS,
             keys.PAUSED,
-            keys.UNPLANNED,
-            f"{keys.UNPLANNED}:*",
         ),
         selectors=(ANY_SCRIPT, *_NOTES, Selector(("llen",), (keys.DEAD,))),
     )

@@ -241,7 +241,7 @@ def test_a_wrong_place_in_the_list_is_an_error(query: str, jobs: Client, local: 
     assert local.get(f"/jobs/{a_job_with(jobs, TEXT)}/documents?{query}").status_code == 422
 
 
-def test_the_list_of_documents_of_another_tenant_is_like_one_that_does_not_exist(
+def test_the_documents_of_another_tenant_are_like_those_of_an_unknown_job(
     jobs: Client, visitor_with: VisitorOf
 ) -> None:
     job_id = a_job_with(jobs, TEXT)
