@@ -568,9 +568,15 @@ def parse_stream_entry(entry: tuple[bytes, dict[bytes, bytes]]) -> RecordedEvent
         MalformedMessage: this version cannot read the event.
     """
     entry_id, fields = entry
+    try:
+        version, at_ms, text = int(entry_id.split(b"-")[0]), int(fields[b"t"]), fields[b"e"]
+    except (KeyError, ValueError) as error:
+        raise MalformedMessage(
+            f"entry: it has no event or no time ({type(error).__name__})"
+        ) from None
     return RecordedEvent(
-        version=int(entry_id.split(b"-")[0]),
-        at=int(fields[b"t"]) / 1000,
-        event=parse_event(without_signature(fields[b"e"])[0]),
-        raw=fields[b"e"],
+        version=version,
+        at=at_ms / 1000,
+        event=parse_event(without_signature(text)[0]),
+        raw=text,
     )
