@@ -21,22 +21,11 @@ def pdf_text(stream: IO[bytes]) -> str:
     """
     try:
         import pypdf
-        from pypdf.errors import DependencyError, PdfReadError
+        from pypdf.errors import DependencyError
     except ModuleNotFoundError:
         raise DocumentRefused(missing("pypdf", "is a PDF, which", "documents")) from None
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
-    broken = (
-        PdfReadError,
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        IndexError,
-        AttributeError,
-        RecursionError,
-        AssertionError,
-    )
     try:
         reader = pypdf.PdfReader(stream)
         if reader.is_encrypted and not reader.decrypt(""):
@@ -53,11 +42,13 @@ def pdf_text(stream: IO[bytes]) -> str:
                 )
     except DependencyError:
         raise DocumentRefused("is an encrypted PDF: save it without protection") from None
-    except broken as error:
+    except (DocumentRefused, MemoryError):
+        raise
+    except Exception as error:  # the library raises errors of many types for broken files
         raise DocumentRefused(
             f"is a broken PDF ({type(error).__name__}): save it again with a PDF program,"
             " or leave it out"
-        ) from None
+        ) from error
     text = "\n\n".join(filter(None, pages))
     if not text:
         raise DocumentRefused("is a PDF without text (scanned?): run text recognition on it first")
