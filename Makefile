@@ -18,7 +18,7 @@ export HANDOFF_MAKE_JOB := $(value JOB)
 export HANDOFF_MAKE_DOCS := $(value DOCS)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check docs explore test-browser compose-test chaos bench sbom format lock clean distclean
+.PHONY: help run test check docs explore fuzz test-browser compose-test chaos bench sbom format lock clean distclean
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
@@ -44,6 +44,9 @@ docs: .venv/.ready-to-develop ## Build the documentation as a site in build/site
 
 explore: .venv/.ready-to-develop ## Run the property tests with new random cases: make explore SEED=7
 	$(BIN)/pytest -q $(PARALLEL) -m hypothesis --hypothesis-profile=explore $(if $(SEED),--hypothesis-seed=$(SEED))
+
+fuzz: .venv/.ready-to-fuzz ## Fuzz the parsers with atheris: make fuzz SECONDS=600 TARGETS="yaml schema" (default: 60 s each)
+	$(BIN)/python -m tests.fuzz $(TARGETS) $(if $(SECONDS),--seconds $(SECONDS))
 
 test-browser: .venv/.ready-to-develop ## Test Flower and the trace page in Chromium (installs Debian's chromium if it is missing)
 	./.ci/install-chromium
@@ -85,4 +88,8 @@ distclean: clean ## Remove .venv, too
 
 .venv/.ready-to-measure: .venv/.ready-to-develop requirements-bench.txt
 	@./.ci/install bench
+	@touch $@
+
+.venv/.ready-to-fuzz: .venv/.ready-to-develop requirements-fuzz.txt
+	@./.ci/install fuzz
 	@touch $@

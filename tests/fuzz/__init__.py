@@ -1,0 +1,1 @@
+"""Fuzzing of the parsers that read data of other programs: `python -m tests.fuzz`."""
