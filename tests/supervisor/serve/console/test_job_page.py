@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fastapi.routing import APIRoute
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, RetryRequested
@@ -14,6 +15,7 @@ from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.serve.console.job_page import read_job
+from handoff_queue.supervisor.serve.console.routers import CONSOLE_ROUTERS
 from tests.doubles.jobs import a_job
 from tests.supervisor.many_rows import submit_rows
 from tests.supervisor.serve.console.conftest import VisitorOf
@@ -35,7 +37,18 @@ PATHS = (
     ("POST", "/approve"),
     ("POST", "/reject"),
 )
-"""Every route of one job."""
+"""Every route of one job, except its documents."""
+
+
+def test_every_route_of_one_job_is_in_the_list() -> None:
+    place, found = "/jobs/{job_id}", set[tuple[str, str]]()
+    for router in CONSOLE_ROUTERS:
+        for route in router.routes:
+            if isinstance(route, APIRoute) and route.path.startswith(place):
+                path = route.path.removeprefix(place).replace("{handoff_id}", "a.1")
+                found |= {(method, path) for method in route.methods or ()}
+
+    assert found - {("GET", "/documents/{name:path}")} == set(PATHS)
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
