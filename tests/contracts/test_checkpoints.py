@@ -84,7 +84,8 @@ def in_the_store(store: Store) -> StoredHandoff:
         store.user_messages.send(job_id, event, text)
 
     def approve(_call_id: str, asked: int) -> None:
-        assert answer_call(store.connection, job_id, Approved(asked=asked), HandoffId("find.1"), [])
+        approved = Approved(asked=asked)
+        assert answer_call(store.connection, store.trust, job_id, approved, HandoffId("find.1"), [])
 
     return StoredHandoff(first, claim_again, cancel, say, approve)
 
