@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, sections, text_of
+from tests.docs.pages import ROOT, rows, sections, text_of
 
 WALKTHROUGHS = {
     heading: body
@@ -102,3 +102,11 @@ def test_a_name_before_a_file_is_in_that_file(name: str, file: str, paths: list[
 
 def test_most_names_stand_before_their_file() -> None:
     assert len(list(names_in_files())) > 80
+
+
+@pytest.mark.parametrize("room", ["shared", "supervisor", "workers"])
+def test_the_table_of_folders_names_every_folder_of_a_room(room: str) -> None:
+    (row,) = [row for row in rows(text_of("contributing")) if row[0] == f"`{room}/`"]
+    folders = {path.parent.name for path in (ROOT / room).glob("*/__init__.py")}
+
+    assert folders - {span.strip("/") for span in CODE.findall(row[1])} == set()
