@@ -66,8 +66,8 @@ class JournalGuard:
         return check.checked, check.seen
 
     def _record(self, job_id: JobId, refused: Sequence[RefusedEvent]) -> None:
-        """Record refused events as dead letters and in the audit stream. If one of them has ended
-        a handoff in the store, the handoff is open again, so that an honest worker ends it.
+        """Record refused events as dead letters and in the audit stream. If a refused event
+        has ended a handoff in the store, the handoff is open again, so that an honest worker ends it.
         """
         for one in refused:
             version, event = one.recorded.version, one.recorded.event

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 
 from handoff_queue.shared.types.errors import MalformedMessage
-from handoff_queue.shared.types.events import Event, RecordedEvent, parse_event
+from handoff_queue.shared.types.events import Event, EventRefused, RecordedEvent, parse_event
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.message import Message
@@ -140,9 +140,10 @@ def test_the_files_of_golden_journals_are_unchanged() -> None:
 
 
 def test_every_kind_of_event_is_in_some_journal() -> None:
+    """A reader makes `EventRefused` in memory. No journal holds it."""
     assert {type(recorded.event) for path in JOURNALS for recorded in read(path)} == set(
         get_args(Event)
-    )
+    ) - {EventRefused}
 
 
 EVENTS = {

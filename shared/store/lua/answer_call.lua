@@ -6,9 +6,9 @@
 local job, due = KEYS[1], KEYS[2]
 local f = redis.call('HMGET', job, 'status', 'version', 'cancelled')
 if not f[1] then return 0 end
-local is_open = false
-for _, allowed in ipairs(cjson.decode(ARGV[4])) do is_open = is_open or allowed == f[1] end
-if not is_open or f[3] then return -1 end
+local may_change = false
+for _, allowed in ipairs(cjson.decode(ARGV[4])) do may_change = may_change or allowed == f[1] end
+if not may_change or f[3] then return -1 end
 if redis.call('HGET', job, 'approval:' .. ARGV[2]) ~= CALL_APPROVAL then return -2 end
 local at = now_ms()
 keep_payloads(job, ARGV, 5)

@@ -19,9 +19,9 @@ for n = 1, count do
     return { 'ok', known.version }
   end
 end
-local is_open = false
-for _, allowed in ipairs(given.open) do is_open = is_open or allowed == status end
-if not is_open or f[4] then return { 'ended' } end
+local may_change = false
+for _, allowed in ipairs(given.open) do may_change = may_change or allowed == status end
+if not may_change or f[4] then return { 'ended' } end
 if count >= tonumber(ARGV[6]) then return { 'full' } end
 if type(given.version) == 'number' and whole(given.version) ~= f[2] then return { 'changed' } end
 local unable = 0
