@@ -121,6 +121,10 @@ class ApiRecords:
     requests: int = 0
     unanswered: int = 0
     """Requests without an answer, which the users sent again."""
+    taken_over: int = 0
+    """Requests to which one server gave no answer, and then another server answered."""
+    servers: int = 0
+    """Servers that have answered."""
     reconnections: int = 0
     """Streams of followers after their first one."""
     failures: Sequence[str] = ()
@@ -160,6 +164,8 @@ class ApiRecords:
         return {
             "requests to the API": self.requests,
             "sent again": self.unanswered,
+            "answered by another server": self.taken_over,
+            "servers that answered": self.servers,
             "questions answered": sum(bool(question.sent) for question in self.questions),
             "messages taken": sum(len(message.taken) for message in self.messages),
             "messages refused": sum(not message.is_stored for message in self.messages),

@@ -1,14 +1,16 @@
 """A user of the HTTP API of `handoff serve`, and followers of events.
 
-The server is killed while it works. The user sends each request again until an answer comes.
+There are several servers, and each is killed while it works. Each request goes to the next server,
+as a load balancer sends it. The user sends a request again until an answer comes.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any
 
 import httpx2
@@ -46,17 +48,23 @@ class HttpAnswer:
 class ApiUser:
     """A user with a token. One thread sends requests; followers have their own threads."""
 
-    url: str
+    urls: Sequence[str]
+    """Addresses of the servers."""
     secret: str
     requests: int = 0
     unanswered: int = 0
+    taken_over: int = 0
+    """Requests to which one server gave no answer, and then another server answered."""
+    answered: set[str] = field(default_factory=set)
+    """Addresses of the servers that have answered."""
     failures: list[str] = field(default_factory=list)
     """Answers with an internal error."""
+    _open: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    """Request without an answer: method, path and key -> the server that gave none."""
     _http: httpx2.Client = field(init=False)
 
     def __post_init__(self) -> None:
         self._http = httpx2.Client(
-            base_url=self.url,
             headers={"Authorization": f"Bearer {self.secret}"},
             timeout=ANSWERS_WITHIN_S,
             limits=httpx2.Limits(max_connections=None),
@@ -73,21 +81,28 @@ class ApiUser:
         Args:
             key: the Idempotency-Key.
         """
+        server = self.urls[self.requests % len(self.urls)]
         self.requests += 1
         headers = {"Idempotency-Key": key} if key else {}
         try:
-            response = self._http.request(method, path, json=body, headers=headers)
+            response = self._http.request(method, server + path, json=body, headers=headers)
             content = response.json() if response.content else {}
         except (httpx2.HTTPError, ValueError):
-            self.unanswered += 1
+            self._note_silence(method, path, key, server)
             return None
         if response.status_code in NO_ANSWER:
-            self.unanswered += 1
+            self._note_silence(method, path, key, server)
             return None
+        self.answered.add(server)
+        self.taken_over += self._open.pop((method, path, key), server) != server
         if response.status_code >= 500:
             self.failures.append(f"{method} {path}: {response.status_code} {response.text:.200}")
             return None
         return HttpAnswer(response.status_code, content)
+
+    def _note_silence(self, method: str, path: str, key: str, server: str) -> None:
+        self.unanswered += 1
+        self._open[method, path, key] = server
 
     def submit(self, request: Request) -> JobId:
         """Submit a job without a workflow and without documents.
@@ -105,7 +120,7 @@ class ApiUser:
 
     def follow(self, job_id: JobId) -> Follower:
         """Return a running follower of a job."""
-        follower = Follower(self._http, job_id)
+        follower = Follower(self._http, self.urls, job_id)
         follower.start()
         return follower
 
@@ -131,15 +146,18 @@ def body_of(request: Request) -> dict[str, object]:
 
 
 class Follower(threading.Thread):
-    """Follows the events of one job across reconnections, as a browser does."""
+    """Follows the events of one job across reconnections, as a browser does. Each connection is to
+    the next server.
+    """
 
-    def __init__(self, http: httpx2.Client, job_id: JobId) -> None:
+    def __init__(self, http: httpx2.Client, urls: Sequence[str], job_id: JobId) -> None:
         super().__init__(name=f"follower of {job_id}", daemon=True)
         self.seen: list[tuple[int, str]] = []
         """Version and JSON of each event, in the order of arrival."""
         self.streams = 0
         """Number of streams that the server began."""
         self._http = http
+        self._servers = cycle(urls)
         self._path = f"/v1/jobs/{job_id}/events"
         self._is_over = threading.Event()
 
@@ -157,7 +175,8 @@ class Follower(threading.Thread):
     def _connect(self) -> None:
         last = self.seen[-1][0] if self.seen else 0
         headers = {"Last-Event-ID": str(last)}
-        with self._http.stream("GET", self._path, headers=headers, timeout=SILENT_S) as response:
+        url = next(self._servers) + self._path
+        with self._http.stream("GET", url, headers=headers, timeout=SILENT_S) as response:
             if response.status_code == 204:  # the job has ended, and there are no further events
                 self._is_over.set()
             if response.status_code == 200:

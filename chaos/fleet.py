@@ -34,7 +34,7 @@ COMMANDS = (
     "handoff_queue.supervisor.serve.application",
     "handoff_queue.supervisor.serve.server",
 )
-"""Modules of the commands that a user types during a failpoint run, and of the HTTP server."""
+"""Modules of the commands that a user types during a failpoint run, and of the HTTP servers."""
 REDIS = "redis"
 WORKER, SUPERVISOR, CONSOLE = "worker", "supervisor", "console"
 SWEEP_S = 0.3
@@ -59,6 +59,8 @@ class Size:
     handoffs of roles go to a queue.
     """
     lease_s: float = 3.0
+    consoles: int = 2
+    """HTTP servers, if the system has any."""
 
 
 @dataclass(slots=True)
@@ -73,8 +75,8 @@ class Fleet:
     """Connection of the killer and the invariants."""
     fork_server: ForkServer | None
     """Fork server of the processes and of the user's commands; None if the system has none."""
-    port: int | None = None
-    """Port of the HTTP server; None if the fleet has none."""
+    ports: tuple[int, ...] = ()
+    """Ports of the HTTP servers."""
 
     def look(self) -> dict[str, int]:
         """Return the running processes: name -> pid."""
@@ -141,17 +143,17 @@ def arm(points: Path, point: str, order: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A Celery process, or the HTTP server."""
+    """A Celery process, or an HTTP server."""
 
     name: str
     kind: str
     """Kind of its failpoints."""
     app: str
-    """Module of the Celery app; '' for the HTTP server."""
+    """Module of the Celery app; '' for an HTTP server."""
     options: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     port: int | None = None
-    """Port of the HTTP server."""
+    """Port of an HTTP server."""
 
     @property
     def command(self) -> list[str]:
@@ -162,7 +164,7 @@ class Member:
         return [*main, "serve", "--port", str(self.port), *self.options]
 
     def accepts(self) -> bool:
-        """Return whether the HTTP server accepts connections."""
+        """Return whether an HTTP server accepts connections."""
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port or 0), 1.0):
             return True
         return False
@@ -196,9 +198,8 @@ def running_fleet(
         processes.wait_until_ready(READY_WITHIN_S)
         connection = Connection(url)
         try:
-            ports = [member.port for member in members if member.port]
-            port = ports[0] if ports else None
-            yield Fleet(folder, size, url, processes, connection, fork_server, port)
+            ports = tuple(member.port for member in members if member.port)
+            yield Fleet(folder, size, url, processes, connection, fork_server, ports)
         finally:
             connection.close()
             processes.stop(grace_s=0.0)

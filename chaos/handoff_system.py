@@ -322,6 +322,8 @@ class Ours:
         return ApiRecords(
             requests=self.api.requests,
             unanswered=self.api.unanswered,
+            taken_over=self.api.taken_over,
+            servers=len(self.api.answered),
             reconnections=sum(max(0, each.streams - 1) for each in self._followers.values()),
             failures=self.api.failures,
             jobs_by_key=self._jobs_by_key(),
@@ -486,7 +488,7 @@ def _of(events: Iterable[RecordedEvent], kind: type[Event]) -> list[tuple[float,
 
 def members_of(size: Size) -> list[Member]:
     """Return the members: supervisors, workers that each serve every specialist, and the HTTP
-    server.
+    servers.
     """
     kinds = (
         (SUPERVISOR, "handoff_queue.supervisor.app", size.supervisors),
@@ -498,14 +500,16 @@ def members_of(size: Size) -> list[Member]:
         for number in range(1, count + 1):
             members.append(Member(f"{kind}{number}", kind, app, slots))
     limit = {"HANDOFF_SERVE_REQUESTS_PER_MINUTE": "1000000"}
-    members.append(Member(CONSOLE, CONSOLE, "", environment=limit, port=free_port()))
+    for number in range(1, size.consoles + 1):
+        name = f"{CONSOLE}{number}"
+        members.append(Member(name, CONSOLE, "", environment=limit, port=free_port()))
     return members
 
 
 def _on(fleet: Fleet) -> Ours:
     client = connect(fleet.url, Settings(offline=True, retention_s=RETENTION_S))
     _, secret = client.create_token(ACTOR, ApiRole.OPERATE)
-    return Ours(client, ApiUser(f"http://127.0.0.1:{fleet.port}", secret))
+    return Ours(client, ApiUser([f"http://127.0.0.1:{port}" for port in fleet.ports], secret))
 
 
 OURS = Kind(members_of, _on, EVERYTHING)

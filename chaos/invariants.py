@@ -403,8 +403,8 @@ class RunRecords:
 
     @cached_property
     def _of_work(self) -> list[Strike]:
-        """Strikes on processes that work on jobs. The HTTP server does not."""
-        return [strike for strike in self.strikes if strike.target != CONSOLE]
+        """Strikes on processes that work on jobs. The HTTP servers do not."""
+        return [strike for strike in self.strikes if not strike.target.startswith(CONSOLE)]
 
     def _recovered_at(self, handoff: Handoff, strike: Strike) -> float | None:
         """Return the time of the first action of a handoff after a strike: its next

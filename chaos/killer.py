@@ -51,11 +51,11 @@ CONSOLE_POINTS = tuple(
         ("commit", "append", "say", "replace_schedule"), (BEFORE, AFTER, AFTER)
     )
 )
-"""Failpoints of the HTTP server: it is killed before or after it stores a job, an answer, a
+"""Failpoints of an HTTP server: it is killed before or after it stores a job, an answer, a
 message or a schedule. A kill afterwards loses the answer to the user.
 """
 AT_A_POINT = 0.8
-"""Share of the kills of the HTTP server that happen at a failpoint. A kill at another moment
+"""Share of the kills of an HTTP server that happen at a failpoint. A kill at another moment
 rarely hits a request.
 """
 PAUSE_S = (0.2, 1.6)
@@ -162,7 +162,7 @@ class Killer:
 
     def _do(self, fault: Fault, dice: random.Random) -> None:
         match fault:
-            case Fault.KILL_CONSOLE if self.fleet.port and dice.random() < AT_A_POINT:
+            case Fault.KILL_CONSOLE if self.fleet.ports and dice.random() < AT_A_POINT:
                 arm(self.fleet.points(CONSOLE), dice.choice(CONSOLE_POINTS), "kill")
             case Fault.KILL_WORKER | Fault.KILL_SUPERVISOR | Fault.KILL_CONSOLE:
                 self._signal(fault, self._any_of(dice, KILLED[fault]), signal.SIGKILL)

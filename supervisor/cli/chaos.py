@@ -74,7 +74,7 @@ def chaos(
 ) -> int:
     """Kill processes while jobs run, and check every promise.
 
-    The command starts a private Redis, supervisors, workers, the HTTP server and a model
+    The command starts a private Redis, supervisors, workers, two HTTP servers and a model
     server. It kills, stops and freezes processes at random, cuts connections and delivers
     messages twice. The jobs have all modes, with sub-teams, joins, patches and approvals.
     Users submit jobs, answer questions and use schedules through the HTTP API.

@@ -180,7 +180,13 @@ def test_a_message_that_an_agent_missed_or_had_twice_is_a_breach(message: Messag
 def test_the_figures_count_requests_answers_jobs_and_events() -> None:
     refused = replace(TAKEN, is_stored=False, events=0, taken=[], calls=0)
     records = replace(
-        KEPT, requests=20, unanswered=3, reconnections=2, messages=[TAKEN, TAKEN, refused]
+        KEPT,
+        requests=20,
+        unanswered=3,
+        taken_over=2,
+        servers=2,
+        reconnections=2,
+        messages=[TAKEN, TAKEN, refused],
     )
 
-    assert list(records.figures().values()) == [20, 3, 1, 2, 1, 3, 3, 2]
+    assert list(records.figures().values()) == [20, 3, 2, 2, 1, 2, 1, 3, 3, 2]

@@ -51,6 +51,7 @@ def test_a_run_without_faults_makes_exactly_the_planned_calls_and_prints_json(
     did = report["api"]
     assert did["questions_answered"] >= 4
     assert min(did["messages_taken"], did["jobs_of_schedules"], did["events_followed"]) > 0
+    assert did["servers_that_answered"] == 2
 
 
 @pytest.mark.alone
