@@ -50,7 +50,7 @@ from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.plan import Plan, Step
 from handoff_queue.supervisor.client.dispatch import Dispatcher
-from handoff_queue.supervisor.client.request import Request, answer_gates
+from handoff_queue.supervisor.client.request import Request, answer_gates, check_documents
 from handoff_queue.supervisor.client.task_signatures import end_task_of
 from handoff_queue.supervisor.lifecycle.follow_up import copy_results, results_to_give
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -391,8 +391,10 @@ def documents_of(request: Request, settings: Settings) -> FolderReading:
 
     Raises:
         InvalidDocuments: a document cannot be read.
+        UserError: a document has a name that is not allowed.
     """
     if isinstance(request.documents, Mapping):
+        check_documents(request.documents)  # a name may lead out of the folder
         with _as_folder(request.documents) as folder:
             return _read(folder, request, settings)
     assert isinstance(request.documents, Path)
@@ -401,7 +403,7 @@ def documents_of(request: Request, settings: Settings) -> FolderReading:
 
 @contextmanager
 def _as_folder(documents: Mapping[str, bytes]) -> Iterator[Path]:
-    """Write documents to a temporary folder, and remove the folder at the end.
+    """Write documents with checked names to a temporary folder, and remove the folder at the end.
 
     Raises:
         InvalidDocuments: a document cannot be written, or the caller's block raised this error.

@@ -1,4 +1,6 @@
-"""A system of real processes that sign their messages, for the tests of forged messages."""
+"""Fixtures of the attacks: a system of real processes that sign their messages, and fixtures of
+other rooms that attacks on the console, the API and the terminal need.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.hostile.signed_system import SignedSystem, signed_system
+from tests.supervisor.cli.conftest import broker
+from tests.supervisor.conftest import jobs
+from tests.supervisor.serve.conftest import app, http, routes, settings
+from tests.supervisor.serve.console.conftest import local
+
+__all__ = ["app", "broker", "http", "jobs", "local", "routes", "settings"]
 
 
 @pytest.fixture(scope="package")
