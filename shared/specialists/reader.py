@@ -29,6 +29,7 @@ from handoff_queue.shared.specialists.mcp_servers import (
 from handoff_queue.shared.text.durations import InvalidDuration, whole_seconds_of
 from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose
+from handoff_queue.shared.types.characters import printable
 from handoff_queue.shared.types.errors import InvalidSpecialist
 from handoff_queue.shared.types.message import each_problem
 from handoff_queue.shared.types.names import RESERVED
@@ -458,4 +459,4 @@ def _wrong_values(
 
 
 def _fault(parts: FrontMatter, field: str, problem: str) -> _Fault:
-    return _Fault(parts.line_of(field), field, f"{field}: {problem}")
+    return _Fault(parts.line_of(field), field, f"{printable(field):.80}: {problem}")

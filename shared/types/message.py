@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
 from handoff_queue.shared.text.words import close_names
+from handoff_queue.shared.types.characters import printable
 from handoff_queue.shared.types.errors import MalformedMessage
 
 OmitNone = Field(exclude_if=lambda value: value is None)
@@ -241,7 +242,7 @@ def problems_of(
     problems = each_problem(error, kind, shows_values=shows_values)
     lines: list[str] = []
     for where, what in problems:
-        lines.append(f"{'.'.join(where)}: {what}" if where else what)
+        lines.append(f"{printable('.'.join(where))}: {what}" if where else what)
     rest = ""
     if len(lines) > most:
         rest = f" (and {len(lines) - most} more)"

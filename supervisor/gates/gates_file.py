@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from handoff_queue.shared.types.characters import printable
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import FactTable, Gates
 from handoff_queue.shared.types.message import each_problem
@@ -135,7 +136,7 @@ def _problems_in_one_line(
         place = (*parent, *inner_place)
         name = ""
         if place:
-            name = f"{'.'.join(place)}: "
+            name = f"{printable('.'.join(place))}: "
         lines.append(f"{where(place)}: {name}{problem}")
     more = len(lines) - _MOST_TOLD
     lines = lines[:_MOST_TOLD]
