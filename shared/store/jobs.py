@@ -382,13 +382,13 @@ class Jobs:
     def is_refused(self, job_id: JobId, version: int) -> bool:
         """Return whether a supervisor has recorded that it refuses this event."""
         with translated_errors():
-            return bool(self._connection.redis.sismember(keys.refused(job_id), version))
+            return bool(self._connection.redis.hexists(keys.refused(job_id), version))
 
-    def note_refused(self, job_id: JobId, version: int, keep_s: int) -> None:
+    def note_refused(self, job_id: JobId, version: int, reason: str, keep_s: int) -> None:
         """Note that the refusal of an event is recorded."""
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            pipe.sadd(keys.refused(job_id), version)
+            pipe.hset(keys.refused(job_id), version, reason)
             pipe.expire(keys.refused(job_id), keep_s)
             pipe.execute()
 

@@ -147,7 +147,7 @@ def draft(handoff_id: HandoffId) -> str:
 
 
 def refused(job_id: JobId) -> str:
-    """set: versions of events that no supervisor uses, because their signatures do not hold."""
+    """hash: version of an event whose signature does not hold -> the reason of its refusal."""
     return f"{job(job_id)}:refused"
 
 

@@ -15,7 +15,14 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.pauses import Pause, pause_in, pauses_in
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import name_in, read_entries
-from handoff_queue.shared.types.errors import MalformedMessage
+from handoff_queue.shared.trust.announcement_signatures import (
+    SignedAnnouncement,
+    announced_text,
+    read_announcement,
+    signed_announcement,
+)
+from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
+from handoff_queue.shared.types.errors import MalformedMessage, UntrustedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, queue_of
 from handoff_queue.shared.types.presence import Announcement, Node
@@ -104,8 +111,14 @@ class Presence:
 class PresenceStore:
     """The announcements."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, trust: Trust = NO_TRUST) -> None:
+        """Read and write the announcements.
+
+        Args:
+            trust: the keys of this process. With a keyring, only signed announcements count.
+        """
         self._connection = connection
+        self._trust = trust
         self._read_at = -GOOD_FOR_S
         self._served: dict[str, ServedSpecialist] = {}
 
@@ -113,7 +126,8 @@ class PresenceStore:
         """Announce this worker for another `ANNOUNCED_FOR_S`."""
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            pipe.set(keys.worker(announcement.worker), announcement.to_json(), ex=ANNOUNCED_FOR_S)
+            stored = signed_announcement(self._trust, announcement, self._connection.now())
+            pipe.set(keys.worker(announcement.worker), stored, ex=ANNOUNCED_FOR_S)
             self._serve(pipe, _members(announcement))
             pipe.execute()
 
@@ -233,11 +247,43 @@ class PresenceStore:
 
     def announcements(self) -> list[Announcement]:
         """Return the announcements of the live workers. Announcements that this version cannot
-        read are skipped.
+        read, or whose signatures do not hold, are skipped.
         """
+        return [signed.announcement for signed in self._signed_announcements()]
+
+    def refused_announcements(self) -> list[tuple[str, str, str]]:
+        """Return the name, the reason and the text of each announcement of a live worker whose
+        signature does not hold.
+        """
+        refused: list[tuple[str, str, str]] = []
+        if not self._trust.is_on:
+            return refused
         _, workers = self._live_names()
         stored = self._announced(list(map(keys.worker, workers)))
-        return read_entries(filter(None, stored), Announcement.from_json, keys.worker("*"))
+        now = self._connection.now()
+        for worker, text in zip(workers, stored, strict=True):
+            if text is None:
+                continue  # it has just expired
+            try:
+                read_announcement(self._trust, text, now)
+            except UntrustedMessage as error:
+                refused.append((worker, str(error), text.decode(errors="replace")))
+            except MalformedMessage:
+                continue  # a worker of another version has signed it
+        return refused
+
+    def _signed_announcements(self) -> list[SignedAnnouncement]:
+        _, workers = self._live_names()
+        stored = self._announced(list(map(keys.worker, workers)))
+        now = self._connection.now()
+
+        def read(text: bytes) -> SignedAnnouncement:
+            try:
+                return read_announcement(self._trust, text, now)
+            except UntrustedMessage as error:
+                raise MalformedMessage(str(error)) from error
+
+        return read_entries(filter(None, stored), read, keys.worker("*"))
 
     def processes(self) -> list[LiveProcess]:
         """Return the live workers and supervisors, by kind and name."""
@@ -295,11 +341,11 @@ class PresenceStore:
 
     def _read(self) -> dict[str, ServedSpecialist]:
         """Read the served specialists from Redis, in two round trips."""
-        by_name: dict[str, dict[str, list[tuple[Announcement, SpecialistSpec]]]] = {}
-        for announcement in self.announcements():
-            for spec in announcement.specialists:
+        by_name: dict[str, dict[str, list[tuple[SignedAnnouncement, SpecialistSpec]]]] = {}
+        for signed in self._signed_announcements():
+            for spec in signed.announcement.specialists:
                 by_name.setdefault(spec.name, {}).setdefault(spec.content_digest, []).append(
-                    (announcement, spec)
+                    (signed, spec)
                 )
         names = sorted(by_name)
         with translated_errors():
@@ -317,13 +363,14 @@ class PresenceStore:
             names, answers[::3], answers[1::3], answers[2::3], strict=True
         ):
             versions = by_name[name]
-            digest, served_by = max(versions.items(), key=lambda item: (len(item[1]), item[0]))
+            digest, served_by = max(versions.items(), key=_votes)
             _, spec = served_by[0]
             workers: list[str] = []
             models: set[str] = set()
             slots = 0
             announcements: list[Announcement] = []
-            for announcement, _ in chain.from_iterable(versions.values()):
+            for signed, _ in chain.from_iterable(versions.values()):
+                announcement = signed.announcement
                 announcements.append(announcement)
                 workers.append(announcement.worker)
                 models.add(announcement.model)
@@ -341,6 +388,16 @@ class PresenceStore:
         return specialists
 
 
+def _votes(
+    version: tuple[str, Sequence[tuple[SignedAnnouncement, SpecialistSpec]]],
+) -> tuple[int, int, str]:
+    """Return the order of the versions of a specialist. Each key has one vote; among equals, the
+    number of workers and then the digest decide.
+    """
+    digest, served_by = version
+    return len({signed.vote for signed, _ in served_by}), len(served_by), digest
+
+
 def _effects(spec: SpecialistSpec, announcements: Iterable[Announcement]) -> frozenset[str]:
     """Return the task of a specialist if the task has an effect, else its tools that any
     worker announces as not safe to repeat.
@@ -356,7 +413,7 @@ def _effects(spec: SpecialistSpec, announcements: Iterable[Announcement]) -> fro
 def _node_in(text: bytes | None) -> Node | None:
     """Return the node in an announcement; None if it is missing or cannot be read."""
     try:
-        return Node.from_json(text or b"")
+        return Node.from_json(announced_text(text or b""))
     except MalformedMessage:
         return None
 

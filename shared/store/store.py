@@ -35,7 +35,6 @@ from handoff_queue.shared.store.user_messages import UserMessages
 from handoff_queue.shared.trust.keyring import Right
 from handoff_queue.shared.trust.signatures import Trust, open_trust
 from handoff_queue.shared.types.access import AuditAction, AuditEntry
-from handoff_queue.shared.types.ids import JobId
 
 MOST_REASON_CHARS = 1_000
 """Most characters of a reason in the audit stream."""
@@ -74,10 +73,13 @@ class Store:
     trust: Trust
     """The keys of this process."""
 
-    def refuse(self, job_id: JobId, queue: str, reason: str, body: str) -> None:
+    def refuse(self, subject: str, queue: str, reason: str, body: str) -> None:
         """Record a message that nothing may use, because its signature does not hold: as a dead
         letter, and in the audit stream. A worker may not write to the audit stream, so only
         supervisors do.
+
+        Args:
+            subject: the job or the worker that the message is about.
         """
         self.dead_letters.add(queue, reason, body)
         if not self.trust.signer.may(Right.DECIDE):
@@ -86,7 +88,7 @@ class Store:
             AuditEntry(
                 at=self.connection.now(),
                 action=AuditAction.REFUSE,
-                subject=job_id,
+                subject=subject,
                 detail=reason[:MOST_REASON_CHARS],
             )
         )
@@ -110,7 +112,7 @@ def open_store(
     """
     trust = open_trust(settings)
     connection = Connection(redis_url, timeout_s=timeout_s)
-    keep_s, presence = settings.retention_s, PresenceStore(connection)
+    keep_s, presence = settings.retention_s, PresenceStore(connection, trust)
     journal = Journal(connection, keep_s, trust)
     return Store(
         connection=connection,

@@ -66,8 +66,8 @@ class JournalGuard:
         return check.checked, check.seen
 
     def _record(self, job_id: JobId, refused: Sequence[RefusedEvent]) -> None:
-        """Record refused events as dead letters and in the audit stream. If a refused event
-        has ended a handoff in the store, the handoff is open again, so that an honest worker ends it.
+        """Record refused events as dead letters and in the audit stream. If a refused event has
+        ended a handoff in the store, open the handoff again, so that an honest worker ends it.
         """
         for one in refused:
             version, event = one.recorded.version, one.recorded.event
@@ -78,4 +78,4 @@ class JournalGuard:
             self._store.refuse(job_id, JOURNAL, reason, one.recorded.raw.decode(errors="replace"))
             if isinstance(event, HandoffFinished):
                 self._store.jobs.reopen(job_id, event.handoff_id, version)
-            self._store.jobs.note_refused(job_id, version, self._keep_s)
+            self._store.jobs.note_refused(job_id, version, one.reason, self._keep_s)

@@ -33,6 +33,9 @@ messages in unserved queues.
 
 JOBS_AT_ONCE = 200
 """Jobs that one script counts as open."""
+MOST_REFUSED = 1_000
+"""Refused announcements that one process records."""
+MOST_WORKER_CHARS = 200
 OPEN_JOBS = JobFilter(statuses=frozenset(status for status in JobStatus if not status.ended))
 
 log = log_of(__name__)
@@ -74,6 +77,8 @@ class Sweeper:
         """Time at which this supervisor set the caps; None before that."""
         self._node: Callable[[], Node | None] = lambda: None
         self._announced_at = float("-inf")
+        self._refused: set[tuple[str, str]] = set()
+        """Refused announcements that are recorded: worker and reason."""
         self._rounds = 0
         self._tried = threading.Event()
         """Set after the first try to announce the supervisor."""
@@ -105,6 +110,17 @@ class Sweeper:
         number.
         """
         return self._sweep()[0]
+
+    def refuse_announcements(self) -> None:
+        """Record the announcements of workers whose signatures do not hold, each worker's once in
+        the life of this process.
+        """
+        for worker, why, text in self._store.presence.refused_announcements():
+            if (worker, why) not in self._refused and len(self._refused) < MOST_REFUSED:
+                self._refused.add((worker, why))
+                log.warning("announcement refused", worker=worker, why=why)
+                reason = f"the announcement of {worker[:MOST_WORKER_CHARS]} does not count: {why}"
+                self._store.refuse(worker[:MOST_WORKER_CHARS], "announcements", reason, text)
 
     def announce(self) -> None:
         """Announce this supervisor, and set its daily caps, unless a supervisor that started
@@ -143,6 +159,7 @@ class Sweeper:
             self.announce()
             self._announced_at = time.monotonic()
             self._store.refused_commands.copy()
+            self.refuse_announcements()
 
     def _round(self) -> None:
         while self._sweep()[1]:  # thousands of jobs may be due after an outage
