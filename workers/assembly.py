@@ -28,6 +28,7 @@ from handoff_queue.shared.runtime.models import MakeModel, provider_models
 from handoff_queue.shared.runtime.process import Announcer, Process, start_process
 from handoff_queue.shared.settings.settings import Settings, redis_url_of
 from handoff_queue.shared.specialists import load_servers, load_specialists
+from handoff_queue.shared.specialists.policy_file import rules_in
 from handoff_queue.shared.store.pauses import CHECK_EVERY_S
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
 from handoff_queue.shared.trust.signatures import open_trust
@@ -240,9 +241,10 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
     before a worker starts.
 
     Raises:
-        UserError: the file of a specialist or a tool is invalid.
+        UserError: the file of a specialist, a tool or the policy is invalid.
     """
     index = DocumentIndex(settings.cache_folder)
+    rules_in(settings.policy_file)
     servers = load_servers(BUILT_IN, *settings.specialists_dirs)
     registry = build_registry(settings, index, servers)
     specialists = load_specialists(

@@ -19,6 +19,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.workers.host_task_step import HostTaskRunner, HostTasks
 from handoff_queue.workers.tools.registry import Registry
+from handoff_queue.workers.tools.web_search import WEB_SEARCH, search_of_hosts
 
 log = log_of(__name__)
 
@@ -70,7 +71,11 @@ def run_handoff(
         allowed = handoff.acts_with
         tools: list[Tool] = []
         for tool in registry.tools_for(spec.tools):
-            if tool.repeatable or allowed is None or tool.name in allowed:
+            if not tool.repeatable and allowed is not None and tool.name not in allowed:
+                continue
+            if tool.name == WEB_SEARCH and spec.hosts:
+                tools.append(search_of_hosts(tool, spec.hosts))
+            else:
                 tools.append(tool)
         return AgentSetup(reading, tuple(tools))
 

@@ -44,6 +44,7 @@ from handoff_queue.shared.types.handoff import (
     says_only_that_it_is_done,
 )
 from handoff_queue.shared.types.job_options import DEFAULT_QUEUE
+from handoff_queue.shared.types.origins import origins_or_unknown, tool_origin, union
 from handoff_queue.shared.types.rate_limits import ExpectedUsage
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
@@ -319,6 +320,7 @@ class HostTaskRunner:
             output=read.output,
             claims=read.claims,
             confidence=1.0,
+            origins=union(origins_or_unknown(self.handoff.origins), (tool_origin(self.spec.name),)),
         )
 
     def _failed(self, why: str, reason: StopReason = StopReason.DEFECT) -> HandoffResult:

@@ -48,6 +48,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Specialists and tools": {
         "specialists_dirs": "workers",
         "tools_dirs": "workers",
+        "policy_file": "workers",
         "tool_memory_bytes": "workers",
         "tool_cpu_s": "workers",
         "tool_file_bytes": "workers",

@@ -9,19 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from handoff_queue.shared.agent.seen_texts import Seen
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import argument_problem, observe_result
 from handoff_queue.shared.agent.tool_policy import (
     CallDecision,
     CallVerdict,
-    ToolPolicy,
     refusal_text,
 )
 from handoff_queue.shared.types.call_approval import CallAnswer, CallQuestion
 from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.shared.types.model import Block
 
+Decide = Callable[[Tool, Mapping[str, Any]], CallDecision]
+"""Function that returns the decision of the policy on a call of a tool with these arguments."""
 REJECTED = "not run: a person rejected this call"
 """Beginning of the result of a rejected call. The person's note follows."""
 
@@ -39,6 +39,10 @@ class CheckedCalls:
     changed: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """Arguments that a person has changed, by the id of the call."""
 
+    def refuse(self, call: Block, why: str) -> None:
+        """Add a call that does not run, with its result."""
+        self.refused.append(observe_result(call, why, is_error=True))
+
     def with_note(self, result: ToolObserved) -> ToolObserved:
         """Return the result of a call. If a person changed the arguments, the text says so."""
         arguments = self.changed.get(result.tool_use_id)
@@ -52,7 +56,7 @@ class CheckedCalls:
 def check_calls(
     calls: Sequence[Block],
     tools: Mapping[str, Tool],
-    policy: ToolPolicy,
+    decide: Decide,
     answers: Callable[[], Mapping[str, CallAnswer]],
     *,
     asks: bool,
@@ -63,6 +67,7 @@ def check_calls(
     the error.
 
     Args:
+        decide: returns the decision of the policy on a call.
         answers: returns the answers so far. It is called once, and only if a call needs an
             approval.
         asks: False if no person is asked. A call that needs an approval is then refused.
@@ -74,41 +79,47 @@ def check_calls(
         if tool is None or argument_problem(call.get("input"), tool):
             checked.allowed.append(call)
             continue
-        decision = policy.decide(tool, call["input"], Seen())
+        decision = decide(tool, call["input"])
         if decision.verdict is CallVerdict.ALLOW:
             checked.allowed.append(call)
         elif decision.verdict is CallVerdict.REFUSE or not asks:
-            checked.refused.append(observe_result(call, refusal_text(decision), is_error=True))
+            checked.refuse(call, refusal_text(decision))
         else:
             known = answers() if known is None else known
-            _apply(checked, call, tool, decision, known.get(call["id"]))
+            answer = known.get(call["id"])
+            if answer is None:
+                checked.questions.append(_question(call, tool, decision))
+            else:
+                _apply(checked, call, tool, answer, decide)
     return checked
 
 
+def _question(call: Block, tool: Tool, decision: CallDecision) -> CallQuestion:
+    return CallQuestion(
+        call["id"],
+        tool.name,
+        call["input"],
+        tool.input_schema,
+        decision.reason,
+        decision.argument_origins,
+    )
+
+
 def _apply(
-    checked: CheckedCalls,
-    call: Block,
-    tool: Tool,
-    decision: CallDecision,
-    answer: CallAnswer | None,
+    checked: CheckedCalls, call: Block, tool: Tool, answer: CallAnswer, decide: Decide
 ) -> None:
-    """Add a call that needs an approval to the checked calls, by the answer of a person."""
-    if answer is None:
-        checked.questions.append(
-            CallQuestion(
-                call["id"],
-                tool.name,
-                call["input"],
-                tool.input_schema,
-                decision.reason,
-                decision.argument_origins,
-            )
-        )
-    elif not answer.is_approved:
-        text = f"{REJECTED}: {answer.note}" if answer.note else REJECTED
-        checked.refused.append(observe_result(call, text, is_error=True))
-    elif answer.arguments is None:
+    """Add a call with an answer of a person to the checked calls. A person cannot change the
+    arguments to what the policy refuses, such as a host that is not allowed.
+    """
+    if not answer.is_approved:
+        checked.refuse(call, f"{REJECTED}: {answer.note}" if answer.note else REJECTED)
+        return
+    if answer.arguments is None:
         checked.allowed.append(call)
-    else:
-        checked.changed[call["id"]] = answer.arguments
-        checked.allowed.append({**call, "input": dict(answer.arguments)})
+        return
+    decision = decide(tool, answer.arguments)
+    if decision.verdict is CallVerdict.REFUSE:
+        checked.refuse(call, refusal_text(decision))
+        return
+    checked.changed[call["id"]] = answer.arguments
+    checked.allowed.append({**call, "input": dict(answer.arguments)})

@@ -9,12 +9,13 @@ handoff needs no special case: the loop reads the conversation and continues.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import assert_never
+from typing import Any, assert_never
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer, tool_call_format
 from handoff_queue.shared.agent.call_approval import CheckedCalls, check_calls
+from handoff_queue.shared.agent.call_guard import CallGuard
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.agent.conversation import (
     EMPTY,
@@ -42,6 +43,7 @@ from handoff_queue.shared.agent.tool_calls import (
     ToolThreads,
     observe_result,
 )
+from handoff_queue.shared.agent.tool_policy import CallDecision, CallVerdict
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.types.characters import visible
 from handoff_queue.shared.types.checkpoints import (
@@ -97,11 +99,16 @@ class Agent:
             if tool.name in spec.tools or tool in own_tools:
                 self._tools[tool.name] = tool
         self._conversation = Conversation(opening.message)
+        self._guard = CallGuard(handoff, dependencies.policy, dependencies.words_of_user)
         self.can_take_messages = False
         """True if the agent has made its result, and can still change it for a message."""
-        self._outcome = ResultBuilder(handoff, dependencies.answer_format)
+        self._outcome = ResultBuilder(handoff, dependencies.answer_format, self._guard.origins)
         self._model_turns = ModelTurns(
-            handoff.limits, opening.system, tuple(self._tools.values()), dependencies
+            handoff.limits,
+            opening.system,
+            tuple(self._tools.values()),
+            dependencies,
+            self._guard.is_offered,
         )
 
     @property
@@ -251,7 +258,7 @@ class Agent:
         checked = check_calls(
             runnable,
             self._tools,
-            self._dependencies.tool_policy,
+            self._decide_call,
             self._dependencies.checkpoints.call_answers,
             asks=self._handoff.call_approval_s is not None,
         )
@@ -278,6 +285,13 @@ class Agent:
             text = self._dependencies.without_secrets(visible(noted.text))
             shown = noted.model_copy(update={"text": text})
             self._note(self._citable(self._conversation.with_room_for(shown)))
+
+    def _decide_call(self, tool: Tool, arguments: Mapping[str, Any]) -> CallDecision:
+        """Return the decision of the policy on a call."""
+        decision = self._guard.decide(tool, dict(arguments), self._conversation)
+        if decision.verdict is not CallVerdict.ALLOW:
+            _log.info("call not allowed", tool=tool.name, verdict=decision.verdict.value)
+        return decision
 
     def _tool_labels(self, calls: Sequence[Block]) -> list[str]:
         """Return the names of the called tools, each once. Names that the model has invented

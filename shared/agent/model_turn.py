@@ -4,6 +4,7 @@ is stored after it. A limit or a lost claim can cut the call at any time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from typing import Any, Protocol
 
@@ -93,10 +94,17 @@ class ModelTurns:
         system: str,
         tools: tuple[Tool, ...],
         dependencies: RunDependencies,
+        is_offered: Callable[[Tool, Conversation], bool],
     ) -> None:
+        """Prepare the calls.
+
+        Args:
+            is_offered: returns whether the model may know of a tool after a conversation.
+        """
         self._limits = limits
         self._system = system
-        self._tools = tuple(definition(tool) for tool in tools)
+        self._tools = tuple((tool, definition(tool)) for tool in tools)
+        self._is_offered = is_offered
         self._schema = dict(dependencies.answer_format.schema)
         self.dependencies = dependencies
         self._pulse = Pulse()
@@ -240,10 +248,9 @@ class ModelTurns:
                 StopReason.MAX_TOKENS,
                 f"{conversation.replied_tokens} of {self._limits.max_tokens} tokens are used",
             )
+        tools: tuple[dict[str, object], ...] = ()
         if conversation.ids or not is_last:
-            tools = self._tools
-        else:
-            tools = ()
+            tools = self._offered(conversation)
         may_call_tools = not is_last
         if conversation.ids and not tools:
             tools = tuple(_placeholder(name) for name in conversation.called_names)
@@ -386,6 +393,12 @@ class ModelTurns:
             )
         return self._rendered_bytes(conversation) // BYTES_PER_TOKEN
 
+    def _offered(self, conversation: Conversation) -> tuple[dict[str, object], ...]:
+        """Return the definitions of the tools that the model may know of now."""
+        return tuple(
+            defined for tool, defined in self._tools if self._is_offered(tool, conversation)
+        )
+
     def _most_input(self, conversation: Conversation) -> int:
         """Return an upper bound of the input tokens without a tokenizer.
 
@@ -417,7 +430,7 @@ class ModelTurns:
                 self._system,
                 conversation.messages,
                 max_output_tokens=1,
-                tools=self._tools,
+                tools=self._offered(conversation),
                 output_schema=self._schema,
             )
             self._rendered = (length, request_bytes(call))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from handoff_queue.shared.types.handoff import (
     says_only_that_it_is_done,
 )
 from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.origins import Origin
 
 MOST_ERROR_CHARS = 500
 MOST_REASON_CHARS = 240
@@ -36,6 +38,8 @@ class ResultBuilder:
 
     handoff: AgentHandoff
     answer_format: AnswerFormat
+    origins_of: Callable[[Conversation], tuple[Origin, ...]]
+    """Returns the origins of all that the handoff has seen."""
 
     def accepted(self, read: AcceptedAnswer, conversation: Conversation) -> HandoffResult:
         """Return the result of an accepted answer.
@@ -120,6 +124,7 @@ class ResultBuilder:
             "notes": read.notes,
             "error": _error(read, conversation),
             "acted": conversation.acted or None,
+            "origins": self.origins_of(conversation),
         }
         return result_of(
             self.handoff,

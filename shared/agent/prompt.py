@@ -21,6 +21,7 @@ from handoff_queue.shared.types.handoff import (
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.model import MessageParam
 from handoff_queue.shared.types.names import ROLES
+from handoff_queue.shared.types.origins import Origin, origins_or_unknown
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 MOST_PASTED_CHARS = 60_000
@@ -141,7 +142,8 @@ def opening_of(
         if len(text) > most_chars or step in hidden:
             unread[step] = text
     if unread:
-        return Opening(system, message, (read_result_tool(unread),))
+        origins = origins_or_unknown(handoff.origins)
+        return Opening(system, message, (read_result_tool(unread, origins),))
     return Opening(system, message)
 
 
@@ -160,11 +162,12 @@ def data_of(result: HandoffResult) -> str:
     return _inside(json.dumps(shown, ensure_ascii=False))
 
 
-def read_result_tool(texts: Mapping[StepId, str]) -> Tool:
+def read_result_tool(texts: Mapping[StepId, str], origins: tuple[Origin, ...]) -> Tool:
     """Return a tool that reads results that are not shown whole.
 
     Args:
         texts: the rendered result of each step.
+        origins: origins of all results.
     """
     steps = sorted(texts)
     step_schema: dict[str, JsonValue] = {"type": "string"}
@@ -205,6 +208,7 @@ def read_result_tool(texts: Mapping[StepId, str]) -> Tool:
         "Reads on in the result of a step that was too large to be shown whole.",
         schema,
         run,
+        origins=origins,
     )
 
 

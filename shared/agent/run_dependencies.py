@@ -34,8 +34,6 @@ class RunDependencies:
     prices: Prices
     tools: tuple[Tool, ...] = ()
     """Tools of this process. The loop offers only the tools that the spec names."""
-    tool_policy: ToolPolicy = field(default_factory=ToolPolicy)
-    """Decides about each call before it runs."""
     tool_context: ToolContext
     now: Callable[[], float] = time.time
     """Returns the Unix time in seconds by Redis's clock, as `ends_at`."""
@@ -51,6 +49,10 @@ class RunDependencies:
     """Seconds that a call may wait for the provider's rate limits in its slot. A call with a
     longer wait gives its slot back.
     """
+    policy: ToolPolicy = field(default_factory=ToolPolicy)
+    """Decides each call of a tool."""
+    words_of_user: Callable[[], str] = str
+    """Returns the user's request, for the policy."""
     without_secrets: Callable[[str], str] = str
     """Returns a text without the secrets of this process. The model sees tool results after it."""
     streams_draft: bool = False

@@ -86,6 +86,8 @@ class ToolOutput:
 
     text: str
     images: tuple[Image, ...] = ()
+    origins: tuple[Origin, ...] | None = None
+    """Origins of the text; None: the tool has declared the origins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,8 @@ class ToolContext:
     """Returns the tenant of the job from the store. Raises StoreError."""
     is_abandoned: Callable[[], bool] = lambda: False
     """Returns whether nothing waits for the result of this call any more."""
+    hosts: tuple[str, ...] = ()
+    """The only hosts that `fetch_url` may reach for this specialist; empty: all public hosts."""
 
 
 def call_context_of(name: str, arguments: Mapping[str, Any], context: ToolContext) -> CallContext:
@@ -174,7 +178,7 @@ class Tool:
     url_argument: str | None = None
     """Argument that holds the URL that a call sends to. None: the hosts in `sends` are fixed."""
     origins: tuple[Origin, ...] | None = None
-    """Origins of the results; None: those of a user's tool, see `result_origins`."""
+    """Origins of the results; None: see `result_origins`."""
 
     @property
     def result_origins(self) -> tuple[Origin, ...]:

@@ -24,6 +24,7 @@ from handoff_queue.shared.types.characters import in_whole_characters
 from handoff_queue.shared.types.checkpoints import ObservedImage, ToolObserved
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.model import Block
+from handoff_queue.shared.types.origins import DOCUMENT, Origin
 
 MOST_RESULT_CHARS = 24_000
 """Characters of one tool result: about 6,000 tokens, paid again in every later turn."""
@@ -67,8 +68,20 @@ def definition(tool: Tool) -> dict[str, object]:
     }
 
 
-def observe_result(call: Block, text: str, *, is_error: bool = False) -> ToolObserved:
-    return ToolObserved(tool_use_id=call["id"], text=in_whole_characters(text), is_error=is_error)
+def observe_result(
+    call: Block, text: str, *, is_error: bool = False, origins: tuple[Origin, ...] = ()
+) -> ToolObserved:
+    """Return the result of a call.
+
+    Args:
+        origins: origins of the text; empty: our own code wrote the text.
+    """
+    return ToolObserved(
+        tool_use_id=call["id"],
+        text=in_whole_characters(text),
+        is_error=is_error,
+        origins=origins,
+    )
 
 
 def run_tool(call: Block, tools: dict[str, Tool], context: ToolContext) -> ToolObserved:
@@ -91,23 +104,35 @@ def run_tool(call: Block, tools: dict[str, Tool], context: ToolContext) -> ToolO
         output = tool.run(dict(call["input"]), replace(context, call_id=call["id"]))
         if isinstance(output, str):
             output = ToolOutput(output)
-        return _shown(call, output)
+        origins = tool.result_origins if output.origins is None else output.origins
+        return _shown(call, output, origins)
     except BaseException as error:  # noqa: BLE001 - a user's tool may raise anything
-        return observe_result(call, _failure(tool, error), is_error=True)
+        origins = _origins_of_failure(tool, error)
+        return observe_result(call, _failure(tool, error), is_error=True, origins=origins)
 
 
-def _shown(call: Block, output: ToolOutput) -> ToolObserved:
+def _origins_of_failure(tool: Tool, error: BaseException) -> tuple[Origin, ...]:
+    """Return the origins of the line about an exception. A tool wrote the text of a
+    `ToolFailed`. A failed search in documents has no text of a document.
+    """
+    if not isinstance(error, ToolFailed) or tool.result_origins == (DOCUMENT,):
+        return ()
+    return tool.result_origins
+
+
+def _shown(call: Block, output: ToolOutput, origins: tuple[Origin, ...]) -> ToolObserved:
     if output.images and not output.text:
         text = ""
     else:
         text = shorten_result(output.text)
+    observed = observe_result(call, text, origins=origins)
     if not output.images:
-        return observe_result(call, text)
+        return observed
     images: list[ObservedImage] = []
     for image in output.images:
         fields = {"media_type": image.media_type, "data": b64encode(image.data).decode()}
         images.append(ObservedImage.model_validate(fields))
-    return observe_result(call, text).model_copy(update={"images": tuple(images)})
+    return observed.model_copy(update={"images": tuple(images)})
 
 
 def _failure(tool: Tool, error: BaseException) -> str:

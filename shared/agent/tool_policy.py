@@ -74,6 +74,10 @@ class Rule:
     """Conditions under which the rule does not hold."""
     verdict: CallVerdict = CallVerdict.ASK
 
+    def is_about(self, tool: Tool) -> bool:
+        """Return whether the rule names the tool."""
+        return any(_names(pattern, tool) for pattern in self.tools)
+
 
 DEFAULT_RULES = (
     Rule((SENDS,), ("private", "untrusted"), (Exemption.URL_OF_USER, Exemption.ALLOWED_HOST)),
@@ -103,7 +107,7 @@ class CallDecision:
     """Reason of a verdict other than `allow`, in words of our code."""
     argument_origins: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)
     """Origins of the texts that contain each argument. Empty for a tool that neither sends nor
-    acts.
+    acts, unless each of its calls needs an approval.
     """
 
 
@@ -111,11 +115,15 @@ class CallDecision:
 class ToolPolicy:
     """The policy for the calls of one specialist."""
 
-    rules: PolicyRules = PolicyRules()
+    rules: PolicyRules = field(default_factory=PolicyRules)
     hosts: tuple[str, ...] = ()
     """Hosts that the specialist's tools may reach. Empty: all public hosts."""
     asks: frozenset[str] = frozenset()
     """Tools of which each call needs a person's approval."""
+
+    def names(self, tool: Tool) -> bool:
+        """Return whether a rule is about the tool, or each of its calls needs an approval."""
+        return tool.name in self.asks or any(rule.is_about(tool) for rule in self.rules.rules)
 
     def decide(self, tool: Tool, arguments: Mapping[str, Any], seen: Seen) -> CallDecision:
         """Return the decision on a call.
@@ -124,8 +132,9 @@ class ToolPolicy:
             arguments: arguments of the call.
             seen: texts that the handoff has seen before the call.
         """
-        is_plain = not tool.sends and not tool.acts
-        origins = {} if is_plain else origins_of_arguments(arguments, seen)
+        origins: dict[str, tuple[Origin, ...]] = {}
+        if tool.sends or tool.acts or tool.name in self.asks:
+            origins = origins_of_arguments(arguments, seen)
         host = self._host(tool, arguments)
         if host is not None and self.hosts and not is_allowed_host(host, self.hosts):
             reason = f"{host[:100]} is not in the list of hosts of this specialist"
@@ -147,8 +156,7 @@ class ToolPolicy:
         return host_of(str(arguments.get(tool.url_argument)))
 
     def _holds(self, rule: Rule, tool: Tool, arguments: Mapping[str, Any], seen: Seen) -> bool:
-        is_named = any(_names(pattern, tool) for pattern in rule.tools)
-        if not is_named or not all(self._has_seen(wanted, seen) for wanted in rule.seen):
+        if not rule.is_about(tool) or not all(self._has_seen(wanted, seen) for wanted in rule.seen):
             return False
         return not any(self._is_exempt(what, tool, arguments, seen) for what in rule.unless)
 

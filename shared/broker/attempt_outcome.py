@@ -128,4 +128,5 @@ def finished_event(result: HandoffResult, worker: str, text: str | None = None) 
         worker=worker,
         to_finish_microusd=result.to_finish_microusd,
         acted=result.acted,
+        origins=result.origins,
     )

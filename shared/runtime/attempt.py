@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from handoff_queue.shared.agent.answer_format import AnswerFormat
@@ -23,7 +24,7 @@ from handoff_queue.shared.agent.prices import prices_from
 from handoff_queue.shared.agent.prompt import ENVELOPE_RULES, LoadedPayloads, opening_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.tool import Tool
-from handoff_queue.shared.agent.tool_policy import ToolPolicy
+from handoff_queue.shared.agent.tool_policy import PolicyRules, ToolPolicy
 from handoff_queue.shared.broker.attempt_outcome import (
     OUTCOME_OF_REFUSAL,
     AttemptEnd,
@@ -38,6 +39,7 @@ from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.specialists.policy_file import rules_in
 from handoff_queue.shared.specialists.tool_grants import grant_spec
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishReply, FinishRequest
 from handoff_queue.shared.store.claim_grants import MAX_CLAIMS, ClaimRequest
@@ -371,6 +373,10 @@ class Attempts:
         if setup.runner is not None:
             return setup.runner
         model_name = self.models.name_of(handoff.model, spec)
+        hosts = spec.hosts or ()
+        rules = PolicyRules()
+        if setup.tools:
+            rules = rules_in(self.settings.policy_file)
         dependencies = RunDependencies(
             model=self.models.of(model_name),
             model_name=model_name,
@@ -378,8 +384,9 @@ class Attempts:
             answer_format=setup.answer_format,
             prices=prices_from(self.settings),
             tools=setup.tools,
-            tool_policy=ToolPolicy(asks=frozenset(spec.ask or ())),
-            tool_context=documents.tool_context,
+            tool_context=replace(documents.tool_context, hosts=hosts),
+            policy=ToolPolicy(rules, hosts, frozenset(spec.ask or ())),
+            words_of_user=partial(self._words_of_user, handoff),
             now=self.store.connection.now,
             silence_s=self.settings.model_silence_s,
             progress_s=self.settings.model_progress_s,
@@ -393,6 +400,16 @@ class Attempts:
             opening_of(handoff, spec, loaded, answer_rules=setup.answer_rules),
             dependencies,
         )
+
+    def _words_of_user(self, handoff: AgentHandoff) -> str:
+        """Return the user's request, or "" if it cannot be read or a model wrote it."""
+        if handoff.request is None:
+            return ""
+        digest = handoff.request.digest
+        try:
+            return self.payload_cache.payloads(handoff.job_id, [digest])[digest]
+        except StoreError:
+            return ""
 
     def _load(self, handoff: AgentHandoff) -> tuple[SpecialistSpec, LoadedPayloads]:
         """Load the spec, the results and the manifest of a handoff, in one round trip. A

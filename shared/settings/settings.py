@@ -294,6 +294,10 @@ class Settings(BaseSettings):
     """Folders of Markdown files that add specialists, or replace built-in ones of the same name."""
     tools_dirs: Folders = ()
     """Folders of Python files with your own tools."""
+    policy_file: PlainPath | None = None
+    """A YAML file with the policy of tools: which origins of data may reach which tools. A worker
+    reads it once. Not set: the default policy.
+    """
     tool_memory_bytes: int = Field(default=2_000_000_000, ge=10_000_000, le=10**15)
     """Memory that each process of one of your own tools may map, in addition to the memory after
     the import of all tools. Raise it for programs that map much more than they use, such as Node

@@ -158,6 +158,7 @@ OF_AGENTS = (
     "tier",
     "tools",
     "ask",
+    "hosts",
     MCP,
     "max_turns",
     "max_output_tokens",
@@ -359,9 +360,9 @@ def _wrong_keys(parts: FrontMatter) -> Iterator[_Fault]:
 def _lenient(key: str, value: Any) -> Any:
     """Return a value in the form that the strict type takes."""
     match key, value:
-        case (("tools" | "ask"), str()):
+        case (("tools" | "ask" | "hosts"), str()):
             return tuple(filter(None, map(str.strip, value.split(","))))
-        case (("tools" | "ask"), list()):
+        case (("tools" | "ask" | "hosts"), list()):
             return tuple(value)
         case (("name" | "description" | "model"), str()):
             return " ".join(value.split())
@@ -444,6 +445,7 @@ def _wrong_values(
     hints = {
         "name": " (lower-case letters, digits, - and _, a letter first)",
         "tier": " (capable or cheap)",
+        "hosts": " (a host such as example.org, or *.example.org for each subdomain)",
         "celery_task": " (the name under which your app registers the task, such as shop.enrich)",
     }
     for where, what in each_problem(error):

@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter
 
 from handoff_queue.shared.types.ids import MessageIdField
 from handoff_queue.shared.types.message import NO_PAYLOAD_IN_ERRORS, Message, OmitNone
+from handoff_queue.shared.types.origins import Origins
 from handoff_queue.shared.types.usage import Usage
 
 
@@ -43,6 +44,8 @@ class ToolObserved(Message):
     """Images that follow the text; None: there are no images."""
     source: Annotated[str | None, OmitNone] = None
     """Name under which an answer may cite the text; None: an answer may not cite it."""
+    origins: Annotated[Origins | None, OmitNone] = None
+    """Origins of the text; None: unknown."""
 
 
 class AgentPrompted(Message):

@@ -35,6 +35,7 @@ from handoff_queue.shared.types.ids import (
 from handoff_queue.shared.types.json_values import StorableJson
 from handoff_queue.shared.types.limits import MOST_DEPTH, HandoffLimits
 from handoff_queue.shared.types.message import Message, OmitNone, digest_of
+from handoff_queue.shared.types.origins import Origins, origins_or_unknown
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 DEFAULT_FALLBACK = "Say exactly what is missing, and give what you have."
@@ -156,6 +157,12 @@ class AgentHandoff(Message):
     return_to: str = "supervisor.advance"
     depth: Annotated[int, Field(ge=0, le=MOST_DEPTH)] = 0
     """Number of jobs above the handoff's job: 0 for a user's job, 1 or more for a child job."""
+    origins: Annotated[Origins | None, OmitNone] = None
+    """Origins of the task, the context and the feedback; None: unknown."""
+    request: Annotated[BlobRef | None, OmitNone] = None
+    """The words of the user, for the policy of tools. The specialist does not see them. None: a
+    model wrote the request.
+    """
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -279,6 +286,8 @@ class HandoffResult(Message):
     """True if a tool with effects may have run."""
     to_finish_microusd: Annotated[NonNegativeInt | None, OmitNone] = None
     """The likely cost to fill the gaps of a sub-team's answer; None: no gaps, or unknown."""
+    origins: Annotated[Origins | None, OmitNone] = None
+    """Origins of all that the handoff has seen, which its claims inherit; None: unknown."""
 
     @property
     def failure(self) -> str:
@@ -351,7 +360,7 @@ def failed_result(
 
 
 def result_of(handoff: AgentHandoff, **values: Any) -> HandoffResult:
-    """Return a result of this handoff.
+    """Return a result of this handoff. Without other `origins`, it has those of the handoff.
 
     Args:
         values: fields of `HandoffResult` except its ids.
@@ -359,12 +368,13 @@ def result_of(handoff: AgentHandoff, **values: Any) -> HandoffResult:
     Raises:
         ValidationError: the values are invalid.
     """
+    fields = {"origins": origins_or_unknown(handoff.origins), **values}
     return HandoffResult(
         handoff_id=handoff.handoff_id,
         job_id=handoff.job_id,
         step_id=handoff.step_id,
         attempt=handoff.attempt,
-        **values,
+        **fields,
     )
 
 
@@ -379,6 +389,8 @@ class GivenResult(Message):
     """A HandoffResult, as JSON."""
     is_answer: bool = False
     """True if the result is the answer of the earlier job."""
+    origins: Annotated[Origins | None, OmitNone] = None
+    """Origins of the result; None: unknown."""
 
 
 class EarlierJob(Message):

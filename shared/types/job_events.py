@@ -20,6 +20,7 @@ from handoff_queue.shared.types.ids import (
 from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.message import Message, OmitNone
+from handoff_queue.shared.types.origins import Origins
 from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.review import Rubric
 
@@ -106,6 +107,8 @@ class JobSubmitted(Message):
     """Number of jobs above this one."""
     actor: Annotated[Actor | None, OmitNone] = None
     """The user who submitted the job. A repeated submission with the same key keeps the first."""
+    origins: Annotated[Origins | None, OmitNone] = None
+    """Origins of the request of a child job; None: the user wrote the request."""
 
     def is_same_request(self, other: Message) -> bool:
         """Return whether the other event has the same request, from any user."""

@@ -71,7 +71,7 @@ def _without_name(origin: Origin) -> Origin:
     return origin if kind == origin else f"{kind} other"
 
 
-def known(origins: Iterable[Origin] | None) -> tuple[Origin, ...]:
+def origins_or_unknown(origins: Iterable[Origin] | None) -> tuple[Origin, ...]:
     """Return the origins of a payload, or `UNKNOWN` if the payload has none."""
     if origins is None:
         return UNKNOWN

@@ -48,6 +48,10 @@ TaskName = Annotated[
 """The name of a Celery task or queue: printable ASCII without spaces."""
 
 
+Host = Annotated[str, StringConstraints(pattern=r"^(\*\.)?[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?$")]
+"""A host in small letters. `*.example.org` stands for each subdomain."""
+
+
 class SpecialistSpec(Message):
     """A specialist, or one of the supervisor's roles."""
 
@@ -70,6 +74,8 @@ class SpecialistSpec(Message):
     """The only tools that it can call."""
     ask: Annotated[tuple[str, ...] | None, OmitNone] = None
     """Those of its tools of which each call needs a person's approval."""
+    hosts: Annotated[tuple[Host, ...] | None, OmitNone] = None
+    """The only hosts that `fetch_url` and `web_search` reach; None: all public hosts."""
     max_turns: Count = 8
     max_output_tokens: OutputTokens = 8_192
     """Output tokens of one model call."""

@@ -18,6 +18,7 @@ from handoff_queue.shared.types.ids import (
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.message import Message, OmitNone
 from handoff_queue.shared.types.names import FACT_GATE
+from handoff_queue.shared.types.origins import Origins
 from handoff_queue.shared.types.plan import Join, OnFailure, Repeat, Synthesis
 from handoff_queue.shared.types.review import ConflictId, Decision
 from handoff_queue.shared.types.usage import Usage
@@ -194,6 +195,8 @@ class HandoffFinished(Message):
     to_finish_microusd: Annotated[NonNegativeInt | None, OmitNone] = None
     acted: Annotated[bool | None, OmitNone] = None
     """True if a tool with effects may have run."""
+    origins: Annotated[Origins | None, OmitNone] = None
+    """Origins of all that the handoff has seen; None: unknown."""
 
 
 class StepOutline(Message):
@@ -222,6 +225,8 @@ class StepOutline(Message):
     """Dependencies that the planner added to answer the step's questions. The step waits for
     them, and begins without the failed ones.
     """
+    origins: Annotated[Origins | None, OmitNone] = None
+    """Origins of the task, if the planner has seen more than the request; None: the request."""
 
     @property
     def heading(self) -> str:

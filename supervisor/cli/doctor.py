@@ -21,6 +21,7 @@ from handoff_queue.shared.settings.foreign_environment import NAME_A_BROKER
 from handoff_queue.shared.settings.http_values import split_credentials
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, Settings, load_settings
+from handoff_queue.shared.specialists.policy_file import rules_in
 from handoff_queue.shared.store.jobs import JobFilter
 from handoff_queue.shared.trust.keyring import NOT_SIGNED
 from handoff_queue.shared.types.errors import StoreUnavailable, UnusableRedis, UserError
@@ -51,6 +52,8 @@ from handoff_queue.supervisor.cli.options import AsJson
 from handoff_queue.supervisor.text.sanitizing import plain
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from handoff_queue.shared.store.daily_budget import DaySpending, TodaysBudgets
     from handoff_queue.shared.store.health import QueueDepth, RedisFacts
     from handoff_queue.shared.store.pauses import Pause
@@ -116,6 +119,8 @@ def _of_this_shell(settings: Settings, *, is_fleet_live: bool) -> Iterator[Findi
     shell.
     """
     yield from find_ignored_variables(os.environ)
+    if settings.policy_file is not None:
+        yield _policy(settings.policy_file)
     level, report, fix = model_access(settings)
     finding = Finding(Level(level), "this shell: model", report, fix)
     if is_fleet_live:
@@ -126,6 +131,16 @@ def _of_this_shell(settings: Settings, *, is_fleet_live: bool) -> Iterator[Findi
         if settings.is_offline:
             finding = replace(finding, level=Level.OK, fix="")
     yield finding
+
+
+def _policy(file: Path) -> Finding:
+    """Return whether the policy of tools can be read."""
+    about = "this shell: policy of tools"
+    try:
+        rules = rules_in(file)
+    except UserError as error:
+        return Finding(Level.FAIL, about, str(error), "correct this file")
+    return Finding(Level.OK, about, f"{file}: {count_text(len(rules.rules), 'rule')}")
 
 
 def _without_broker() -> Iterator[Finding]:

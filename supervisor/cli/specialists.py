@@ -105,14 +105,17 @@ def _in_files(settings: Settings) -> dict[str, SpecialistSpec]:
     """Return the specialists of the files.
 
     Raises:
-        UserError: a file is not valid, or names a tool that no worker here would have.
+        UserError: a file or the policy is not valid, or a file names a tool that no worker here
+            would have.
     """
     from handoff_queue.shared.specialists import load_specialists
+    from handoff_queue.shared.specialists.policy_file import rules_in
 
     folders = [built_in_specialists()]
     for folder in settings.specialists_dirs:
         folders.append(expand_folder(folder, "--specialists"))
     specs = load_specialists(*folders)
+    rules_in(settings.policy_file)
     check_own(settings)
     return specs
 

@@ -45,6 +45,7 @@ from handoff_queue.supervisor.client.call_approvals import (
 )
 from handoff_queue.supervisor.lifecycle.approval_events import can_plan_again
 from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
+from handoff_queue.supervisor.lifecycle.origins import origins_of_plan
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState, Question
 from handoff_queue.supervisor.lifecycle.teams import may_have_children
@@ -359,7 +360,12 @@ def _own_plan(
         )
     served = store.presence.served()
     edited = parse_edited_plan(plan, state, served)
-    return make_plan_event(edited, is_reviewed=state.is_reviewed, acting=acting(served))
+    return make_plan_event(
+        edited,
+        is_reviewed=state.is_reviewed,
+        acting=acting(served),
+        origins=origins_of_plan(state),
+    )
 
 
 def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]) -> Plan:

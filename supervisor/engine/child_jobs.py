@@ -41,6 +41,7 @@ from handoff_queue.shared.types.handoff import (
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_for, handoff_id
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.origins import origins_or_unknown
 from handoff_queue.shared.types.plan import Step
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.usage import Usage
@@ -251,6 +252,7 @@ class ChildJobs:
             depth=submitted.depth + 1,
             given=given,
             answer_schema=ref(schema) if schema else None,
+            origins=origins_or_unknown(handoff.origins),
         )
         payloads = [request]
         if submitted.manifest:

@@ -106,6 +106,7 @@ from handoff_queue.supervisor.lifecycle.handoffs import (
     step_handoff,
 )
 from handoff_queue.supervisor.lifecycle.joins import fan_ins_to_count
+from handoff_queue.supervisor.lifecycle.origins import origins_of_task
 from handoff_queue.supervisor.lifecycle.replanning import apply_patch, unbegun_steps
 from handoff_queue.supervisor.lifecycle.result_texts import (
     ResultTexts,
@@ -601,11 +602,12 @@ def make_patch_event(
     text = None
     if made.plan:
         text = made.plan.to_json()
+    origins = origins_of_task(texts.result(proposal))
     event = PlanPatched(
         result=proposal,
         plan=ref(text) if text else None,
-        added=tuple(outline_of(step, plan.given, acting) for step in made.added),
-        changed=tuple(outline_of(step, plan.given, acting) for step in made.changed),
+        added=tuple(outline_of(step, plan.given, acting, origins) for step in made.added),
+        changed=tuple(outline_of(step, plan.given, acting, origins) for step in made.changed),
         dropped=made.dropped,
         too_late=made.too_late,
         repeats=patch.repeats,

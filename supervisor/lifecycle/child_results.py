@@ -26,6 +26,7 @@ from handoff_queue.supervisor.lifecycle.disputes import (
 )
 from handoff_queue.supervisor.lifecycle.gaps import gap_text, lacking
 from handoff_queue.supervisor.lifecycle.job_retry_reducer import answer_stands
+from handoff_queue.supervisor.lifecycle.origins import origins_of_job
 from handoff_queue.supervisor.lifecycle.result_texts import (
     UNPROVEN,
     ResultTexts,
@@ -100,6 +101,7 @@ def result_for_parent(
         acted=any(step_state.acted for step_state in state.steps.values()) or None,
         to_finish_microusd=answer.to_finish_microusd if answer and has_gaps_alone(state) else None,
         model=OFFLINE_MODEL if OFFLINE_MODEL in state.models else next(iter(state.models), None),
+        origins=origins_of_job(state),
     )
 
 

@@ -19,6 +19,11 @@ from handoff_queue.supervisor.lifecycle.answer import sources_of_answer
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE
 from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of
 from handoff_queue.supervisor.lifecycle.observations import Observations
+from handoff_queue.supervisor.lifecycle.origins import (
+    origins_of_job,
+    origins_of_step,
+    words_of_user,
+)
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -141,6 +146,8 @@ def step_handoff(
         call_approval_s=_call_approval_s(state),
         model=state.submitted.model,
         depth=state.submitted.depth,
+        origins=origins_of_step(state, step.id, inputs),
+        request=words_of_user(state),
     )
 
 
@@ -223,6 +230,7 @@ def role_handoff(
         limits=_limits(spec, spec.max_turns, ROLE_STEPS_TOKENS, deadline),
         model=state.submitted.model,
         depth=state.submitted.depth,
+        origins=origins_of_job(state),
     )
 
 
@@ -259,6 +267,8 @@ def fact_check_handoff(
         acts_with=(),
         model=state.submitted.model,
         depth=state.submitted.depth,
+        origins=origins_of_job(state),
+        request=words_of_user(state),
     )
 
 

@@ -50,6 +50,7 @@ from handoff_queue.shared.types.handoff import BUDGETS, StopReason
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import ROLES
+from handoff_queue.shared.types.origins import origins_or_unknown, union
 from handoff_queue.shared.types.review import Decision
 from handoff_queue.supervisor.lifecycle.approval_events import (
     apply_approval_event,
@@ -343,6 +344,7 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
         "turns": state.turns + event.turns,
         "spent_its_own": state.spent_its_own or event.stop_reason is StopReason.JOB_BUDGET,
         "models": models,
+        "origins": union(state.origins, origins_or_unknown(event.origins)),
     }
     if issued is None:
         return changes

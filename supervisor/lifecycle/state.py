@@ -33,6 +33,7 @@ from handoff_queue.shared.types.handoff import Author, BlobRef, ResultStatus, St
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.origins import Origin
 from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
@@ -281,6 +282,8 @@ class StepState(Message):
     """The child job that did the step last; None: no child job did."""
     gaps_only: bool = False
     """True if its next attempt only needs to fill that team's gaps."""
+    origins: tuple[Origin, ...] = ()
+    """Origins of the results of all its attempts."""
 
     @property
     def specialist(self) -> str:
@@ -453,6 +456,8 @@ class JobState(Message):
     messages: tuple[UserMessage, ...] = ()
     """Messages of users, oldest first."""
     parent_told: bool = False
+    origins: tuple[Origin, ...] = ()
+    """Origins of all results so far."""
     usage: Usage = NOTHING_USED
     turns: NonNegativeInt = 0
     models: tuple[str, ...] = ()

@@ -36,10 +36,12 @@ from handoff_queue.shared.types.handoff import (
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import OnLimit
+from handoff_queue.shared.types.origins import Origin
 from handoff_queue.shared.types.plan import Plan, Resolution, Resolutions, Step
 from handoff_queue.shared.types.review import Rulings, Settlements, Side, Verdict
 from handoff_queue.supervisor.lifecycle.answer import usable_sinks
 from handoff_queue.supervisor.lifecycle.effects import with_effects_after_review
+from handoff_queue.supervisor.lifecycle.origins import origins_of_task
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
 from handoff_queue.supervisor.roles.disputed_review import points_of_schema
@@ -121,7 +123,8 @@ def _planned(
         fallback = fallback_plan(request, offered, answers_in(state.submitted.given))
         fallback = with_effects_after_review(fallback, acting)
         return make_plan_event(fallback, written, acting=acting)
-    event, text = make_plan_event(with_effects_after_review(plan, acting), acting=acting)
+    plan = with_effects_after_review(plan, acting)
+    event, text = make_plan_event(plan, acting=acting, origins=origins_of_task(result))
     if result.notes:
         event = event.model_copy(update={"noted": written})
     return event, text
@@ -168,6 +171,7 @@ def make_plan_event(
     *,
     is_reviewed: bool = True,
     acting: Collection[str] = (),
+    origins: tuple[Origin, ...] | None = None,
 ) -> tuple[PlanMade, str]:
     """Return the event of a plan, and the payload of the plan.
 
@@ -175,11 +179,12 @@ def make_plan_event(
         degraded: result of the failed planner, if this is the fallback plan.
         is_reviewed: True if the assessor reviews the results.
         acting: the specialists that have tools with effects.
+        origins: see `StepOutline.origins`.
     """
     text = plan.to_json()
     event = PlanMade(
         plan=ref(text),
-        steps=tuple(outline_of(step, plan.given, acting) for step in plan.steps),
+        steps=tuple(outline_of(step, plan.given, acting, origins) for step in plan.steps),
         synthesis=plan.synthesis,
         join=plan.join,
         is_reviewed=is_reviewed,
@@ -188,12 +193,18 @@ def make_plan_event(
     return event, text
 
 
-def outline_of(step: Step, given: Collection[StepId], acting: Collection[str] = ()) -> StepOutline:
+def outline_of(
+    step: Step,
+    given: Collection[StepId],
+    acting: Collection[str] = (),
+    origins: tuple[Origin, ...] | None = None,
+) -> StepOutline:
     """Return the outline of a step, which lacks the text of its task.
 
     Args:
         given: inputs that the job has from the beginning.
         acting: the specialists that have tools with effects.
+        origins: see `StepOutline.origins`.
     """
     return StepOutline(
         id=step.id,
@@ -208,6 +219,7 @@ def outline_of(step: Step, given: Collection[StepId], acting: Collection[str] = 
         approve=step.approve,
         acts=step.specialist in acting or None,
         when=step.when is not None or None,
+        origins=origins,
     )
 
 
@@ -253,17 +265,23 @@ def _resolved(
         result=ref, answered=tuple(answered), given_up=tuple(given_up), repeats=tuple(repeats)
     )
     if by and state.plan:
-        return with_helpers(state, event, texts.plan(state.plan.plan), by)
+        plan = texts.plan(state.plan.plan)
+        return with_helpers(state, event, plan, by, origins_of_task(result))
     return event, ()
 
 
 def with_helpers(
-    state: JobState, event: NeedsResolved, plan: Plan, by: Mapping[StepId, Step]
+    state: JobState,
+    event: NeedsResolved,
+    plan: Plan,
+    by: Mapping[StepId, Step],
+    origins: tuple[Origin, ...] | None = None,
 ) -> tuple[NeedsResolved, tuple[str, ...]]:
     """Return the event with the helper steps in the plan, and the payload of the new plan.
 
     Args:
         by: helper steps by the step in need. Several steps may have the same helper.
+        origins: see `StepOutline.origins`.
     """
     helpers: dict[StepId, Step] = {}
     for helper in by.values():
@@ -285,7 +303,7 @@ def with_helpers(
     update = {
         "added_to": state.plan.plan if state.plan else None,
         "plan": ref(text),
-        "added": tuple(outline_of(step, ()) for step in helpers.values()),
+        "added": tuple(outline_of(step, (), (), origins) for step in helpers.values()),
         "changed": tuple(changed),
     }
     return event.model_copy(update=update), (text,)

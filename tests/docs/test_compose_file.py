@@ -27,6 +27,7 @@ ABOUT_FOLDERS = {
     "HANDOFF_TOOLS_DIRS",
     "HANDOFF_CACHE_DIR",
     "HANDOFF_GATES",
+    "HANDOFF_POLICY_FILE",
 }
 """They name places in the container, so they come with a volume: in an override, or in the image.
 """

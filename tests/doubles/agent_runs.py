@@ -104,7 +104,7 @@ class Run:
             answer_format=answer_format,
             prices=self.prices,
             tools=self.tools,
-            tool_policy=self.tool_policy,
+            policy=self.tool_policy,
             tool_context=replace(
                 a_tool_context(manifest, text_of), note_result=results.__setitem__
             ),

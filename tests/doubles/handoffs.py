@@ -47,6 +47,7 @@ def a_handoff(
         "depends_on": tuple(item.step_id for item in context),
         "context": context,
         "limits": limits or HandoffLimits(),
+        "origins": ("model", "user"),
     }
     return AgentHandoff(**{**values, **changes})
 

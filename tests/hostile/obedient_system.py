@@ -4,7 +4,7 @@ that it reads. So only code can stop an attack.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -18,6 +18,7 @@ from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.shared.types.presence import Announcement
+from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text
 from handoff_queue.workers.handoff_task import run_handoff
 from handoff_queue.workers.host_task_step import HostTasks
@@ -37,6 +38,8 @@ class ObedientSystem:
     server: MessagesServer
     registry: Registry = field(default_factory=lambda: Registry({}, {}))
     """The tools of the worker."""
+    specs: dict[str, SpecialistSpec] = field(default_factory=dict)
+    """The specialists by name."""
     worker: Attempts = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,10 +59,23 @@ class ObedientSystem:
                 self._work(job_id, event)
         raise AssertionError(self.shell.kinds(job_id))
 
-    def offer(self, *tools: Tool) -> None:
-        """Give these tools to every specialist."""
+    def offer(
+        self,
+        *tools: Tool,
+        only: Mapping[str, Sequence[str]] | None = None,
+        hosts: tuple[str, ...] | None = None,
+    ) -> None:
+        """Give these tools to every specialist.
+
+        Args:
+            only: names of the tools of a specialist that does not get all tools.
+            hosts: the hosts that all specialists may reach; None: all.
+        """
         self.registry = Registry({tool.name: tool for tool in tools}, {})
-        specs = tuple(a_spec(*self.registry.tools, name=name) for name in SPECIALISTS)
+        for name in SPECIALISTS:
+            spec = a_spec(*(only or {}).get(name, self.registry.tools), name=name)
+            self.specs[name] = spec.model_copy(update={"hosts": hosts})
+        specs = tuple(self.specs.values())
         self.shell.store.presence.announce(
             Announcement(worker="w1", specialists=specs, slots=4, model="scripted")
         )
@@ -91,7 +107,7 @@ class ObedientSystem:
             self.worker,
             self.registry,
             lambda _job_id: None,
-            a_spec(*self.registry.tools, name=handoff.assigned_to),
+            self.specs[handoff.assigned_to],
             handoff,
             text,
             HostTasks(self.shell.app, SETTINGS),

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
+from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
 from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.origins import Origin
 
 
 class Arguments(BaseModel):
@@ -25,7 +26,12 @@ Given = TypeVar("Given", bound=Arguments)
 
 
 def make_builtin_tool(
-    name: str, description: str, arguments: type[Given], run: Callable[[Given, ToolContext], str]
+    name: str,
+    description: str,
+    arguments: type[Given],
+    run: Callable[[Given, ToolContext], str | ToolOutput],
+    *,
+    origins: tuple[Origin, ...] = (),
 ) -> Tool:
     """Return a tool whose arguments are checked. It raises `ToolFailed` with the defects of
     invalid arguments.
@@ -33,16 +39,23 @@ def make_builtin_tool(
     Args:
         arguments: type of the arguments.
         run: the function of the tool.
+        origins: origins of its results, unless a result names others.
     """
 
-    def checked(values: dict[str, Any], context: ToolContext) -> str:
+    def checked(values: dict[str, Any], context: ToolContext) -> str | ToolOutput:
         try:
             parsed = arguments.model_validate(values)
         except ValidationError as error:
             raise ToolFailed(f"{name}: wrong arguments: {problems_of(error)}") from None
         return run(parsed, context)
 
-    return Tool(name=name, description=description, input_schema=_schema_of(arguments), run=checked)
+    return Tool(
+        name=name,
+        description=description,
+        input_schema=_schema_of(arguments),
+        run=checked,
+        origins=origins,
+    )
 
 
 def _schema_of(arguments: type[Arguments]) -> dict[str, Any]:

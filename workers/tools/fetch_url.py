@@ -12,17 +12,19 @@ import ssl
 import threading
 import zlib
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 import httpcore2
 import httpx2
 from pydantic import Field
 
-from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
+from handoff_queue.shared.agent.tool import ANY_HOST, Tool, ToolContext, ToolFailed
 from handoff_queue.shared.documents.extraction import extract
 from handoff_queue.shared.documents.media_types import PDF, DocumentRefused, is_text
 from handoff_queue.shared.types.handoff import Document
+from handoff_queue.shared.types.origins import WEB
 from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
 from handoff_queue.workers.tools.pinned_http import (
     AddressRefused,
@@ -31,6 +33,7 @@ from handoff_queue.workers.tools.pinned_http import (
     Policy,
     Resolver,
     is_public,
+    only_hosts,
     system_resolver,
 )
 
@@ -100,7 +103,8 @@ def fetch_url_tool(web: Web | None = None) -> Tool:
             document = documents.get((context.job_id, url))
         if document is not None and arguments.offset > 0:
             return _answer(document, context.text_of(document.digest), arguments.offset)
-        page = _fetch(url, access, min(access.max_seconds, context.remaining_s()))
+        seconds = min(access.max_seconds, context.remaining_s())
+        page = _fetch(url, access, seconds, context.hosts)
         document, text = _keep(page, context)
         with lock:
             documents[context.job_id, url] = document
@@ -108,7 +112,8 @@ def fetch_url_tool(web: Web | None = None) -> Tool:
                 documents.popitem(last=False)
         return _answer(document, text, arguments.offset)
 
-    return make_builtin_tool("fetch_url", _DESCRIPTION, _Fetch, fetch)
+    tool = make_builtin_tool("fetch_url", _DESCRIPTION, _Fetch, fetch, origins=(WEB,))
+    return replace(tool, reads="public", sends=(ANY_HOST,), url_argument="url")
 
 
 def _keep(page: _Page, context: ToolContext) -> tuple[Document, str]:
@@ -136,15 +141,21 @@ def _answer(document: Document, text: str, given_offset: int) -> str:
     )
 
 
-def _fetch(url: str, web: Web, seconds: float) -> _Page:
+def _fetch(url: str, web: Web, seconds: float, hosts: Sequence[str]) -> _Page:
     """Return the page at a URL, after at most `MAX_REDIRECTS` redirects.
+
+    Args:
+        hosts: the only hosts that may be asked; empty: all.
 
     Raises:
         ToolFailed: the URL is refused, or the page cannot be fetched in time.
     """
     deadline = Deadline(seconds)
     transport = PinnedTransport(
-        web.resolver, web.policy, deadline, web.tls or httpx2.create_ssl_context()
+        only_hosts(web.resolver, hosts),
+        web.policy,
+        deadline,
+        web.tls or httpx2.create_ssl_context(),
     )
     with httpx2.Client(
         transport=transport, trust_env=False, follow_redirects=False, headers=_HEADERS

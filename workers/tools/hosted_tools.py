@@ -98,6 +98,9 @@ def _tool(host: ToolHost, limits: ToolLimits, definition: ToolDefinition) -> Too
         is_source=True,
         timeout_s=definition.timeout_s,
         ends_when_abandoned=True,
+        reads=definition.reads,
+        acts=definition.acts,
+        sends=definition.sends,
     )
 
 

@@ -7,12 +7,14 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any
 
 import httpcore2
 import httpx2
+
+from handoff_queue.shared.agent.seen_texts import is_allowed_host
 
 Address = IPv4Address | IPv6Address
 Policy = Callable[[Address], bool]
@@ -68,7 +70,25 @@ def system_resolver(host: str, port: int) -> list[str]:
 
 
 class AddressRefused(OSError):
-    """The host has an address that may not be reached."""
+    """The host, or an address of the host, may not be reached."""
+
+
+def only_hosts(resolver: Resolver, hosts: Sequence[str]) -> Resolver:
+    """Return a resolver that asks no name server about a host outside of the list. A redirect
+    to such a host is refused in the same way.
+
+    Args:
+        hosts: the allowed hosts, see `is_allowed_host`; empty: all hosts.
+    """
+    if not hosts:
+        return resolver
+
+    def resolve(host: str, port: int) -> list[str]:
+        if not is_allowed_host(host, hosts):
+            raise AddressRefused(f"{host[:100]} is not in the list of hosts of this specialist")
+        return resolver(host, port)
+
+    return resolve
 
 
 def check_addresses(host: str, port: int, resolver: Resolver, policy: Policy) -> list[str]:

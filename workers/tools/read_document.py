@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
+from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
 from handoff_queue.shared.text.words import close_names
 from handoff_queue.shared.types.characters import to_nfc
 from handoff_queue.shared.types.handoff import Document
+from handoff_queue.shared.types.origins import DOCUMENT, WEB
 from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
 
 MOST_CHARS = 12_000
@@ -34,18 +35,21 @@ class _Read(Arguments):
 
 def read_document_tool() -> Tool:
     """Return the tool. It reads the job's documents from its context."""
-    return make_builtin_tool("read_document", _DESCRIPTION, _Read, _read)
+    return make_builtin_tool("read_document", _DESCRIPTION, _Read, _read, origins=(DOCUMENT,))
 
 
-def _read(arguments: _Read, context: ToolContext) -> str:
+def _read(arguments: _Read, context: ToolContext) -> ToolOutput:
     document = context.manifest.labelled(arguments.source.strip())
     if document is None:
         document = _named(arguments.source, (*context.manifest.documents, *context.fetched()))
+    origin = WEB
+    if document in context.manifest.documents:
+        origin = DOCUMENT
     text = context.text_of(document.digest)
     offset = min(max(arguments.offset, 0), len(text))
     piece = text[offset : offset + MOST_CHARS]
     answer = {"source": document.path, "offset": offset, "total_chars": len(text), "text": piece}
-    return json.dumps(answer, ensure_ascii=False)
+    return ToolOutput(json.dumps(answer, ensure_ascii=False), origins=(origin,))
 
 
 def _named(source: str, documents: Sequence[Document]) -> Document:

@@ -8,8 +8,9 @@ from dataclasses import asdict
 
 from pydantic import Field
 
-from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
+from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
 from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.origins import DOCUMENT
 from handoff_queue.workers.index.index import DocumentIndex, SearchResult
 from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
 
@@ -30,7 +31,7 @@ class _Search(Arguments):
 def search_documents_tool(index: DocumentIndex) -> Tool:
     """Return the tool. It searches the document index of this host."""
 
-    def search(arguments: _Search, context: ToolContext) -> str:
+    def search(arguments: _Search, context: ToolContext) -> ToolOutput:
         limit = min(max(arguments.limit, 1), MOST_HITS)
         try:
             result = index.search(
@@ -42,14 +43,16 @@ def search_documents_tool(index: DocumentIndex) -> Tool:
             ) from error
         return _answer(result)
 
-    return make_builtin_tool("search_documents", _DESCRIPTION, _Search, search)
+    return make_builtin_tool("search_documents", _DESCRIPTION, _Search, search, origins=(DOCUMENT,))
 
 
-def _answer(result: SearchResult) -> str:
+def _answer(result: SearchResult) -> ToolOutput:
+    """Return the hits. Without a hit, no text of a document is in the result."""
     answer: dict[str, object] = {
         "hits": [asdict(hit) for hit in result.hits],
         "searched": result.searched,
     }
     if result.missing:
         answer["not_searched"] = list(result.missing[:20])
-    return json.dumps(answer, ensure_ascii=False)
+    origins = (DOCUMENT,) if result.hits else ()
+    return ToolOutput(json.dumps(answer, ensure_ascii=False), origins=origins)

@@ -4,10 +4,11 @@ without the decorator is a tool as well.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from typing import ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
-from handoff_queue.shared.agent.tool import CallContext, ToolFailed
+from handoff_queue.shared.agent.tool import ANY_HOST, CallContext, Reads, ToolFailed
 
 __all__ = ["CallContext", "ToolFailed", "tool"]
 
@@ -16,6 +17,7 @@ Returned = TypeVar("Returned")
 
 DEFAULT_TIMEOUT_S = 300.0
 """Seconds after which a call of a user's tool has failed, unless the tool sets `timeout_s`."""
+_HOST = re.compile(r"(\*\.)?[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
 LONGEST_TIMEOUT_S = 3_600.0
 """Highest `timeout_s` of a user's tool."""
 
@@ -26,7 +28,13 @@ def tool(function: Callable[Parameters, Returned], /) -> Callable[Parameters, Re
 
 @overload
 def tool(
-    *, secrets: Sequence[str] = (), repeatable: bool = True, timeout_s: float = DEFAULT_TIMEOUT_S
+    *,
+    secrets: Sequence[str] = (),
+    repeatable: bool = True,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    reads: Reads = "private",
+    acts: bool = False,
+    sends: Sequence[str] = (),
 ) -> Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]: ...
 
 
@@ -37,6 +45,9 @@ def tool(
     secrets: Sequence[str] = (),
     repeatable: bool = True,
     timeout_s: float = DEFAULT_TIMEOUT_S,
+    reads: Reads = "private",
+    acts: bool = False,
+    sends: Sequence[str] = (),
 ) -> (
     Callable[Parameters, Returned]
     | Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]
@@ -51,6 +62,9 @@ def tool(
             its output.
         repeatable: False if the tool must not run again after a crash.
         timeout_s: seconds after which a call has failed.
+        reads: `public` if the results hold only data that everybody may see.
+        acts: True if a call changes something outside of the job, such as an order or a message.
+        sends: hosts that get data of the call; `*`: the model chooses the host.
 
     Raises:
         TypeError: the decorated object has no attributes that can be set.
@@ -58,7 +72,14 @@ def tool(
 
     def marked(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
         try:
-            vars(function).update(secrets=secrets, repeatable=repeatable, timeout_s=timeout_s)
+            vars(function).update(
+                secrets=secrets,
+                repeatable=repeatable,
+                timeout_s=timeout_s,
+                reads=reads,
+                acts=acts,
+                sends=sends,
+            )
         except TypeError:
             raise TypeError(
                 f"@tool cannot mark a {type(function).__name__}; mark a function"
@@ -73,6 +94,29 @@ def tool(
 def is_tool(value: object) -> bool:
     """Return whether an object has all attributes that `tool` sets."""
     return {"secrets", "repeatable", "timeout_s"} <= getattr(value, "__dict__", {}).keys()
+
+
+def declarations_of(function: Callable[..., object]) -> dict[str, Any]:
+    """Return what a function declares for the policy of tools.
+
+    Raises:
+        ValueError: a declaration is invalid.
+    """
+    reads = getattr(function, "reads", "private")
+    if reads not in ("private", "public"):
+        raise ValueError("its reads must be 'private' or 'public'")
+    acts = getattr(function, "acts", False)
+    if not isinstance(acts, bool):
+        raise ValueError("its acts must be True or False")
+    sends = getattr(function, "sends", ())
+    if isinstance(sends, str):
+        sends = (sends,)
+    hosts = tuple(sends)
+    for host in hosts:
+        is_host = isinstance(host, str) and _HOST.fullmatch(host)
+        if not is_host and host != ANY_HOST:
+            raise ValueError(f"its sends must be hosts such as example.org, not {host!r:.80}")
+    return {"reads": reads, "acts": acts, "sends": hosts}
 
 
 def secrets_of(function: Callable[..., object]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from handoff_queue.shared.agent.tool import CallContext
+from handoff_queue.shared.agent.tool import CallContext, Reads
 from handoff_queue.shared.agent.tool_values import MOST_IMAGES_A_RESULT
 from handoff_queue.workers.tools.tool_decorator import LONGEST_TIMEOUT_S
 
@@ -52,6 +52,9 @@ class ToolDefinition(_Message):
     timeout_s: float = Field(gt=0, le=LONGEST_TIMEOUT_S)
     secrets: tuple[Annotated[str, Field(pattern=r"^\w{1,200}$")], ...]
     reads_context: bool
+    reads: Reads = "private"
+    acts: bool = False
+    sends: tuple[Annotated[str, Field(max_length=260)], ...] = ()
 
 
 class Loading(_Message):

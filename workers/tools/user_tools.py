@@ -26,7 +26,12 @@ from handoff_queue.shared.agent.function_tools import FunctionTool, function_too
 from handoff_queue.shared.settings.folders import expand_folder, files_with_suffix
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.workers.tools.tool_decorator import is_tool, secrets_of, timeout_of
+from handoff_queue.workers.tools.tool_decorator import (
+    declarations_of,
+    is_tool,
+    secrets_of,
+    timeout_of,
+)
 from handoff_queue.workers.tools.tool_messages import ToolDefinition
 
 ENTRY_POINT_GROUP = "handoff.tools"
@@ -189,6 +194,7 @@ def _as_tool(function: Callable[..., Any], name: str, where: str) -> UserTool:
             timeout_s=timeout_of(function),
             secrets=secrets_of(function),
             reads_context=tool.reads_context,
+            **declarations_of(function),
         )
     except InvalidTool as error:
         raise InvalidTool(f"{where}: {error}") from error

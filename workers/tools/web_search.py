@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.agent.tool import Tool
+from collections.abc import Sequence
+from dataclasses import replace
 
+from handoff_queue.shared.agent.tool import ANY_HOST, Tool
+
+WEB_SEARCH = "web_search"
 MAX_USES = 5
 """Most searches in one model call. Each search costs money."""
 SERVER_TYPE = "web_search_20250305"
@@ -19,7 +23,7 @@ _DESCRIPTION = (
 def web_search_tool() -> Tool:
     """Return the declaration of the server-side tool. Workers run no code for it."""
     return Tool(
-        name="web_search",
+        name=WEB_SEARCH,
         description=_DESCRIPTION,
         input_schema={
             "type": "object",
@@ -28,5 +32,15 @@ def web_search_tool() -> Tool:
             "additionalProperties": False,
         },
         run=None,
-        server_param={"type": SERVER_TYPE, "name": "web_search", "max_uses": MAX_USES},
+        server_param={"type": SERVER_TYPE, "name": WEB_SEARCH, "max_uses": MAX_USES},
+        reads="public",
+        sends=(ANY_HOST,),
     )
+
+
+def search_of_hosts(tool: Tool, hosts: Sequence[str]) -> Tool:
+    """Return the tool with results from these hosts only. The provider includes the subdomains of
+    each host.
+    """
+    allowed = sorted({host.removeprefix("*.") for host in hosts})
+    return replace(tool, server_param={**(tool.server_param or {}), "allowed_domains": allowed})

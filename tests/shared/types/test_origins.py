@@ -7,8 +7,8 @@ from handoff_queue.shared.types.origins import (
     Origins,
     is_private,
     is_untrusted,
-    known,
     mcp_origin,
+    origins_or_unknown,
     tool_origin,
     union,
 )
@@ -55,7 +55,7 @@ def test_one_tool_can_be_named() -> None:
 
 
 def test_a_payload_without_origins_counts_as_private_and_untrusted() -> None:
-    assert known(None) == UNKNOWN
-    assert is_private(known(None))
-    assert is_untrusted(known(None))
-    assert known(()) == ()
+    assert origins_or_unknown(None) == UNKNOWN
+    assert is_private(origins_or_unknown(None))
+    assert is_untrusted(origins_or_unknown(None))
+    assert origins_or_unknown(()) == ()

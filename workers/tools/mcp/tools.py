@@ -12,10 +12,18 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from handoff_queue.shared.agent.schemas import BrokenSchema, problem_with
-from handoff_queue.shared.agent.tool import Image, Tool, ToolContext, ToolFailed, ToolOutput
+from handoff_queue.shared.agent.tool import (
+    ANY_HOST,
+    Image,
+    Tool,
+    ToolContext,
+    ToolFailed,
+    ToolOutput,
+)
 from handoff_queue.shared.agent.tool_values import MOST_IMAGES_A_RESULT, image_of
 from handoff_queue.shared.settings.optional_packages import missing
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer
+from handoff_queue.shared.types.origins import mcp_origin
 from handoff_queue.workers.tools.hosted_tools import without_secrets
 
 if TYPE_CHECKING:
@@ -106,6 +114,9 @@ def _tool(connections: _LazyConnections, server: AcceptedServer, name: str, own_
         repeatable=is_repeatable,
         is_source=True,
         timeout_s=server.config.timeout_s + _AFTER_TIMEOUT_S,
+        acts=hints.get("destructiveHint") is True and hints.get("readOnlyHint") is not True,
+        sends=(ANY_HOST,) if hints.get("openWorldHint") is True else (),
+        origins=(mcp_origin(server.name),),
     )
 
 

@@ -1,0 +1,103 @@
+"""Reader of the policy file, which says which origins may reach which tools."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, StringConstraints, ValidationError
+
+from handoff_queue.shared.agent.tool_policy import CallVerdict, Exemption, PolicyRules, Rule
+from handoff_queue.shared.text.yaml_reader import YamlFault, compose
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.message import Message, each_problem
+from handoff_queue.shared.types.origins import PRIVATE, UNTRUSTED
+
+MOST_BYTES = 50_000
+_KIND = r"user|document|web|model|tool|mcp"
+_ORIGIN = rf"^({_KIND}|(tool|mcp) [a-zA-Z0-9_-]{{1,64}})$"
+_SEEN = rf"^(private|untrusted|{_KIND}|(tool|mcp) [a-zA-Z0-9_-]{{1,64}})$"
+OriginPattern = Annotated[str, StringConstraints(pattern=_ORIGIN)]
+SeenPattern = Annotated[str, StringConstraints(pattern=_SEEN)]
+ToolPattern = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_*-]{1,80}$")]
+_HINTS = {
+    "tools": " (sends, acts, or the name of a tool, with * for any characters)",
+    "seen": " (private, untrusted, user, document, web, tool, mcp, model, `tool NAME`, `mcp NAME`)",
+    "private": " (user, document, web, tool, mcp, model, `tool NAME` or `mcp NAME`)",
+    "untrusted": " (user, document, web, tool, mcp, model, `tool NAME` or `mcp NAME`)",
+}
+
+
+class RuleFields(Message):
+    """A rule, as the file has it."""
+
+    tools: Annotated[tuple[ToolPattern, ...], Field(min_length=1, max_length=100)]
+    seen: Annotated[tuple[SeenPattern, ...], Field(max_length=20)] = ()
+    unless: Annotated[tuple[Exemption, ...], Field(max_length=3)] = ()
+    verdict: CallVerdict
+
+
+class PolicyFields(Message):
+    """The fields of a policy file."""
+
+    rules: Annotated[tuple[RuleFields, ...], Field(max_length=100)]
+    private: Annotated[tuple[OriginPattern, ...], Field(max_length=100)] = tuple(sorted(PRIVATE))
+    untrusted: Annotated[tuple[OriginPattern, ...], Field(max_length=100)] = tuple(
+        sorted(UNTRUSTED)
+    )
+
+
+@lru_cache(maxsize=8)
+def rules_in(file: Path | None) -> PolicyRules:
+    """Return the rules of a policy file, or the default rules without a file. A process reads a
+    file once.
+
+    Raises:
+        UserError: the file has a fault. The message names the file, the field and the fault in
+            one line.
+    """
+    if file is None:
+        return PolicyRules()
+    try:
+        fields = PolicyFields.model_validate_json(json.dumps(_values_in(file)))
+    except ValidationError as error:
+        place, problem = next(each_problem(error, PolicyFields))
+        hint = ""
+        for name in place:
+            hint = _HINTS.get(name, hint)
+        raise UserError(f"{file}: {'.'.join(place) or 'rules'}: {problem}{hint}") from error
+    rules: list[Rule] = []
+    for rule in fields.rules:
+        rules.append(Rule(rule.tools, rule.seen, rule.unless, rule.verdict))
+    return PolicyRules(tuple(rules), frozenset(fields.private), frozenset(fields.untrusted))
+
+
+def _values_in(file: Path) -> Any:
+    """Return the values of a YAML file.
+
+    Raises:
+        UserError: the file cannot be read, or is not plain YAML.
+    """
+    try:
+        if not file.is_file():  # a pipe would never end
+            raise UserError(f"{file}: no such file of a policy: correct HANDOFF_POLICY_FILE")
+        if file.stat().st_size > MOST_BYTES:
+            raise UserError(f"{file}: larger than {MOST_BYTES:,} bytes: shorten the policy")
+        root = compose(file.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file}: is not UTF-8 text: save it as UTF-8") from error
+    except YamlFault as error:
+        raise UserError(f"{file}:{error.line}: {error}") from error
+    if not isinstance(root, yaml.MappingNode):
+        raise UserError(f"{file}:1: must have the field `rules`")
+    try:
+        values = yaml.constructor.SafeConstructor().construct_document(root)
+        json.dumps(values)
+    except (yaml.YAMLError, TypeError, ValueError) as error:
+        raise UserError(f"{file}: has a value that is no text: put it into quotes") from error
+    return values
