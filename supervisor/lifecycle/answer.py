@@ -15,6 +15,7 @@ from handoff_queue.shared.types.answer import Answer, NumberedCitation
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus, PlanMade
 from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.origins import is_private, is_untrusted
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.lifecycle.arbitration import (
     note_on_revision,
@@ -37,6 +38,7 @@ from handoff_queue.supervisor.lifecycle.result_texts import (
     refs_with_texts,
 )
 from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.text.foreign_images import without_foreign_images
 from handoff_queue.supervisor.text.markdown import below
 
 NOT_REVIEWED = "The answer was not reviewed"
@@ -202,6 +204,8 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
             footer = f"_{label}_"
         blocks = (f"{text}{disputed}", gap_text(gaps), open_text(open_points), footer)
         text = "\n\n".join(filter(None, blocks))
+        if is_private(state.origins) and is_untrusted(state.origins):
+            text = without_foreign_images(text)
     if label:
         notes += (label,)
     return Answer(

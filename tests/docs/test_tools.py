@@ -5,13 +5,21 @@ The page docs/reference/tools.md has the same limits as the code.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from handoff_queue.shared.agent import tool_calls
+from handoff_queue.shared.agent.seen_texts import Seen, SeenText
 from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.agent.tool_policy import CallVerdict, PolicyRules, ToolPolicy
 from handoff_queue.shared.documents import reader_process as elsewhere
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.specialists.policy_file import rules_in
+from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools import (
     fetch_url,
     read_document,
@@ -22,7 +30,7 @@ from handoff_queue.workers.tools import (
     web_search,
 )
 from handoff_queue.workers.tools import tool_decorator as marks
-from handoff_queue.workers.tools.registry import BUILT_IN
+from handoff_queue.workers.tools.registry import BUILT_IN, build_registry
 from handoff_queue.workers.tools.user_tools import ENTRY_POINT_GROUP
 from tests.docs.pages import blocks, coded, rows, sections, text_of
 from tests.doubles.function_tools import hosted, write_tools
@@ -63,6 +71,48 @@ def test_the_example_says_that_its_secret_is_missing(
     assert ToolHarness().failure(tools["order_status"], order_id="A-1") == (
         "order_status is not set up: the worker's environment lacks SHOP_TOKEN"
     )
+
+
+def test_the_first_policy_of_the_page_is_the_default(tmp_path: Path) -> None:
+    default, _ = policies(tmp_path)
+    assert default == PolicyRules()
+
+
+def test_the_second_policy_of_the_page_has_the_described_effect(tmp_path: Path) -> None:
+    _, rules = policies(tmp_path)
+    policy = ToolPolicy(rules)
+    seen = Seen().plus(SeenText("Secret", ("document",)))
+    rates = Tool("rates", "", {}, None, sends=("rates.example",))
+    other = Tool("other", "", {}, None, sends=("rates.example",))
+    order = Tool("order", "", {}, None, acts=True)
+
+    assert policy.decide(rates, {}, seen).verdict is CallVerdict.ALLOW
+    assert policy.decide(other, {}, seen).verdict is CallVerdict.ASK
+    assert policy.decide(order, {}, Seen()).verdict is CallVerdict.REFUSE
+
+
+def policies(folder: Path) -> list[PolicyRules]:
+    """Return the policies of the page."""
+    found: list[PolicyRules] = []
+    for number, text in enumerate(blocks(SECTIONS["The policy of tools"], "yaml")):
+        file = folder / f"{number}.yaml"
+        file.write_text(text)
+        found.append(rules_in(file))
+    return found
+
+
+def test_the_declarations_of_the_built_in_tools_are_those_of_the_page(tmp_path: Path) -> None:
+    settings = Settings(offline=False, anthropic_api_key=SecretStr("k"), cache_dir=tmp_path)
+    registry = build_registry(settings, DocumentIndex(tmp_path))
+    table = rows(SECTIONS["The policy of tools"])
+    declared = {row[0]: row[1:] for row in table if len(row) == 3}
+    for names, (reads, sends) in declared.items():
+        for name in re.findall(r"`(\w+)`", names):
+            tool = registry.tools[name]
+            assert sends == ("any host" if tool.sends else "nothing")
+            private = {"private": ("document",), "public": ("web",), "nothing": ()}
+            assert tool.result_origins == private[reads]
+    registry.close()
 
 
 def test_every_built_in_tool_is_listed_with_its_limits() -> None:
