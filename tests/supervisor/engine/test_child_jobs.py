@@ -274,3 +274,20 @@ def test_a_workflow_with_sub_supervisors_is_refused_if_the_job_may_have_no_child
 ) -> None:
     with pytest.raises(UserError, match="step qdrant names a sub-supervisor, and max_depth"):
         submit(shell, tmp_path, JobLimits(max_depth=0))
+
+
+def test_a_child_job_and_its_result_inherit_the_origins(shell: Shell, tmp_path: Path) -> None:
+    steps = """
+        id: read, specialist: writer, task: "Read the report."
+        id: team, specialist: supervisor, task: "Look further.", depends_on: [read]
+    """
+    job_id = shell.jobs.submit(Request("Go.", workflow=make_workflow(tmp_path, steps)))
+    assert run_tree(shell, job_id) is JobStatus.OK
+
+    (child,) = child_ids_of(shell, job_id)
+    begun = shell.events(child)[0]
+    assert isinstance(begun, JobSubmitted)
+    assert begun.origins == ("document", "model", "user"), "`read` has a result without origins"
+    finished = [event for event in shell.events(job_id) if isinstance(event, HandoffFinished)]
+    (of_team,) = [event for event in finished if event.handoff_id == "team.1"]
+    assert of_team.origins == ("document", "model", "user")

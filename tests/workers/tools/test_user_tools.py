@@ -417,3 +417,55 @@ def test_a_file_with_the_suffix_in_capitals_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "WEATHER.PY").write_text(WEATHER)
 
     assert [tool.name for tool in load_tools(tmp_path)] == ["report", "weather"]
+
+
+DECLARED = """
+    from handoff_queue.workers.tools.tool_decorator import tool
+
+    @tool(reads="public", sends=("api.example.org", "*.example.net"))
+    def rates() -> str:
+        '''The rates.'''
+        return "3"
+
+    @tool(acts=True, sends="*")
+    def mail(to: str) -> str:
+        '''Send a mail.'''
+        return "sent"
+
+    def plain() -> str:
+        '''A tool without marks.'''
+        return "1"
+"""
+
+
+def test_a_tool_declares_what_it_reads_where_it_sends_and_whether_it_acts(tmp_path: Path) -> None:
+    with hosted(write_tools(tmp_path / "tools", {"own": DECLARED})) as tools:
+        rates, mail, plain = tools["rates"], tools["mail"], tools["plain"]
+
+    assert (rates.reads, rates.acts, rates.sends) == (
+        "public",
+        False,
+        ("api.example.org", "*.example.net"),
+    )
+    assert (mail.reads, mail.acts, mail.sends) == ("private", True, ("*",))
+    assert (plain.reads, plain.acts, plain.sends) == ("private", False, ())
+    assert mail.repeatable, "`acts` says nothing about a second run"
+    assert (rates.result_origins, plain.result_origins) == (("web",), ("tool plain",))
+
+
+@pytest.mark.parametrize(
+    ("marks", "fault"),
+    [
+        ("reads='secret'", "its reads must be 'private' or 'public'"),
+        ("acts='no'", "its acts must be True or False"),
+        ("sends=('https://a.example/x',)", "its sends must be hosts such as example.org"),
+        ("sends=(3,)", "its sends must be hosts such as example.org, not 3"),
+    ],
+)
+def test_a_wrong_declaration_is_refused_in_one_line(tmp_path: Path, marks: str, fault: str) -> None:
+    text = DECLARED.replace('reads="public", sends=("api.example.org", "*.example.net")', marks)
+    with (
+        pytest.raises(InvalidTool, match=fault),
+        hosted(write_tools(tmp_path / "tools", {"own": text})),
+    ):
+        pass
