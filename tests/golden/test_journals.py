@@ -83,6 +83,8 @@ DIGESTS = {
     "v11-messages.jsonl": "3172d73d0847613014d0f6fd41b8d92ae583a2018fb456a3834b023450837aca",
     "v12-tool-calls.json": "cdca06578cad8da416e5b5f5ac649e5536cb93931834883955465a5758ae097b",
     "v12-tool-calls.jsonl": "c1eb3f2ff80cf2f318344e926694a3f31e529113e3c4d21a7bb37e9c994b0ab4",
+    "v13-origins.json": "66d56480f4803765cebdbb1a2b548737e3bf2bf80862e3e276b95d00416a58e4",
+    "v13-origins.jsonl": "c81f1d38900e98d02c67f2dfbc07598caddd38470dac575ccb99dd2c1fdfee5a",
 }
 JOURNALS = sorted((Path(__file__).parent / "journals").glob("*.jsonl"))
 
