@@ -119,6 +119,40 @@ def test_a_call_runs_with_the_arguments_of_the_person_and_the_model_is_told() ->
     assert "a person changed the arguments of this call to" in results_shown(again)
 
 
+def test_a_person_cannot_send_a_call_to_a_host_that_the_policy_refuses() -> None:
+    called: list[str] = []
+
+    def fetch(arguments: dict[str, Any]) -> str:
+        called.append(arguments["q"])
+        return "a page"
+
+    def reply(call: Any) -> Reply:
+        replies = sum(message["role"] == "assistant" for message in call.messages)
+        return answer_reply() if replies else tool_call_reply(("get", {"q": "https://a.example"}))
+
+    def run(checkpoints: MemoryCheckpoints) -> Run:
+        return Run(
+            reply,
+            handoff=a_handoff(call_approval_s=60),
+            tools=(replace(a_tool("get", fetch), url_argument="q"),),
+            tool_policy=ToolPolicy(hosts=("a.example",), asks=frozenset({"get"})),
+            checkpoints=checkpoints,
+        )
+
+    first = run(MemoryCheckpoints())
+    with pytest.raises(ApprovalAwaited):
+        first.go()
+    checkpoints = first.checkpoints.again()
+    (call_id,) = checkpoints.asked
+    edited = replace(APPROVED, arguments={"q": "https://b.example"})
+    checkpoints.answers[call_id] = edited
+    again = run(checkpoints)
+    again.go()
+
+    assert called == []
+    assert "b.example is not in the list of hosts" in results_shown(again)
+
+
 def test_without_approvals_a_call_that_needs_one_does_not_run() -> None:
     ran: list[str] = []
     run = mailing_run(ran, wait_s=None)
