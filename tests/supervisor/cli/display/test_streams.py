@@ -1,4 +1,8 @@
-"""Commands behave well if standard output or standard error is full, closed or without a reader."""
+"""Commands behave well if standard output or standard error is full, closed or without a reader.
+
+The commands are forked. A script runs in a new interpreter, because only that can begin with closed
+streams.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests import forked_processes
 
 pytestmark = pytest.mark.slow
 
@@ -36,9 +42,12 @@ run_guarded(command)
 """
 
 
-def run_in_shell(redirections: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+MAIN = ("-P", "-m", "handoff_queue.supervisor.cli.main")
+
+
+def run_in_shell(redirections: str, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["sh", "-c", f'exec "$@" {redirections}', "sh", sys.executable, *arguments],
+        ["sh", "-c", f'exec "$@" {redirections}', "sh", *command],
         capture_output=True,
         text=True,
         check=False,
@@ -46,19 +55,23 @@ def run_in_shell(redirections: str, *arguments: str) -> subprocess.CompletedProc
     )
 
 
+def run_script(redirections: str, script: str) -> subprocess.CompletedProcess[str]:
+    return run_in_shell(redirections, sys.executable, "-c", script)
+
+
 def run_handoff(redirections: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_in_shell(redirections, "-m", "handoff_queue.supervisor.cli.main", *arguments)
+    return run_in_shell(redirections, forked_processes.python(), *MAIN, *arguments)
 
 
 @pytest.mark.parametrize("redirection", [f"2>{FULL_DEVICE}", "2>&-", "2</dev/null", "2>&- <&-"])
 def test_an_answer_is_printed_even_if_stderr_cannot_be_written(redirection: str) -> None:
-    process = run_in_shell(redirection, "-c", PRINTING_SCRIPT)
+    process = run_script(redirection, PRINTING_SCRIPT)
 
     assert (process.returncode, process.stdout) == (0, "the answer\n")
 
 
 def test_a_full_standard_output_gives_one_line_that_repeats_the_lost_output() -> None:
-    process = run_in_shell(f">{FULL_DEVICE}", "-c", PRINTING_SCRIPT)
+    process = run_script(f">{FULL_DEVICE}", PRINTING_SCRIPT)
 
     assert process.returncode == 1
     assert process.stderr.splitlines()[-1] == (
@@ -84,7 +97,7 @@ def test_help_without_a_reader_is_no_error(arguments: list[str]) -> None:
     reads, writes = os.pipe()
     os.close(reads)
     process = subprocess.run(
-        [sys.executable, "-m", "handoff_queue.supervisor.cli.main", *arguments],
+        [forked_processes.python(), *MAIN, *arguments],
         stdout=writes,
         stderr=subprocess.PIPE,
         text=True,
@@ -130,4 +143,4 @@ def test_a_file_that_a_command_opens_never_gets_the_number_of_a_closed_stream() 
         "raise SystemExit(0 if number > 2 else 1)\n"
     )
 
-    assert run_in_shell(">&- 2>&- <&-", "-c", script).returncode == 0
+    assert run_script(">&- 2>&- <&-", script).returncode == 0
