@@ -1,4 +1,4 @@
-"""The agent loop asks the policy before each call, and keeps the origins of what it has seen."""
+"""The agent loop asks the policy before each call, and keeps the origins of all seen texts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_calls_of_the_same_reply_were_written_before_the_document_was_read() -> 
     assert sent == ["b"]
 
 
-def test_a_resumed_handoff_remembers_what_it_has_seen() -> None:
+def test_a_resumed_handoff_knows_its_earlier_origins() -> None:
     sent: list[str] = []
     tools = (reading(), sending(sent))
     first = a_run(READ, tools=tools)

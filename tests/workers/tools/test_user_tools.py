@@ -438,7 +438,7 @@ DECLARED = """
 """
 
 
-def test_a_tool_declares_what_it_reads_where_it_sends_and_whether_it_acts(tmp_path: Path) -> None:
+def test_a_tool_declares_its_reads_its_hosts_and_its_acts(tmp_path: Path) -> None:
     with hosted(write_tools(tmp_path / "tools", {"own": DECLARED})) as tools:
         rates, mail, plain = tools["rates"], tools["mail"], tools["plain"]
 
