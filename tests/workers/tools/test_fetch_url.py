@@ -8,6 +8,7 @@ import shutil
 import ssl
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.workers.tools.fetch_url import MOST_CHARS, Web, fetch_url_tool
 from handoff_queue.workers.tools.pinned_http import Resolver
+from handoff_queue.workers.tools.web_search import search_of_hosts, web_search_tool
 from tests.shared.documents.sample_files import pdf_with
 from tests.workers.tools.contexts import ToolHarness
 from tests.workers.tools.servers import Page, loopback_only, resolve_to_loopback, serving
@@ -306,3 +308,44 @@ def test_a_certificate_is_checked_against_the_requested_host_name(tmp_path: Path
 
     assert answer["text"] == "over TLS"
     assert "Hostname mismatch" in refused
+
+
+def test_a_redirect_to_a_host_outside_of_the_list_asks_no_name_server() -> None:
+    asked: list[str] = []
+
+    def resolve(host: str, _port: int) -> list[str]:
+        asked.append(host)
+        return ["127.0.0.1"]
+
+    harness = ToolHarness()
+    harness.context = replace(harness.context, hosts=("site.example", "*.pages.example"))
+    with serving(
+        {
+            "/a": Page(status=302, headers={"Location": "http://48713.evil.example/"}),
+            "/b": Page(b"<p>here</p>"),
+        }
+    ) as server:
+        fetch = tool(resolve)
+        refused = harness.failure(fetch, url=f"http://site.example:{server.port}/a")
+        harness.call(fetch, url=f"http://x.pages.example:{server.port}/b")
+
+    assert refused == ("refused: 48713.evil.example is not in the list of hosts of this specialist")
+    assert asked == ["site.example", "x.pages.example"]
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "host", ["evil-site.example", "site.example.evil.example", "pages.example"]
+)
+def test_a_host_that_resembles_a_listed_host_is_refused(host: str) -> None:
+    harness = ToolHarness()
+    harness.context = replace(harness.context, hosts=("site.example", "*.pages.example"))
+
+    assert "not in the list of hosts" in harness.failure(tool(), url=f"http://{host}:8080/")
+
+
+def test_a_search_finds_pages_of_the_listed_hosts_only() -> None:
+    search = search_of_hosts(web_search_tool(), ("b.example", "*.a.example"))
+
+    assert search.server_param is not None
+    assert search.server_param["allowed_domains"] == ["a.example", "b.example"]
