@@ -172,6 +172,14 @@ def _indexed(text: str) -> str:
     return f" {' '.join(_WORD.findall(text.casefold()))} "
 
 
+@lru_cache(maxsize=64)
+def _pieces_in(text: str) -> frozenset[int]:
+    """Return the hash of each run of `WORDS_OF_A_PART` words of a text. A search for each run would
+    take half a second for a long argument.
+    """
+    return frozenset(map(hash, _pieces(_indexed(text).split(), WORDS_OF_A_PART)))
+
+
 @lru_cache(maxsize=256)
 def _figures_in(text: str) -> frozenset[str]:
     """Return the digits of each figure of a text, without separators."""
@@ -192,7 +200,8 @@ def _origins_of(part: str, seen: Seen) -> tuple[Origin, ...]:
     words = _words(part)
     if not words:
         return ()
-    whole, pieces = f" {' '.join(words)} ", _pieces(words, WORDS_OF_A_PART)
+    whole = f" {' '.join(words)} "
+    pieces = frozenset(map(hash, _pieces(words, WORDS_OF_A_PART)))
     origins: set[Origin] = set()
     is_whole = False
     for text in seen.texts:
@@ -200,7 +209,7 @@ def _origins_of(part: str, seen: Seen) -> tuple[Origin, ...]:
         if whole in index:
             is_whole = True
             origins.update(text.origins)
-        elif any(piece in index for piece in pieces):
+        elif pieces and not pieces.isdisjoint(_pieces_in(text.text)):
             origins.update(text.origins)
     if not is_whole:
         origins.add(MODEL)
