@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
     from handoff_queue.supervisor.client.report import JobResult
     from handoff_queue.supervisor.client.waiting_reasons import WaitingReason
-    from handoff_queue.supervisor.lifecycle.state import AskedCall, JobState, Question
+    from handoff_queue.supervisor.lifecycle.state import JobState, Question
 
 
 def ask_in_place(
@@ -90,6 +90,8 @@ def _subject(question: Question) -> str:
     """Return the subject of the approval: `its plan`, `its steps left, right`, or `a call of
     send_mail`.
     """
+    from handoff_queue.supervisor.lifecycle.state import AskedCall
+
     if isinstance(question, AskedCall):
         return f"a call of {question.tool}"
     noun = f"its {question.what}"

@@ -154,7 +154,9 @@ BUSY_SLOTS = Instrument("busy_slots", "Slots that run a handoff.", ("role",))
 FREE_SLOTS = Instrument("free_slots", "Slots that run no handoff.", ("role",))
 WORKERS = Instrument("workers", "Live worker processes that serve a role.", ("role",))
 DEFERRED = Instrument(
-    "deferred_handoffs", "Handoffs that wait for their provider without a slot.", ("role",)
+    "deferred_handoffs",
+    "Handoffs that wait without a slot: for their provider, or for a person's approval of a call.",
+    ("role",),
 )
 HELD = Instrument("held_handoffs", "Handoffs on hold, because their role is paused.", ("role",))
 PAUSED = Instrument("role_paused", "1 if the role is paused, else 0.", ("role",))

@@ -5,6 +5,7 @@ after the approval, once.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from handoff_queue.supervisor.client.report import JobResult
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, tool_call_reply
 from tests.e2e.commands import BAD_INPUT, Handoff, error_line
 from tests.e2e.fleet import SHORT_LEASES, Fleet, Script
+from tests.e2e.test_approvals import on_a_terminal, read_until
 from tests.running_system import SUPERVISOR, model_environment, running_system
 from tests.waiting import wait_until
 
@@ -365,6 +367,23 @@ def test_the_commands_show_the_question_and_take_the_answer(
     events = watched.stdout + watched.stderr
     assert "send.1 waits for approval of send_mail" in events
     assert "approved, with other arguments" in events
+
+
+def test_run_on_a_terminal_asks_about_each_call(mail: MailFleet, tmp_path: Path) -> None:
+    mail.fleet.model.plans["terminal"] = {"send-send": ""}
+    mail.fleet.model.specialists["terminal"] = "mailer"
+    url = mail.fleet.system.redis_url
+    arguments = ("run", "plan terminal", "--mode", "team", "--approve", "tools")
+    with on_a_terminal(Handoff(tmp_path), *arguments, HANDOFF_REDIS_URL=url) as (process, terminal):
+        assert "0@terminal" in read_until(terminal, "approval of a call of send_mail. y: approve")
+        os.write(terminal, b"y\n")
+        assert "1@terminal" in read_until(terminal, "approval of a call of send_mail. y: approve")
+        os.write(terminal, b"Not to her.\n")
+        read_until(terminal, "tokens")
+        assert process.wait(60) == 0
+
+    assert mail.noted("terminal") == ["0@terminal"]
+    assert f"{REJECTED}: Not to her." in mail.last_request("terminal")
 
 
 def test_a_step_of_a_cancelled_job_asks_again_after_a_retry(mail: MailFleet) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobEnded, JobStatus, RetryRequested, WebhookTried
+from handoff_queue.shared.types.ids import HandoffId
+from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.supervisor.engine.notifications import (
     SIGNATURE_HEADER,
     TIMESTAMP_HEADER,
@@ -17,7 +19,7 @@ from handoff_queue.supervisor.engine.notifications import (
     signature,
 )
 from handoff_queue.supervisor.engine.state_cache import StateCache
-from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.state import AskedCall, JobState
 from tests.doubles.jobs import a_job, version_of
 from tests.doubles.webhook_server import WebhookServer
 
@@ -145,3 +147,30 @@ def test_an_attempt_from_before_a_retry_says_nothing_about_the_next_end(store: S
         0,
         False,
     )
+
+
+def test_a_post_about_tool_calls_names_the_tools(store: Store) -> None:
+    with WebhookServer(200) as hook:
+        state = ended_state(store, hook.url)
+        calls = tuple(
+            AskedCall(
+                what=ApprovalOf.TOOLS,
+                version=version,
+                at=0.0,
+                until=1.0,
+                handoff_id=HandoffId("a.1"),
+                tool="send_mail",
+                is_answered=version == 3,
+            )
+            for version in (3, 4, 5)
+        )
+        Webhooks(store, None).ask(state.model_copy(update={"asked_calls": calls}))
+
+    (post,) = hook.posts
+    assert json.loads(post.body) == {
+        "job_id": state.job_id,
+        "status": "waiting",
+        "approval": "tools",
+        "reminder": 0,
+        "tools": ["send_mail", "send_mail"],
+    }

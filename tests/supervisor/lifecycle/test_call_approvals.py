@@ -33,10 +33,10 @@ from tests.doubles.simulated_job import LEASE_S, SimulatedJob, finish_steps
 TOOLS = ApprovalOf.TOOLS
 
 
-def asking_job(*more: ApprovalOf, **policy: Any) -> SimulatedJob:
+def asking_job(webhook_url: str | None = None, **policy: Any) -> SimulatedJob:
     """Return a job with two steps, of which the first asks about a call."""
-    approvals = Approvals.model_validate({"what": (TOOLS, *more), **policy})
-    job = SimulatedJob(JobLimits(max_seconds=1_000), approvals=approvals)
+    approvals = Approvals.model_validate({"what": (TOOLS,), **policy})
+    job = SimulatedJob(JobLimits(max_seconds=1_000), approvals=approvals, webhook_url=webhook_url)
     job.advance()
     job.make_plan(a="", b="")
     job.advance()
@@ -142,6 +142,18 @@ def test_reminders_come_after_twice_the_wait() -> None:
     job.now += 120
 
     assert job.next_commands() == (RemindUser(asked, 2),)
+
+
+def test_the_webhook_is_told_once_about_each_question() -> None:
+    job = asking_job("https://example.org")
+    first = job.state.version
+    assert job.next_commands() == (RemindUser(first, 0),)
+    job.advance()
+    second = ask(job, "b.1")
+
+    assert job.next_commands() == (RemindUser(second, 0),)
+    job.advance()
+    assert job.next_commands() == ()
 
 
 def test_the_deadline_of_the_job_runs_while_a_call_waits() -> None:
