@@ -35,6 +35,7 @@ from handoff_queue.shared.types.events import (
     Reviewed,
     Routed,
     Synthesized,
+    UserMessageSent,
 )
 from handoff_queue.shared.types.handoff import BlobRef, result_values
 from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
@@ -54,7 +55,7 @@ from handoff_queue.supervisor.client.rows import (
     last_repeated_steps,
     rows_of,
 )
-from handoff_queue.supervisor.client.sent_messages import messages_in
+from handoff_queue.supervisor.client.sent_messages import messages_in, missed_messages
 from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for, waiting_reasons_for
 from handoff_queue.supervisor.lifecycle.answer import plan_notes
 from handoff_queue.supervisor.lifecycle.disputes import disputes_of
@@ -314,7 +315,7 @@ def report_of(record: JobRecord) -> JobResult:
     texts, plans = ResultTexts(payloads), _plans(events)
     submitted = _events_of(events, JobSubmitted)[0]
     state = folded = None
-    if plans or any(isinstance(recorded.event, ApprovalAsked) for recorded in events):
+    if plans or any(isinstance(one.event, ApprovalAsked | UserMessageSent) for one in events):
         folded = fold(standing.job_id, None, events)
     if plans:
         state = folded
@@ -353,7 +354,10 @@ def report_of(record: JobRecord) -> JobResult:
         wall_s=round(until - events[0].at, 3),
         worked_s=_worked_s(record),
         model=_models(events),
-        notes=_notes(answer, plans[-1] if plans else None, ended, texts, record.waits),
+        notes=(
+            *_notes(answer, plans[-1] if plans else None, ended, texts, record.waits),
+            *(missed_messages(folded, texts) if folded else ()),
+        ),
         waiting_since=standing.asked_at,
         waits_for=tuple(map(str, answers_to_wait_for(standing))),
         has_open_points=answer is not None and bool(answer.open_points),

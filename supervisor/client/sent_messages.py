@@ -6,6 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from handoff_queue.shared.types.events import RecordedEvent, UserMessageSent, UserMessageTaken
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
+from handoff_queue.supervisor.lifecycle.state import JobState
+
+MOST_CHARS_IN_A_NOTE = 200
+"""Most characters of a message in a note."""
 
 
 def messages_in(
@@ -40,3 +45,22 @@ def message_line(message: Mapping[str, Any]) -> str:
         taken.append(f"{delivery['handoff_id']} took it at turn {delivery['turn']}")
     how = ", ".join(taken) or "for the task of the next agents"
     return f"message{to}: {' '.join(message['text'].split())} ({how})"
+
+
+def missed_messages(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
+    """Return a note for each message that no agent of an ended job has seen, for example because
+    the only agent failed before its next turn.
+    """
+    if not state.ended:
+        return ()
+    notes: list[str] = []
+    for message in state.messages:
+        if message.taken or message.in_tasks:
+            continue
+        to = f" to {message.step}" if message.step else ""
+        text = " ".join(texts.texts[message.text.digest].split())[:MOST_CHARS_IN_A_NOTE]
+        notes.append(
+            f"the job ended before an agent took the message{to}: {text} (a retry gives it to the"
+            " agents that it starts)"
+        )
+    return tuple(notes)

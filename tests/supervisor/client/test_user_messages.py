@@ -294,3 +294,53 @@ def test_a_message_to_a_step_of_a_team_belongs_to_its_child_job(shell: Shell) ->
     refusal = refusal_of(shell.jobs.say, job_id, SHORTER, "team") or ""
 
     assert refusal == f"a team does step team, as {child}: use `handoff say {child} TEXT`"
+
+
+def missed(shell: Shell, job_id: JobId) -> list[str]:
+    """Return the notes of the result about messages that no agent took."""
+    notes = shell.jobs.result(job_id).notes
+    return [note for note in notes if note.startswith("the job ended before an agent took")]
+
+
+def test_the_result_names_a_message_that_no_agent_took_before_the_end(
+    shell: Shell, job_id: JobId
+) -> None:
+    (issued, *_) = shell.open(job_id)
+    shell.jobs.say(job_id, SHORTER, issued.step_id)
+    while_it_runs = missed(shell, job_id)
+    shell.jobs.cancel(job_id)
+    shell.advance(job_id)
+
+    (note,) = missed(shell, job_id)
+
+    assert while_it_runs == []
+    assert f"took the message to {issued.step_id}: {SHORTER}" in note
+
+
+def test_a_retry_gives_a_missed_message_to_the_agents_that_it_starts(
+    shell: Shell, job_id: JobId
+) -> None:
+    (issued, *_) = shell.open(job_id)
+    shell.jobs.say(job_id, SHORTER, issued.step_id)
+    shell.jobs.cancel(job_id)
+    shell.advance(job_id)
+
+    shell.jobs.retry(job_id)
+    shell.advance(job_id)
+
+    (again, *_) = [one for one in shell.open(job_id) if one.step_id == issued.step_id]
+    (report,) = shell.jobs.handoffs(job_id, [again.handoff_id])
+    shell.jobs.cancel(job_id)
+    shell.advance(job_id)
+    assert SHORTER in report.model_dump_json()
+    assert missed(shell, job_id) == []
+
+
+def test_a_message_that_an_agent_took_is_not_missed(shell: Shell, job_id: JobId) -> None:
+    (issued, *_) = shell.open(job_id)
+    shell.jobs.say(job_id, SHORTER, issued.step_id)
+    shell.claim(job_id, issued).take_messages(1)
+    shell.jobs.cancel(job_id)
+    shell.advance(job_id)
+
+    assert missed(shell, job_id) == []
