@@ -295,6 +295,12 @@ def check_scrape(sample: Sample, _folder: Path) -> None:
     assert "metrics_path" not in scrape, "the default is /metrics"
 
 
+def check_nginx(sample: Sample, _folder: Path) -> None:
+    """Check the address of the server. `tests/e2e/test_reverse_proxy.py` runs nginx with it."""
+    assert f"proxy_pass http://127.0.0.1:{DEFAULT_PORT};" in sample.text
+    assert sample.text.count("{") == sample.text.count("}")
+
+
 def check_promql(sample: Sample, _folder: Path) -> None:
     assert promql_parser.parse(sample.text)
 
@@ -330,6 +336,7 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/compose.md", "yaml"): check_override,
     ("docs/how-to/proxy-login.md", "dotenv"): check_environment,
     ("docs/how-to/proxy-login.md", "yaml"): check_override_with_a_proxy,
+    ("docs/how-to/proxy-login.md", "nginx"): check_nginx,
     ("docs/how-to/deploy-on-kubernetes.md", "yaml"): check_chart_values,
     ("docs/how-to/metrics.md", "yaml"): check_scrape,
     ("docs/how-to/metrics.md", "promql"): check_promql,
