@@ -9,8 +9,10 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.metrics import OTHER
+from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.presence import Announcement
+from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
 from handoff_queue.supervisor.client.client import Client, Request
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, claim, finish, finish_with, granted_claim, issue, result_of
@@ -219,3 +221,20 @@ def test_a_dead_letter_is_text_and_is_requeued_or_dropped(jobs: Client, local: V
     assert refused.status_code == 400
     assert jobs.store.dead_letters.newest() == []
     assert local.post(f"/dead/{lost.id}/drop").status_code == 404
+
+
+def test_each_rate_limit_has_what_is_left_and_says_if_its_provider_refuses(
+    jobs: Client, local: Visitor
+) -> None:
+    job_id = a_job(jobs.store)
+    issue(jobs.store, job_id, "a.1")
+    claimed = granted_claim(jobs.store, job_id, "a.1")
+    expected = ExpectedUsage("an account:claude-haiku-5-5", 400, 500)
+    assert claimed.reserve(WorstCase(1_000, 500, 700, "claude-haiku-5-5"), expected) is None
+    claimed.report_limits(RateLimits(requests=Allowance(100, 40)))
+
+    page = local.get("/fleet").text
+
+    (row,) = [row for row in rows(page) if row and row[0] == "claude-haiku-5-5"]
+    assert re.match(r"requests: \d+ of 100", row[2])
+    assert row[3] == "takes calls"

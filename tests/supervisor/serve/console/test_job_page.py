@@ -10,8 +10,11 @@ import pytest
 from fastapi.routing import APIRoute
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.types.answer import Answer, Gap
 from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, RetryRequested
-from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.handoff import ResultStatus, ref
+from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.serve.console.job_page import read_job
@@ -269,3 +272,25 @@ def test_a_failed_job_names_each_failed_handoff_with_its_specialist_and_error(
     row = f'<td class="mono">{failed.handoff_id}</td><td>{failed.assigned_to}</td>'
     assert f'{row}<td class="text failed">it broke</td>' in page
     assert f"no step has a usable result ({failed.step_id} by {failed.assigned_to}: defect)" in rows
+
+
+def test_the_page_of_a_partial_job_names_each_gap_with_its_price(
+    jobs: Client, local: Visitor
+) -> None:
+    job_id = jobs.submit(Request("Compare them."))
+    gap = Gap(step=StepId("prices"), specialist="analyst", why="no data", likely_microusd=25_000)
+    answer = Answer(status=JobStatus.PARTIAL, text="HNSW is a graph.", gaps=(gap,)).to_json()
+    jobs.store.journal.commit(
+        Commit(
+            job_id=job_id,
+            expected=jobs.standing(job_id).version,
+            events=[JobEnded(status=JobStatus.PARTIAL, answer=ref(answer))],
+            payloads=[answer],
+            fields={"status": "partial"},
+        )
+    )
+
+    page = local.get(f"/jobs/{job_id}").text
+
+    assert "<li>prices (analyst): no data. It would cost about $0.0250.</li>" in page
+    assert "HNSW is a graph." in page
