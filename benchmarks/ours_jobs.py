@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.runners import PATIENCE_S
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.trust.key_files import private_key_file
+from handoff_queue.shared.trust.keyring import CLIENT
 from handoff_queue.shared.types.events import JobEnded, JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
@@ -19,8 +22,17 @@ if TYPE_CHECKING:
 class Ours:
     """Jobs through the client, their ends read from their journals."""
 
-    def __init__(self, url: str) -> None:
-        self._jobs = client.connect(url, Settings(offline=True, mode=Mode.TEAM))
+    def __init__(self, url: str, keys: Path | None = None) -> None:
+        """Connect to a fleet.
+
+        Args:
+            keys: the folder with the keys of all processes; None: nothing is signed.
+        """
+        settings = Settings(offline=True, mode=Mode.TEAM)
+        if keys is not None:
+            signing_key = private_key_file(keys, CLIENT)
+            settings = settings.model_copy(update={"keys": keys, "signing_key": signing_key})
+        self._jobs = client.connect(url, settings)
         self._sent: dict[JobId, float] = {}
 
     def warm_up(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from celery import Celery
@@ -55,9 +55,18 @@ class SignedSystem:
     store: Store
     """The store of an attacker, who has no key."""
 
+    opened: list[Store] = field(default_factory=list)
+    """Stores to close at the end."""
+
     def store_of(self, identity: str) -> Store:
         """Return the store of a process that was taken over, with its key."""
-        return open_store(self.url, settings_of(self.keys, identity))
+        return self.client_of(settings_of(self.keys, identity)).store
+
+    def client_of(self, settings: Settings) -> Client:
+        """Return a client with these settings."""
+        jobs = client.connect(self.url, settings)
+        self.opened.append(jobs.store)
+        return jobs
 
     def trust_of(self, identity: str) -> Trust:
         return Trust(self.keys, private_key_file(self.keys, identity))
@@ -127,3 +136,5 @@ def signed_system(folder: Path) -> Iterator[SignedSystem]:
         processes.wait_until_ready()
         yield system
         app.close()
+        for store in (*system.opened, system.store, jobs.store):
+            store.connection.close()

@@ -1,0 +1,109 @@
+"""Processor time of a job with signed messages and without: `python -m benchmarks.signed_jobs`.
+
+Both forms have a supervisor, a worker and a Redis, and run the same jobs in turn: a plan, three
+steps in parallel, and a review. Each model call goes over HTTP with the provider's SDK, and the
+server answers at once. The processor time of the server is left out: it stands for the provider.
+With `--instant` a function in the process stands for the model, so a call costs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import redis
+
+from benchmarks.fleets import (
+    SLOTS,
+    SUPERVISOR,
+    WORKER,
+    Part,
+    environment_of,
+    fleet,
+    messages_server,
+    private_redis,
+)
+from benchmarks.ours_jobs import Ours
+from benchmarks.trips import cost_of
+from handoff_queue.shared.trust.key_files import make_keys, private_key_file
+from handoff_queue.shared.types.plan import Synthesis
+
+IDENTITIES = {SUPERVISOR.name: "supervisor", WORKER.name: "worker"}
+WARM_UP_JOBS = 20
+
+
+def variables_of(part: Part, keys: Path | None) -> dict[str, str]:
+    """Return the variables with the keys of a process."""
+    if keys is None:
+        return {}
+    key = private_key_file(keys, IDENTITIES[part.name])
+    return {"HANDOFF_KEYS": str(keys), "HANDOFF_SIGNING_KEY": str(key)}
+
+
+def start(
+    parts: ExitStack, folder: Path, provider: dict[str, str], keys: Path | None
+) -> tuple[Ours, dict[str, int], Any]:
+    """Start a fleet and run its first jobs. Return its jobs, its processes and its Redis."""
+    url, server = parts.enter_context(private_redis(folder / "redis"))
+    environment = environment_of(url, 0.0, Synthesis.MERGE) | provider
+    pids: dict[str, int] = {"redis": server}
+    for part in (SUPERVISOR, WORKER):
+        variables = environment | variables_of(part, keys)
+        pids |= parts.enter_context(fleet(folder / part.name, variables, [part], slots=SLOTS))
+    jobs = Ours(url, keys)
+    jobs.warm_up()
+    jobs.run(WARM_UP_JOBS)
+    return jobs, pids, redis.Redis.from_url(url)
+
+
+def measured(jobs: int, repeats: int, *, is_instant: bool) -> list[tuple[float, float]]:
+    """Return milliseconds of processor time of a job in each turn: without keys, and with keys."""
+    turns: list[tuple[float, float]] = []
+    with ExitStack() as parts:
+        folder = Path(parts.enter_context(tempfile.TemporaryDirectory()))
+        provider: dict[str, str] = {}
+        if not is_instant:
+            server = messages_server(folder / "provider", "jobs", "0.0", Synthesis.MERGE.value)
+            provider = {
+                "ANTHROPIC_BASE_URL": parts.enter_context(server),
+                "ANTHROPIC_API_KEY": "none",
+                "HANDOFF_OFFLINE": "false",
+            }
+        keys = folder / "keys"
+        make_keys(keys)
+        systems = [
+            start(parts, folder / "plain", provider, None),
+            start(parts, folder / "signed", provider, keys),
+        ]
+        for number in range(repeats):
+            costs = [0.0, 0.0]
+            order = (0, 1) if number % 2 else (1, 0)
+            for place in order:
+                runner, pids, client = systems[place]
+                costs[place] = cost_of(runner.run, jobs, pids, client).total_ms
+            turns.append((costs[0], costs[1]))
+    return turns
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=80)
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--instant", action="store_true", help="a function stands for the model")
+    options = parser.parse_args()
+    turns = measured(options.jobs, options.repeats, is_instant=options.instant)
+    ratios: list[float] = []
+    for plain, signed in turns:
+        ratios.append(signed / plain)
+    plain_ms = median(plain for plain, _ in turns)
+    signed_ms = median(signed for _, signed in turns)
+    print("| ms of processor time of a job, unsigned | signed | ratio |\n|---|---|---|")
+    print(f"| {plain_ms:.1f} | {signed_ms:.1f} | {median(ratios):.3f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Keys rotate while jobs run. No process starts again, no job fails, and no message is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from handoff_queue.shared.trust.event_signatures import read_stamp, without_signature
+from handoff_queue.shared.trust.key_files import rotate_key
+from handoff_queue.shared.types.errors import UntrustedMessage
+from handoff_queue.shared.types.events import HandoffIssued, JobStatus
+from handoff_queue.shared.types.ids import JobId
+from tests.hostile.signed_system import GENERALIST, SUPERVISOR, SignedSystem
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+JOBS_AT_ONCE = 4
+
+
+def keys_in(signed: SignedSystem, job_id: JobId) -> dict[str, str]:
+    """Return the key that signed the newest events of each kind."""
+    signing: dict[str, str] = {}
+    for recorded in signed.store.journal.read(job_id):
+        _, text = without_signature(recorded.raw)
+        if text:
+            signing[recorded.event.type] = read_stamp(text).signature.partition(".")[0]
+    return signing
+
+
+def run(signed: SignedSystem, count: int) -> list[JobId]:
+    jobs = [signed.submit() for _ in range(count)]
+    for job_id in jobs:
+        assert signed.jobs.wait(job_id, 60) is JobStatus.OK
+    return jobs
+
+
+def test_jobs_complete_while_the_keys_of_a_supervisor_and_a_worker_rotate(
+    signed: SignedSystem,
+) -> None:
+    running = [signed.submit() for _ in range(JOBS_AT_ONCE)]
+    supervisor = rotate_key(signed.keys, SUPERVISOR)
+    running += [signed.submit() for _ in range(JOBS_AT_ONCE)]
+    worker = rotate_key(signed.keys, f"worker-{GENERALIST}")
+    running += [signed.submit() for _ in range(JOBS_AT_ONCE)]
+    for job_id in running:
+        assert signed.jobs.wait(job_id, 60) is JobStatus.OK
+
+    def uses_both_new_keys() -> bool:
+        (job_id,) = run(signed, 1)
+        signing = keys_in(signed, job_id)
+        return (signing["job_ended"], signing["handoff_finished"]) == (supervisor.id, worker.id)
+
+    wait_until(uses_both_new_keys, expected="signatures with both new keys")
+    assert signed.letters() == []
+
+
+def test_a_job_that_began_before_a_rotation_ends_after_it(signed: SignedSystem) -> None:
+    signed.jobs.pause(GENERALIST)
+    job_id = signed.submit()
+
+    def is_issued() -> bool:
+        events = [recorded.event for recorded in signed.store.journal.read(job_id)]
+        return any(isinstance(event, HandoffIssued) and event.group for event in events)
+
+    wait_until(is_issued, expected="the handoff")
+    for identity in (SUPERVISOR, f"worker-{GENERALIST}", "client"):
+        rotate_key(signed.keys, identity)
+    signed.jobs.unpause(GENERALIST)
+    assert signed.jobs.wait(job_id, 60) is JobStatus.OK
+    assert signed.letters() == []
+    assert signed.jobs.result(job_id).answer
+
+
+def test_a_key_that_was_rotated_twice_is_refused(signed: SignedSystem) -> None:
+    stolen = signed.trust_of("worker-analyst")
+    signature = stolen.sign_for((), "start")
+    for _ in range(2):
+        rotate_key(signed.keys, "worker-analyst")
+    with pytest.raises(UntrustedMessage, match="unknown key"):
+        signed.trust_of("supervisor").signer_of(signature, "start")
