@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 class Ours:
     """Jobs through the client, their ends read from their journals."""
 
-    def __init__(self, url: str, keys: Path | None = None) -> None:
+    def __init__(self, url: str, keys: Path | None = None, tenant_keys: Path | None = None) -> None:
         """Connect to a fleet.
 
         Args:
             keys: the folder with the keys of all processes; None: nothing is signed.
+            tenant_keys: a folder with keys of tenants; None: nothing is encrypted.
         """
-        settings = Settings(offline=True, mode=Mode.TEAM)
+        settings = Settings(offline=True, mode=Mode.TEAM, tenant_keys=tenant_keys)
         if keys is not None:
             signing_key = private_key_file(keys, CLIENT)
             settings = settings.model_copy(update={"keys": keys, "signing_key": signing_key})

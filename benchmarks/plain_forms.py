@@ -1,5 +1,5 @@
 """Processor time of a job with the message writer, the short path to Redis and the counts for
-`/metrics`, and without them: `python -m benchmarks.plain_forms`.
+`/metrics`, without them, and with encrypted texts: `python -m benchmarks.plain_forms`.
 
 Each form has a supervisor, a worker and a Redis. The forms run the same jobs in turn. A ratio
 compares a form with the product in the same turn. On a busy machine the ratios of jobs vary by
@@ -9,6 +9,7 @@ a tenth. `--parts` measures a round trip and a message in one process instead.
 from __future__ import annotations
 
 import argparse
+import base64
 import os
 import tempfile
 import time
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 FORM = "BENCH_FORM"
 PRODUCT, PLAIN_REDIS, SEND_TASK, BOTH = "product", "redis-py", "send_task", "redis-py and send_task"
 UNCOUNTED = "without metrics"
-FORMS = (PRODUCT, PLAIN_REDIS, SEND_TASK, BOTH, UNCOUNTED)
+ENCRYPTED = "with encryption"
+FORMS = (PRODUCT, PLAIN_REDIS, SEND_TASK, BOTH, UNCOUNTED, ENCRYPTED)
 COUNTING = {
     "add_to_metric(more, name, ...)": "",
     "label(kind, value)": "value",
@@ -138,10 +140,14 @@ def measured(forms: Sequence[str], jobs: int, repeats: int) -> dict[str, list[tu
         for number, form in enumerate(forms):
             url, server = parts.enter_context(private_redis(folder / f"redis{number}"))
             environment = environment_of(url, 0.0, Synthesis.MERGE) | {FORM: form}
+            keys = None
+            if form == ENCRYPTED:
+                keys = _write_key(folder)
+                environment |= {"HANDOFF_TENANT_KEYS": str(keys)}
             pids = parts.enter_context(
                 fleet(folder / f"fleet{number}", environment, apps, slots=SLOTS)
             )
-            runner = Ours(url)
+            runner = Ours(url, tenant_keys=keys)
             runner.warm_up()
             runner.run(20)
             systems[form] = (runner, pids | {"redis": server}, redis.Redis.from_url(url))
@@ -151,6 +157,16 @@ def measured(forms: Sequence[str], jobs: int, repeats: int) -> dict[str, list[tu
                 own_ms = cost.cpu_ms[SUPERVISOR.name] + cost.cpu_ms[WORKER.name]
                 times[form].append((own_ms, cost.total_ms))
     return times
+
+
+def _write_key(folder: Path) -> Path:
+    """Write a key of the default tenant. Return the folder of keys."""
+    keys = folder / "keys"
+    keys.mkdir()
+    file = keys / "default.key"
+    file.touch(mode=0o600)
+    file.write_bytes(base64.b64encode(os.urandom(32)))
+    return keys
 
 
 def measure_parts(repeats: int) -> None:

@@ -137,7 +137,7 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
     """
     process = start_process("handoff-supervisor", settings, watchdog=True, make_model=make_model)
     slots = int(app.conf.worker_concurrency or DEFAULT_THREADS)
-    dispatcher = Dispatcher(app, process.store.trust)
+    dispatcher = Dispatcher(app, process.store.trust, process.store.connection.sealing)
     webhook_secret = None
     if settings.webhook_secret:
         webhook_secret = settings.webhook_secret.get_secret_value()

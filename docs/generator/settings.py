@@ -77,6 +77,11 @@ GROUPS: dict[str, dict[str, str]] = {
         "tenant_day_tokens": "supervisor",
         "tenant_open_jobs": "supervisor",
     },
+    "Encryption of tenants": {
+        "tenant_keys": "all",
+        "tenant_key_function": "all",
+        "tenant_key_cache_s": "all",
+    },
     "Limits of a request": {
         "memory_mark": "client",
         "max_request_chars": "client",
@@ -118,6 +123,7 @@ KINDS = {
     "Duration": "seconds",
     "Interval": "seconds",
     "Folders": f"up to {MOST_FOLDERS} folders, separated as in `PATH`",
+    "FunctionName": "`module:name`",
     "HeaderName": "name of a header",
     "Networks": f"up to {MOST_PATTERNS} IP addresses or networks, separated by commas",
     "GroupRoles": f"up to {MOST_PATTERNS} texts `GROUP=ROLE`, separated by commas",

@@ -208,15 +208,14 @@ def run_task(
     Raises:
         Ignore, Reject: Celery's exceptions for an end that is not a plain return.
     """
-    handoff = _parsed(store, role, text)
-    assert isinstance(text, str)
-    _check_signature(store, role, handoff, text, getattr(task.request, SIGNATURE, None))
+    handoff, opened = _parsed(store, role, text)
+    _check_signature(store, role, handoff, opened, getattr(task.request, SIGNATURE, None))
     with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):
         try:
             if handoff.limits.deadline is not None:
                 left_s = handoff.limits.deadline - store.connection.now()
                 SLOTS.ends_within(str(task.request.id), left_s)
-            ended = attempt(handoff, text)
+            ended = attempt(handoff, opened)
         except HandoffError as error:
             # the store is unreachable: the lease expires, and the sweeper publishes the handoff
             # again
@@ -230,8 +229,8 @@ def run_task(
         return _end(task, ended)
 
 
-def _parsed(store: Store, role: str, text: object) -> AgentHandoff:
-    """Return the handoff of a message.
+def _parsed(store: Store, role: str, text: object) -> tuple[AgentHandoff, str]:
+    """Return the handoff of a message, and its text.
 
     Raises:
         TaskFails: the text is no handoff for this role; it is now a dead letter.
@@ -241,10 +240,11 @@ def _parsed(store: Store, role: str, text: object) -> AgentHandoff:
     try:
         if not isinstance(text, str):
             raise MalformedMessage("a handoff must be one JSON text")
-        handoff = AgentHandoff.from_json(text)
+        opened = store.connection.sealing.open_message(text)
+        handoff = AgentHandoff.from_json(opened)
         if handoff.assigned_to != role:
             raise MalformedMessage(f"a handoff for {handoff.assigned_to} came to {role}")
-        return handoff
+        return handoff, opened
     except MalformedMessage as error:
         reason = str(error)
         try:

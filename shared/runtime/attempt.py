@@ -464,7 +464,7 @@ class Attempts:
         runner = ready.runner
         text = result.to_json()
         finished = finished_event(result, self.worker, text)
-        self.payload_cache.remember((text, *followed.payloads))
+        self.payload_cache.remember((text, *followed.payloads), claim.job_id)
         request = claim.finish_request(
             result,
             (finished, *followed.events),

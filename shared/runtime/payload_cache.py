@@ -13,6 +13,7 @@ from handoff_queue.shared.agent.sources import Sources
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnreadablePayload
+from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
@@ -30,27 +31,29 @@ UNLIMITED_S = 3_600.0
 class TextCache:
     """Cache of texts by digest. It drops the least recently used text first.
 
-    `put` computes the digest itself, so a text can only be found under its own digest.
+    `put` computes the digest itself, so a text can only be found under its own digest. A text of a
+    scope is only found in this scope: a tenant with a key has its own scope.
     """
 
     def __init__(self, most_chars: int) -> None:
         self._most_chars = most_chars
         self._chars = 0
-        self._texts: OrderedDict[str, str] = OrderedDict()
+        self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, digest: str) -> str | None:
+    def get(self, digest: str, scope: str = "") -> str | None:
+        place = (scope, digest)
         with self._lock:
-            if digest in self._texts:
-                self._texts.move_to_end(digest)
-            return self._texts.get(digest)
+            if place in self._texts:
+                self._texts.move_to_end(place)
+            return self._texts.get(place)
 
-    def put(self, text: str) -> None:
-        digest = digest_of(text)
+    def put(self, text: str, scope: str = "") -> None:
+        place = (scope, digest_of(text))
         with self._lock:
-            self._chars += len(text) - len(self._texts.get(digest, ""))
-            self._texts[digest] = text
-            self._texts.move_to_end(digest)
+            self._chars += len(text) - len(self._texts.get(place, ""))
+            self._texts[place] = text
+            self._texts.move_to_end(place)
             while self._chars > self._most_chars and len(self._texts) > 1:
                 self._chars -= len(self._texts.popitem(last=False)[1])
 
@@ -84,8 +87,9 @@ class PayloadCache:
         The arguments and errors are those of `PayloadStore.get`.
         """
         known: dict[str, str] = {}
+        scope = self._store.connection.sealing.scope(job_id)
         for digest in (*digests, *results):
-            text = self._payloads.get(digest)
+            text = self._payloads.get(digest, scope)
             if text is not None:
                 known[digest] = text
         fetched = self._store.payloads.get(
@@ -93,13 +97,14 @@ class PayloadCache:
             [digest for digest in digests if digest not in known],
             results=[digest for digest in results if digest not in known],
         )
-        self.remember(filter(None, fetched.values()))
+        self.remember(filter(None, fetched.values()), job_id)
         return known | fetched
 
-    def remember(self, texts: Iterable[str]) -> None:
-        """Add payloads to the cache."""
+    def remember(self, texts: Iterable[str], job_id: JobId) -> None:
+        """Add payloads of a job to the cache."""
+        scope = self._store.connection.sealing.scope(job_id)
         for text in texts:
-            self._payloads.put(text)
+            self._payloads.put(text, scope)
 
     def manifest(self, text: str) -> Manifest:
         """Return the parsed manifest from the cache, or parse it. A manifest may name 10,000
@@ -114,21 +119,24 @@ class PayloadCache:
                     self._manifests.popitem(last=False)
             return manifest
 
-    def text_of(self, digest: str) -> str:
-        """Return the text of a document.
+    def text_of(self, digest: str, tenant: str = DEFAULT_TENANT, scope: str = "") -> str:
+        """Return the text of a document of a tenant.
+
+        Args:
+            scope: see `Sealing.scope`.
 
         Raises:
             ToolFailed: the document is no longer stored, or its stored text cannot be read.
         """
-        text = self._documents.get(digest)
+        text = self._documents.get(digest, scope)
         if text is None:
             try:
-                text = self._store.payloads.documents([digest]).get(digest)
+                text = self._store.payloads.documents([digest], tenant).get(digest)
             except UnreadablePayload as error:
                 raise ToolFailed(f"this document is damaged in Redis: {error}") from error
             if text is None:
                 raise ToolFailed("this document is no longer stored")
-            self._documents.put(text)
+            self._documents.put(text, scope)
         return text
 
     def of_job(
@@ -139,6 +147,8 @@ class PayloadCache:
         Args:
             deadline: deadline of the handoff, in Unix seconds; None: it has none.
         """
+        sealing = self._store.connection.sealing
+        scope, tenant = sealing.scope(job_id), sealing.owner(job_id)
         pages: list[Document] = []
         results: dict[str, str] = {}
         is_read = False
@@ -155,10 +165,13 @@ class PayloadCache:
             document = Document(
                 path=source, digest=digest_of(text), media_type=media_type, chars=len(text)
             )
-            self._store.payloads.put_fetched(job_id, document, text, remaining_s())
-            self._documents.put(text)
+            self._store.payloads.put_fetched(job_id, document, text, remaining_s(), tenant)
+            self._documents.put(text, scope)
             pages.append(document)
             return document
+
+        def text_of(digest: str) -> str:
+            return self.text_of(digest, tenant, scope)
 
         def remaining_s() -> float:
             if deadline is None:
@@ -169,11 +182,11 @@ class PayloadCache:
             job_id=job_id,
             handoff_id=handoff_id,
             manifest=manifest,
-            text_of=self.text_of,
+            text_of=text_of,
             keep_document=keep,
             remaining_s=remaining_s,
             fetched=fetched,
             note_result=results.__setitem__,
             tenant=lambda: self._store.jobs.tenant(job_id),
         )
-        return JobDocuments(context, Sources(self.text_of, manifest, fetched, results, keep))
+        return JobDocuments(context, Sources(text_of, manifest, fetched, results, keep))

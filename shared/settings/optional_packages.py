@@ -15,6 +15,7 @@ from handoff_queue.shared.types.errors import UserError
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "cli": ("rich", "typer", "croniter"),
     "documents": ("pypdf", "selectolax"),
+    "encryption": ("cryptography",),
     "flower": ("flower",),
     "mcp": (
         "fastapi",
@@ -39,6 +40,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
         "aiohttp",
         "anthropic",
         "croniter",
+        "cryptography",
         "docstring_parser",
         "genai_prices",
         "httpx2",

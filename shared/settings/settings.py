@@ -89,6 +89,13 @@ def _result_url(value: SecretStr) -> SecretStr:
     return value
 
 
+def _function_name(value: str) -> str:
+    module, _, name = value.partition(":")
+    if not all(map(str.isidentifier, (*module.split("."), name))):
+        raise ValueError("must name a function as module:name, such as our_keys:keys_of")
+    return value
+
+
 def is_broker_url(text: str) -> bool:
     """Return whether a text has the form of a broker's URL. Kombu decides whether it knows the
     broker.
@@ -172,6 +179,8 @@ Patterns = Annotated[
     BeforeValidator(texts_in),
 ]
 """Patterns of names, as `fnmatch` reads them, or None."""
+FunctionName = Annotated[str, AfterValidator(_function_name)]
+"""A function, as `module:name`."""
 HeaderName = Annotated[str, AfterValidator(check_header_name)]
 Networks = Annotated[
     tuple[str, ...],
@@ -395,6 +404,15 @@ class Settings(BaseSettings):
     """The header in which the proxy names the tenant of the user. A user without it is refused,
     except an admin. Not set: users see all tenants.
     """
+    tenant_keys: PlainPath | None = None
+    """A folder with a file of keys for each tenant, `TENANT.key`. The texts of these tenants are
+    encrypted in Redis. Set it for supervisors, workers, clients and servers.
+    """
+    tenant_key_function: FunctionName | None = None
+    """A Python function that returns the keys of a tenant, as `module:name`, if there is no folder.
+    """
+    tenant_key_cache_s: Interval = 300.0
+    """How long the keys that the function returned stay in memory."""
     day_usd: Dollars | None = None
     """The most that all jobs together may cost in a day."""
     day_tokens: Tokens | None = None

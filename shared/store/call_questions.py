@@ -13,6 +13,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.payloads import payload_arguments, proven
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import retention_arguments
+from handoff_queue.shared.store.sealing import Sealing
 from handoff_queue.shared.trust.event_signatures import signed_events, without_signature
 from handoff_queue.shared.trust.signatures import Trust
 from handoff_queue.shared.types.call_approval import CallAnswer, CallQuestion
@@ -27,7 +28,7 @@ from handoff_queue.shared.types.events import (
     Rejected,
     parse_event,
 )
-from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.handoff import BlobRef, ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import ApprovalOf
 
@@ -48,12 +49,19 @@ class CallQuestions:
         return f"waits for approval of {', '.join(tools)}"
 
     def arguments(
-        self, job_id: JobId, trust: Trust, fence: str, keep_s: int, deadline: float | None
+        self,
+        job_id: JobId,
+        trust: Trust,
+        sealing: Sealing,
+        fence: str,
+        keep_s: int,
+        deadline: float | None,
     ) -> list[Any]:
         """Return the arguments of the script.
 
         Args:
             trust: the keys of this process, which sign each event by itself.
+            sealing: encrypts the payloads of a tenant with a key.
         """
         events: list[str] = []
         texts: list[str] = []
@@ -80,14 +88,20 @@ class CallQuestions:
             self.activity,
             json.dumps([(question.call_id, question.tool) for question in self.questions]),
             *events,
-            *payload_arguments(texts),
+            *payload_arguments(sealing, job_id, texts),
         ]
 
 
-def call_answers_in(fields: Sequence[bytes]) -> dict[str, CallAnswer]:
+def call_answers_in(
+    fields: Sequence[bytes], sealing: Sealing, job_id: JobId
+) -> dict[str, CallAnswer]:
     """Return the answers by the id of their call, from the answer of `call_answers.lua`
     without its status.
     """
+
+    def text_of(payload: BlobRef, stored: bytes) -> str:
+        return proven(payload.digest, sealing.open(job_id, payload.digest, stored))
+
     answers: dict[str, CallAnswer] = {}
     parts = [fields[place::4] for place in range(4)]
     for call_id, text, note, arguments in zip(*parts, strict=True):
@@ -96,10 +110,10 @@ def call_answers_in(fields: Sequence[bytes]) -> dict[str, CallAnswer]:
             raise MalformedMessage(f"{event.type} is no answer about a call")
         new_arguments = None
         if isinstance(event, Approved) and event.arguments is not None:
-            new_arguments = json.loads(proven(event.arguments.digest, arguments))
+            new_arguments = json.loads(text_of(event.arguments, arguments))
         answers[call_id.decode()] = CallAnswer(
             is_approved=isinstance(event, Approved),
-            note=proven(event.note.digest, note) if event.note is not None else None,
+            note=text_of(event.note, note) if event.note is not None else None,
             arguments=new_arguments,
         )
     return answers
@@ -162,7 +176,7 @@ def answer_call(
         answer.asked,
         handoff_id,
         json.dumps(open_statuses),
-        *payload_arguments(texts),
+        *payload_arguments(connection.sealing, job_id, texts),
     ]
     version = int(connection.script("answer_call", [keys.job(job_id), keys.DUE], arguments))
     if not version:

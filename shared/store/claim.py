@@ -28,6 +28,7 @@ from handoff_queue.shared.store.script_arguments import (
     retention_arguments,
     worst_case_argument,
 )
+from handoff_queue.shared.store.sealing import turns_place
 from handoff_queue.shared.trust.event_signatures import signed_events
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.call_approval import CallAnswer, CallQuestion
@@ -251,9 +252,15 @@ class Claim:
         """
         if deferrable and self.is_first:
             self._check_claim()
-            self._unwritten.extend(map(_packed, checkpoints))
+            self._unwritten.extend(map(self._packed, checkpoints))
         else:
             self._turn(checkpoints, gets_further=not deferrable)
+
+    def _packed(self, checkpoint: Checkpoint) -> tuple[Checkpoint, bytes]:
+        """Return a checkpoint with its stored form."""
+        packed = pack(checkpoint.to_json())
+        place = turns_place(self.handoff_id)
+        return checkpoint, self.connection.sealing.seal(self.job_id, place, packed)
 
     def take_messages(self, turn: int) -> tuple[UserPrompted, ...]:
         """Take the messages of users. A message is stored once, also if its script is sent
@@ -267,8 +274,12 @@ class Claim:
         self.has_messages = False
         taken_events: list[UserMessageTaken] = []
         prompts: list[UserPrompted] = []
-        for message_id, text in zip(answer[2::2], answer[3::2], strict=True):
-            prompt = UserPrompted(message_id=message_id.decode(), text=unpack(text))
+        sealing = self.connection.sealing
+        for message_id, digest, stored in zip(
+            answer[2::3], answer[3::3], answer[4::3], strict=True
+        ):
+            text = unpack(sealing.open(self.job_id, digest.decode(), stored))
+            prompt = UserPrompted(message_id=message_id.decode(), text=text)
             taken = UserMessageTaken(
                 message_id=prompt.message_id, handoff_id=self.handoff_id, turn=turn
             )
@@ -298,7 +309,7 @@ class Claim:
                 known,
                 len(events),
                 *events,
-                *(pack(prompt.to_json()) for prompt in prompts),
+                *(self._packed(prompt)[1] for prompt in prompts),
             ]
             answer = self._run_until_answered("take_messages", arguments)
             if answer == b"ok":
@@ -316,7 +327,7 @@ class Claim:
         if answers and self.trust.is_on:
             journal = Journal(self.connection, self.keep_s, self.trust)
             answers = signed_answers(answers, journal.read(self.job_id), self.handoff_id)
-        return call_answers_in(answers)
+        return call_answers_in(answers, self.connection.sealing, self.job_id)
 
     def ask_about_calls(self, questions: Sequence[CallQuestion], wait_s: int) -> None:
         """Ask a person about calls, and end this claim. The handoff waits in the store. If a
@@ -330,7 +341,14 @@ class Claim:
         """
         self.store_waiting_checkpoints()
         asked = CallQuestions(self.handoff_id, questions, wait_s)
-        arguments = asked.arguments(self.job_id, self.trust, self.fence, self.keep_s, self.deadline)
+        arguments = asked.arguments(
+            self.job_id,
+            self.trust,
+            self.connection.sealing,
+            self.fence,
+            self.keep_s,
+            self.deadline,
+        )
         with self._lock:
             self._check_claim()
             answer = self._run_until_answered("ask_about_calls", arguments)
@@ -380,7 +398,10 @@ class Claim:
         """
         self._heartbeat_at = time.monotonic()
         draft, self._unsent_draft = self._unsent_draft, ""
-        shown = pack(draft) if draft else ""
+        shown: str | bytes = ""
+        if draft:
+            place = keys.draft(self.handoff_id)
+            shown = self.connection.sealing.seal(self.job_id, place, pack(draft))
         return self._keys, [
             self.handoff_id,
             self.fence,
@@ -426,7 +447,7 @@ class Claim:
             int(takes_messages),
             *signed_events(self.trust, self.job_id, events, word=self.fence),
             *kept,
-            *payload_arguments((text, *payloads)),
+            *payload_arguments(self.connection.sealing, self.job_id, (text, *payloads)),
         ]
         return FinishRequest(events, tuple(arguments))
 
@@ -514,7 +535,7 @@ class Claim:
         """
         with self._lock:
             self._check_claim()
-            checkpoints, stored_forms = _unzipped([*self._unwritten, *map(_packed, new)])
+            checkpoints, stored_forms = _unzipped([*self._unwritten, *map(self._packed, new)])
             used = self._used(checkpoints)
             call = self.limiter.admission_arguments(expected)
             arguments = [
@@ -620,11 +641,6 @@ class Claim:
         elif answer == b"cancelled":
             self._interrupted = Cancelled(f"{self.job_id} was cancelled")
         self._check_claim()
-
-
-def _packed(checkpoint: Checkpoint) -> tuple[Checkpoint, bytes]:
-    """Return a checkpoint with its stored form."""
-    return checkpoint, pack(checkpoint.to_json())
 
 
 def _unzipped(

@@ -26,6 +26,7 @@ from handoff_queue.shared.store.redis.connection import (
     translated_errors,
 )
 from handoff_queue.shared.store.script_arguments import retention_arguments, worst_case_argument
+from handoff_queue.shared.store.sealing import turns_place
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
 from handoff_queue.shared.types.errors import UnreadablePayload
@@ -193,10 +194,29 @@ class Claims:
             answers = pipe.execute()
         turns: dict[HandoffId, tuple[Checkpoint, ...]] = {}
         for handoff_id, stored_checkpoints in zip(handoff_ids, answers, strict=True):
-            checkpoints, _ = _read(stored_checkpoints)
+            checkpoints, _ = self._read(job_id, handoff_id, stored_checkpoints)
             if checkpoints:
                 turns[handoff_id] = checkpoints
         return turns
+
+    def _read(
+        self, job_id: JobId, handoff_id: HandoffId, stored_checkpoints: Sequence[bytes]
+    ) -> tuple[tuple[Checkpoint, ...], str | None]:
+        """Return the checkpoints and None, or no checkpoints and the reason why they cannot be
+        read. The error is returned and not raised, because the process must end its claim in any
+        case.
+        """
+        checkpoints: list[Checkpoint] = []
+        sealing, place = self._connection.sealing, turns_place(handoff_id)
+        try:
+            for stored in stored_checkpoints:
+                packed = sealing.open(job_id, place, stored)
+                checkpoints.append(checkpoint_adapter.validate_json(unpack(packed)))
+            return tuple(checkpoints), None
+        except ValidationError as error:
+            return (), problems_of(error)
+        except (ValueError, UnreadablePayload) as error:
+            return (), str(error) if isinstance(error, UnreadablePayload) else type(error).__name__
 
     def _arguments(self, wanted: ClaimRequest) -> list[Any]:
         """Return the arguments of `claim` in `parts/claims.lua`."""
@@ -238,7 +258,9 @@ class Claims:
             limiter.record_admission(wanted.expected, taken)
         is_claimed = verdict in (b"granted", b"exhausted")
         if is_claimed:
-            checkpoints, unreadable = _read(stored_checkpoints)
+            checkpoints, unreadable = self._read(
+                wanted.job_id, wanted.handoff_id, stored_checkpoints
+            )
         else:
             checkpoints, unreadable = ((), None)
         return Claim(
@@ -282,19 +304,3 @@ def _earlier(first: float | None, second: float | None) -> float | None:
     if second is None:
         return first
     return min(first, second)
-
-
-def _read(stored_checkpoints: Sequence[bytes]) -> tuple[tuple[Checkpoint, ...], str | None]:
-    """Return the checkpoints and None, or no checkpoints and the reason why they cannot be
-    read. The error is returned and not raised, because the process must end its claim in any
-    case.
-    """
-    checkpoints: list[Checkpoint] = []
-    try:
-        for stored in stored_checkpoints:
-            checkpoints.append(checkpoint_adapter.validate_json(unpack(stored)))
-        return tuple(checkpoints), None
-    except ValidationError as error:
-        return (), problems_of(error)
-    except (ValueError, UnreadablePayload) as error:
-        return (), str(error) if isinstance(error, UnreadablePayload) else type(error).__name__

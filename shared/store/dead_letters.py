@@ -15,6 +15,7 @@ import re
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import read_entries
+from handoff_queue.shared.store.sealing import digest_in
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
 from handoff_queue.shared.types.message import Message, digest_of
@@ -80,7 +81,7 @@ class DeadLetters:
         letter = self._letter(queue, reason, short)
         arguments = [
             handoff_id,
-            digest_of(text),
+            digest_in(text) or digest_of(text),
             int(patience_s * 1000),
             letter.to_json(),
             KEEP_AT_MOST,

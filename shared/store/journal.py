@@ -23,6 +23,7 @@ from handoff_queue.shared.types.errors import (
     VersionConflict,
 )
 from handoff_queue.shared.types.events import (
+    DEFAULT_TENANT,
     ApprovalAsked,
     CancelRequested,
     Event,
@@ -193,6 +194,9 @@ class Journal:
             arguments["cancels"] = self._cancels(commit)
         if not end and _regardless(commit):
             arguments["regardless"] = 1
+        if commit.creates:
+            tenant = str(commit.fields.get("tenant", DEFAULT_TENANT))
+            self._connection.sealing.note_tenant(commit.job_id, tenant)
         if claim:
             arguments["claim"] = claim
         if end:
@@ -201,7 +205,7 @@ class Journal:
             json_argument(arguments),
             *end,
             *signed_events(self._trust, commit.job_id, commit.events, commit.expected),
-            *payload_arguments(commit.payloads),
+            *payload_arguments(self._connection.sealing, commit.job_id, commit.payloads),
         ]
 
     def _cancels(self, commit: Commit) -> dict[str, str]:
@@ -257,7 +261,7 @@ class Journal:
             signed_events(self._trust, job_id, [event])[0],
             json.dumps(dict(fields or {})),
             json.dumps(list(statuses)),
-            *payload_arguments(payloads),
+            *payload_arguments(self._connection.sealing, job_id, payloads),
         ]
         version = int(self._connection.script("append", [keys.job(job_id), keys.DUE], arguments))
         if not version:

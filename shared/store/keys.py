@@ -157,7 +157,9 @@ def fetched(job_id: JobId) -> str:
 
 
 def document(digest: str) -> str:
-    """string: a document's extracted text, compressed; shared by all jobs."""
+    """string: a document's extracted text, compressed. All jobs share it under its digest. For a
+    tenant with a key the text is encrypted, and its name is `s` and a keyed digest.
+    """
     return f"{PREFIX}doc:{digest}"
 
 
@@ -189,7 +191,7 @@ def open_jobs(tenant: str) -> str:
 
 
 def deletion(tenant: str) -> str:
-    """set: digests of the documents of the jobs that a deletion of the tenant has removed."""
+    """set: names of the documents of the jobs that a deletion of the tenant has removed."""
     return f"{PREFIX}deletion:{tenant}"
 
 

@@ -13,7 +13,14 @@ from functools import lru_cache
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import read_entries
-from handoff_queue.shared.types.errors import StoreError, UnreadablePayload
+from handoff_queue.shared.store.sealing import DOCUMENTS, SEALED, Sealing
+from handoff_queue.shared.types.errors import (
+    MalformedMessage,
+    NoTenantKey,
+    StoreError,
+    UnreadablePayload,
+)
+from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
@@ -34,6 +41,8 @@ default (see HANDOFF_MAX_DOCUMENT_BYTES). zlib data can be 1,000 times as long a
 """
 REMEMBERED_CHARS = 50_000
 """Characters up to which the process keeps the compressed form of a payload for the next job."""
+FETCHED = "fetched"
+"""Place of the sealed entries of `keys.fetched`."""
 UPLOAD_CHARS = 4_000_000
 """Characters of documents after which a round trip is full."""
 
@@ -100,14 +109,17 @@ def proven(digest: str, stored: bytes, most_bytes: int = MOST_BYTES) -> str:
     return text
 
 
-def payload_arguments(texts: Iterable[str]) -> list[str | bytes]:
-    """Return pairs of digest and compressed payload, in the form of the scripts."""
+def payload_arguments(sealing: Sealing, job_id: JobId, texts: Iterable[str]) -> list[str | bytes]:
+    """Return pairs of digest and payload of a job, in the form of the scripts. The payloads are
+    compressed, and sealed if the tenant of the job has a key.
+    """
     arguments: list[str | bytes] = []
     for text in texts:
         if len(text) <= REMEMBERED_CHARS:
-            arguments += _stored_again(text)
+            digest, packed = _stored_again(text)
         else:
-            arguments += _stored(text)
+            digest, packed = _stored(text)
+        arguments += (digest, sealing.seal(job_id, digest, packed))
     return arguments
 
 
@@ -127,6 +139,10 @@ class PayloadStore:
         self._redis = connection.redis
         self._keep_s = keep_s
 
+    @property
+    def _sealing(self) -> Sealing:
+        return self._connection.sealing
+
     def get(
         self, job_id: JobId, digests: Sequence[str], *, results: Sequence[str] = ()
     ) -> dict[str, str]:
@@ -142,6 +158,7 @@ class PayloadStore:
             StoreError: a payload of `digests` is missing.
             UnreadablePayload: a payload of `digests` cannot be unpacked, or its text has another
                 digest.
+            NoTenantKey: a payload is encrypted, and this process does not have the key.
         """
         wanted = list(dict.fromkeys((*digests, *results)))
         if not wanted:
@@ -161,7 +178,9 @@ class PayloadStore:
                 if value is None:
                     texts[digest] = ""
                 else:
-                    texts[digest] = proven(digest, value)
+                    texts[digest] = self._proven(job_id, digest, value)
+            except NoTenantKey:
+                raise
             except UnreadablePayload:
                 if digest in must_be_readable:
                     raise
@@ -188,8 +207,14 @@ class PayloadStore:
         for digest, value in zip(small, stored, strict=True):
             if value is not None:
                 with suppress(UnreadablePayload):
-                    texts[digest] = proven(digest, value, most_bytes)
+                    texts[digest] = self._proven(job_id, digest, value, most_bytes)
         return texts
+
+    def _proven(
+        self, job_id: JobId, digest: str, stored: bytes, most_bytes: int = MOST_BYTES
+    ) -> str:
+        """Return the text of a payload. Raises as `Sealing.open` and `proven`."""
+        return proven(digest, opened(self._sealing, job_id, digest, stored), most_bytes)
 
     def draft(self, job_id: JobId, handoff_id: HandoffId) -> str:
         """Return the answer that a handoff is writing; '' if there is no draft, or if it
@@ -199,29 +224,58 @@ class PayloadStore:
             stored = self._redis.hget(keys.blobs(job_id), keys.draft(handoff_id))
         try:
             if stored is not None:
-                return unpack(stored)
+                return unpack(self._sealing.open(job_id, keys.draft(handoff_id), stored))
             return ""
         except UnreadablePayload:
             return ""
 
     # Texts of documents, which all jobs share.
 
-    def missing_documents(self, digests: Sequence[str], work_s: float) -> set[str]:
+    def missing_documents(
+        self, digests: Sequence[str], work_s: float, tenant: str = DEFAULT_TENANT
+    ) -> set[str]:
         """Return the digests without a stored text. Extend the retention of the other texts by
-        the `work_s` seconds that a job may take.
+        the `work_s` seconds that a job of the tenant may take.
+        """
+        return self._missing(digests, work_s, tenant, with_plain=True)
+
+    def _missing(
+        self, digests: Sequence[str], work_s: float, tenant: str, *, with_plain: bool
+    ) -> set[str]:
+        """Return the digests without a stored text.
+
+        Args:
+            with_plain: whether a text counts that is stored without encryption.
         """
         missing: set[str] = set()
         for start in range(0, len(digests), 1_000):
             part = digests[start : start + 1_000]
+            names: list[str] = []
+            owners: list[str] = []
+            for digest in part:
+                own = self._names(tenant, digest, with_plain=with_plain)
+                names += own
+                owners += [digest] * len(own)
             exist = self._connection.script(
-                "extend_ttl", list(map(keys.document, part)), [1000 * self._stay_s(work_s)]
+                "extend_ttl", list(map(keys.document, names)), [1000 * self._stay_s(work_s)]
             )
-            for digest, exists in zip(part, exist, strict=True):
-                if not exists:
-                    missing.add(digest)
+            there: set[str] = set()
+            for digest, exists in zip(owners, exist, strict=True):
+                if exists:
+                    there.add(digest)
+            missing.update(set(part) - there)
         return missing
 
-    def put_new_documents(self, texts: Mapping[str, str], work_s: float) -> None:
+    def _names(self, tenant: str, digest: str, *, with_plain: bool = True) -> list[str]:
+        """Return the names under which a document may be stored."""
+        names = self._sealing.document_names(tenant, digest)
+        if with_plain and digest not in names:
+            names.append(digest)  # from the time before the tenant had a key
+        return names
+
+    def put_new_documents(
+        self, texts: Mapping[str, str], work_s: float, tenant: str = DEFAULT_TENANT
+    ) -> None:
         """Store the texts that are missing, in round trips of about `UPLOAD_CHARS` characters.
 
         Args:
@@ -230,57 +284,81 @@ class PayloadStore:
         """
         batch: dict[str, str] = {}
         chars = 0
-        for digest in sorted(self.missing_documents(list(texts), work_s)):
+        for digest in sorted(self._missing(list(texts), work_s, tenant, with_plain=False)):
             batch[digest] = texts[digest]
             chars += len(texts[digest])
             if chars > UPLOAD_CHARS:
-                self.put_documents(batch, work_s)
+                self.put_documents(batch, work_s, tenant)
                 batch, chars = {}, 0
         if batch:
-            self.put_documents(batch, work_s)
+            self.put_documents(batch, work_s, tenant)
 
-    def put_documents(self, texts: Mapping[str, str], work_s: float) -> None:
+    def put_documents(
+        self, texts: Mapping[str, str], work_s: float, tenant: str = DEFAULT_TENANT
+    ) -> None:
         """Store the texts by digest for `work_s` seconds and the retention time. A text that
         is stored already stays unchanged.
         """
         with translated_errors():
             pipe = self._redis.pipeline(transaction=False)
             for digest, text in texts.items():
-                pipe.set(keys.document(digest), pack(text), ex=self._stay_s(work_s), nx=True)
+                name = self._sealing.document_names(tenant, digest)[0]
+                stored = self._sealing.seal_for(tenant, DOCUMENTS, digest, pack(text))
+                pipe.set(keys.document(name), stored, ex=self._stay_s(work_s), nx=True)
             pipe.execute()
 
-    def documents(self, digests: Sequence[str]) -> dict[str, str]:
-        """Return the texts by digest; missing texts are left out.
+    def documents(self, digests: Sequence[str], tenant: str = DEFAULT_TENANT) -> dict[str, str]:
+        """Return the texts of a tenant's documents by digest; missing texts are left out.
 
         Raises:
             UnreadablePayload: a stored text cannot be unpacked, or has another digest.
+            NoTenantKey: a text is encrypted, and this process does not have the key.
         """
         if not digests:
             return {}
+        names: list[str] = []
+        owners: list[str] = []
+        for digest in digests:
+            own = self._names(tenant, digest)
+            names += own
+            owners += [digest] * len(own)
         with translated_errors():
-            stored = self._redis.mget(list(map(keys.document, digests)))
+            stored = self._redis.mget(list(map(keys.document, names)))
         texts: dict[str, str] = {}
-        for digest, value in zip(digests, stored, strict=True):
-            if value is not None:
-                texts[digest] = proven(digest, value)
+        for digest, value in zip(owners, stored, strict=True):
+            if value is not None and digest not in texts:
+                packed = self._sealing.open_for(tenant, DOCUMENTS, digest, value)
+                texts[digest] = proven(digest, packed)
         return texts
 
     # Pages that were fetched for one job, which only that job may cite.
 
-    def put_fetched(self, job_id: JobId, document: Document, text: str, work_s: float) -> None:
+    def put_fetched(
+        self,
+        job_id: JobId,
+        document: Document,
+        text: str,
+        work_s: float,
+        tenant: str = DEFAULT_TENANT,
+    ) -> None:
         """Store the text of a fetched page, and the page under its URL.
 
         Args:
             work_s: seconds that the job may take.
         """
-        self.missing_documents([document.digest], work_s)
-        self.put_documents({document.digest: text}, work_s)
+        self.put_new_documents({document.digest: text}, work_s, tenant)
+        name, page = document.path, pack(document.to_json())
+        sealed = self._sealing.seal(job_id, FETCHED, page)
+        if sealed == page:
+            entry: str | bytes = document.to_json()
+        else:
+            name, entry = self._sealing.document_names(tenant, f"{job_id} {name}")[0], sealed
         with translated_errors():
             pages = keys.fetched(job_id)
             # other handoffs of the job may need the pages for longer
             stay_s = max(self._stay_s(work_s), self._redis.ttl(pages))
             pipe = self._redis.pipeline(transaction=False)
-            pipe.hset(pages, document.path, document.to_json())
+            pipe.hset(pages, name, entry)
             pipe.expire(pages, stay_s)
             pipe.execute()
 
@@ -292,4 +370,34 @@ class PayloadStore:
         """Return the pages that were fetched for this job, without entries that cannot be read."""
         with translated_errors():
             texts = self._redis.hvals(keys.fetched(job_id))
-        return read_entries(texts, Document.from_json, keys.fetched(job_id))
+        return fetched_pages(self._sealing, job_id, texts)
+
+
+def fetched_pages(sealing: Sealing, job_id: JobId, entries: Iterable[bytes]) -> list[Document]:
+    """Return the fetched pages in the values of `keys.fetched`, without entries that cannot be
+    read.
+    """
+
+    def page_in(entry: bytes) -> Document:
+        if entry[:1] != SEALED:
+            return Document.from_json(entry)
+        try:
+            return Document.from_json(unpack(sealing.open(job_id, FETCHED, entry)))
+        except UnreadablePayload as error:
+            raise MalformedMessage(str(error)) from None
+
+    return read_entries(list(entries), page_in, keys.fetched(job_id))
+
+
+def opened(sealing: Sealing, job_id: JobId, digest: str, stored: bytes) -> bytes:
+    """Return a packed payload. An error names the payload.
+
+    Raises:
+        NoTenantKey, UnreadablePayload: see `Sealing.open`.
+    """
+    try:
+        return sealing.open(job_id, digest, stored)
+    except NoTenantKey:
+        raise
+    except UnreadablePayload as error:
+        raise UnreadablePayload(f"payload {digest[:12]} cannot be read: {error}") from error

@@ -11,6 +11,8 @@ from handoff_queue.shared.store.script_arguments import read_entries
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.schedule import Schedule, ScheduledJob
 
+SCHEDULES = "schedules"
+"""Scope of the jobs of schedules, see `Sealing`."""
 ADD_WITHIN_S = 600
 """Seconds for which a stored job stays without its schedule, if the process ends in between."""
 
@@ -32,9 +34,10 @@ class Schedules:
     def add(self, schedule: Schedule, job: ScheduledJob) -> bool:
         """Store a new schedule. Return False if the tenant has a schedule of this name."""
         with translated_errors():
-            self._connection.redis.set(
-                keys.schedule_job(schedule.id), pack(job.to_json()), ex=ADD_WITHIN_S
+            sealed = self._connection.sealing.seal_for(
+                schedule.tenant, SCHEDULES, schedule.id, pack(job.to_json())
             )
+            self._connection.redis.set(keys.schedule_job(schedule.id), sealed, ex=ADD_WITHIN_S)
         return self._replace(schedule, "", schedule.to_json())
 
     def replace(self, old: StoredSchedule, new: Schedule) -> bool:
@@ -83,13 +86,14 @@ class Schedules:
 
         Raises:
             MalformedMessage: the job was lost, or a version that is not this one stored it.
-            UnreadablePayload: the stored bytes are damaged.
+            UnreadablePayload: the stored bytes are damaged, or encrypted with another key.
         """
         with translated_errors():
             stored = self._connection.redis.get(keys.schedule_job(schedule.id))
         if stored is None:
             raise MalformedMessage("the job of the schedule is not stored")
-        return ScheduledJob.from_json(unpack(stored))
+        packed = self._connection.sealing.open_for(schedule.tenant, SCHEDULES, schedule.id, stored)
+        return ScheduledJob.from_json(unpack(packed))
 
     def spent_microusd(self, schedule_id: str, month: str) -> int:
         """Return the money that the jobs of a month have spent, in micro-dollars."""

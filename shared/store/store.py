@@ -29,12 +29,15 @@ from handoff_queue.shared.store.queue_repair import QueueRepair
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connection
 from handoff_queue.shared.store.refused_commands import RefusedCommands
 from handoff_queue.shared.store.schedules import Schedules
+from handoff_queue.shared.store.sealing import Sealing
 from handoff_queue.shared.store.spending_history import SpendingHistory
+from handoff_queue.shared.store.tenant_keys import keys_from
 from handoff_queue.shared.store.tenants import Tenants
 from handoff_queue.shared.store.user_messages import UserMessages
 from handoff_queue.shared.trust.keyring import Right
 from handoff_queue.shared.trust.signatures import Trust, open_trust
 from handoff_queue.shared.types.access import AuditAction, AuditEntry
+from handoff_queue.shared.types.ids import JobId
 
 MOST_REASON_CHARS = 1_000
 """Most characters of a reason in the audit stream."""
@@ -112,6 +115,7 @@ def open_store(
     """
     trust = open_trust(settings)
     connection = Connection(redis_url, timeout_s=timeout_s)
+    connection.sealing = Sealing(keys_from(settings), lambda job_id: _tenant_of(connection, job_id))
     keep_s, presence = settings.retention_s, PresenceStore(connection, trust)
     journal = Journal(connection, keep_s, trust)
     return Store(
@@ -143,3 +147,7 @@ def open_store(
         tenants=Tenants(connection, keep_s),
         trust=trust,
     )
+
+
+def _tenant_of(connection: Connection, job_id: JobId) -> str | None:
+    return Jobs(connection, 0).owner(job_id)

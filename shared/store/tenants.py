@@ -13,12 +13,16 @@ from typing import Any
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.metrics import METRICS_WITHOUT_TENANT
-from handoff_queue.shared.store.payloads import proven
+from handoff_queue.shared.store.payloads import fetched_pages, proven
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import name_in, read_entries
-from handoff_queue.shared.types.errors import MalformedMessage, UnreadablePayload
+from handoff_queue.shared.store.script_arguments import name_in
+from handoff_queue.shared.types.errors import (
+    MalformedMessage,
+    NoTenantKey,
+    UnreadablePayload,
+)
 from handoff_queue.shared.types.events import JobSubmitted
-from handoff_queue.shared.types.handoff import Document, Manifest
+from handoff_queue.shared.types.handoff import Manifest
 from handoff_queue.shared.types.ids import JobId
 
 MARK_S = 3_600
@@ -35,20 +39,20 @@ class Tenants:
         self._keep_s = keep_s
 
     def documents_of(self, job_ids: Sequence[JobId]) -> dict[str, str]:
-        """Return the digests of the documents of jobs and of their child jobs, with the pages that
-        were fetched for them. Each digest has the value ''. For a job with
+        """Return the names under which documents of jobs and of their child jobs may be stored,
+        with the pages that were fetched for them. Each name has the value `''`. For a job with
         unknown documents, the entry `of JOB` has the reason.
         """
-        digests: dict[str, str] = {}
+        names: dict[str, str] = {}
         level = list(job_ids)
         while level:
             below: list[JobId] = []
             for start in range(0, len(level), AT_ONCE):
-                below += self._add_documents(level[start : start + AT_ONCE], digests)
+                below += self._add_documents(level[start : start + AT_ONCE], names)
             level = below
-        return digests
+        return names
 
-    def _add_documents(self, job_ids: Sequence[JobId], digests: dict[str, str]) -> list[JobId]:
+    def _add_documents(self, job_ids: Sequence[JobId], names: dict[str, str]) -> list[JobId]:
         """Add the documents of these jobs, in two round trips. Return their child jobs."""
         redis, children = self._connection.redis, list[JobId]()
         manifests: list[tuple[JobId, str]] = []
@@ -60,10 +64,10 @@ class Tenants:
                 pipe.hget(keys.job(job_id), "children")
             answers = pipe.execute()
         for place, job_id in enumerate(job_ids):
-            first, pages, names = answers[3 * place : 3 * place + 3]
-            children += map(JobId, (names or b"").decode().split())
-            for page in read_entries(pages, Document.from_json, keys.fetched(job_id)):
-                digests.setdefault(page.digest, "")
+            first, pages, below = answers[3 * place : 3 * place + 3]
+            children += map(JobId, (below or b"").decode().split())
+            for page in fetched_pages(self._connection.sealing, job_id, pages):
+                self._add(job_id, page.digest, names)
             if named := _manifest_of(first):
                 manifests.append((job_id, named))
         with translated_errors():
@@ -73,21 +77,35 @@ class Tenants:
             answers = pipe.execute() if manifests else []
         for (job_id, digest), stored in zip(manifests, answers, strict=True):
             try:
-                manifest = Manifest.from_json(proven(digest, stored or b""))
+                packed = self._connection.sealing.open(job_id, digest, stored or b"")
+                manifest = Manifest.from_json(proven(digest, packed))
+            except NoTenantKey:
+                continue  # only its own tenant can read its documents
             except (UnreadablePayload, MalformedMessage) as error:
-                digests[f"of {job_id}"] = str(error)
+                names[f"of {job_id}"] = str(error)
                 continue
             for document in manifest.documents:
-                digests.setdefault(document.digest, "")
+                self._add(job_id, document.digest, names)
         return children
 
-    def note_documents(self, tenant: str, digests: Iterable[str]) -> None:
-        """Note documents that the deletion may delete at its end."""
-        key = keys.deletion(tenant)
+    def _add(self, job_id: JobId, digest: str, names: dict[str, str]) -> None:
+        """Add the names under which a document of a job may be stored."""
+        sealing = self._connection.sealing
+        for name in (*sealing.document_names(sealing.owner(job_id), digest), digest):
+            names.setdefault(name, "")
+
+    def note_documents(self, tenant: str, names: Iterable[str]) -> None:
+        """Note stored documents that the deletion may delete at its end."""
+        key, redis = keys.deletion(tenant), self._connection.redis
         with translated_errors():
-            for part in _parts(digests):
-                self._connection.redis.sadd(key, *part)
-                self._connection.redis.expire(key, self._keep_s)
+            for part in _parts(names):
+                pipe = redis.pipeline(transaction=False)
+                for name in part:
+                    pipe.exists(keys.document(name))
+                there = [name for name, exists in zip(part, pipe.execute(), strict=True) if exists]
+                if there:
+                    redis.sadd(key, *there)
+                    redis.expire(key, self._keep_s)
 
     def noted_documents(self, tenant: str) -> set[str]:
         """Return the documents that a deletion of the tenant has noted."""
@@ -105,12 +123,12 @@ class Tenants:
             redis.expire(keys.USED_DOCUMENTS, MARK_S)
         return since_ms
 
-    def drop_documents(self, digests: Iterable[str], since_ms: int) -> int:
+    def drop_documents(self, names: Iterable[str], since_ms: int) -> int:
         """Delete the documents that no job has needed since a time. Return their number."""
         dropped = 0
-        for part in _parts(digests):
-            names = [keys.USED_DOCUMENTS, *map(keys.document, part)]
-            dropped += int(self._connection.script("drop_documents", names, [since_ms]))
+        for part in _parts(names):
+            script_keys = [keys.USED_DOCUMENTS, *map(keys.document, part)]
+            dropped += int(self._connection.script("drop_documents", script_keys, [since_ms]))
         return dropped
 
     def end_deletion(self, tenant: str) -> None:

@@ -103,7 +103,7 @@ class UserMessages:
             event.step or "",
             json_argument({"open": open_statuses, "readers": list(readers), "version": checked}),
             MOST_MESSAGES,
-            *payload_arguments([text]),
+            *payload_arguments(self._connection.sealing, job_id, [text]),
         ]
         answer = self._connection.script("say", [keys.job(job_id), keys.DUE], arguments)
         if answer[0] == b"ok":

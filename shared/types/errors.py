@@ -19,6 +19,7 @@ HandoffError
 │   │   └── StoreRefusesWrites   Redis is full or read-only: this write was not made
 │   ├── UnusableRedis        a Redis Cluster, or no database of that number; also a UserError (exit 2)
 │   ├── UnreadablePayload    a stored payload that is damaged, too long, or does not match its digest
+│   │   └── NoTenantKey      the text is encrypted, and this process does not have the key
 │   ├── VersionConflict      the journal has grown since it was read: read it and decide again
 │   ├── PoisonJob            evaluations of the job never end: the job ends without another one
 │   └── TooManyEvaluators    the processes that evaluate the job may be frozen: try later
@@ -158,6 +159,10 @@ class UnreadablePayload(StoreError):
     """A stored payload is damaged, too long, or does not match its digest. Nothing uses the
     payload.
     """
+
+
+class NoTenantKey(UnreadablePayload):
+    """A text of a tenant is encrypted, and this process does not have the key."""
 
 
 class TooManyOpenJobs(StoreError, UserError):

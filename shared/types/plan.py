@@ -91,6 +91,8 @@ def join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
     return problems
 
 
+HIDDEN_TITLE = "(encrypted)"
+"""The title of jobs and steps of a tenant whose texts are encrypted."""
 TITLE_CHARS = 80
 """Characters of the longest title of a job or a step: one line of a terminal."""
 

@@ -49,7 +49,7 @@ from handoff_queue.supervisor.lifecycle.origins import origins_of_plan
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState, Question
 from handoff_queue.supervisor.lifecycle.teams import may_have_children
-from handoff_queue.supervisor.roles.outcomes import make_plan_event
+from handoff_queue.supervisor.roles.outcomes import hide_titles, make_plan_event
 from handoff_queue.supervisor.workflows.workflow import join_as_json
 
 MOST_NOTE_CHARS = 10_000
@@ -360,12 +360,13 @@ def _own_plan(
         )
     served = store.presence.served()
     edited = parse_edited_plan(plan, state, served)
-    return make_plan_event(
+    event, text = make_plan_event(
         edited,
         is_reviewed=state.is_reviewed,
         acting=acting(served),
         origins=origins_of_plan(state),
     )
+    return hide_titles(state, event), text
 
 
 def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]) -> Plan:

@@ -708,6 +708,7 @@ class Client:
                 (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE),
             ),
             self.store.trust,
+            self.store.connection.sealing,
         )
 
     def newest(self, count: int = 20, where: JobFilter = EVERY_JOB) -> list[JobStanding]:

@@ -24,6 +24,7 @@ from handoff_queue.shared.broker.celery_messages import (
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.trace_ids import JobSpan
+from handoff_queue.shared.store.sealing import PLAIN, Sealing
 from handoff_queue.shared.text.gil_yielding import with_pauses
 from handoff_queue.shared.trust.keyring import Right
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
@@ -31,6 +32,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import JOB, SUBMISSIONS_QUEUE, queue_of, task_of
+from handoff_queue.shared.types.plan import HIDDEN_TITLE
 
 SHOWN_CHARS = 60
 """Most characters of a task description in Flower and in logs."""
@@ -67,14 +69,16 @@ class Dispatcher:
     is published twice still runs once.
     """
 
-    def __init__(self, app: Celery, trust: Trust = NO_TRUST) -> None:
+    def __init__(self, app: Celery, trust: Trust = NO_TRUST, sealing: Sealing = PLAIN) -> None:
         """Publish with this app.
 
         Args:
             trust: the keys of this process, which sign the handoffs.
+            sealing: encrypts the messages of tenants with a key.
         """
         self._app = app
         self._trust = trust
+        self._sealing = sealing
 
     def publish_group(self, job_id: JobId, outgoing: Sequence[OutgoingHandoff]) -> None:
         """Publish a chord: these handoffs, with `supervisor.advance` as its body.
@@ -221,13 +225,17 @@ class Dispatcher:
         task = " ".join(handoff.task_description.split())
         if len(task) > SHOWN_CHARS:
             task = task[: SHOWN_CHARS - 1] + "…"
+        job_id, handoff_id = handoff.job_id, handoff.handoff_id
+        message = self._sealing.seal_message(job_id, handoff_id, text)
+        if message != text:
+            task = HIDDEN_TITLE
         return TaskMessage(
             task=task_of(handoff.assigned_to),
-            task_id=task_id_of(handoff.job_id, handoff.handoff_id),
+            task_id=task_id_of(job_id, handoff_id),
             queue=queue_of(handoff.assigned_to),
-            args=(text,),
-            shown=f"({handoff.job_id}, {handoff.handoff_id}, {task})",
-            is_for=f"{handoff.job_id}/{handoff.handoff_id}",
+            args=(message,),
+            shown=f"({job_id}, {handoff_id}, {task})",
+            is_for=f"{job_id}/{handoff_id}",
             signature=self._trust.sign(Right.HANDOFF, text),
             is_first=is_first,
             part=part,

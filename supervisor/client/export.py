@@ -95,7 +95,9 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
     documents = (*manifest.documents, *store.payloads.fetched(job_id))
     document_texts = None
     if texts:
-        document_texts = store.payloads.documents([document.digest for document in documents])
+        document_texts = store.payloads.documents(
+            [document.digest for document in documents], submitted.tenant
+        )
     whole = Export(
         made_by=f"handoff-queue {version('handoff-queue')}",
         at=record.at,

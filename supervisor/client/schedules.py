@@ -418,7 +418,7 @@ def _store(store: Store, dispatcher: Dispatcher, submission: Submission) -> None
     """Store and announce a job. A job that is stored already stays as it is."""
     with telemetry().submitting(submission.job_id) as traceparent:
         work_s = submission.event.limits.max_seconds
-        store.payloads.put_new_documents(submission.documents, work_s)
+        store.payloads.put_new_documents(submission.documents, work_s, submission.event.tenant)
         due_at = store.connection.now() + ANNOUNCE_AFTER_S
         try:
             store.journal.commit(submission.commit(due_at, traceparent))

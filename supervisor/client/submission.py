@@ -48,7 +48,7 @@ from handoff_queue.shared.types.ids import JobId, StepId, job_id_for, new_job_id
 from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.message import problems_of
-from handoff_queue.shared.types.plan import Plan, Step
+from handoff_queue.shared.types.plan import HIDDEN_TITLE, Plan, Step
 from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.client.request import Request, answer_gates, check_documents
 from handoff_queue.supervisor.client.task_signatures import end_task_of
@@ -144,7 +144,9 @@ def keep_documents(store: Store, state: JobState) -> None:
         store.payloads.get(state.job_id, [manifest_ref.digest])[manifest_ref.digest]
     )
     digests = [document.digest for document in manifest.documents]
-    if gone := store.payloads.missing_documents(digests, state.submitted.limits.max_seconds):
+    if gone := store.payloads.missing_documents(
+        digests, state.submitted.limits.max_seconds, state.submitted.tenant
+    ):
         raise UserError(
             f"{len(gone)} of the documents of {state.job_id} are no longer stored: give them again"
             " in documents (--docs)"
@@ -381,9 +383,14 @@ def complete_request(store: Store, settings: Settings, request: Request) -> Subm
     """
     if isinstance(request.documents, Path | Mapping):
         request = replace(request, documents=documents_of(request, settings))
-    if request.after is None:
-        return submission_of(request, settings)
-    return submission_of(request, settings, follow_on(store, request))
+    follows = None
+    if request.after is not None:
+        follows = follow_on(store, request)
+    submission = submission_of(request, settings, follows)
+    if store.connection.sealing.is_sealed(request.tenant):
+        event = submission.event.model_copy(update={"title": HIDDEN_TITLE})
+        submission = replace(submission, event=event)
+    return submission
 
 
 def documents_of(request: Request, settings: Settings) -> FolderReading:
@@ -532,7 +539,9 @@ def submit(
     _start_telemetry(store, settings)
     with telemetry().submitting(submission.job_id) as traceparent:
         Admission(store, settings.memory_mark).check(submission, request)
-        store.payloads.put_new_documents(submission.documents, request.limits.max_seconds)
+        store.payloads.put_new_documents(
+            submission.documents, request.limits.max_seconds, request.tenant
+        )
         commit = submission.commit(store.connection.now() + ANNOUNCE_AFTER_S, traceparent)
         try:
             store.journal.commit(commit)
@@ -645,7 +654,9 @@ def _commit_each(
     """Store and announce the jobs. Return the error of each job, or None."""
     with telemetry().submitting_each([submission.job_id for _, submission in new]) as spans:
         for request, submission in new:
-            store.payloads.put_new_documents(submission.documents, request.limits.max_seconds)
+            store.payloads.put_new_documents(
+                submission.documents, request.limits.max_seconds, request.tenant
+            )
         due_at = store.connection.now() + ANNOUNCE_AFTER_S
         commits: list[Commit] = []
         previous: JobId | None = None

@@ -42,7 +42,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_fo
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.origins import origins_or_unknown
-from handoff_queue.shared.types.plan import Step
+from handoff_queue.shared.types.plan import HIDDEN_TITLE, Step
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.client.dispatch import Dispatcher
@@ -239,7 +239,7 @@ class ChildJobs:
         schema = None if form == {"type": "string"} else json.dumps(form, sort_keys=True)
         event = JobSubmitted(
             request=ref(request),
-            title=title_of(handoff.task_description),
+            title=self._title(submitted.tenant, handoff.task_description),
             limits=limits,
             manifest=submitted.manifest,
             document_count=submitted.document_count,
@@ -264,6 +264,11 @@ class ChildJobs:
         assert handed_over.child is not None
         submission = Submission(handed_over.child.job_id, event, tuple(payloads), {}, has_key=False)
         return submission.commit(due_at)
+
+    def _title(self, tenant: str, task: str) -> str:
+        if self._store.connection.sealing.is_sealed(tenant):
+            return HIDDEN_TITLE
+        return title_of(task)
 
     def _without_effects(self, allowed: tuple[str, ...]) -> tuple[str, ...]:
         """Return the specialists that a child job may use: the allowed ones without tools with

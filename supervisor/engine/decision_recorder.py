@@ -120,7 +120,7 @@ from handoff_queue.supervisor.quoting.quote_history import make_quote
 from handoff_queue.supervisor.roles.briefs import read_role_once
 from handoff_queue.supervisor.roles.disputed_review import is_arbitration
 from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
-from handoff_queue.supervisor.roles.outcomes import make_plan_event, outline_of
+from handoff_queue.supervisor.roles.outcomes import hide_titles, make_plan_event, outline_of
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.step_events import HandoffIssued
@@ -174,7 +174,9 @@ def keep_documents_for(state: JobState, blobs: PayloadStore, payload_cache: Payl
         text = payload_cache.payloads(state.job_id, [manifest.digest])[manifest.digest]
         digests += [document.digest for document in Manifest.from_json(text).documents]
     blobs.missing_documents(
-        digests, state.submitted.approvals.wait_s + state.submitted.limits.max_seconds
+        digests,
+        state.submitted.approvals.wait_s + state.submitted.limits.max_seconds,
+        state.submitted.tenant,
     )
 
 
@@ -216,6 +218,11 @@ class DecisionRecorder:
 
     def record(self, state: JobState, command: Command, writes: PendingWrites) -> None:
         """Add the events, payloads and messages of a command to `writes`, or its effect."""
+        first = len(writes.events)
+        self._add(state, command, writes)
+        writes.events[first:] = [hide_titles(state, event) for event in writes.events[first:]]
+
+    def _add(self, state: JobState, command: Command, writes: PendingWrites) -> None:
         match command:
             case MakePlan():
                 self._make_plan(state, command, writes)

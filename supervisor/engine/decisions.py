@@ -247,7 +247,7 @@ class DecisionMaker:
             journaled: state by the journal, which may lack the result that the decision is about.
         """
         before, later, prepared = decision.before, decision.state, decision.prepared
-        self._payload_cache.remember(prepared.texts.values())
+        self._payload_cache.remember(prepared.texts.values(), before.job_id)
         dropped = _dropped(decision)
         asks = any(isinstance(event, ApprovalAsked) for event in prepared.events)
         fields = {

@@ -12,6 +12,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import (
     HandoffError,
     MalformedMessage,
+    NoTenantKey,
     StoreUnavailable,
     VersionConflict,
 )
@@ -73,9 +74,12 @@ class FailureGuard:
         if times < MAX_FAILURES:
             return
         try:
+            end_why = f"an internal error ({type(error).__name__})"
+            if isinstance(error, NoTenantKey):
+                end_why = str(error)
             self._end(
                 evaluation,
-                f"an internal error ({type(error).__name__})",
+                end_why,
                 in_its_time=not isinstance(error, MalformedMessage),
             )
         except StoreUnavailable:

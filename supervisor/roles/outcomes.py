@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, TypeVar, assert_never
 
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.events import (
@@ -36,8 +36,9 @@ from handoff_queue.shared.types.handoff import (
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import OnLimit
+from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.origins import Origin
-from handoff_queue.shared.types.plan import Plan, Resolution, Resolutions, Step
+from handoff_queue.shared.types.plan import HIDDEN_TITLE, Plan, Resolution, Resolutions, Step
 from handoff_queue.shared.types.review import Rulings, Settlements, Side, Verdict
 from handoff_queue.supervisor.lifecycle.answer import usable_sinks
 from handoff_queue.supervisor.lifecycle.effects import with_effects_after_review
@@ -53,6 +54,9 @@ from handoff_queue.supervisor.text.task_similarity import asks_the_same
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.review import Revision
+
+
+EventType = TypeVar("EventType", bound=Message)
 
 
 def outcome_of(  # noqa: PLR0911 (one case a role)
@@ -85,10 +89,10 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
         case "planner" if state.plan is None:
             offered = specialists_of_plan_schema(schema)
             planned, text = _planned(state, result, written, request, offered, acting)
-            return (planned,), (text,)
+            return (hide_titles(state, planned),), (text,)
         case "planner":
             resolved, new_plan = _resolved(state, steps_of_schema(schema), result, written, texts)
-            return (resolved,), new_plan
+            return (hide_titles(state, resolved),), new_plan
         case "judge" if points_of_schema(schema):
             return (_arbitrated(result, written),), ()
         case "judge":
@@ -191,6 +195,21 @@ def make_plan_event(
         degraded=degraded,
     )
     return event, text
+
+
+def hide_titles(state: JobState, event: EventType) -> EventType:
+    """Return an event without the titles of steps, if the title of the job is hidden. The payload
+    of the plan, which is encrypted, has them.
+    """
+    if state.submitted.title != HIDDEN_TITLE:
+        return event
+    changes: dict[str, tuple[StepOutline, ...]] = {}
+    for name in ("steps", "added", "changed"):
+        outlines = getattr(event, name, ())
+        if outlines and isinstance(outlines[0], StepOutline):
+            hidden = {"title": HIDDEN_TITLE, "is_titled": False}
+            changes[name] = tuple(outline.model_copy(update=hidden) for outline in outlines)
+    return event.model_copy(update=changes)
 
 
 def outline_of(

@@ -20,6 +20,7 @@ from handoff_queue.shared.types.errors import (
     Conflict,
     HandoffError,
     ManyProblems,
+    NoTenantKey,
     PlanRefused,
     StoreUnavailable,
     TooManyOpenJobs,
@@ -161,6 +162,8 @@ def problem_of(error: HandoffError) -> Problem:  # noqa: PLR0911 (one line for e
         case TooManyOpenJobs():
             headers = {"Retry-After": str(JOB_ENDS_AFTER_S)}
             return Problem(429, text, kind=TOO_MANY_JOBS, headers=headers)
+        case NoTenantKey():
+            return Problem(503, text)
         case StoreUnavailable():
             return Problem(503, text, headers={"Retry-After": str(RETRY_AFTER_S)})
         case UserError():

@@ -28,6 +28,9 @@ ABOUT_FOLDERS = {
     "HANDOFF_CACHE_DIR",
     "HANDOFF_GATES",
     "HANDOFF_POLICY_FILE",
+    "HANDOFF_TENANT_KEYS",
+    "HANDOFF_TENANT_KEY_FUNCTION",
+    "HANDOFF_TENANT_KEY_CACHE_S",
 }
 """They name places in the container, so they come with a volume: in an override, or in the image.
 """

@@ -40,7 +40,9 @@ class MemoryPayloads(PayloadStore):
     def fetched(self, job_id: JobId) -> list[Document]:
         return []
 
-    def missing_documents(self, digests: Sequence[str], work_s: float) -> set[str]:
+    def missing_documents(
+        self, digests: Sequence[str], work_s: float, tenant: str = "default"
+    ) -> set[str]:
         return set()
 
 

@@ -33,6 +33,7 @@ PLACEHOLDERS = {
     "JOB": "j-[0-9a-f]{12}",
     "HANDOFF": "[a-z.0-9]+",
     "DIGEST": "[0-9a-f]{64}",
+    "SCHEDULE": "[0-9a-f]{12}",
     "SPECIALIST": SPECIALIST,
 }
 PAYLOADS = re.compile(

@@ -13,6 +13,7 @@ from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.sealing import Sealing
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId
@@ -79,6 +80,11 @@ class ObedientSystem:
         self.shell.store.presence.announce(
             Announcement(worker="w1", specialists=specs, slots=4, model="scripted")
         )
+
+    def seal_with(self, sealing: Sealing) -> None:
+        """Encrypt the texts of tenants, as the settings of a process would."""
+        self.shell.store.connection.sealing = sealing
+        self.shell.dispatcher._sealing = sealing
 
     def use_settings(self, settings: Settings) -> None:
         """Give the worker these settings. The model stays."""

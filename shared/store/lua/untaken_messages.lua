@@ -1,6 +1,6 @@
 -- Return the messages of users that a claimed handoff has not taken.
 -- KEYS job.  ARGV: handoff, fence.
--- Returns {'ok', number of all messages of the job, then pairs of id and compressed text} |
+-- Returns {'ok', number of all messages of the job, then id, digest and stored text of each} |
 -- {'lost'} | {'dropped'}
 local job, handoff = KEYS[1], ARGV[1]
 local h = job .. ':h:' .. handoff
@@ -10,6 +10,7 @@ if why then return { why } end
 local found, count = untaken(job, h, handoff, f[3])
 local answer = { 'ok', count }
 for _, message in ipairs(found) do
-  answer[#answer + 1], answer[#answer + 2] = message.id, redis.call('HGET', job .. ':blob', message.digest)
+  local text = redis.call('HGET', job .. ':blob', message.digest)
+  answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = message.id, message.digest, text
 end
 return answer

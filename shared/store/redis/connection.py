@@ -18,6 +18,7 @@ from handoff_queue.shared.observability.failpoints import around
 from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.store.redis.clients import client_for
 from handoff_queue.shared.store.redis.script import Script, source_of
+from handoff_queue.shared.store.sealing import PLAIN, Sealing
 from handoff_queue.shared.types.errors import (
     StoreError,
     StoreRefusesWrites,
@@ -146,6 +147,8 @@ class Connection:
         """Client for blocking reads. Each read keeps a connection, so there is no limit."""
         self.prefix = read_address(url).prefix
         """Prefix of each key in Redis. Callers name keys without it."""
+        self.sealing: Sealing = PLAIN
+        """How the texts of tenants with a key are stored."""
         self._clock_offset: float | None = None
         self._clock_until = 0.0
 

@@ -168,7 +168,8 @@ def find_document(store: Store, job_id: JobId, name: str) -> str | None:
     """
     for entry in _documents(store, job_id, MOST_CHILDREN):
         if entry.path == name:
-            return store.payloads.documents([entry.digest]).get(entry.digest)
+            tenant = store.connection.sealing.owner(job_id)
+            return store.payloads.documents([entry.digest], tenant).get(entry.digest)
     return None
 
 

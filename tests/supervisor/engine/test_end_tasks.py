@@ -38,7 +38,7 @@ def ended_state(store: Store, library: PayloadCache, **signature: Any) -> JobSta
     state = StateCache(store.journal).load(job_id)
     assert state is not None
     text = end_task_of({**SIGNATURE, **signature}).to_json()
-    library.remember([text])
+    library.remember([text], job_id)
     submitted = state.submitted.model_copy(update={"on_end": ref(text)})
     return state.model_copy(update={"submitted": submitted})
 

@@ -1,0 +1,275 @@
+"""Encryption of the texts of tenants that have a key: AES-256-GCM.
+
+A sealed text begins with a header: the letter `e`, the version, the id of the key, and the tenant.
+Then come the nonce and the ciphertext. The text is packed before it is sealed. The associated
+data are the header and the place of the text in Redis, so that a text is refused in another place.
+
+Each scope (a job, a schedule, the documents of a tenant) has its own key, which is derived from the
+key of the tenant. So random nonces stay unique.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import os
+import struct
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+from handoff_queue.shared.store.tenant_keys import TenantKeys
+from handoff_queue.shared.types.errors import MalformedMessage, NoTenantKey, UnreadablePayload
+from handoff_queue.shared.types.events import DEFAULT_TENANT
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.message import digest_of
+
+SEALED = b"e"
+"""First byte of a sealed text. Other texts begin with `=` or `z`."""
+_VERSION = 1
+_HEAD = struct.Struct(">cB8sH")
+NONCE_BYTES, TAG_BYTES = 12, 16
+MOST_JOBS = 20_000
+"""Jobs whose tenant a process remembers."""
+DOCUMENTS = "documents"
+"""Scope of the documents of a tenant."""
+MESSAGE_START = '{"sealed":'
+"""The beginning of a sealed message of a queue."""
+
+
+def no_tenant(_: JobId) -> str | None:
+    return None
+
+
+def turns_place(handoff_id: str) -> str:
+    """Return the place of the turns of a handoff within its job."""
+    return f"turns:{handoff_id}"
+
+
+class Sealing:
+    """Seals and opens the texts of tenants. Without keys, texts stay as they are."""
+
+    def __init__(
+        self,
+        keys: TenantKeys | None = None,
+        tenant_of: Callable[[JobId], str | None] = no_tenant,
+    ) -> None:
+        """Store the arguments.
+
+        Args:
+            keys: the source of keys; None: no text is sealed, and sealed texts are refused.
+            tenant_of: returns the tenant of a stored job, or None.
+        """
+        self._keys = keys
+        self._tenant_of = tenant_of
+        self._tenants: OrderedDict[JobId, str] = OrderedDict()
+
+    def note_tenant(self, job_id: JobId, tenant: str) -> None:
+        """Remember the tenant of a job that will be stored."""
+        if self._keys is not None:
+            self._tenants[job_id] = tenant
+            while len(self._tenants) > MOST_JOBS:
+                self._tenants.popitem(last=False)
+
+    def is_sealed(self, tenant: str) -> bool:
+        """Return whether texts of this tenant are sealed."""
+        return self._keys is not None and bool(self._keys.of(tenant))
+
+    def scope(self, job_id: JobId) -> str:
+        """Return the tenant of a job with a key; '' for the others. Texts of one scope may be
+        shared in memory.
+        """
+        if self._keys is None:
+            return ""
+        tenant = self._tenant(job_id)
+        if tenant is not None and self._keys.of(tenant):
+            return tenant
+        return ""
+
+    def owner(self, job_id: JobId) -> str:
+        """Return the tenant of a job; the default tenant if no text is sealed."""
+        if self._keys is None:
+            return DEFAULT_TENANT
+        return self._tenant(job_id) or DEFAULT_TENANT
+
+    # Texts of a job.
+
+    def seal(self, job_id: JobId, place: str, packed: bytes) -> bytes:
+        """Return the form of a packed text in Redis. `place`: see `open`.
+
+        Raises:
+            NoTenantKey: the keys of the tenant cannot be read.
+        """
+        if self._keys is None:
+            return packed
+        return self.seal_for(self._tenant(job_id) or "", job_id, place, packed)
+
+    def open(self, job_id: JobId, place: str, stored: bytes) -> bytes:
+        """Return the packed text of a form in Redis.
+
+        Args:
+            place: the field or the key within the job.
+
+        Raises:
+            NoTenantKey: this process has no key of the tenant, or not this key.
+            UnreadablePayload: the text is cut or changed, or it is of another place or tenant.
+        """
+        if stored[:1] != SEALED:
+            return stored
+        tenant, _ = _header_of(stored)
+        if self._keys is not None and self._tenant(job_id) != tenant:
+            raise UnreadablePayload("it is encrypted for another tenant")
+        return self.open_for(tenant, job_id, place, stored)
+
+    def _tenant(self, job_id: JobId) -> str | None:
+        tenant = self._tenants.get(job_id)
+        if tenant is None:
+            tenant = self._tenant_of(job_id)
+            if tenant is not None:
+                self.note_tenant(job_id, tenant)
+        return tenant
+
+    # Texts of a tenant.
+
+    def seal_for(self, tenant: str, scope: str, place: str, packed: bytes) -> bytes:
+        """Return the form of a packed text of a tenant."""
+        keys = self._keys.of(tenant) if self._keys else ()
+        if not keys:
+            return packed
+        name = tenant.encode()
+        header = _HEAD.pack(SEALED, _VERSION, key_id(keys[0]), len(name)) + name
+        nonce = os.urandom(NONCE_BYTES)
+        cipher = _cipher(keys[0], scope)
+        return header + nonce + bytes(cipher.encrypt(nonce, packed, _bound(header, scope, place)))
+
+    def open_for(self, tenant: str, scope: str, place: str, stored: bytes) -> bytes:
+        """Return the packed text of a form of a tenant. Raises as `open`."""
+        if stored[:1] != SEALED:
+            return stored
+        owner, wanted = _header_of(stored)
+        if owner != tenant:
+            raise UnreadablePayload("it is encrypted for another tenant")
+        if self._keys is None:
+            raise NoTenantKey(
+                f"texts of tenant {tenant} are encrypted, and this process has no keys of tenants"
+                " (HANDOFF_TENANT_KEYS)"
+            )
+        for key in self._keys.of(tenant):
+            if key_id(key) == wanted:
+                return _opened(key, scope, place, stored)
+        raise NoTenantKey(
+            f"texts of tenant {tenant} are encrypted with the key {wanted.hex()}, and this process"
+            " does not have this key"
+        )
+
+    def document_names(self, tenant: str, digest: str) -> list[str]:
+        """Return the names under which a document of a tenant may be stored, the one for new
+        documents first. Only a holder of the key can compute the name of a sealed document.
+        """
+        keys = self._keys.of(tenant) if self._keys else ()
+        names: list[str] = []
+        for key in keys:
+            text = f"handoff document\0{digest}".encode()
+            names.append("s" + hmac.digest(key, text, "sha256").hex())
+        return names or [digest]
+
+    # Messages of a queue.
+
+    def seal_message(self, job_id: JobId, handoff_id: str, text: str) -> str:
+        """Return the message of a handoff, sealed if its tenant has a key."""
+        if not self.scope(job_id):
+            return text
+        stored = self.seal(job_id, f"message:{handoff_id}", text.encode())
+        fields = {
+            "sealed": base64.b64encode(stored).decode(),
+            "job_id": job_id,
+            "handoff_id": handoff_id,
+            "digest": digest_of(text),
+        }
+        return json.dumps(fields, separators=(",", ":"))
+
+    def open_message(self, text: str) -> str:
+        """Return the text of a handoff from its message.
+
+        Raises:
+            MalformedMessage: the message cannot be opened. The message says why.
+        """
+        if not text.startswith(MESSAGE_START):
+            return text
+        try:
+            fields = json.loads(text)
+            stored = base64.b64decode(fields["sealed"], validate=True)
+            if stored[:1] != SEALED:
+                raise UnreadablePayload("it is not encrypted")
+            place = f"message:{fields['handoff_id']}"
+            return self.open(JobId(fields["job_id"]), place, stored).decode()
+        except (UnreadablePayload, ValueError, LookupError, TypeError) as error:
+            why = str(error) if isinstance(error, UnreadablePayload) else type(error).__name__
+            raise MalformedMessage(f"the message cannot be opened: {why}") from None
+
+
+def digest_in(message: str) -> str | None:
+    """Return the digest of the text in a sealed message; None for another message."""
+    if not message.startswith(MESSAGE_START):
+        return None
+    try:
+        digest = json.loads(message)["digest"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return digest if isinstance(digest, str) else None
+
+
+def key_id(key: bytes) -> bytes:
+    """Return the public id of a key. It does not reveal the key."""
+    return sha256(b"handoff key id\0" + key).digest()[:8]
+
+
+@lru_cache(maxsize=4096)
+def _cipher(key: bytes, scope: str) -> Any:
+    """Return the cipher of a scope."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(hmac.digest(key, f"handoff payload\0{scope}".encode(), "sha256"))
+
+
+def _header_of(stored: bytes) -> tuple[str, bytes]:
+    """Return the tenant and the id of the key.
+
+    Raises:
+        UnreadablePayload: the header cannot be read.
+    """
+    try:
+        _, version, wanted, length = _HEAD.unpack_from(stored)
+        name = stored[_HEAD.size : _HEAD.size + length]
+        least = _HEAD.size + length + NONCE_BYTES + TAG_BYTES
+        if version != _VERSION or len(stored) < least:
+            raise UnreadablePayload("it is cut off, or of another version")
+        return name.decode(), wanted
+    except (struct.error, UnicodeDecodeError):
+        raise UnreadablePayload("it is cut off") from None
+
+
+def _opened(key: bytes, scope: str, place: str, stored: bytes) -> bytes:
+    from cryptography.exceptions import InvalidTag
+
+    start = _HEAD.size + _HEAD.unpack_from(stored)[3]
+    header, nonce = stored[:start], stored[start : start + NONCE_BYTES]
+    try:
+        return bytes(
+            _cipher(key, scope).decrypt(
+                nonce, stored[start + NONCE_BYTES :], _bound(header, scope, place)
+            )
+        )
+    except InvalidTag:
+        raise UnreadablePayload("it was changed, or it is of another place") from None
+
+
+def _bound(header: bytes, scope: str, place: str) -> bytes:
+    return b"\0".join((header, scope.encode(), place.encode()))
+
+
+PLAIN = Sealing()
+"""Seals nothing, and refuses sealed texts."""

@@ -1,0 +1,181 @@
+"""Keys that encrypt the texts of a tenant: from a folder of files, or from a function.
+
+A file `TENANT.key` has one key on each line, the newest first. A key has 32 random bytes, as
+base64. The name of a tenant is percent-encoded in the name of its file.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from handoff_queue.shared.settings.optional_packages import check_extra
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.errors import NoTenantKey, UserError
+
+KEY_BYTES = 32
+"""Bytes of a key of AES-256."""
+MOST_KEYS = 8
+"""Most keys of one tenant that are valid at once."""
+CHECK_FILE_S = 1.0
+"""Seconds for which a file is not looked at again."""
+OPEN_TO_OTHERS = stat.S_IWGRP | stat.S_IXGRP | stat.S_IRWXO
+"""Rights that a file of keys must not give. The group may read it, as in a mounted secret."""
+
+
+class TenantKeys(Protocol):
+    """A source of keys."""
+
+    def of(self, tenant: str) -> Sequence[bytes]:
+        """Return the keys of a tenant, the newest first. Empty: the tenant has none.
+
+        Raises:
+            NoTenantKey: the keys cannot be read.
+        """
+
+
+class KeyFiles:
+    """Keys from a folder with a file for each tenant. A changed or deleted file has its effect
+    after a second.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: dict[str, tuple[float, tuple[int, ...], tuple[bytes, ...]]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, tenant: str) -> Sequence[bytes]:
+        now = time.monotonic()
+        with self._lock:
+            looked_at, mark, found = self._known.get(tenant, (-CHECK_FILE_S, (), ()))
+        if now - looked_at < CHECK_FILE_S:
+            return found
+        file = self._folder / f"{quote(tenant, safe='')}.key"
+        try:
+            there = file.stat()
+        except FileNotFoundError:
+            mark, found = (), ()
+        except OSError as error:
+            raise NoTenantKey(f"{file} cannot be read ({error.strerror})") from None
+        else:
+            seen = (there.st_mtime_ns, there.st_size, there.st_ino, there.st_mode)
+            if seen != mark:
+                mark, found = seen, read_key_file(file)
+        with self._lock:
+            self._known[tenant] = (now, mark, found)
+        return found
+
+
+def read_key_file(file: Path) -> tuple[bytes, ...]:
+    """Return the keys in a file.
+
+    Raises:
+        NoTenantKey: the file cannot be read, gives rights to others, or holds no keys. No key is
+            in the message.
+    """
+    try:
+        with file.open("rb") as opened:
+            if os.fstat(opened.fileno()).st_mode & OPEN_TO_OTHERS:
+                raise NoTenantKey(f"{file} gives rights to others: run `chmod 600 {file}`")
+            lines = opened.read().split()
+    except OSError as error:
+        raise NoTenantKey(f"{file} cannot be read ({error.strerror})") from None
+    keys: list[bytes] = []
+    for line in lines:
+        try:
+            keys.append(base64.b64decode(line, validate=True))
+        except binascii.Error:
+            keys.append(b"")
+    return _checked(keys, f"{file}: each line")
+
+
+class KeyHook:
+    """Keys from a function of the operator, such as a client of a key management service."""
+
+    def __init__(self, place: str, keep_s: float) -> None:
+        """Import the function.
+
+        Args:
+            place: the function, as `module:name`. It takes the name of a tenant, and returns the
+                keys, the newest first.
+            keep_s: seconds for which the keys of a tenant are kept in memory.
+        """
+        self._place = place
+        self._call: Callable[[str], Any] = imported(place, "HANDOFF_TENANT_KEY_FUNCTION")
+        self._keep_s = keep_s
+        self._known: dict[str, tuple[float, tuple[bytes, ...]]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, tenant: str) -> Sequence[bytes]:
+        with self._lock:  # one call at a time: a service may limit them
+            until, found = self._known.get(tenant, (0.0, ()))
+            if time.monotonic() >= until:
+                found = self._asked(tenant)
+                self._known[tenant] = (time.monotonic() + self._keep_s, found)
+            return found
+
+    def _asked(self, tenant: str) -> tuple[bytes, ...]:
+        try:
+            keys: list[object] = list(self._call(tenant) or ())
+        except Exception as error:  # noqa: BLE001 (the code of an operator)
+            raise NoTenantKey(
+                f"{self._place} has no key of tenant {tenant} now ({type(error).__name__})"
+            ) from None
+        return _checked(keys, f"{self._place}: each key")
+
+
+def _checked(keys: Sequence[object], what: str) -> tuple[bytes, ...]:
+    """Return the keys.
+
+    Raises:
+        NoTenantKey: a key has another length, or there are too many keys.
+    """
+    checked = tuple(key for key in keys if isinstance(key, bytes) and len(key) == KEY_BYTES)
+    if len(checked) != len(keys):
+        raise NoTenantKey(f"{what} must be {KEY_BYTES} bytes, in a file as base64")
+    if len(checked) > MOST_KEYS:
+        raise NoTenantKey(f"{what}: there are more than {MOST_KEYS} keys")
+    return checked
+
+
+def imported(place: str, setting: str) -> Callable[..., object]:
+    """Return the function that a setting names as `module:name`.
+
+    Raises:
+        UserError: there is no such module, or no such function in it.
+    """
+    module, _, name = place.partition(":")
+    try:
+        function = getattr(import_module(module), name)
+    except Exception as error:  # noqa: BLE001 (the code of an operator)
+        raise UserError(f"{setting}: {place} cannot be imported ({type(error).__name__})") from None
+    if not callable(function):
+        raise UserError(f"{setting}: {place} is not a function")
+    return function  # type: ignore[no-any-return]
+
+
+def keys_from(settings: Settings) -> TenantKeys | None:
+    """Return the source of keys that the settings name, or None.
+
+    Raises:
+        UserError: the settings cannot be used, or a package is missing.
+    """
+    if settings.tenant_keys is None and settings.tenant_key_function is None:
+        return None
+    check_extra("encryption", "the encryption of tenants", "encryption")
+    if settings.tenant_keys is None:
+        return KeyHook(str(settings.tenant_key_function), settings.tenant_key_cache_s)
+    if settings.tenant_key_function is not None:
+        raise UserError("set HANDOFF_TENANT_KEYS or HANDOFF_TENANT_KEY_FUNCTION, but not both")
+    if not settings.tenant_keys.is_dir():
+        raise UserError(f"HANDOFF_TENANT_KEYS: {settings.tenant_keys} is not a folder")
+    return KeyFiles(settings.tenant_keys)
