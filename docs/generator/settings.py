@@ -49,6 +49,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "specialists_dirs": "workers",
         "tools_dirs": "workers",
         "policy_file": "workers",
+        "tenant_credential_function": "workers",
         "tool_memory_bytes": "workers",
         "tool_cpu_s": "workers",
         "tool_file_bytes": "workers",

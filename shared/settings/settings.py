@@ -307,6 +307,10 @@ class Settings(BaseSettings):
     """A YAML file with the policy of tools: which origins of data may reach which tools. A worker
     reads it once. Not set: the default policy.
     """
+    tenant_credential_function: FunctionName | None = None
+    """A Python function that returns a credential of a tenant for your own tools, as
+    `module:name`. The worker calls it with the tenant of the job and the name of the credential.
+    """
     tool_memory_bytes: int = Field(default=2_000_000_000, ge=10_000_000, le=10**15)
     """Memory that each process of one of your own tools may map, in addition to the memory after
     the import of all tools. Raise it for programs that map much more than they use, such as Node

@@ -4,7 +4,6 @@ tool host. The worker never runs the code of a user.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +18,12 @@ from handoff_queue.shared.agent.tool import (
     call_context_of,
 )
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.workers.tools.tenant_credentials import (
+    Provider,
+    credentials_for,
+    provider_of,
+    without_values,
+)
 from handoff_queue.workers.tools.tool_host import ToolHost, limits_of
 from handoff_queue.workers.tools.tool_messages import CallRequest, ToolDefinition, ToolLimits
 from handoff_queue.workers.tools.tool_process import run_in_process
@@ -43,11 +48,16 @@ def start_user_tools(settings: Settings) -> HostedTools:
     """
     if not settings.tools_dirs and not installed_points():
         return HostedTools()
-    return host_tools(settings.tools_dirs, limits_of(settings))
+    return host_tools(settings.tools_dirs, limits_of(settings), provider_of(settings))
 
 
-def host_tools(folders: tuple[Path, ...], limits: ToolLimits) -> HostedTools:
+def host_tools(
+    folders: tuple[Path, ...], limits: ToolLimits, provider: Provider | None = None
+) -> HostedTools:
     """Start a host for these folders and the installed packages, and return its tools.
+
+    Args:
+        provider: returns the credentials of tenants.
 
     Raises:
         InvalidTool: a tool cannot be loaded.
@@ -56,7 +66,7 @@ def host_tools(folders: tuple[Path, ...], limits: ToolLimits) -> HostedTools:
     sources: list[tuple[str, tuple[Tool, ...]]] = []
     try:
         for source in host.sources():
-            tools = tuple(_tool(host, limits, definition) for definition in source.tools)
+            tools = tuple(_tool(host, limits, definition, provider) for definition in source.tools)
             sources.append((source.place, tools))
     except BaseException:
         host.close()
@@ -66,9 +76,11 @@ def host_tools(folders: tuple[Path, ...], limits: ToolLimits) -> HostedTools:
     return HostedTools(tuple(sources), host.close)
 
 
-def _tool(host: ToolHost, limits: ToolLimits, definition: ToolDefinition) -> Tool:
-    """Return a tool that checks its secrets and runs in the host. The values of the secrets are
-    removed from its text and from its errors.
+def _tool(
+    host: ToolHost, limits: ToolLimits, definition: ToolDefinition, provider: Provider | None
+) -> Tool:
+    """Return a tool that checks its secrets and runs in the host. The values of the secrets and of
+    the credentials are removed from its text and from its errors.
     """
     names = definition.secrets
 
@@ -79,6 +91,10 @@ def _tool(host: ToolHost, limits: ToolLimits, definition: ToolDefinition) -> Too
                 f"{definition.name} is not set up: the worker's environment lacks"
                 f" {', '.join(missing)}"
             )
+        if definition.credentials:
+            secrets |= credentials_for(
+                provider, definition.name, context.tenant(), definition.credentials
+            )
         call_context = None
         if definition.reads_context:  # it costs a read from the store
             call_context = call_context_of(definition.name, arguments, context)
@@ -86,8 +102,8 @@ def _tool(host: ToolHost, limits: ToolLimits, definition: ToolDefinition) -> Too
         try:
             output = run_in_process(host, limits, definition.name, request, context.is_abandoned)
         except ToolFailed as error:
-            raise ToolFailed(without_secrets(str(error), names)) from None
-        return ToolOutput(without_secrets(output.text, names), output.images)
+            raise ToolFailed(without_values(str(error), secrets)) from None
+        return ToolOutput(without_values(output.text, secrets), output.images)
 
     return Tool(
         name=definition.name,
@@ -105,16 +121,5 @@ def _tool(host: ToolHost, limits: ToolLimits, definition: ToolDefinition) -> Too
 
 
 def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
-    """Return the text with the name of each secret in place of its value, also where the value
-    is written as JSON. Longer values are replaced first, because one value may contain
-    another.
-    """
-    by_length = sorted(secrets, key=lambda name: -len(os.environ.get(name, "")))
-    for name in by_length:
-        value = os.environ.get(name, "")
-        as_json = json.dumps(value)[1:-1]
-        as_unicode_json = json.dumps(value, ensure_ascii=False)[1:-1]
-        for written in (value, as_json, as_unicode_json):
-            if written:
-                text = text.replace(written, f"[{name}]")
-    return text
+    """Return the text with the name of each variable of the environment in place of its value."""
+    return without_values(text, {name: os.environ.get(name, "") for name in secrets})

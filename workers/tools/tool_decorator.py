@@ -30,6 +30,7 @@ def tool(function: Callable[Parameters, Returned], /) -> Callable[Parameters, Re
 def tool(
     *,
     secrets: Sequence[str] = (),
+    credentials: Sequence[str] = (),
     repeatable: bool = True,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     reads: Reads = "private",
@@ -43,6 +44,7 @@ def tool(
     /,
     *,
     secrets: Sequence[str] = (),
+    credentials: Sequence[str] = (),
     repeatable: bool = True,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     reads: Reads = "private",
@@ -60,6 +62,8 @@ def tool(
         function: the function of `@tool` without parentheses.
         secrets: names of environment variables that the tool reads. Their values are removed from
             its output.
+        credentials: names of credentials of the job's tenant. A call has each as an environment
+            variable of this name. Their values are removed from its output, too.
         repeatable: False if the tool must not run again after a crash.
         timeout_s: seconds after which a call has failed.
         reads: `public` if the results hold only data that everybody may see.
@@ -74,6 +78,7 @@ def tool(
         try:
             vars(function).update(
                 secrets=secrets,
+                credentials=credentials,
                 repeatable=repeatable,
                 timeout_s=timeout_s,
                 reads=reads,
@@ -125,12 +130,28 @@ def secrets_of(function: Callable[..., object]) -> tuple[str, ...]:
     Raises:
         ValueError: the names are invalid.
     """
-    secrets = getattr(function, "secrets", ())
-    if isinstance(secrets, str):
-        secrets = (secrets,)
-    names = tuple(secrets)
+    return _names_in(function, "secrets")
+
+
+def credentials_of(function: Callable[..., object]) -> tuple[str, ...]:
+    """Return the names of the tenant's credentials that a function needs.
+
+    Raises:
+        ValueError: the names are invalid, or are names of its secrets.
+    """
+    names = _names_in(function, "credentials")
+    if both := sorted({*names} & {*secrets_of(function)}):
+        raise ValueError(f"{both[0]} is in its secrets and in its credentials")
+    return names
+
+
+def _names_in(function: Callable[..., object], attribute: str) -> tuple[str, ...]:
+    value = getattr(function, attribute, ())
+    if isinstance(value, str):
+        value = (value,)
+    names = tuple(value)
     if not all(isinstance(name, str) and name.isidentifier() for name in names):
-        raise ValueError("its secrets must be names of environment variables")
+        raise ValueError(f"its {attribute} must be names of environment variables")
     return names
 
 

@@ -51,6 +51,8 @@ class ToolDefinition(_Message):
     repeatable: bool
     timeout_s: float = Field(gt=0, le=LONGEST_TIMEOUT_S)
     secrets: tuple[Annotated[str, Field(pattern=r"^\w{1,200}$")], ...]
+    credentials: tuple[Annotated[str, Field(pattern=r"^\w{1,200}$")], ...] = ()
+    """Names of credentials of the job's tenant."""
     reads_context: bool
     reads: Reads = "private"
     acts: bool = False
@@ -86,7 +88,8 @@ Report = TypeAdapter[Loading | Refused | Loaded](Loading | Refused | Loaded)
 
 
 class CallRequest(_Message):
-    """Arguments of a call, its context if the tool reads it, and the secrets of the tool.
+    """Arguments of a call, its context if the tool reads it, and the secrets of the tool, with the
+    credentials of the tenant.
 
     Only the child of the call reads it, so no secret is in the memory of the host.
     """

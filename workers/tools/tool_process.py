@@ -21,6 +21,7 @@ from handoff_queue.shared.agent.tool import Image, ToolFailed, ToolOutput
 from handoff_queue.shared.agent.tool_values import image_of
 from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.workers.tools.tenant_credentials import without_values
 from handoff_queue.workers.tools.tool_host import (
     RunningHost,
     ToolHost,
@@ -132,6 +133,7 @@ class _Call:
         self._connection, self._theirs = socket.socketpair()
         self._output, self._their_output = os.pipe()
         self._process: ForkedProcess | None = None
+        self._secrets: dict[str, str] = {}
         self._result = bytearray()
         self._is_complete = False
         self._printed = bytearray()
@@ -145,6 +147,7 @@ class _Call:
         Raises:
             ToolFailed: there is no result.
         """
+        self._secrets = request.secrets
         self._process = process = self._fork()
         self._connection.settimeout(STARTED_WITHIN_S)
         with suppress(OSError):  # the child has ended already, or the host does not answer
@@ -176,7 +179,8 @@ class _Call:
         self._connection.close()
         self._theirs.close()
         if self._printed:
-            _log.info("a tool printed", tool=self._name, text=clean_output(bytes(self._printed)))
+            printed = without_values(self._printed.decode("utf-8", "replace"), self._secrets)
+            _log.info("a tool printed", tool=self._name, text=clean_output(printed.encode()))
 
     def _fork(self) -> ForkedProcess:
         command = [sys.executable, "-P", "-m", _MODULE, self._name]

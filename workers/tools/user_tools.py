@@ -27,6 +27,7 @@ from handoff_queue.shared.settings.folders import expand_folder, files_with_suff
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.workers.tools.tool_decorator import (
+    credentials_of,
     declarations_of,
     is_tool,
     secrets_of,
@@ -193,6 +194,7 @@ def _as_tool(function: Callable[..., Any], name: str, where: str) -> UserTool:
             repeatable=tool.repeatable,
             timeout_s=timeout_of(function),
             secrets=secrets_of(function),
+            credentials=credentials_of(function),
             reads_context=tool.reads_context,
             **declarations_of(function),
         )
