@@ -30,8 +30,9 @@ from tests import forked_processes
 from tests.running_system import ROOT
 from tests.waiting import wait_until
 
-GENERALIST, ANALYST = "generalist", "analyst"
+GENERALIST, ANALYST, RESEARCHER = "generalist", "analyst", "researcher"
 ROLES = (GENERALIST, ANALYST)
+"""The roles whose workers run from the beginning. The researcher has a key, and no worker."""
 SUPERVISOR = "supervisor"
 DOCUMENTS = {"redis.md": b"Redis is a database that keeps its data in memory."}
 
@@ -123,10 +124,10 @@ class SignedSystem:
 def signed_system(folder: Path) -> Iterator[SignedSystem]:
     """Start the system in forked processes, and yield it when it is ready."""
     keys = folder / "keys"
-    make_keys(keys, ROLES)
+    make_keys(keys, (*ROLES, RESEARCHER))
     with Processes(folder, forked_processes.shared_fork_server()) as processes:
         url = PrivateRedis(processes, folder).start()
-        app = make_app("attacker", url, Settings(), [*ROLES, SUPERVISOR])
+        app = make_app("attacker", url, Settings(), [*ROLES, RESEARCHER, SUPERVISOR])
         jobs = client.connect(url, settings_of(keys, "client"))
         system = SignedSystem(url, keys, processes, app, jobs, open_store(url, Settings()))
         queues = "supervisor,submissions,roles"

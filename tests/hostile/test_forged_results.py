@@ -10,7 +10,9 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.shared.broker.attempt_outcome import finished_event
+from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.claim_grants import ClaimRequest
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.event_signatures import signed_events
@@ -18,7 +20,9 @@ from handoff_queue.shared.types.errors import LeaseLost
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from tests.hostile.signed_system import ANALYST, GENERALIST, SignedSystem
+from handoff_queue.shared.types.presence import Announcement
+from handoff_queue.workers.specialists import BUILT_IN
+from tests.hostile.signed_system import ANALYST, GENERALIST, RESEARCHER, SignedSystem
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -154,41 +158,59 @@ def test_the_result_of_an_ended_handoff_is_no_second_result(
     assert signed.jobs.result(held).answer == before
 
 
-def test_a_forged_end_does_not_end_the_handoff_of_the_honest_worker(
-    signed: SignedSystem, held: JobId
-) -> None:
-    """The attacker claims the handoff in the store and ends it there, with the key of another
-    role. The supervisor opens the handoff again.
-    """
-    issued = issued_in(signed.store, held)
+@pytest.fixture
+def unserved(signed: SignedSystem) -> JobId:
+    """Return a job whose handoff waits: a worker of its role has announced itself and is gone."""
+    specs = load_specialists(BUILT_IN)
+    signed.store_of("worker-researcher").presence.announce(
+        Announcement(worker="gone", specialists=(specs[RESEARCHER],), slots=1, model="offline")
+    )
+    job_id = signed.submit(RESEARCHER)
+    wait_until(lambda: issued_in(signed.store, job_id), expected="the handoff")
+    return job_id
+
+
+def claim_of(store: Store, job_id: JobId) -> Claim:
+    """Claim the handoff of a job with this store."""
+    issued = issued_in(store, job_id)
     assert issued is not None
-    thief = signed.store_of("worker-analyst")
-    signed.jobs.unpause(GENERALIST)
-    wanted = ClaimRequest(held, HandoffId(issued.handoff_id), issued.handoff.digest, "attacker:1")
-    claim = thief.claims.claim(wanted)
-    result = forged_result(signed.store, held)
-    if claim.verdict == "granted":  # otherwise the honest worker was first
-        claim.finish(claim.finish_request(result, (finished_event(result, "attacker:1"),)))
-        signed.wait_for_letter("signed by worker-analyst, and the handoff")
+    wanted = ClaimRequest(job_id, HandoffId(issued.handoff_id), issued.handoff.digest, "w:1")
+    claim = store.claims.claim(wanted)
+    assert claim.verdict is ClaimVerdict.GRANTED
+    return claim
+
+
+def end(claim: Claim, result: HandoffResult) -> None:
+    claim.finish(claim.finish_request(result, (finished_event(result, "attacker:1"),)))
 
 
 def test_a_reader_of_redis_cannot_end_the_handoff_of_a_running_worker(
-    signed: SignedSystem, held: JobId
+    signed: SignedSystem, unserved: JobId
 ) -> None:
-    issued = issued_in(signed.store, held)
-    assert issued is not None
-    signed.jobs.unpause(GENERALIST)
-    wanted = ClaimRequest(held, HandoffId(issued.handoff_id), issued.handoff.digest, "worker:1")
-    owner = signed.store_of("worker-generalist")
-    claim = wait_until(lambda: owner.claims.claim(wanted), expected="a claim")
-    if claim.verdict != "granted":
-        return  # the running worker has the claim
-    stored = signed.store.connection.redis.hget(keys.handoff(held, claim.handoff_id), "fence")
-    result = forged_result(signed.store, held)
-    forged = replace(claim, fence=stored.decode())
+    claim = claim_of(signed.store_of("worker-researcher"), unserved)
+    stored = signed.store.connection.redis.hget(keys.handoff(unserved, claim.handoff_id), "fence")
     with pytest.raises(LeaseLost):
-        forged.finish(forged.finish_request(result, (finished_event(result, "attacker:1"),)))
+        end(replace(claim, fence=stored.decode()), forged_result(signed.store, unserved))
+    claim.renew()
     claim.release()
+
+
+def test_a_forged_end_does_not_end_the_handoff_of_the_honest_worker(
+    signed: SignedSystem, unserved: JobId
+) -> None:
+    """An attacker with the key of another role claims the handoff, and ends it in the store. The
+    supervisor opens the handoff again, and the honest worker does it.
+    """
+    forged = forged_result(signed.store, unserved)
+    end(claim_of(signed.store_of("worker-analyst"), unserved), forged)
+    signed.wait_for_letter("signed by worker-analyst, and the handoff")
+
+    signed.start(RESEARCHER, "worker-researcher", "handoff_queue.workers.app", RESEARCHER)
+
+    assert signed.jobs.wait(unserved, 60) is JobStatus.OK
+    result = signed.jobs.result(unserved)
+    assert result.answer
+    assert FORGED not in str(result)
 
 
 def test_a_specialist_of_another_role_still_works(signed: SignedSystem) -> None:

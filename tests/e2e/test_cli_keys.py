@@ -1,0 +1,116 @@
+"""`handoff keys` makes, lists and rotates keys. `handoff up --keys` runs a system that signs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.trust.key_files import private_key_file
+from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, error_line, interrupt
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def handoff(tmp_path: Path) -> Handoff:
+    return Handoff(tmp_path)
+
+
+def exported(handoff: Handoff) -> dict[str, Any]:
+    """Return the variables that `handoff up` prints for the other terminal."""
+    lines = re.findall(r"^export (\w+)=(\S+)$", handoff.read("out"), re.MULTILINE)
+    return dict(lines)
+
+
+def test_keys_are_made_listed_and_rotated(handoff: Handoff) -> None:
+    made = handoff.run("keys", "init", "keys", "--role", "researcher")
+    assert made.returncode == 0, made.stderr
+    listed = handoff.run("keys", "list", "keys", "--json")
+    before = json.loads(listed.stdout)["identities"]
+    assert set(before) == {"client", "console", "supervisor", "worker-researcher"}
+
+    rotated = handoff.run("keys", "rotate", "worker-researcher", HANDOFF_KEYS="keys")
+
+    assert rotated.returncode == 0, rotated.stderr
+    after = json.loads(handoff.run("keys", "list", "keys", "--json").stdout)["identities"]
+    new, old = after["worker-researcher"]["keys"]
+    assert [old] == before["worker-researcher"]["keys"]
+    assert f"worker-researcher signs with {new['id']} from now on" in rotated.stdout
+    assert "worker-researcher may sign result, announce for researcher" in (
+        handoff.run("keys", "list", "keys").stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["list"], "name the folder of the keys with --keys, or set HANDOFF_KEYS"),
+        (["init"], "`handoff keys init` needs a DIR"),
+        (["rotate", "--keys", "keys"], "`handoff keys rotate` needs an IDENTITY"),
+        (["rotate", "nobody", "--keys", "keys"], "there is no identity 'nobody'"),
+        (["list", "--keys", "nothing"], "cannot be read"),
+        (["init", "more", "--role", "No Name"], "--role 'No Name': name a specialist"),
+        (["list", "keys", "--role", "researcher"], "only `handoff keys init` takes --role"),
+    ],
+)
+def test_a_wrong_call_is_an_error_of_one_line(
+    handoff: Handoff, arguments: list[str], reason: str
+) -> None:
+    assert handoff.run("keys", "init", "keys").returncode == 0
+    assert reason in error_line(handoff.run("keys", *arguments), BAD_INPUT)
+
+
+def test_a_system_with_keys_runs_a_job_and_refuses_a_client_without_a_key(
+    handoff: Handoff,
+) -> None:
+    up = ("up", "--keys", "keys", "--serve-port", str(free_port()))
+    with handoff.started(*up) as system:
+        handoff.wait_for_text("Ctrl-C stops everything")
+        variables = exported(handoff)
+        assert "messages are not signed" not in handoff.read("err")
+        assert Path(variables["HANDOFF_SIGNING_KEY"]).name == "client.key"
+
+        job = handoff.run("run", REQUEST, "--docs", str(DOCUMENTS), "--json", **variables)
+        assert json.loads(job.stdout)["status"] == "ok", job.stderr
+        doctor = handoff.run("doctor", **variables).stdout
+        assert "signatures: this shell signs as client" in doctor
+        dead = handoff.run("dead", "--json", **variables)
+        assert json.loads(dead.stdout) == []
+
+        without_key = {**variables, "HANDOFF_SIGNING_KEY": ""}
+        refused = handoff.run("submit", REQUEST, **without_key)
+        assert "this process has no key to sign with" in error_line(refused, BAD_INPUT)
+        assert interrupt(system) == 0
+
+
+def test_a_worker_with_the_key_of_another_role_does_not_start(handoff: Handoff) -> None:
+    assert handoff.run("keys", "init", "keys", "--role", "researcher").returncode == 0
+    key = private_key_file(handoff.folder / "keys", "worker-researcher")
+    refused = handoff.run(
+        *("worker", "analyst"),
+        HANDOFF_REDIS_URL="redis://127.0.0.1:1/0",
+        HANDOFF_KEYS=str(handoff.folder / "keys"),
+        HANDOFF_SIGNING_KEY=str(key),
+    )
+    assert "worker-researcher, which may not work for analyst" in refused.stderr
+    assert refused.returncode != 0
+
+
+def test_no_private_key_is_in_a_log_or_an_argument(handoff: Handoff) -> None:
+    up = ("up", "--keys", "keys", "--no-serve")
+    with handoff.started(*up) as system:
+        handoff.wait_for_text("Ctrl-C stops everything")
+        assert interrupt(system) == 0
+    secrets: list[str] = []
+    for file in sorted((handoff.folder / "keys").glob("*.key")):
+        secrets += file.read_text().splitlines()[1:-1]
+    logs = [file.read_text() for file in (handoff.folder / ".handoff" / "logs").glob("*.log")]
+    assert secrets
+    assert logs
+    for text in (*logs, handoff.read("out"), handoff.read("err")):
+        assert not [secret for secret in secrets if secret in text]
