@@ -24,6 +24,7 @@ from tests.mcp_client import (
     Tasks,
     connected,
     get_task,
+    listen_until_the_end,
     text_of,
     until,
     update_task,
@@ -35,7 +36,13 @@ pytestmark = pytest.mark.slow
 TEXTS = {file.name: file.read_text() for file in sorted(DOCUMENTS.glob("*.md"))}
 
 
-def over_stdio(redis_url: str, *, tasks: bool = True, python: str | None = None) -> Client:
+def over_stdio(
+    redis_url: str,
+    *,
+    tasks: bool = True,
+    python: str | None = None,
+    extension: Tasks | None = None,
+) -> Client:
     """Return a client that starts `handoff mcp`, as a desktop application does.
 
     `python`: the interpreter. None: the command is forked.
@@ -46,7 +53,7 @@ def over_stdio(redis_url: str, *, tasks: bool = True, python: str | None = None)
         StdioServerParameters(
             command=python or forked_processes.python(), args=command, env=environment
         ),
-        extensions=[Tasks()] if tasks else None,
+        extensions=[extension or Tasks()] if tasks else None,
     )
 
 
@@ -87,6 +94,25 @@ def test_a_call_over_stdio_waits_for_the_answer_as_a_task(system: RunningSystem)
 
     assert result.structured_content is not None
     assert result.structured_content["status"] == "ok"
+
+
+def test_a_client_over_stdio_is_notified_of_the_end_of_its_task(system: RunningSystem) -> None:
+    seen = Tasks()
+
+    async def run() -> str:
+        async with over_stdio(system.redis_url, extension=seen) as client:
+            created = await client.session.call_tool(
+                "submit", {"text": REQUEST, "documents": TEXTS}, allow_claimed=True
+            )
+            assert isinstance(created, CreatedTask)
+            await listen_until_the_end(client.session, taskIds=[created.task_id])
+            return created.task_id
+
+    task_id = asyncio.run(run())
+
+    assert {state.task_id for state in seen.notified} == {task_id}
+    assert seen.notified[-1].status == "completed"
+    assert seen.notified[-1].result is not None
 
 
 def test_a_person_approves_a_plan_through_a_task(system: RunningSystem, handoff: Handoff) -> None:

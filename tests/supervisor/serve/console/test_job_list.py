@@ -154,6 +154,20 @@ def test_finish_fills_the_gaps_of_partial_jobs(jobs: Client, local: Visitor, she
     assert f'action="/jobs/{job_id}/finish" data-when="partial">' in page
 
 
+def test_waiting_jobs_are_approved_together(jobs: Client, local: Visitor, shell: Shell) -> None:
+    approvals = Approvals(what=(ApprovalOf.PLAN,))
+    waiting = [jobs.submit(Request(text, approvals=approvals)) for text in ("One.", "Two.")]
+    for job_id in waiting:
+        while not jobs.standing(job_id).approval:
+            shell.advance(job_id)
+
+    problems = act(local, "approve", *waiting)
+
+    assert problems == {}
+    for job_id in waiting:
+        assert [entry.action.value for entry in jobs.audit(job_id)] == ["submit", "approve"]
+
+
 @pytest.mark.parametrize("role", ["read", "submit"])
 def test_only_an_operator_acts(role: str, jobs: Client, visitor_with: VisitorOf) -> None:
     job_id = a_job(jobs.store)
