@@ -120,13 +120,12 @@ def test_a_private_run_with_an_unwritable_answer_is_kept_and_continues_without_a
     assert line.startswith("handoff: cannot write to standard output: No space left on device")
     assert f"`handoff retry {saved_run.name}`" in line
 
-    resumed = subprocess.run(
-        ["sh", "-c", 'exec "$@" 2>&-', "sh", *handoff.command("retry", saved_run.name)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=handoff.environment(),
-        check=False,
+    resumed = forked_processes.run(
+        without_streams("2", handoff.command("retry", saved_run.name)),
+        handoff.environment(),
+        handoff.folder,
+        "",
+        LONGEST_WAIT_S,
     )
 
     assert resumed.returncode == 0

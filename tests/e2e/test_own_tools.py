@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.celery_process import check_app
 from handoff_queue.testing import Json, Reply, first_message_text, tool_call_reply
+from tests import forked_processes
 from tests.e2e.breaker_fleet import SLOTS, start_breaker_fleet
 from tests.e2e.fleet import Fleet, Script
 from tests.refusals import refusal_of
@@ -116,6 +118,7 @@ def test_a_file_of_tools_may_start_a_thread_while_it_is_imported(
         TOOLS + "\nthreading.Thread(target=threading.Event().wait).start()\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(sys, "executable", forked_processes.python())
 
     folders = {"HANDOFF_TOOLS_DIRS": str(tmp_path)}
     assert refusal_of(check_app, "handoff_queue.workers.app", folders) is None
@@ -126,6 +129,7 @@ def test_a_tools_file_that_blocks_at_import_is_reported_in_one_line(
 ) -> None:
     (tmp_path / "busy.py").write_text(TOOLS + "\nthreading.Event().wait()\n")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(sys, "executable", forked_processes.python())
 
     with pytest.raises(UserError, match="must not block while it is imported"):
         check_app("handoff_queue.workers.app", {"HANDOFF_TOOLS_DIRS": str(tmp_path)}, within_s=1.0)

@@ -4,6 +4,7 @@ environment spends most of its processor time on compilation.
 
 from __future__ import annotations
 
+import csv
 import struct
 import sys
 import sysconfig
@@ -23,14 +24,31 @@ def copy_bytecode(environment: Environment) -> None:
     """Write the bytecode of each module whose source is equal in this interpreter."""
     packages = Path(sysconfig.get_path("purelib"))
     target = environment.folder / packages.relative_to(sys.prefix)
-    for source in target.rglob("*.py"):
-        name = source.relative_to(target)
-        own_source = (ROOT if name.parts[0] == _OWN_PACKAGE else packages) / name
-        code = _code_of(own_source)
-        if code and source.read_bytes() == own_source.read_bytes():
+    own_digests = _digests(packages)
+    for name, digest in _digests(target).items():
+        if name.startswith(f"{_OWN_PACKAGE}/"):
+            own_source = ROOT / name
+            is_equal = (target / name).read_bytes() == own_source.read_bytes()
+        else:
+            own_source = packages / name
+            is_equal = digest == own_digests.get(name)
+        code = _code_of(own_source) if is_equal else b""
+        if code:
+            source = target / name
             compiled = Path(cache_from_source(str(source)))
             compiled.parent.mkdir(exist_ok=True)
             compiled.write_bytes(code[:_FORMAT_B] + _time_and_size(source) + code[_HEADER_B:])
+
+
+def _digests(packages: Path) -> dict[str, str]:
+    """Return the digest of each installed module, by its path below the packages."""
+    digests: dict[str, str] = {}
+    for record in packages.glob("*.dist-info/RECORD"):
+        with record.open(newline="") as lines:
+            for name, digest, _ in csv.reader(lines):
+                if name.endswith(".py"):
+                    digests[name] = digest
+    return digests
 
 
 def _code_of(source: Path) -> bytes:
