@@ -67,6 +67,10 @@ AUDIT = f"{PREFIX}audit"
 """stream: actions of users on the fleet, and deletions of jobs, each an `AuditEntry` as JSON.
 It has about 100,000 entries at most.
 """
+REFUSALS = f"{PREFIX}refusals"
+"""list: messages that workers refused, each an `AuditEntry` as JSON. A supervisor moves them into
+the audit stream, to which no worker may write.
+"""
 METRICS = f"{PREFIX}metrics"
 """hash: a metric of `handoff serve` with the values of its labels -> its count.
 `lua/parts/metrics.lua` writes it. With `:KIND` (tenant, role or model), set: the

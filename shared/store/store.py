@@ -27,7 +27,7 @@ from handoff_queue.shared.store.payloads import PayloadStore
 from handoff_queue.shared.store.presence import PresenceStore
 from handoff_queue.shared.store.queue_repair import QueueRepair
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connection
-from handoff_queue.shared.store.refused_commands import RefusedCommands
+from handoff_queue.shared.store.refusals import Refusals
 from handoff_queue.shared.store.schedules import Schedules
 from handoff_queue.shared.store.sealing import Sealing
 from handoff_queue.shared.store.spending_history import SpendingHistory
@@ -66,7 +66,7 @@ class Store:
     request_counts: RequestCounts
     api_tokens: ApiTokens
     audit: Audit
-    refused_commands: RefusedCommands
+    refusals: Refusals
     metrics: Metrics
     schedules: Schedules
     user_messages: UserMessages
@@ -78,23 +78,23 @@ class Store:
 
     def refuse(self, subject: str, queue: str, reason: str, body: str) -> None:
         """Record a message that nothing may use, because its signature does not hold: as a dead
-        letter, and in the audit stream. A worker may not write to the audit stream, so only
-        supervisors do.
+        letter, and in the audit stream. A worker may not write to the audit stream, so it makes a
+        report, which a supervisor moves.
 
         Args:
             subject: the job or the worker that the message is about.
         """
         self.dead_letters.add(queue, reason, body)
-        if not self.trust.signer.may(Right.DECIDE):
-            return
-        self.audit.add(
-            AuditEntry(
-                at=self.connection.now(),
-                action=AuditAction.REFUSE,
-                subject=subject,
-                detail=reason[:MOST_REASON_CHARS],
-            )
+        entry = AuditEntry(
+            at=self.connection.now(),
+            action=AuditAction.REFUSE,
+            subject=subject,
+            detail=reason[:MOST_REASON_CHARS],
         )
+        if self.trust.signer.may(Right.DECIDE):
+            self.audit.add(entry)
+        else:
+            self.refusals.report(entry)
 
 
 def open_store(
@@ -138,7 +138,7 @@ def open_store(
         request_counts=RequestCounts(connection),
         api_tokens=ApiTokens(connection),
         audit=Audit(connection),
-        refused_commands=RefusedCommands(connection, Audit(connection)),
+        refusals=Refusals(connection, Audit(connection)),
         metrics=Metrics(connection),
         schedules=Schedules(connection),
         user_messages=UserMessages(connection, trust),

@@ -158,7 +158,8 @@ class Sweeper:
         if time.monotonic() - self._announced_at >= ANNOUNCED_FOR_S / 3:
             self.announce()
             self._announced_at = time.monotonic()
-            self._store.refused_commands.copy()
+            self._store.refusals.copy_commands()
+            self._store.refusals.move_reports()
             self.refuse_announcements()
 
     def _round(self) -> None:

@@ -25,6 +25,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists import load_specialists, read_specialist
 from handoff_queue.shared.specialists.lint import lint
 from handoff_queue.shared.specialists.mcp_servers import read_servers
+from handoff_queue.shared.specialists.policy_file import rules_in
 from handoff_queue.supervisor.assembly import QUEUES
 from handoff_queue.supervisor.cli.request_options import gates_of, rubric_of
 from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
@@ -229,6 +230,10 @@ def check_gates(sample: Sample, folder: Path) -> None:
     assert gates_of(written(sample, folder, "gates.yaml"))
 
 
+def check_policy(sample: Sample, folder: Path) -> None:
+    assert rules_in(written(sample, folder, "policy.yaml")).rules
+
+
 def check_rubric(sample: Sample, folder: Path) -> None:
     assert rubric_of(written(sample, folder, "rubric.yaml"))
 
@@ -320,6 +325,7 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/mcp-tools.md", "markdown"): check_output,
     ("docs/how-to/mcp-tools.md", "python"): check_mcp_program,
     ("docs/how-to/mcp-tools.md", "yaml"): check_mcp_server,
+    ("docs/reference/tools.md", "yaml"): check_policy,
     ("docs/how-to/notifications.md", "python"): check_program,
     ("docs/how-to/budgets.md", "python"): check_program,
     ("docs/how-to/evaluation.md", "json"): check_golden,

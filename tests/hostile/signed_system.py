@@ -105,19 +105,27 @@ class SignedSystem:
         return self.store.dead_letters.newest()
 
     def wait_for_letter(self, reason: str) -> DeadLetter:
-        """Wait for a dead letter whose reason has this text. The audit stream has it, too."""
+        """Wait for a dead letter whose reason has this text, and for its entry in the audit
+        stream, which a supervisor makes.
+        """
 
-        def found() -> DeadLetter | None:
+        def letter() -> DeadLetter | None:
             for letter in self.letters():
                 if reason in letter.reason:
                     return letter
             return None
 
-        letter = wait_until(found, expected=f"a dead letter: {reason}")
-        assert letter is not None
-        refused = [one.detail for one in self.jobs.audit() if one.action is AuditAction.REFUSE]
-        assert letter.reason in refused
-        return letter
+        found = wait_until(letter, expected=f"a dead letter: {reason}")
+        assert found is not None
+        wait_until(
+            lambda: found.reason in self.refused(), expected=f"an audit entry: {found.reason}"
+        )
+        return found
+
+    def refused(self) -> list[str]:
+        """Return the reasons of the refusals in the audit stream."""
+        entries = self.jobs.audit(count=1_000)
+        return [entry.detail for entry in entries if entry.action is AuditAction.REFUSE]
 
 
 @contextmanager

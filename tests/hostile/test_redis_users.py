@@ -273,7 +273,7 @@ def test_a_refused_command_is_in_the_audit_once(server: Server) -> None:
     url = server.users.url("supervisor", server.address)
     for _ in range(2):  # two supervisors
         store = open_store(url, Settings(redis_url=SecretStr(url)))
-        store.refused_commands.copy()
+        store.refusals.copy_commands()
         store.connection.close()
 
     jobs = client.connect(server.address)
@@ -288,7 +288,7 @@ def test_a_user_without_right_to_read_the_log_copies_nothing(server: Server) -> 
     url = server.users.url("client", server.address)
     store = open_store(url, Settings(redis_url=SecretStr(url)))
 
-    assert store.refused_commands.copy() == 0
+    assert store.refusals.copy_commands() == 0
     store.connection.close()
 
 

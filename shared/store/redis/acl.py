@@ -169,7 +169,8 @@ _TURNS = f"{_JOB}:t:*"
 _BLOB = f"{_JOB}:blob"
 _LOG = f"{_JOB}:log"
 _FETCHED = f"{_JOB}:fetched"
-_WHOLE_JOB = (_JOB, _HANDOFF, _TURNS, _BLOB, _LOG, _FETCHED)
+_REFUSED = f"{_JOB}:refused"
+_WHOLE_JOB = (_JOB, _HANDOFF, _TURNS, _BLOB, _LOG, _FETCHED, _REFUSED)
 _MONTHS = f"{keys.PREFIX}schedule:*:????-??"
 _UNPLANNED = (keys.UNPLANNED, f"{keys.UNPLANNED}:*")
 _NOTES = (Selector(("setrange",), (keys.NOTHING,)),)
@@ -243,6 +244,7 @@ def worker_access(roles: Sequence[str]) -> Access:
             Selector(("lpush", "ltrim", "pexpire"), tuple(map(keys.history, roles))),
             Selector(("lpush", "ltrim", "pexpire"), (keys.DEAD,)),
             Selector(("setrange",), (keys.NOTHING,)),
+            Selector(("lpush",), (keys.REFUSALS,)),
             Selector(("zadd", "zrem", "zremrangebyscore", "expire"), (keys.SERVING,)),
             Selector(("set", "del"), (keys.worker("*"),)),
             Selector(("lpush", "llen"), (SUPERVISOR_QUEUE,)),
@@ -281,6 +283,7 @@ def supervisor_access(roles: Sequence[str]) -> Access:
             keys.supervisor("*"),
             keys.open_jobs("*"),
             keys.refused_command("*"),
+            keys.REFUSALS,
             keys.deletion("*"),
             keys.USED_DOCUMENTS,
             *_UNPLANNED,

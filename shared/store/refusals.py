@@ -1,7 +1,8 @@
-"""The commands that Redis refused to a user, copied from Redis's own log into the audit stream.
+"""The refusals of Redis and of workers, which supervisors copy into the audit stream.
 
-Redis keeps the last 128 entries in memory (`acllog-max-len`). Each supervisor reads them every few
-seconds, and the first supervisor that sees an entry copies it.
+Redis keeps its last 128 refused commands in memory (`acllog-max-len`). Each supervisor reads them
+every few seconds, and the first supervisor that sees an entry copies it. A worker may not write to
+the audit stream, so it reports a refused message in a list.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.audit import Audit
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.script_arguments import read_entries
 from handoff_queue.shared.types.access import AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable
 
@@ -20,19 +22,39 @@ KEPT_S = 3 * 86_400
 MOST_READ = 128
 """Entries that Redis keeps by default."""
 MOST_CHARS = 200
+MOST_REPORTS = 1_000
+"""Reports of workers that one look moves."""
 
 
-class RefusedCommands:
-    """Redis's log of refused commands."""
+class Refusals:
+    """Redis's log of refused commands, and the reports of workers."""
 
     def __init__(self, connection: Connection, audit: Audit) -> None:
         self._connection = connection
         self._audit = audit
         self._may_read = True
 
-    def copy(self) -> int:
-        """Copy the new entries into the audit stream, and return their number. If this user may
-        not read the log, do nothing from then on.
+    def report(self, entry: AuditEntry) -> None:
+        """Report a message that this worker refused."""
+        with translated_errors():
+            self._connection.redis.lpush(keys.REFUSALS, entry.to_json())
+
+    def move_reports(self) -> int:
+        """Move the reports of workers into the audit stream, and return their number. A text that
+        is no report is dropped.
+        """
+        with translated_errors():
+            reports = self._connection.redis.rpop(keys.REFUSALS, MOST_REPORTS) or []
+        moved = 0
+        for entry in read_entries(reports, AuditEntry.from_json, keys.REFUSALS):
+            if entry.action is AuditAction.REFUSE:
+                self._audit.add(entry.model_copy(update={"actor": None}))
+                moved += 1
+        return moved
+
+    def copy_commands(self) -> int:
+        """Copy the new entries of Redis's log into the audit stream, and return their number. If
+        this user may not read the log, do nothing from then on.
 
         Raises:
             StoreUnavailable: Redis is unreachable.
