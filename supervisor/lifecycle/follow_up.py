@@ -11,7 +11,7 @@ from handoff_queue.shared.types.citation_markers import in_every_text
 from handoff_queue.shared.types.handoff import BlobRef, Claim, GivenResult, HandoffResult, ref
 from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.origins import origins_or_unknown
+from handoff_queue.shared.types.origins import origins_or_unknown, union
 from handoff_queue.supervisor.lifecycle.answer import parts_of, usable_sinks
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -93,7 +93,7 @@ def results_as_given(
                 title=title,
                 result=ref(text),
                 is_answer=is_answer,
-                origins=origins_or_unknown(renamed.origins),
+                origins=union(origins_or_unknown(renamed.origins), step.origins if step else ()),
             )
         )
         payloads.append(text)

@@ -71,6 +71,7 @@ from handoff_queue.supervisor.lifecycle.job_retry_reducer import (
     rebuild_kept_steps,
     reduce_retry,
 )
+from handoff_queue.supervisor.lifecycle.origins import origins_of_step
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap, to_persistent_map
 from handoff_queue.supervisor.lifecycle.plan_graph import PlanGraph, plan_graph_of
 from handoff_queue.supervisor.lifecycle.replanning import remember_event, with_patch
@@ -362,7 +363,12 @@ def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
     if issued.assigned_to in ROLES:  # the consequences of its result come next, in the same commit
         return {**changes, "fruitless": state.fruitless + 1}
     reopened = rebuild_kept_steps(state, event, issued.step_id)
-    ended = {issued.step_id: with_result(state.steps[issued.step_id], event)}
+    step = state.steps[issued.step_id]
+    # a worker that was taken over may leave out the origins of the inputs
+    inputs = origins_of_step(state, issued.step_id, (*step.outline.depends_on, *step.outline.given))
+    origins = union(step.origins, origins_or_unknown(event.origins), inputs)
+    changes["origins"] = union(state.origins, origins)
+    ended = {issued.step_id: with_result(step.model_copy(update={"origins": origins}), event)}
     changes["steps"] = state.steps | ended | reopened
     return {**changes, **drop_kept_answer(state, event, reopened)}
 

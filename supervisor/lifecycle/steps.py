@@ -17,7 +17,6 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import BlobRef, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf
-from handoff_queue.shared.types.origins import origins_or_unknown, union
 from handoff_queue.supervisor.lifecycle.state import (
     AttemptFeedback,
     JobState,
@@ -41,9 +40,6 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
     """Return the step after its attempt has ended. If a revision fails, the result that was
     sent back stands.
     """
-    step = step.model_copy(
-        update={"origins": union(step.origins, origins_or_unknown(event.origins))}
-    )
     if event.status is ResultStatus.FAILED and step.sent_back:
         return restore_earlier_result(step, event.result, event.stop_reason)
     needy = event.status is ResultStatus.NEEDS_INPUT and not event.acted
