@@ -14,17 +14,22 @@ from handoff_queue.shared.store.payloads import payload_arguments, proven
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import retention_arguments
 from handoff_queue.shared.store.sealing import Sealing
-from handoff_queue.shared.trust.event_signatures import signed_events, without_signature
+from handoff_queue.shared.trust.event_signatures import (
+    check_batch,
+    may_write,
+    read_stamp,
+    signed_events,
+    without_signature,
+)
 from handoff_queue.shared.trust.signatures import Trust
 from handoff_queue.shared.types.call_approval import CallAnswer, CallQuestion
-from handoff_queue.shared.types.errors import MalformedMessage, UnknownJob
+from handoff_queue.shared.types.errors import MalformedMessage, UnknownJob, UntrustedMessage
 from handoff_queue.shared.types.events import (
+    AnsweredCall,
     ApprovalAsked,
     Approved,
     CallInQuestion,
-    Event,
     JobStatus,
-    RecordedEvent,
     Rejected,
     parse_event,
 )
@@ -93,10 +98,10 @@ class CallQuestions:
 
 
 def call_answers_in(
-    fields: Sequence[bytes], sealing: Sealing, job_id: JobId
+    fields: Sequence[bytes], trust: Trust, job_id: JobId, handoff_id: HandoffId, sealing: Sealing
 ) -> dict[str, CallAnswer]:
     """Return the answers by the id of their call, from the answer of `call_answers.lua`
-    without its status.
+    without its status. With a keyring, an answer without a valid signature is a rejection.
     """
 
     def text_of(payload: BlobRef, stored: bytes) -> str:
@@ -104,14 +109,18 @@ def call_answers_in(
 
     answers: dict[str, CallAnswer] = {}
     parts = [fields[place::4] for place in range(4)]
-    for call_id, text, note, arguments in zip(*parts, strict=True):
-        event = parse_event(without_signature(text)[0])
-        if not isinstance(event, Approved | Rejected):
-            raise MalformedMessage(f"{event.type} is no answer about a call")
+    for name, decided, note, arguments in zip(*parts, strict=True):
+        call = AnsweredCall(handoff_id=handoff_id, call_id=name.decode())
+        try:
+            event = _answer_in(decided, trust, job_id, call)
+        except UntrustedMessage as error:
+            why = f"the answer is not valid, because {error}"
+            answers[call.call_id] = CallAnswer(is_approved=False, note=why)
+            continue
         new_arguments = None
         if isinstance(event, Approved) and event.arguments is not None:
             new_arguments = json.loads(text_of(event.arguments, arguments))
-        answers[call_id.decode()] = CallAnswer(
+        answers[call.call_id] = CallAnswer(
             is_approved=isinstance(event, Approved),
             note=text_of(event.note, note) if event.note is not None else None,
             arguments=new_arguments,
@@ -119,35 +128,35 @@ def call_answers_in(
     return answers
 
 
-def signed_answers(
-    answers: Sequence[bytes], events: Sequence[RecordedEvent], handoff_id: HandoffId
-) -> list[bytes]:
-    """Return the answers whose event has a valid signature and is about a question of this handoff.
+def _answer_in(
+    decided: bytes, trust: Trust, job_id: JobId, call: AnsweredCall
+) -> Approved | Rejected:
+    """Return the answer to a question about a call.
 
     Args:
-        answers: see `call_answers_in`.
-        events: all events of the job, after the check of their signatures.
+        decided: see `decided` in `parts/call_questions.lua`.
+
+    Raises:
+        UntrustedMessage: the answer is about another call, or its signature does not hold.
+        MalformedMessage: the event is no answer.
     """
-    by_text: dict[bytes, Event] = {}
-    questions: dict[int, CallInQuestion] = {}
-    for recorded in events:
-        if isinstance(recorded.event, Approved | Rejected):
-            by_text[recorded.raw] = recorded.event
-        elif isinstance(recorded.event, ApprovalAsked) and recorded.event.call is not None:
-            questions[recorded.version] = recorded.event.call
-    valid: list[bytes] = []
-    for start in range(0, len(answers), 4):
-        call_id, text = answers[start : start + 2]
-        event = by_text.get(text)
-        if not isinstance(event, Approved | Rejected):
-            continue
-        question = questions.get(event.asked)
-        if question is not None and (question.handoff_id, question.call_id) == (
-            handoff_id,
-            call_id.decode(),
-        ):
-            valid += answers[start : start + 4]
-    return valid
+    place, *raw = json.loads(decided)
+    texts: list[str] = []
+    for text in raw:
+        texts.append(without_signature(text.encode())[0].decode())
+    event = parse_event(texts[int(place) - 1])
+    if not isinstance(event, Approved | Rejected):
+        raise MalformedMessage(f"{event.type} is no answer about a call")
+    if event.call != call:
+        raise UntrustedMessage("it is about another call")
+    if trust.is_on:
+        stamp = read_stamp(without_signature(raw[-1].encode())[1])
+        if stamp.count != len(texts):
+            raise UntrustedMessage("its signature is about more events")
+        signer = check_batch(trust, job_id, texts, stamp)
+        if not may_write(signer, event):
+            raise UntrustedMessage(f"it is signed by {signer.name}, which may not answer")
+    return event
 
 
 def answer_call(

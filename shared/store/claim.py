@@ -16,10 +16,9 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.call_questions import (
     CallQuestions,
     call_answers_in,
-    signed_answers,
 )
 from handoff_queue.shared.store.drain import Drain
-from handoff_queue.shared.store.journal import Journal, with_versions
+from handoff_queue.shared.store.journal import with_versions
 from handoff_queue.shared.store.payloads import pack, payload_arguments, unpack
 from handoff_queue.shared.store.rate_limiter import RateLimiter
 from handoff_queue.shared.store.redis.connection import Connection, retry_until_answered
@@ -323,11 +322,9 @@ class Claim:
         fence = [self.handoff_id, self.fence]
         answer = self._run_until_answered("call_answers", fence, self._keys[:1])
         self.apply_answer(answer[0])
-        answers: Sequence[bytes] = answer[1:]
-        if answers and self.trust.is_on:
-            journal = Journal(self.connection, self.keep_s, self.trust)
-            answers = signed_answers(answers, journal.read(self.job_id), self.handoff_id)
-        return call_answers_in(answers, self.connection.sealing, self.job_id)
+        return call_answers_in(
+            answer[1:], self.trust, self.job_id, self.handoff_id, self.connection.sealing
+        )
 
     def ask_about_calls(self, questions: Sequence[CallQuestion], wait_s: int) -> None:
         """Ask a person about calls, and end this claim. The handoff waits in the store. If a

@@ -91,6 +91,13 @@ class CallInQuestion(Message):
     """Origins of the texts that contain each argument."""
 
 
+class AnsweredCall(Message):
+    """The call of a tool that an answer is about. The signature of the answer covers it."""
+
+    handoff_id: HandoffIdField
+    call_id: str
+
+
 class ApprovalAsked(Message):
     """The job waits for a person to approve or reject."""
 
@@ -129,6 +136,8 @@ class Approved(Message):
     """Plan that replaces the plan in question."""
     arguments: Annotated[BlobRef | None, OmitNone] = None
     """Arguments, as JSON, that replace the arguments of the call in question."""
+    call: Annotated[AnsweredCall | None, OmitNone] = None
+    """The call of a tool; None: the question is about something else."""
     actor: Annotated[Actor | None, OmitNone] = None
 
 
@@ -143,6 +152,8 @@ class Rejected(Message):
     """Steps to run again; empty: the steps that make the answer."""
     own_plan: BlobRef | None = None
     """The `shared.types.plan.Plan` of the person, as JSON: a draft for the planner."""
+    call: Annotated[AnsweredCall | None, OmitNone] = None
+    """The call of a tool; None: the question is about something else."""
     actor: Annotated[Actor | None, OmitNone] = None
 
 
@@ -185,6 +196,7 @@ __all__ = [
     "LAST",
     "AbandonedStep",
     "AnswerMethod",
+    "AnsweredCall",
     "ApprovalAsked",
     "ApprovalEvent",
     "ApprovalReminded",

@@ -184,7 +184,13 @@ def approve(
         if arguments is not None:
             texts.append(arguments_text(store, about, arguments))
             changed = ref(texts[-1])
-        approved = Approved(asked=about.version, note=_ref(note), arguments=changed, actor=actor)
+        approved = Approved(
+            asked=about.version,
+            note=_ref(note),
+            arguments=changed,
+            call=about.reference,
+            actor=actor,
+        )
         _answer_about_call(store, events, about, approved, texts)
         return
     state, question, given = _waiting(job_id, events, asked)
@@ -315,7 +321,7 @@ def reject(
     events = store.journal.read(job_id)
     if (about := find_question_about_call(job_id, events, asked)) is not None:
         refuse_parts(about, {"plan": plan, "steps": steps, "rows": rows})
-        rejected = Rejected(asked=about.version, note=_ref(note), actor=actor)
+        rejected = Rejected(asked=about.version, note=_ref(note), call=about.reference, actor=actor)
         _answer_about_call(store, events, about, rejected, _texts(note))
         return
     state, question, given = _waiting(job_id, events, asked)

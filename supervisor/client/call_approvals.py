@@ -15,6 +15,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.characters import has_half_a_character
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import (
+    AnsweredCall,
     ApprovalAsked,
     Approved,
     CallInQuestion,
@@ -35,6 +36,11 @@ class QuestionAboutCall:
     job_id: JobId
     version: int
     call: CallInQuestion
+
+    @property
+    def reference(self) -> AnsweredCall:
+        """Return the call as an answer names it."""
+        return AnsweredCall(handoff_id=self.call.handoff_id, call_id=self.call.call_id)
 
 
 def subject_of(approval: Mapping[str, Any]) -> str:

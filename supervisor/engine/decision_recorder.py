@@ -162,7 +162,7 @@ def record_question(
             writes.events.append(ApprovalReminded(asked=command.asked, number=command.number))
             writes.effects.append(command)
         case ApproveOnTimeout():
-            writes.events.append(Approved(asked=command.asked, by="timeout"))
+            writes.events.append(Approved(asked=command.asked, by="timeout", call=command.call))
 
 
 def keep_documents_for(state: JobState, blobs: PayloadStore, payload_cache: PayloadCache) -> None:

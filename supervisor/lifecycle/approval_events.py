@@ -113,6 +113,7 @@ def calls_after(
             at=recorded.at,
             until=recorded.at + event.wait_s,
             handoff_id=event.call.handoff_id,
+            call_id=event.call.call_id,
             tool=event.call.tool,
         )
         if asked.handoff_id not in state.open:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.events import AnsweredCall, JobStatus
 from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
 from handoff_queue.shared.types.names import CLOSING_ROLES
 from handoff_queue.shared.types.usage import cost_usd
@@ -154,7 +154,10 @@ def decide_while_asked(state: JobState, question: Question, now: float) -> tuple
         return (AbandonSteps(question.steps, why),)
     if now >= question.until:
         if approvals.on_timeout is OnTimeout.GO_ON:
-            return (ApproveOnTimeout(question.version),)
+            call = None
+            if isinstance(question, AskedCall):
+                call = AnsweredCall(handoff_id=question.handoff_id, call_id=question.call_id)
+            return (ApproveOnTimeout(question.version, call),)
         return (
             EndJob(
                 JobStatus.CANCELLED,

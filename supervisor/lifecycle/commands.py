@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from handoff_queue.shared.types.events import AnswerMethod, JobStatus, StepRetry
+from handoff_queue.shared.types.events import AnsweredCall, AnswerMethod, JobStatus, StepRetry
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
@@ -194,6 +194,8 @@ class ApproveOnTimeout:
 
     asked: int
     """Journal version of the question."""
+    call: AnsweredCall | None = None
+    """The call of a tool that the question is about, or None."""
 
 
 @dataclass(frozen=True, slots=True)

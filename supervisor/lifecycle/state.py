@@ -105,6 +105,7 @@ class AskedCall(Question):
     """A question about a call of a tool. The job may have many, and its other work goes on."""
 
     handoff_id: HandoffId
+    call_id: str
     tool: str
     is_answered: bool = False
     """True if it has an answer. Its handoff may still wait to be published again."""

@@ -32,7 +32,12 @@ from handoff_queue.shared.types.errors import (
     LimitReached,
     MessagesWaiting,
 )
-from handoff_queue.shared.types.events import Approved, CancelRequested, UserMessageSent
+from handoff_queue.shared.types.events import (
+    AnsweredCall,
+    Approved,
+    CancelRequested,
+    UserMessageSent,
+)
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import HandoffId, new_word
 from handoff_queue.shared.types.usage import Usage
@@ -83,8 +88,9 @@ def in_the_store(store: Store) -> StoredHandoff:
         event = UserMessageSent(message_id=new_word(), text=ref(text))
         store.user_messages.send(job_id, event, text)
 
-    def approve(_call_id: str, asked: int) -> None:
-        approved = Approved(asked=asked)
+    def approve(call_id: str, asked: int) -> None:
+        call = AnsweredCall(handoff_id=HandoffId("find.1"), call_id=call_id)
+        approved = Approved(asked=asked, call=call)
         assert answer_call(store.connection, store.trust, job_id, approved, HandoffId("find.1"), [])
 
     return StoredHandoff(first, claim_again, cancel, say, approve)

@@ -24,12 +24,17 @@ from handoff_queue.shared.local.redis_users import RedisUsers, new_users
 from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.call_questions import answer_call
 from handoff_queue.shared.store.redis.acl import Database
-from handoff_queue.shared.store.store import open_store
+from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.access import AuditAction
-from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.call_approval import CallAnswer
+from handoff_queue.shared.types.events import AnsweredCall, Approved
+from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.request import Request
+from tests.doubles.call_questions import ask
+from tests.doubles.jobs import a_job, finish, granted_claim, issue, model_reply
 from tests.waiting import wait_until
 
 WORKERS = {"worker-analyst": ["analyst"], "worker-writer": ["writer"]}
@@ -312,6 +317,31 @@ def test_a_supervisor_announces_a_waiting_job_and_the_server_counts_it(server: S
         store.connection.close()
 
     assert counts == {user: {("tailor",): 1} for user in counts}
+
+
+def test_a_worker_with_its_own_user_asks_about_a_call_and_gets_the_answer(server: Server) -> None:
+    stores: dict[str, Store] = {}
+    for user in ("client", "supervisor", "worker-analyst"):
+        url = server.users.url(user, server.address)
+        stores[user] = open_store(url, Settings(redis_url=SecretStr(url)))
+    worker, supervisor = stores["worker-analyst"], stores["supervisor"]
+    job_id = a_job(supervisor)
+    issue(supervisor, job_id, "find.1", role="analyst")
+    claimed = granted_claim(worker, job_id, "find.1")
+    claimed.checkpoint(model_reply(), deferrable=True)
+    ask(claimed)
+    handoff_id = HandoffId("find.1")
+    call = AnsweredCall(handoff_id=handoff_id, call_id="toolu_1")
+    approved = Approved(asked=supervisor.journal.read(job_id)[-1].version, call=call)
+    connection, trust = stores["client"].connection, stores["client"].trust
+
+    assert answer_call(connection, trust, job_id, approved, handoff_id, [])
+
+    again = granted_claim(worker, job_id, "find.1")
+    assert again.call_answers() == {"toolu_1": CallAnswer(is_approved=True)}
+    finish(again)
+    for store in stores.values():
+        store.connection.close()
 
 
 @pytest.fixture(scope="module")

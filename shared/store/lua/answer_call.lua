@@ -13,6 +13,6 @@ if redis.call('HGET', job, 'approval:' .. ARGV[2]) ~= CALL_APPROVAL then return 
 local at = now_ms()
 keep_payloads(job, ARGV, 5)
 local version = append(job, tonumber(f[2]), ARGV, 1, 1, at, {})
-decide_call(job, due, ARGV[3], ARGV[2], whole(version), at)
+decide_call(job, due, ARGV[3], ARGV[2], cjson.encode({ 1, ARGV[1] }), at)
 redis.call('ZADD', due, 'LT', whole(at + 1000), id_of(job))
 return version

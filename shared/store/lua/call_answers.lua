@@ -1,7 +1,8 @@
--- Return the answers to the questions about calls of a claimed handoff.
+-- Return the answers to the questions about calls of a claimed handoff. They come from the job's hash,
+-- because no worker may read the journal.
 -- KEYS job.  ARGV: handoff, fence.
--- Returns {'ok', then for each answer: id of the call, event, compressed note (''), compressed
--- arguments ('')} | {'lost'} | {'dropped'}
+-- Returns {'ok', then for each answer: id of the call, `decided` (see `parts/call_questions.lua`),
+-- compressed note (''), compressed arguments ('')} | {'lost'} | {'dropped'}
 local job, h = KEYS[1], KEYS[1] .. ':h:' .. ARGV[1]
 local f = redis.call('HMGET', h, 'fence', 'state', 'asks')
 local why = gone(job_of(job).version, f, ARGV[2])
@@ -13,9 +14,9 @@ end
 for call, version in pairs(decoded(f[3] or '') or {}) do
   local decided = redis.call('HGET', job, 'decided:' .. version)
   if decided then
-    local text = redis.call('XRANGE', job .. ':log', decided .. '-0', decided .. '-0')[1][2][2]
-    local event = cjson.decode(text)
-    for _, value in ipairs({ call, text, payload(event.note), payload(event.arguments) }) do answer[#answer + 1] = value end
+    local batch = cjson.decode(decided)
+    local event = cjson.decode(batch[1 + batch[1]])
+    for _, value in ipairs({ call, decided, payload(event.note), payload(event.arguments) }) do answer[#answer + 1] = value end
   end
 end
 return answer

@@ -111,7 +111,9 @@ end
 c.fields.evaluations = without(c.evaluation, evaluations)
 version = append(job, version, ARGV, first_event, c.events, at, c.fields)
 for _, answer in ipairs(c.decided or {}) do
-  decide_call(job, due, answer.handoff, whole(answer.asked), whole(version - c.events + answer.place), at)
+  local batch = { answer.place }
+  for place = 1, c.events do batch[1 + place] = ARGV[first_event + place - 1] end
+  decide_call(job, due, answer.handoff, whole(answer.asked), cjson.encode(batch), at)
 end
 local kept_ms, leaving = #issued > 0 and math.max(c.keep_ms, left_of(job)), {}
 local to_claim

@@ -5,19 +5,25 @@ answer counts.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.call_questions import answer_call
 from handoff_queue.shared.store.claim import ClaimVerdict
 from handoff_queue.shared.store.claim_grants import ClaimRequest
 from handoff_queue.shared.store.journal import Commit
-from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.store.store import Store, open_store
+from handoff_queue.shared.trust.event_signatures import signed_events
+from handoff_queue.shared.trust.key_files import make_keys, private_key_file
+from handoff_queue.shared.types.call_approval import CallAnswer
 from handoff_queue.shared.types.checkpoints import ToolObserved
-from handoff_queue.shared.types.errors import LeaseLost, StoreUnavailable
+from handoff_queue.shared.types.errors import LeaseLost, StoreUnavailable, UserError
 from handoff_queue.shared.types.events import (
+    AnsweredCall,
     ApprovalAsked,
     Approved,
     CancelRequested,
@@ -26,7 +32,7 @@ from handoff_queue.shared.types.events import (
     Rejected,
 )
 from handoff_queue.shared.types.handoff import ref
-from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.message import digest_of
 from tests.doubles.call_questions import a_question, ask
@@ -61,10 +67,19 @@ def questions(store: Store, job_id: JobId) -> list[int]:
     ]
 
 
+def called(store: Store, job_id: JobId, asked: int) -> AnsweredCall:
+    """Return the call that a question is about."""
+    event = store.journal.read(job_id)[asked - 1].event
+    assert isinstance(event, ApprovalAsked)
+    assert event.call is not None
+    return AnsweredCall(handoff_id=event.call.handoff_id, call_id=event.call.call_id)
+
+
 def approve(store: Store, job_id: JobId, asked: int, **arguments: object) -> int:
     text = json.dumps(arguments)
     changed = ref(text) if arguments else None
-    answer = Approved(asked=asked, arguments=changed)
+    call = called(store, job_id, asked)
+    answer = Approved(asked=asked, arguments=changed, call=call)
     return answer_call(store.connection, store.trust, job_id, answer, FIND, [text])
 
 
@@ -118,7 +133,7 @@ def test_an_answer_makes_the_handoff_due_and_the_next_claim_gets_it(
     (job,) = store.jobs.standings([job_id])
     assert (job.status, job.calls_to_approve) == (JobStatus.WAITING, ("send_mail",))
     note = "Not now."
-    rejected = Rejected(asked=second, note=ref(note))
+    rejected = Rejected(asked=second, note=ref(note), call=called(store, job_id, second))
     assert answer_call(store.connection, store.trust, job_id, rejected, FIND, [note])
     assert not again.call_answers()["toolu_2"].is_approved
     assert again.call_answers()["toolu_2"].note == note
@@ -251,3 +266,73 @@ def test_an_old_claim_asks_nothing(store: Store, job_id: JobId) -> None:
         claimed.ask_about_calls([a_question()], 3_600)
 
     assert questions(store, job_id) == []
+
+
+@dataclass(frozen=True, slots=True)
+class SignedCall:
+    """A question about a call in a store whose processes sign their events."""
+
+    url: str
+    keys: Path
+    job_id: JobId
+    asked: int
+
+    def store_of(self, identity: str) -> Store:
+        key = private_key_file(self.keys, identity)
+        return open_store(self.url, Settings(offline=True, keys=self.keys, signing_key=key))
+
+    def answer(self, identity: str, call_id: str = "toolu_1") -> CallAnswer:
+        """Store an approval that is signed by an identity. Return the answer that a worker reads.
+
+        Args:
+            call_id: the call that the approval names.
+        """
+        call = AnsweredCall(handoff_id=FIND, call_id=call_id)
+        approved = Approved(asked=self.asked, call=call)
+        store = self.store_of("client")
+        text = approved.to_json()
+        if identity:
+            (text,) = signed_events(self.store_of(identity).trust, self.job_id, [approved])
+        fields = {f"decided:{self.asked}": json.dumps([1, text])}
+        store.connection.redis.hset(keys.job(self.job_id), mapping=fields)
+        claimed = granted_claim(self.store_of("worker-researcher"), self.job_id, "find.1")
+        return claimed.call_answers()["toolu_1"]
+
+
+@pytest.fixture
+def signed_call(redis_url: str, store: Store, tmp_path: Path) -> SignedCall:
+    made = SignedCall(redis_url, tmp_path / "keys", new_job_id(), 0)
+    make_keys(made.keys, ["researcher"])
+    supervisor = made.store_of("supervisor")
+    job_id = a_job(supervisor)
+    issue(supervisor, job_id, "find.1")
+    ask(granted_claim(made.store_of("worker-researcher"), job_id, "find.1"))
+    (asked,) = questions(store, job_id)
+    redis = store.connection.redis
+    redis.hdel(keys.handoff(job_id, FIND), "deferred")
+    return replace(made, job_id=job_id, asked=asked)
+
+
+def test_an_answer_of_a_user_counts_by_its_signature(signed_call: SignedCall) -> None:
+    assert signed_call.answer("client") == CallAnswer(is_approved=True)
+
+
+@pytest.mark.parametrize(
+    ("identity", "call_id", "why"),
+    [
+        ("", "toolu_1", "it has no signature"),
+        ("client", "toolu_2", "it is about another call"),
+    ],
+)
+def test_a_forged_answer_is_a_rejection(
+    signed_call: SignedCall, identity: str, call_id: str, why: str
+) -> None:
+    answer = signed_call.answer(identity, call_id)
+
+    assert not answer.is_approved
+    assert why in str(answer.note)
+
+
+def test_a_worker_cannot_sign_an_answer(signed_call: SignedCall) -> None:
+    with pytest.raises(UserError, match="may not sign approved"):
+        signed_call.answer("worker-researcher")

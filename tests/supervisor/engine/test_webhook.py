@@ -159,6 +159,7 @@ def test_a_post_about_tool_calls_names_the_tools(store: Store) -> None:
                 at=0.0,
                 until=1.0,
                 handoff_id=HandoffId("a.1"),
+                call_id="toolu_1",
                 tool="send_mail",
                 is_answered=version == 3,
             )

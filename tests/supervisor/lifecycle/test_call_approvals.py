@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.types.events import (
+    AnsweredCall,
     ApprovalAsked,
     Approved,
     CallInQuestion,
@@ -129,7 +130,8 @@ def test_without_an_answer_in_time_the_call_counts_as_approved_if_the_job_says_s
     asked = job.state.version
     job.now += 61
 
-    assert job.next_commands() == (ApproveOnTimeout(asked),)
+    call = AnsweredCall(handoff_id=HandoffId("a.1"), call_id="toolu_1")
+    assert job.next_commands() == (ApproveOnTimeout(asked, call),)
 
 
 def test_reminders_come_after_twice_the_wait() -> None:

@@ -1,6 +1,7 @@
 -- Part of the scripts about calls of tools that a person approves. Each question is an event of the
 -- journal. The job's hash has `calls` (the open questions, each as VERSION:TOOL), `approval:VERSION` for
--- each of them, and `decided:VERSION` (the version of the answer). The hash of a handoff has `asks`
+-- each of them, and `decided:VERSION` (JSON: the place of the answer in
+-- its batch, from 1, then the events of the batch, because the last one has the signature of all). The hash of a handoff has `asks`
 -- (JSON: the version of the question by the id of its call), `asks_since` while the handoff waits
 -- for an answer (Unix ms), and `asked_ms` (time of its earlier waits).
 
@@ -38,7 +39,7 @@ local function close_calls(job, asks)
 end
 
 -- Note the answer to a question, and make the handoff due if it waits for an answer. The next sweep
--- finds the handoff. `answer`: version of the event.
+-- finds the handoff. `answer`: see `decided` above.
 local function decide_call(job, due, handoff, version, answer, at)
   local h = job .. ':h:' .. handoff
   redis.call('HSET', job, 'decided:' .. version, answer)
