@@ -15,6 +15,10 @@ from handoff_queue.shared.types.origins import MODEL, USER, Origin, union
 
 WORDS_OF_A_PART = 4
 """Words in a row that make a part of an argument a copy."""
+FEWEST_CHARS_OF_USER = 5
+"""Letters and digits of the shortest argument that proves the will of the user. A shorter value,
+such as the 13 of a date, stands in a request by chance, and an attacker needs only this value.
+"""
 MOST_WORDS = 4_000
 """Words of one argument that are searched."""
 _WORD = re.compile(r"[^\W_]+")
@@ -65,10 +69,16 @@ def origins_of_arguments(arguments: Mapping[str, Any], seen: Seen) -> dict[str, 
 
 
 def are_of_user(arguments: Mapping[str, Any], seen: Seen) -> bool:
-    """Return whether there are arguments, and each whole value stands in a text of the user."""
+    """Return whether there are arguments, and each whole value stands in a text of the user.
+
+    A value with fewer than `FEWEST_CHARS_OF_USER` letters and digits does not count.
+    """
     leaves = list(_leaves(list(arguments.values())))
     texts = seen.of_user()
-    return bool(leaves) and all(_stands_in(leaf, texts) for leaf in leaves)
+    return bool(leaves) and all(
+        sum(map(str.isalnum, leaf)) >= FEWEST_CHARS_OF_USER and _stands_in(leaf, texts)
+        for leaf in leaves
+    )
 
 
 def is_url_of_user(url: str, seen: Seen) -> bool:

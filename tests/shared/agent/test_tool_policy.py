@@ -141,6 +141,13 @@ def test_a_tool_that_acts_with_the_words_of_the_user_needs_no_person() -> None:
     assert without.verdict is CallVerdict.ASK
 
 
+@pytest.mark.parametrize("value", ["13", "June", 13, "2026", ["Lisbon", "13"], "...13..."])
+def test_a_short_value_that_stands_in_the_request_by_chance_needs_a_person(value: Any) -> None:
+    request = SeenText("Write the plan of 13 June 2026 for Lisbon.", ("user",))
+    decision = ToolPolicy().decide(ordering(), {"file_id": value}, Seen().plus(request, DOCUMENT))
+    assert decision.verdict is CallVerdict.ASK
+
+
 def test_a_tool_that_sends_to_named_hosts_is_held_to_the_list_of_hosts() -> None:
     tool = Tool("crm", "", {}, lambda *_: "", sends=("crm.example.org",))
     policy = ToolPolicy(hosts=("crm.example.org",))
