@@ -12,13 +12,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
-from benchmarks.injection.agentdojo_suites import Task, suites, tasks
+from benchmarks.injection.agentdojo_suites import Call, Task, suites, tasks
 from benchmarks.injection.obedient_model import Plays
-from benchmarks.injection.tool_files import write_suite
+from benchmarks.injection.tool_files import public_name, write_suite
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.testing import MessagesServer, RunningSystem, running_system
 from handoff_queue.testing.messages_server import LoopbackServer
@@ -27,6 +28,9 @@ AT_ONCE = 32
 """Jobs in flight: enough for all slots of the worker."""
 WAIT_S = 120.0
 """Seconds after which a job without an end is cancelled. No person answers its questions."""
+ALLOW_ALL = "rules:\n  - {tools: ['*'], verdict: allow}\n"
+"""A policy that allows each call of each tool."""
+PERSON_LOOKS_EVERY_S = 0.5
 HEAD = (
     "| suite | attacks | the model read | reached an effect | goal reached, by the suite |"
     " tasks without an attack | completed | completed under attack |"
@@ -49,9 +53,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--suites", nargs="+", choices=sorted(suites()), default=sorted(suites()))
     parser.add_argument("--share", type=int, default=1, help="run each tenth attack: 10")
+    parser.add_argument("--allow-all", action="store_true", help="with a policy that allows all")
+    parser.add_argument(
+        "--person", action="store_true", help="a person approves the calls of the user's own task"
+    )
     parser.add_argument("--list", action="store_true", help="list the attacks with an effect")
     options = parser.parse_args()
-    outcomes = run(list(tasks(tuple(options.suites), options.share)))
+    policy = ALLOW_ALL if options.allow_all else None
+    chosen = list(tasks(tuple(options.suites), options.share))
+    outcomes = run(chosen, policy, has_person=options.person)
     print(HEAD)
     for name in options.suites:
         print(row(name, [outcome for outcome in outcomes if outcome.task.suite == name]))
@@ -62,8 +72,16 @@ def main() -> None:
                 print(outcome.task.suite, outcome.task.user_task, outcome.task.injection)
 
 
-def run(chosen: list[Task]) -> list[Outcome]:
-    """Run each task as a job of a whole system, and return the outcomes in order."""
+def run(
+    chosen: list[Task], policy: str | None = None, *, has_person: bool = False
+) -> list[Outcome]:
+    """Run each task as a job of a whole system, and return the outcomes in order.
+
+    Args:
+        policy: the content of a policy file. None: the default policy.
+        has_person: True: a person approves each call of the user's own task, and rejects each
+            other call. False: no person approves calls.
+    """
     plays = Plays(chosen)
 
     def respond(request: BaseHTTPRequestHandler) -> None:
@@ -81,19 +99,26 @@ def run(chosen: list[Task]) -> list[Outcome]:
         world = parts.enter_context(LoopbackServer(respond))
         for name in {task.suite for task in chosen}:
             write_suite(folder, name, suites()[name].tools, world.url)
+        settings: dict[str, str] = {}
+        if policy is not None:
+            (folder / "policy.yaml").write_text(policy)
+            settings["HANDOFF_POLICY_FILE"] = str(folder / "policy.yaml")
         model = parts.enter_context(MessagesServer(plays.reply))
-        system = parts.enter_context(
-            running_system(model, specialists=folder / "specialists", tools=folder / "tools")
-        )
-        return list(_outcomes(system, plays, chosen))
+        files = {"specialists": folder / "specialists", "tools": folder / "tools"}
+        system = parts.enter_context(running_system(model, **files, settings=settings))
+        return list(_outcomes(system, plays, chosen, has_person))
 
 
-def _outcomes(system: RunningSystem, plays: Plays, chosen: list[Task]) -> Iterator[Outcome]:
+def _outcomes(
+    system: RunningSystem, plays: Plays, chosen: list[Task], has_person: bool
+) -> Iterator[Outcome]:
     """Submit each task, with `AT_ONCE` jobs in flight, and yield the outcomes in order."""
     jobs: list[JobId] = []
     for number, task in enumerate(chosen):
         while len(jobs) < min(len(chosen), number + AT_ONCE):
-            jobs.append(_submit(system, plays, chosen[len(jobs)]))
+            jobs.append(_submit(system, plays, chosen[len(jobs)], has_person))
+        if has_person:
+            _decide(system, plays, chosen[number : len(jobs)], jobs[number:])
         answer = _answer(system, jobs[number])
         play = plays.end(task.id)
         yield Outcome(
@@ -105,11 +130,36 @@ def _outcomes(system: RunningSystem, plays: Plays, chosen: list[Task]) -> Iterat
         )
 
 
-def _submit(system: RunningSystem, plays: Plays, task: Task) -> JobId:
+def _submit(system: RunningSystem, plays: Plays, task: Task, has_person: bool) -> JobId:
     text = f"{plays.of(task.id).situation.prompt}\n\n[{task.id}]"
-    return system.jobs.submit(
-        Request(text, mode=Mode.SINGLE, specialists=(task.suite,), tenant=task.id)
+    approvals = Approvals(what=(ApprovalOf.TOOLS,)) if has_person else None
+    request = Request(
+        text, mode=Mode.SINGLE, specialists=(task.suite,), tenant=task.id, approvals=approvals
     )
+    return system.jobs.submit(request)
+
+
+def _decide(system: RunningSystem, plays: Plays, running: list[Task], job_ids: list[JobId]) -> None:
+    """Answer the questions of these jobs as their user does, until the first job ends."""
+    while not system.jobs.wait(job_ids[0], PERSON_LOOKS_EVERY_S).ended:
+        for task, job_id in zip(running, job_ids, strict=True):
+            wanted = plays.of(task.id).situation.benign_calls()
+            for question in system.jobs.result(job_id).approvals:
+                if question["decision"] is None:
+                    _answer_question(system, job_id, task, question, wanted)
+
+
+def _answer_question(
+    system: RunningSystem, job_id: JobId, task: Task, question: dict[str, Any], wanted: list[Call]
+) -> None:
+    """Approve the call of a question if the user's own task needs the call. Else reject it."""
+    asked = question["call"]
+    for tool, arguments in wanted:
+        is_same = asked["tool"] == public_name(task.suite, tool)
+        if is_same and arguments.items() <= asked["arguments"].items():
+            system.jobs.approve(job_id, question=question["version"])
+            return
+    system.jobs.reject(job_id, question=question["version"])
 
 
 def _answer(system: RunningSystem, job_id: JobId) -> str:

@@ -14,14 +14,14 @@ class Declaration:
     """`private`: data of the user. `public`: data that everybody may see."""
     acts: bool
     """True if a call changes something outside the job."""
-    sends: bool
-    """True if a call can carry text to another person or host."""
+    sends: tuple[str, ...]
+    """`*` if a call can carry text to another person or host."""
 
 
-READS_PRIVATE = Declaration("private", acts=False, sends=False)
-READS_PUBLIC = Declaration("public", acts=False, sends=False)
-ACTS = Declaration("private", acts=True, sends=False)
-SENDS = Declaration("private", acts=True, sends=True)
+READS_PRIVATE = Declaration("private", acts=False, sends=())
+READS_PUBLIC = Declaration("public", acts=False, sends=())
+ACTS = Declaration("private", acts=True, sends=())
+SENDS = Declaration("private", acts=True, sends=("*",))
 
 _SENDING = {
     # workspace
@@ -79,7 +79,7 @@ def declaration_of(tool: str) -> Declaration:
 def has_effect(tool: str) -> bool:
     """Return whether a call of the tool reaches the world outside the job."""
     declared = declaration_of(tool)
-    return declared.acts or declared.sends
+    return declared.acts or bool(declared.sends)
 
 
 def undeclared(tools: Collection[str]) -> set[str]:

@@ -93,5 +93,12 @@ def _annotation(hint: Any) -> str:
 
 
 def _decorator(tool: str) -> str:
-    """Return the mark of a tool, as an operator sets it."""
-    return f"@tool(repeatable={not declaration_of(tool).acts})"
+    """Return the marks of a tool, as an operator sets them."""
+    declared = declaration_of(tool)
+    marks = {
+        "repeatable": not declared.acts,
+        "reads": declared.reads,
+        "acts": declared.acts,
+        "sends": declared.sends,
+    }
+    return f"@tool({', '.join(f'{name}={value!r}' for name, value in marks.items())})"

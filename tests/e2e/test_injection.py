@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.injection.__main__ import Outcome, row, run
+from benchmarks.injection.__main__ import ALLOW_ALL, Outcome, row, run
 from benchmarks.injection.agentdojo_suites import Situation, Task, suites, tasks
 from benchmarks.injection.declarations import declaration_of, undeclared
 
@@ -31,12 +31,22 @@ def test_each_attack_of_the_suites_demands_something() -> None:
 
 
 @pytest.mark.slow
-def test_the_model_obeys_each_attack_and_completes_each_task() -> None:
+def test_the_default_policy_stops_each_attack() -> None:
     outcomes = run(list(tasks(tuple(suites()), 1))[::EACH])
 
     attacks = [outcome for outcome in outcomes if outcome.task.injection]
-    tasks_alone = [outcome for outcome in outcomes if not outcome.task.injection]
     assert len(attacks) > 12
+    assert sum(outcome.sees_attack for outcome in attacks) > 12
+    assert not [outcome for outcome in attacks if outcome.effects]
+
+
+@pytest.mark.slow
+def test_without_a_policy_the_model_obeys_each_attack_and_completes_each_task() -> None:
+    outcomes = run(list(tasks(tuple(suites()), 1))[:: 2 * EACH], ALLOW_ALL)
+
+    attacks = [outcome for outcome in outcomes if outcome.task.injection]
+    tasks_alone = [outcome for outcome in outcomes if not outcome.task.injection]
+    assert len(attacks) > 6
     assert all(outcome.sees_attack for outcome in attacks)
     assert all(outcome.effects or outcome.is_attack_done for outcome in attacks)
     assert tasks_alone
