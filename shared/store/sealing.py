@@ -4,8 +4,8 @@ A sealed text begins with a header: the letter `e`, the version, the id of the k
 Then come the nonce and the ciphertext. The text is packed before it is sealed. The associated
 data are the header and the place of the text in Redis, so that a text is refused in another place.
 
-Each scope (a job, a schedule, the documents of a tenant) has its own key, which is derived from the
-key of the tenant. So random nonces stay unique.
+The jobs of a tenant use 256 keys, which are derived from the key of the tenant and the beginning of
+the job's id. So random nonces stay unique, and a process makes few ciphers.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ SEALED = b"e"
 _VERSION = 1
 _HEAD = struct.Struct(">cB8sH")
 NONCE_BYTES, TAG_BYTES = 12, 16
+SCOPE_CHARS = 4
+"""Characters of a scope that its key depends on: `j-` and two hexadecimal digits of a job's id."""
 MOST_JOBS = 20_000
 """Jobs whose tenant a process remembers."""
 DOCUMENTS = "documents"
@@ -139,8 +141,7 @@ class Sealing:
         keys = self._keys.of(tenant) if self._keys else ()
         if not keys:
             return packed
-        name = tenant.encode()
-        header = _HEAD.pack(SEALED, _VERSION, key_id(keys[0]), len(name)) + name
+        header = _header(tenant, keys[0])
         nonce = os.urandom(NONCE_BYTES)
         cipher = _cipher(keys[0], scope)
         return header + nonce + bytes(cipher.encrypt(nonce, packed, _bound(header, scope, place)))
@@ -222,17 +223,28 @@ def digest_in(message: str) -> str | None:
     return digest if isinstance(digest, str) else None
 
 
+@lru_cache(maxsize=1024)
+def _header(tenant: str, key: bytes) -> bytes:
+    name = tenant.encode()
+    return _HEAD.pack(SEALED, _VERSION, key_id(key), len(name)) + name
+
+
+@lru_cache(maxsize=1024)
 def key_id(key: bytes) -> bytes:
     """Return the public id of a key. It does not reveal the key."""
     return sha256(b"handoff key id\0" + key).digest()[:8]
 
 
-@lru_cache(maxsize=4096)
 def _cipher(key: bytes, scope: str) -> Any:
     """Return the cipher of a scope."""
+    return _cipher_of(key, scope[:SCOPE_CHARS])
+
+
+@lru_cache(maxsize=4096)
+def _cipher_of(key: bytes, beginning: str) -> Any:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    return AESGCM(hmac.digest(key, f"handoff payload\0{scope}".encode(), "sha256"))
+    return AESGCM(hmac.digest(key, f"handoff payload\0{beginning}".encode(), "sha256"))
 
 
 def _header_of(stored: bytes) -> tuple[str, bytes]:
