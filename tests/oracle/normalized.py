@@ -28,6 +28,7 @@ _PATTERNS = {
     r"\b\d+(\.\d+)? ?(ms|s|min|m|h)\b( ?\d+ ?s\b)?": "<duration>",
     r"(?<=\s)\d+\.\d\d(?=\s)": "<seconds>",
     r"\bpid \d+": "pid <pid>",
+    r"\bRedis \d+ MB\b": "Redis <memory>",
     r" {2,}": "  ",
     r"─{3,}": "───",
 }
