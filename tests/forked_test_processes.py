@@ -56,12 +56,13 @@ class _ImportsOnly:
 def import_test_files() -> None:
     """Import the test files that the arguments of pytest select.
 
+    pytest captures no output here, because a module may keep the standard streams of its import.
     If an import fails, forget all test files. Each test process imports them again, and reports
     the error.
     """
     imports = _ImportsOnly()
     arguments: Sequence[str] = json.loads(os.environ[ARGUMENTS])
-    pytest.main([*arguments, "-n0", "--collect-only", "-q"], plugins=[imports])
+    pytest.main([*arguments, "-n0", "--collect-only", "-q", "-s"], plugins=[imports])
     if imports.has_failed:
         folder = str(Path(__file__).parent)
         for name, module in list(sys.modules.items()):
