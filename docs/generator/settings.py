@@ -29,7 +29,7 @@ command or one file reads.
 quote`, `handoff serve`, or your web backend.
 """  # noqa: E501 - lines of a text
 GROUPS: dict[str, dict[str, str]] = {
-    "The broker": {"redis_url": "all"},
+    "The broker": {"redis_url": "all", "redis_url_file": "all"},
     "The model": {
         "anthropic_api_key": "supervisor, workers",
         "anthropic_auth_token": "supervisor, workers",

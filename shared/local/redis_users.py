@@ -113,10 +113,9 @@ def url_file(folder: Path, name: str) -> Path:
     return folder / f"{name}.redis-url"
 
 
-def write_users(
-    folder: Path, address: str, workers: Mapping[str, Sequence[str]], *, is_redis_6: bool = False
-) -> list[str]:
-    """Write the ACL file and the URLs of all users. A user that has a URL keeps its password.
+def write_users(folder: Path, address: str, workers: Mapping[str, Sequence[str]]) -> list[str]:
+    """Write the ACL file and the URLs of all users, for Redis 7 and Valkey. A user that has a URL
+    keeps its password.
 
     Return the names of the users.
 
@@ -124,22 +123,19 @@ def write_users(
         folder: an existing folder.
         address: URL of the Redis without a user, such as `redis://redis:6379/0`.
         workers: see `rules_of_installation`.
-        is_redis_6: True for the rules that Redis 6.2 understands.
 
     Raises:
-        UserError: the address is wrong, or a file cannot be written.
+        UserError: a file cannot be written.
+        ValueError: the address is wrong.
     """
-    try:
-        parsed = read_address(address)
-    except ValueError as error:
-        raise UserError(f"--redis {error}") from error
-    database = Database(parsed.database, parsed.prefix, has_key_permissions=not is_redis_6)
+    parsed = read_address(address)
+    database = Database(parsed.database, parsed.prefix)
     names = rules_of_installation(workers, database)
     passwords: dict[str, str] = {}
     for name in names:
         known = read_private(url_file(folder, name))
         if known is not None:
-            passwords[name] = read_address(known.strip()).password or ""
+            passwords[name] = _password_in(known.strip())
     users = new_users(workers, database, passwords)
     try:
         for name in names:
@@ -151,3 +147,11 @@ def write_users(
     except OSError as error:
         raise UserError(f"{folder} cannot be written ({error.strerror})") from error
     return list(names)
+
+
+def _password_in(url: str) -> str:
+    """Return the password in a URL that `write_users` wrote, or '' if the text is no such URL."""
+    try:
+        return read_address(url).password or ""
+    except ValueError:
+        return ""

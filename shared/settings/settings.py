@@ -243,6 +243,10 @@ class Settings(BaseSettings):
     Not set: `handoff run` and `handoff up` start a private Redis. Workers, supervisors and the
     Python client try `redis://localhost:6379/0`.
     """
+    redis_url_file: PlainPath | None = None
+    """A file that holds the URL of Redis, such as a file of `handoff keys init --redis`.
+    `HANDOFF_REDIS_URL` comes first.
+    """
 
     model_provider: Literal["anthropic", "bedrock", "vertex", "foundry"] = "anthropic"
     """The service that runs the models. The clients of the clouds read their credentials from
@@ -513,7 +517,30 @@ def load_settings() -> Settings:
         wrong = [*_problems_beside(settings)]
     if wrong:  # raised outside the `except` block: pydantic's error holds the values
         raise UserError(f"a setting in the environment is wrong: {'; '.join(wrong)}")
+    if settings.redis_url is None and settings.redis_url_file is not None:
+        return settings.model_copy(update={"redis_url": _url_in(settings.redis_url_file)})
     return settings
+
+
+def _url_in(file: Path) -> SecretStr:
+    """Return the URL of Redis in a file.
+
+    Raises:
+        UserError: the file cannot be read, or its text is no URL of Redis.
+    """
+    try:
+        with file.expanduser().open(encoding="utf-8") as opened:
+            url = opened.read(MOST_URL_CHARS + 2).strip()
+        read_address(url)
+    except OSError as error:
+        raise UserError(
+            f"HANDOFF_REDIS_URL_FILE: {file} cannot be read ({error.strerror})"
+        ) from error
+    except UnicodeDecodeError:
+        raise UserError(f"HANDOFF_REDIS_URL_FILE: {file} is no text") from None
+    except ValueError as error:
+        raise UserError(f"HANDOFF_REDIS_URL_FILE: the URL in {file} {error}") from None
+    return SecretStr(url)
 
 
 def _problems_beside(settings: Settings) -> Iterator[str]:

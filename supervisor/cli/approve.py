@@ -66,7 +66,7 @@ def approve(
         ),
     ] = None,
 ) -> int:
-    """Approve the plan, the steps, a tool call or the answer of a waiting job.
+    """Approve a plan, steps, a tool call or an answer of a waiting job.
 
     `handoff show JOB --full` prints the plan, the results or the draft that waits.
     """
@@ -101,7 +101,7 @@ def reject(
     rows: Rows = [],  # noqa: B006
     question: AskedQuestion = None,
 ) -> int:
-    """Reject the plan, the steps, a tool call or the answer, with feedback.
+    """Reject a plan, steps, a tool call or an answer, with feedback.
 
     The planner makes a rejected plan again. The steps that make the answer repeat rejected
     research or a rejected answer. This counts as a review round. If no round is left, the job

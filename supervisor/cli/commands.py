@@ -43,7 +43,7 @@ def _entries(panels: dict[str, dict[str, tuple[str, str]]]) -> dict[str, Entry]:
 ENTRIES = _entries({
     "Start here": {
         "run": ("run:run", "Run a job and wait for its answer. Needs no key and no Redis."),
-        "up": ("up:up", "Start Redis, a supervisor and workers on this machine."),
+        "up": ("up:up", "Start Redis, a supervisor, workers and the console here."),
         "submit": ("submit:submit", "Enqueue a job and print its id."),
         "watch": ("watch:watch", "Follow a job until it ends, then print its answer."),
         "result": ("result:result", "Print the answer of a job, its sources and its usage."),
@@ -61,9 +61,12 @@ ENTRIES = _entries({
     "Decisions": {
         "approve": (
             "approve:approve",
-            "Approve the plan, the steps or the answer of a waiting job.",
+            "Approve a plan, steps, a tool call or an answer of a waiting job.",
         ),
-        "reject": ("approve:reject", "Reject the plan, the steps or the answer, with feedback."),
+        "reject": (
+            "approve:reject",
+            "Reject a plan, steps, a tool call or an answer, with feedback.",
+        ),
         "say": ("say:say", "Send a message to the agents of a running job."),
         "retry": ("retry:retry", "Repeat failed steps, fill gaps, or continue an interrupted run."),
         "cancel": ("cancel:cancel", "Stop jobs on all machines."),
@@ -74,7 +77,7 @@ ENTRIES = _entries({
         "worker": ("processes:worker", "Start a worker process for one or more specialists."),
         "serve": ("serve:serve", "Serve the HTTP API and the console."),
         "mcp": ("mcp:mcp", "Serve the queue to one MCP client over stdin and stdout."),
-        "keys": ("keys:keys", "Make, list and rotate the keys that sign messages."),
+        "keys": ("keys:keys", "Make the keys that sign messages, and the users of Redis."),
         "pause": ("pause:pause", "Pause a specialist or a role on all machines."),
         "unpause": ("pause:unpause", "Unpause a specialist or a role."),
     },

@@ -10,7 +10,9 @@ from typing import Annotated, assert_never
 
 import typer
 
+from handoff_queue.shared.local.redis_users import USERS_FILE, WORKER, url_file, write_users
 from handoff_queue.shared.settings.folders import expand_folder
+from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.trust.key_files import (
     keyring_file,
@@ -24,6 +26,7 @@ from handoff_queue.shared.types.ids import NAME_PATTERN
 from handoff_queue.supervisor.cli.display.terminal import print_message, write_as_json, write_line
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
+from handoff_queue.supervisor.cli.processes import specialist_names
 
 
 class KeysAction(StrEnum):
@@ -54,6 +57,14 @@ def keys(
             " all workers.",
         ),
     ] = [],  # noqa: B006
+    redis: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Make Redis users, too: `users.acl` for the Redis at this address, and a URL for"
+            " each kind of process.",
+        ),
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -62,26 +73,26 @@ def keys(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Make, list and rotate the keys that sign messages.
+    """Make the keys that sign messages, and the users of Redis.
 
     Each kind of process signs with its own private key. All processes read one file of public
     keys.
 
-    handoff keys init ./keys
+    handoff keys init ./keys --redis redis://redis.internal:6379/0
 
     handoff keys list ./keys
 
     handoff keys rotate supervisor --keys ./keys
     """  # fmt: skip
-    if role and what is not KeysAction.INIT:
-        raise UserError("only `handoff keys init` takes --role")
+    if (role or redis is not None) and what is not KeysAction.INIT:
+        raise UserError("only `handoff keys init` takes --role and --redis")
     if as_json and what is not KeysAction.LIST:
         raise UserError("only `handoff keys list` takes --json")
     match what:
         case KeysAction.INIT:
             if subject is None or folder is not None:
                 raise UserError("`handoff keys init` needs a DIR, and takes no --keys")
-            _init(Path(subject), role)
+            _init(Path(subject), role, redis)
         case KeysAction.LIST:
             _list(keyring_file(_folder(folder or _path(subject))), as_json=as_json)
         case KeysAction.ROTATE:
@@ -109,17 +120,37 @@ def _folder(named: Path | None) -> Path:
     return expand_folder(found, "HANDOFF_KEYS")
 
 
-def _init(named: Path, roles: Sequence[str]) -> None:
+def _init(named: Path, roles: Sequence[str], redis: str | None) -> None:
     folder = expand_folder(named, "DIR").resolve()
     for role in roles:
         if not re.fullmatch(NAME_PATTERN, role):
             raise UserError(f"--role {role[:64]!r}: name a specialist")
+    if redis is not None:
+        try:
+            read_address(redis)
+        except ValueError as error:
+            raise UserError(f"--redis: {error}") from None
     made = make_keys(folder, tuple(dict.fromkeys(roles)))
     for name in made:
         write_line(f"{name}  {private_key_file(folder, name)}")
     print_message(
         f"{len(made)} keys made. Set HANDOFF_KEYS={folder} in all processes, and"
         " HANDOFF_SIGNING_KEY to the key of each kind of process"
+    )
+    if redis is not None:
+        _write_redis_users(folder, redis, roles)
+
+
+def _write_redis_users(folder: Path, address: str, roles: Sequence[str]) -> None:
+    """Write the Redis users: one for the workers of each role, or one for all workers."""
+    workers: dict[str, Sequence[str]] = {f"{WORKER}-{role}": [role] for role in roles}
+    if not roles:
+        workers = {WORKER: specialist_names(load_settings())}
+    for name in write_users(folder, address, workers):
+        write_line(f"{name}  {url_file(folder, name)}")
+    print_message(
+        f"{folder / USERS_FILE} has the users: name it in `aclfile` of Redis, or load it with ACL"
+        " LOAD. Set HANDOFF_REDIS_URL_FILE to the URL file of each kind of process"
     )
 
 

@@ -123,12 +123,12 @@ def up(
         ),
     ] = None,
 ) -> int:
-    """Start Redis, a supervisor, workers and the console on this machine.
+    """Start Redis, a supervisor, workers and the console here.
 
     The command prints the `export` line for the other terminal. With HANDOFF_REDIS_URL, it
     uses that Redis. Ctrl-C stops everything, and open jobs continue at the next start.
 
-      handoff up --worker researcher=3 --worker writer=1 --flower --serve-port 8400
+      handoff up --worker researcher=3 --flower --serve-port 8400
     """
     if flower:
         check_extra("flower", "handoff up --flower")

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
+from redis.exceptions import NoPermissionError
 
+from handoff_queue.shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.local.redis_server import find_server
 from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.trust.key_files import private_key_file
+from handoff_queue.supervisor.cli.console_process import answers
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, error_line, interrupt
 
 pytestmark = pytest.mark.slow
@@ -46,6 +53,51 @@ def test_keys_are_made_listed_and_rotated(handoff: Handoff) -> None:
     )
 
 
+@pytest.fixture
+def redis_port(handoff: Handoff) -> Iterator[int]:
+    """Make users, start a Redis that has them, and return its port."""
+    port = free_port()
+    address = f"redis://127.0.0.1:{port}/0"
+    for roles in (["--role", "analyst"], ["--role", "analyst", "--role", "writer"]):
+        made = handoff.run("keys", "init", "keys", *roles, "--redis", address)
+        assert made.returncode == 0, made.stderr
+    folder = handoff.folder / "keys"
+    options = [f"--port {port}", "--bind 127.0.0.1", "--save ''", f"--aclfile {folder}/users.acl"]
+    command = [str(find_server()), *shlex.split(" ".join(options))]
+    with Processes(handoff.folder) as processes:
+        processes.start(ChildSpec("redis", command, is_ready=lambda: answers(port)))
+        processes.wait_until_ready()
+        yield port
+
+
+def test_redis_takes_the_users_that_were_made(handoff: Handoff, redis_port: int) -> None:
+    def user(name: str) -> str:
+        return f"keys/{name}.redis-url"
+
+    listed = handoff.run("list", HANDOFF_REDIS_URL_FILE=user("client"))
+    assert listed.returncode == 0, listed.stderr
+    audit = handoff.run("audit", HANDOFF_REDIS_URL_FILE=user("client"))
+    assert "No permissions" in audit.stderr
+    paused = handoff.run("pause", "analyst", HANDOFF_REDIS_URL_FILE=user("admin"))
+    assert paused.returncode == 0, paused.stderr
+    with redis.Redis.from_url((handoff.folder / user("worker-writer")).read_text().strip()) as one:
+        assert one.llen("writer") == 0
+        with pytest.raises(NoPermissionError):
+            one.llen("analyst")
+    with (
+        redis.Redis(port=redis_port) as stranger,
+        pytest.raises(redis.AuthenticationError),
+    ):
+        stranger.get("handoff:caps")
+
+
+def test_a_missing_url_file_is_one_line(handoff: Handoff) -> None:
+    refused = handoff.run("list", HANDOFF_REDIS_URL_FILE="nothing")
+
+    line = error_line(refused, BAD_INPUT)
+    assert "HANDOFF_REDIS_URL_FILE: nothing cannot be read" in line
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -56,6 +108,7 @@ def test_keys_are_made_listed_and_rotated(handoff: Handoff) -> None:
         (["list", "--keys", "nothing"], "cannot be read"),
         (["init", "more", "--role", "No Name"], "--role 'No Name': name a specialist"),
         (["list", "keys", "--role", "researcher"], "only `handoff keys init` takes --role"),
+        (["init", "more", "--redis", "redis://h:x/0"], "--redis: its port must be a number"),
     ],
 )
 def test_a_wrong_call_is_an_error_of_one_line(

@@ -58,9 +58,7 @@ RUN_ELSEWHERE = {
 """Program -> its tests. It needs Docker, a network, a server or many minutes."""
 LINES_RUN_ELSEWHERE = {
     "handoff up --worker researcher=2 --flower": "tests/e2e/test_cli_up.py",
-    "handoff up --worker researcher=3 --worker writer=1 --flower --serve-port 8400": (
-        "tests/e2e/test_cli_up.py"
-    ),
+    "handoff up --worker researcher=3 --flower --serve-port 8400": ("tests/e2e/test_cli_up.py"),
     "handoff up --keys ./keys": "tests/e2e/test_cli_keys.py",
     "handoff specialists --accept-mcp specialists/meteorologist.md": (
         "tests/e2e/test_mcp_servers.py"

@@ -223,7 +223,7 @@ def test_a_dead_letter_is_text_and_is_requeued_or_dropped(jobs: Client, local: V
     assert local.post(f"/dead/{lost.id}/drop").status_code == 404
 
 
-def test_each_rate_limit_has_what_is_left_and_says_if_its_provider_refuses(
+def test_each_rate_limit_shows_its_rest_and_a_refusal_of_its_provider(
     jobs: Client, local: Visitor
 ) -> None:
     job_id = a_job(jobs.store)
