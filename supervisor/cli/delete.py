@@ -58,7 +58,7 @@ def delete(
 
       handoff delete j-0123456789ab
 
-      handoff delete --tenant acme --yes
+      handoff delete --tenant initech --yes
     """
     if (job is None) == (tenant is None):
         raise UserError("name a job, or a tenant with --tenant, but not both")
