@@ -52,7 +52,7 @@ class PreparedJobs:
                 return self.with_steps_to_approve
             case "approve" | "reject" | "cancel":
                 return self.waiting()
-            case "retry":
+            case "retry" | "delete":
                 return self.cancelled()
             case "say":
                 return self.with_a_step_to_begin
