@@ -136,6 +136,7 @@ UNTRIED = {
     "tenant_backlogs": "reads only",
     "dead_letter": "no job depends on a letter; a second one may come with a repeated message",
     "count_jobs": "reads only",
+    "reopen": "a supervisor that reads the journal again calls it again for each refused end",
     "drop_documents": "a deletion of a tenant is repeated after a kill",
     "drop_orphans": "it only drops messages of deleted jobs, and finds the rest again",
     "enqueue": "the points of the publisher are around it",

@@ -12,6 +12,7 @@ import typer
 
 from handoff_queue.shared.local.redis_users import USERS_FILE, WORKER, url_file, write_users
 from handoff_queue.shared.settings.folders import expand_folder
+from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.trust.key_files import (
@@ -88,6 +89,7 @@ def keys(
         raise UserError("only `handoff keys init` takes --role and --redis")
     if as_json and what is not KeysAction.LIST:
         raise UserError("only `handoff keys list` takes --json")
+    check_extra("encryption", "handoff keys", "encryption")
     match what:
         case KeysAction.INIT:
             if subject is None or folder is not None:

@@ -274,6 +274,14 @@ class AsyncClient:
         """
         return await self._call(self._client.export, job_id, texts=texts)
 
+    async def export_tenant(self, tenant: str, *, texts: bool = False) -> AsyncIterator[str]:
+        """Yield all jobs and schedules of a tenant, each as one line of JSON. Raises as
+        `Client.export_tenant`.
+        """
+        lines = self._client.export_tenant(tenant, texts=texts)
+        while (line := await self._call(next, lines, None)) is not None:
+            yield line
+
     async def cancel(self, job_id: JobId) -> bool:
         """Stop the job on all workers. Return False if the job had ended already."""
         return await self._call(self._client.cancel, job_id)

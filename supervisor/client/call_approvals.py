@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from handoff_queue.shared.agent.schemas import BrokenSchema, problem_with
 from handoff_queue.shared.store.call_questions import answer_call
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.characters import has_half_a_character
@@ -115,6 +114,9 @@ def arguments_text(store: Store, question: QuestionAboutCall, arguments: JsonVal
             f" at most {MOST_ARGUMENT_CHARS:,} characters"
         )
     schema = json.loads(store.payloads.get(question.job_id, [digest])[digest])
+    # imported here, because jsonschema takes as long to import as the other modules together
+    from handoff_queue.shared.agent.schemas import BrokenSchema, problem_with
+
     try:
         problem = problem_with(arguments, schema)
     except BrokenSchema as error:

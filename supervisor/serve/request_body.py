@@ -204,7 +204,9 @@ class ScheduleBody(_Body):
 BODIES: tuple[type[BaseModel], ...] = (
     JobBody,
     AnswerBody,
+    ApproveBody,
     MessageBody,
+    FinishBody,
     RetryBody,
     PauseBody,
     ScheduleBody,

@@ -50,7 +50,7 @@ def keys_with(jobs: Client, word: str) -> list[str]:
     queues are left out: a process that takes them drops those of deleted jobs.
     """
     redis, found = jobs.store.connection.redis, []
-    for name in redis.keys("handoff:*"):
+    for name in sorted(redis.keys("handoff:*")):
         if name.startswith(b"handoff:fair:"):
             continue
         content: Any = ()

@@ -103,6 +103,8 @@ def test_the_lists_of_these_tests_have_every_operation(app: FastAPI) -> None:
         ("GET", "/metrics"),
         ("GET", "/v1/schedules"),
         ("POST", "/v1/schedules"),
+        ("GET", "/v1/tenants/{tenant}/export"),
+        ("DELETE", "/v1/tenants/{tenant}"),
     }
     others |= {(method, f"/v1/schedules/{{name}}{path}") for method, path in SCHEDULE_PATHS}
     fleet = {

@@ -37,6 +37,7 @@ class Scene:
             "letter_id": self.letter,
             "role": "writer",
             "name": "news",
+            "tenant": "acme",
         }
         return path.format(**names)
 
@@ -97,6 +98,7 @@ OPERATIONS: dict[tuple[str, str], tuple[str, object, Before]] = {
     ("POST", "/v1/schedules/{name}/unpause"): ("unpause_schedule", None, _paused),
     ("POST", "/v1/schedules/{name}/run"): ("submit", None, _nothing),
     ("DELETE", "/v1/schedules/{name}"): ("remove_schedule", None, _nothing),
+    ("DELETE", "/v1/tenants/{tenant}"): ("delete_tenant", None, _nothing),
 }
 """Operation -> the action in the audit, the body, and a step before it."""
 

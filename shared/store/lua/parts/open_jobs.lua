@@ -8,7 +8,8 @@ end
 
 -- Return the number of open jobs of a tenant. First remove entries of jobs that have ended or are
 -- gone: retention or a process of an older version has left them. A call checks a few entries, or
--- many if the number reaches `most`. The entries that were checked last are checked again last.
+-- many if the number reaches `most`. The entries that were checked last are checked again last. A
+-- Redis that refuses writes still gives the number.
 local function open_jobs_of(tenant, most)
   local FEW, MANY = 10, 1000
   local set = 'handoff:open:' .. tenant
@@ -16,9 +17,9 @@ local function open_jobs_of(tenant, most)
   if count == 0 then return 0 end
   for _, id in ipairs(redis.call('ZRANGE', set, '0', count >= most and MANY - 1 or FEW - 1)) do
     if is_open(redis.pcall('HGET', key_of(id), 'status')) then
-      redis.call('ZADD', set, whole(now_ms()), id)
+      redis.pcall('ZADD', set, whole(now_ms()), id)
     else
-      redis.call('ZREM', set, id)
+      redis.pcall('ZREM', set, id)
       count = count - 1
     end
   end
