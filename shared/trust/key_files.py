@@ -19,9 +19,11 @@ from handoff_queue.shared.trust.keyring import (
     Identity,
     Keyring,
     PublicKey,
+    Right,
     key_id_of,
     new_identities,
     public_text,
+    standard_identities,
 )
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
 
@@ -114,6 +116,29 @@ def make_keys(folder: Path, roles: Sequence[str] = ()) -> list[str]:
     except OSError as error:
         raise UserError(f"{folder} cannot hold keys ({error.strerror}): name another") from error
     return sorted(made)
+
+
+def add_rights(folder: Path) -> dict[str, list[Right]]:
+    """Add the missing rights to the identities that have a standard name, and return the added
+    rights of each. A keyring of an older version has no right that a later version added.
+
+    Raises:
+        UserError: the keyring cannot be read or written.
+    """
+    identities = dict(read_keyring(folder / KEYRING).identities)
+    added: dict[str, list[Right]] = {}
+    for name, standard in standard_identities(identities).items():
+        missing = [right for right in standard.may if right not in identities[name].may]
+        if missing:
+            added[name] = missing
+            rights = (*identities[name].may, *missing)
+            identities[name] = identities[name].model_copy(update={"may": rights})
+    if added:
+        try:
+            _write_keyring(folder, identities)
+        except OSError as error:
+            raise UserError(f"{folder} cannot be written ({error.strerror})") from error
+    return added
 
 
 def rotate_key(folder: Path, name: str) -> PublicKey:

@@ -7,7 +7,7 @@ of a kind share a private key. The keyring has no secret, so every process may r
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
@@ -138,3 +138,11 @@ def new_identities(roles: Sequence[str]) -> dict[str, Identity]:
     if not roles:
         identities[WORKER] = Identity(may=rights, roles=(EVERY_ROLE,))
     return identities
+
+
+def standard_identities(names: Iterable[str]) -> dict[str, Identity]:
+    """Return the new identity of each name that `new_identities` uses. Other names are left out."""
+    named = set(names)
+    roles = [name.removeprefix(worker_identity("")) for name in named]
+    standard = new_identities(()) | new_identities(roles)
+    return {name: identity for name, identity in standard.items() if name in named}

@@ -16,6 +16,7 @@ from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.trust.key_files import (
+    add_rights,
     keyring_file,
     make_keys,
     private_key_file,
@@ -135,6 +136,8 @@ def _init(named: Path, roles: Sequence[str], redis: str | None) -> None:
     made = make_keys(folder, tuple(dict.fromkeys(roles)))
     for name in made:
         write_line(f"{name}  {private_key_file(folder, name)}")
+    for name, rights in add_rights(folder).items():
+        write_line(f"{name} may also sign {', '.join(rights)}")
     print_message(
         f"{len(made)} keys made. Set HANDOFF_KEYS={folder} in all processes, and"
         " HANDOFF_SIGNING_KEY to the key of each kind of process"
