@@ -158,6 +158,8 @@ class PrivateRedis:
             # a Redis that was killed reads the whole file before it answers
             "auto-aof-rewrite-min-size": "2mb",
             "save": '""',
+            # a flood of refused commands hides no refusal before a supervisor looks
+            "acllog-max-len": 10_000,
             "maxmemory-policy": "noeviction",  # an evicted journal is a lost job
             "daemonize": "no",
             "tcp-backlog": 128,

@@ -14,7 +14,7 @@ from handoff_queue.shared.store.claim_history import PastClaim, past_claims_of
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import job_id_in
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
-from handoff_queue.shared.types.ids import HandoffId, JobId, JobIdField
+from handoff_queue.shared.types.ids import HandoffId, JobId, JobIdField, is_job_id
 
 SWEEP_AT_MOST = 200
 """Entries of each kind that one sweep reads."""
@@ -431,11 +431,19 @@ class Jobs:
         )
         due: dict[JobId, list[HandoffId]] = {}
         for member in members:
-            job_id, _, handoff_id = member.decode().partition("/")
+            job_id, _, handoff_id = member.decode(errors="replace").partition("/")
+            if not is_job_id(job_id):
+                self._drop_due(member)
+                continue
             suspects = due.setdefault(JobId(job_id), [])
             if handoff_id:
                 suspects.append(HandoffId(handoff_id))
         return SweepResult(due, tuple(map(job_id_in, fresh)), bool(more))
+
+    def _drop_due(self, member: bytes) -> None:
+        """Remove an entry that another program wrote, and that names no job."""
+        with translated_errors():
+            self._connection.redis.zrem(keys.DUE, member)
 
     def forget_older_than(self, unix_s: float) -> None:
         """Remove jobs from the list that were submitted before this time and that retention

@@ -19,8 +19,8 @@ from handoff_queue.shared.types.errors import StoreError, StoreUnavailable
 
 KEPT_S = 3 * 86_400
 """Seconds for which a copied entry is known, so that it is copied once."""
-MOST_READ = 128
-"""Entries that Redis keeps by default."""
+MOST_READ = 10_000
+"""Most entries that one look reads: the setting of `handoff up`."""
 MOST_CHARS = 200
 MOST_REPORTS = 1_000
 """Reports of workers that one look moves."""

@@ -37,7 +37,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import OnLimit
 from handoff_queue.shared.types.message import Message
-from handoff_queue.shared.types.origins import Origin
+from handoff_queue.shared.types.origins import DOCUMENT, Origin, union
 from handoff_queue.shared.types.plan import HIDDEN_TITLE, Plan, Resolution, Resolutions, Step
 from handoff_queue.shared.types.review import Rulings, Settlements, Side, Verdict
 from handoff_queue.supervisor.lifecycle.answer import usable_sinks
@@ -223,8 +223,11 @@ def outline_of(
     Args:
         given: inputs that the job has from the beginning.
         acting: the specialists that have tools with effects.
-        origins: see `StepOutline.origins`.
+        origins: see `StepOutline.origins`. The item of a repeated step comes from a file, so it
+            counts as a document.
     """
+    if step.row is not None:
+        origins = union(origins or (), (DOCUMENT,))
     return StepOutline(
         id=step.id,
         specialist=step.specialist,

@@ -191,9 +191,9 @@ elseif c.created then
   -- The client publishes the wake-up of a new job.
   if c.fields.status == 'queued' then send_off('submissions', { now, id }) end
 end
--- Shorten the time to live of an ended job, its handoffs and its child jobs. Otherwise an ended job
--- would stay for its unused time, such as the weeks of an approval.
-local function shorten(key, more, ms)
+-- Shorten the time to live of an ended job and its handoffs. Otherwise an ended job would stay for
+-- its unused time, such as the weeks of an approval.
+local function shorten(key, ms)
   for _, name in ipairs({ key, key .. ':log', key .. ':blob', key .. ':fetched' }) do redis.call('PEXPIRE', name, whole(ms)) end
   local AT_ONCE, from = 1000, '-'
   repeat
@@ -209,10 +209,6 @@ local function shorten(key, more, ms)
       from = '(' .. entry[1]
     end
   until #entries < AT_ONCE
-  for child in string.gmatch(more or '', '%S+') do
-    local inner = key_of(child)
-    shorten(inner, redis.call('HGET', inner, 'children'), ms)
-  end
 end
 
 -- Count the end of a job. The end of a child job is the end of a handoff, which is counted. If a
@@ -229,7 +225,7 @@ if is_counted then note_openness(owner, job, c.fields.status) end
 -- Webhooks and tasks at the end of a job are retried for up to this time.
 local AFTER_END_MS = 2 * 3600 * 1000
 if c.ended and left_of(job) > c.keep_ms + AFTER_END_MS and not above(job) then
-  shorten(job, children, math.max(c.keep_ms, AFTER_END_MS))
+  for _, key in ipairs(with_children(job, children)) do shorten(key, math.max(c.keep_ms, AFTER_END_MS)) end
 end
 for _, handoff in ipairs(c.keep or {}) do stay(job, job .. ':h:' .. handoff, c.keep_ms) end
 return { 1, version, at, c.claim and claim(job, due, c.claim, to_claim) or false, ended }

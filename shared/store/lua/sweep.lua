@@ -20,7 +20,7 @@ local function standing(member)
   local h = key .. ':h:' .. handoff
   local f = redis.call('HMGET', h, 'state', 'lease', 'queue')
   local is_over = not f[1] or f[1] == 'done' or f[1] == 'dropped' or redis.call('EXISTS', key) == 0
-  local lease = end_of(tonumber(f[2] or 0))
+  local lease = end_of(figure(f[2], 0))
   return { job = job, key = key, h = h, lease = lease, queue = f[3], is_gone = is_over,
     has_lapsed = not is_over and f[1] == 'running' and lease <= at, is_issued = not is_over and f[1] == 'issued' }
 end
@@ -68,8 +68,9 @@ local function even_up(queue)
   local fair, elements = 'handoff:fair:' .. queue, redis.call('LLEN', queue)
   local missing = redis.call('ZCARD', fair) - elements
   for _, entry in ipairs(missing > 0 and redis.call('ZRANGE', fair, 0, math.min(missing, most) - 1) or {}) do
-    local handoff, text = standing(string.match(entry, '^%S+')), redis.call('HGET', fair .. ':messages', entry)
-    if not text or (handoff and not handoff.is_issued) then
+    local member, text = string.match(entry, '^(%S+) .'), redis.call('HGET', fair .. ':messages', entry)
+    local handoff = member and standing(member)
+    if not member or not text or (handoff and not handoff.is_issued) then
       redis.call('ZREM', fair, entry)
       redis.call('HDEL', fair .. ':messages', entry)
     else

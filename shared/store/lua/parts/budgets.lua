@@ -44,7 +44,7 @@ end
 -- pair is the parent of the job before it, and the parent's handoff that this job does.
 local function levels_of(job, h)
   local levels = {}
-  while job do
+  while job and #levels <= MOST_LEVELS do
     levels[#levels + 1] = { job = job, h = h }
     job, h = above(job)
   end

@@ -12,6 +12,7 @@ local function first_of(queue, popped_tag, popped_member)
   local member, tag = string.match(entry, '^(%S+) (.+)$')
   local text = redis.call('HGET', fair .. ':messages', entry)
   redis.call('HDEL', fair .. ':messages', entry)
+  if not member then return false end -- another program wrote the entry
   -- A tenant whose next score is at most the lowest waiting score needs no entry.
   local base = math.floor(tonumber(taken[2]) / CLASS) * CLASS
   local from, to = whole(base), whole(base + CLASS)

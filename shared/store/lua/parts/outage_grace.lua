@@ -13,7 +13,9 @@ local MOST_IN_A_ROW = 3 -- otherwise a Redis with rare calls would keep dead cla
 -- Note the time of a call. If the last call was longer ago than QUIET, note an outage. Redis cannot
 -- tell whether it was stopped, unreachable, full or cut off, or whether its clients were.
 local function note_call(at, lease)
-  local last_call = figure(redis.call('HGET', 'handoff:outage', 'last_call'), at)
+  local read = redis.pcall('HGET', 'handoff:outage', 'last_call')
+  if type(read) == 'table' then redis.pcall('DEL', 'handoff:outage') end -- the key is no hash: start again
+  local last_call = figure(read, at)
   if at - last_call > lease * QUIET then
     local f = redis.call('HMGET', 'handoff:outage', 'since', 'until', 'times')
     local since, good_until, times = figure(f[1], 0), figure(f[2], 0), figure(f[3], 0) + 1

@@ -173,9 +173,14 @@ local function above(job)
   return known.outer, known.outer_h
 end
 
+-- Most jobs above a job that a script follows: more than `MOST_DEPTH` of `types/limits.py`. A program
+-- may have written a job that is its own parent, and no script may run for ever.
+local MOST_LEVELS = 16
+
 -- Return whether the job or any job above it was cancelled.
 local function is_cancelled(job)
-  while job do
+  for _ = 0, MOST_LEVELS do
+    if not job then return false end
     if job_of(job).cancelled then return true end
     job = above(job)
   end
@@ -216,14 +221,30 @@ local function stay(job, h, ms)
   if h then prolong(h, ms) end
 end
 
+-- Return the keys of a job and of all its child jobs at any depth, each once. `children`: ids with
+-- spaces between, or nil.
+local function with_children(job, children)
+  local seen, found, rest = { [job] = true }, {}, { { job, children } }
+  while #rest > 0 do
+    local key, below = unpack(table.remove(rest))
+    found[#found + 1] = key
+    for child in string.gmatch(below or '', '%S+') do
+      local inner = key_of(child)
+      if not seen[inner] then
+        seen[inner] = true
+        rest[#rest + 1] = { inner, redis.call('HGET', inner, 'children') }
+      end
+    end
+  end
+  return found
+end
+
 -- Extend a job, all its child jobs at any depth, and their fetched pages. A claim extends the
 -- fetched pages of its job, too.
 local function stay_whole(job, children, ms)
-  stay(job, nil, ms)
-  prolong(job .. ':fetched', ms)
-  for child in string.gmatch(children or '', '%S+') do
-    local key = key_of(child)
-    stay_whole(key, redis.call('HGET', key, 'children'), ms)
+  for _, key in ipairs(with_children(job, children)) do
+    stay(key, nil, ms)
+    prolong(key .. ':fetched', ms)
   end
 end
 
