@@ -13,8 +13,9 @@ from handoff_queue.shared.local.processes import ChildSpec
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.types.events import UserMessageTaken
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.testing import Json, MessagesServer
+from handoff_queue.testing import Json, MessagesServer, answer_properties
 from tests.e2e.fleet import SHORT_LEASES, Fleet, Script
+from tests.e2e.test_adaptive import hand_off_reply, submit_adaptive
 from tests.running_system import ALL_SPECIALISTS, SUPERVISOR, model_environment, running_system
 from tests.waiting import LONGEST_WAIT_S, wait_until
 
@@ -183,3 +184,43 @@ def test_the_reviewer_gets_a_message_to_a_step_that_has_ended(fleet: Fleet) -> N
     reviews = [request for request in fleet.server.requests if "plan say-ended" in _text(request)]
     assert [_text(request).count("Mind the units.") for request in reviews] == [0, 1]
     assert taken(fleet, job_id) == []
+
+
+def replanner_requests(fleet: Fleet, name: str) -> list[str]:
+    """Return the messages of each request of the replanner of the job NAME, in order."""
+    texts: list[str] = []
+    for request in fleet.server.requests:
+        if f"plan {name}" in _text(request) and "decision" in answer_properties(request):
+            texts.append(_text(request))
+    return texts
+
+
+def end_of_first_step(fleet: Fleet, job_id: JobId) -> None:
+    """Wait until step a of a job has ended."""
+    wait_until(
+        lambda: "a.1" in [event.handoff_id for event in fleet.finished(job_id)],
+        expected="the end of step a",
+    )
+
+
+def test_the_replanner_that_begins_later_gets_a_message_to_a_step_that_has_ended(
+    fleet: Fleet,
+) -> None:
+    name, text = "say-replanned", "Mind the Brazilian price."
+    held = fleet.model.hold(name, "b")
+    more = hand_off_reply(fleet, name, "c", to="analyst")
+    job_id = submit_adaptive(fleet, name, more, a="", b="")
+    assert held.arrived.wait(LONGEST_WAIT_S)
+    end_of_first_step(fleet, job_id)
+    fleet.jobs.say(job_id, text, "a")
+    held.release.set()
+
+    result = fleet.wait_for_success(job_id)
+
+    briefs = [request.count(text) for request in replanner_requests(fleet, name)]
+    assert briefs[0] == 1, "the first brief of the replanner has the message"
+    assert [patch["added"] for patch in result.patches][:1] == [
+        [{"id": "c", "specialist": "analyst"}]
+    ]
+    assert [shown(fleet, text, name, step) for step in ("a", "b", "c")] == [[0], [0], [0]]
+    assert taken(fleet, job_id) == [], "the message was in the task of the replanner"
