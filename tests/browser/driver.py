@@ -18,6 +18,8 @@ from tests.waiting import wait_until
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 """Key of a reference to an element in the protocol."""
+COPY = 1
+"""Bit of the operation `copy` in a drag of the DevTools protocol."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,18 @@ class Browser:
 
     def type(self, selector: str, text: str) -> None:
         self._act_on(selector, "value", text=text)
+
+    def drop(self, selector: str, *files: Path) -> None:
+        """Drag files with the mouse from outside the browser, and drop the files on an element."""
+        x, y = self.run(
+            f"const one = document.querySelector({selector!r});"
+            " one.scrollIntoView({ block: 'center' });"
+            " const { left, top, width, height } = one.getBoundingClientRect();"
+            " return [left + width / 2, top + height / 2]"
+        )
+        data = {"items": [], "files": list(map(str, files)), "dragOperationsMask": COPY}
+        for moment in ("dragEnter", "dragOver", "drop"):
+            self._cdp("Input.dispatchDragEvent", type=moment, x=x, y=y, data=data)
 
     def run(self, script: str) -> Any:
         """Run a script and return its value. The script needs a `return` statement."""

@@ -10,6 +10,7 @@ import pytest
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.client import Client
 from tests.browser.console import JobPage, JobTable, painted_after_ms, problems_everywhere
@@ -203,6 +204,26 @@ def test_a_user_submits_a_job_with_a_document(
     assert job.job_id in window.text("main")
     assert jobs.export(job.job_id).documents[0].path == "orders.md"
     assert window.text("h1").startswith(HOSTILE[:40])
+    assert window.console_errors() == []
+
+
+def test_documents_that_are_dropped_on_the_form_are_in_the_job(
+    window: Browser, jobs: Client, url: str, tmp_path: Path
+) -> None:
+    texts = {"orders.md": "Order A-1042 was shipped.", "prices.md": "A lamp costs $40."}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    window.visit(f"{url}/new")
+
+    window.type("#text", "Which order was shipped?")
+    window.drop("#documents", *(tmp_path / name for name in texts))
+    window.click("main button.main")
+
+    (job,) = wait_until(jobs.newest, expected="the job")
+    wait_until(lambda: window.count("#live") == 1, expected="the page of the job")
+    documents = jobs.export(job.job_id).documents
+    digests = {name: digest_of(text) for name, text in texts.items()}
+    assert {document.path: document.digest for document in documents} == digests
     assert window.console_errors() == []
 
 
