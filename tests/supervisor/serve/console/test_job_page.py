@@ -12,14 +12,24 @@ from fastapi.routing import APIRoute
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.types.answer import Answer, Gap
-from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, RetryRequested
+from handoff_queue.shared.types.events import (
+    CancelRequested,
+    JobEnded,
+    JobStatus,
+    Quoted,
+    RetryRequested,
+)
 from handoff_queue.shared.types.handoff import ResultStatus, ref
-from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.ids import JobId, StepId, new_job_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.serve.console.job_page import read_job
 from handoff_queue.supervisor.serve.console.routers import CONSOLE_ROUTERS
+from tests.doubles.conflicting_claims import a_claim, settle_conflicts
 from tests.doubles.jobs import a_job
+from tests.doubles.simulated_job import SimulatedJob, planned
 from tests.supervisor.many_rows import submit_rows
 from tests.supervisor.serve.console.conftest import VisitorOf
 from tests.supervisor.serve.console.visitor import Visitor
@@ -294,3 +304,88 @@ def test_the_page_of_a_partial_job_names_each_gap_with_its_price(
 
     assert "<li>prices (analyst): no data. It would cost about $0.0250.</li>" in page
     assert "HNSW is a graph." in page
+
+
+def test_the_page_compares_money_and_time_with_the_quote_and_the_budget(
+    jobs: Client, local: Visitor
+) -> None:
+    limits = JobLimits(max_turns=40, max_tokens=50_000, max_microusd=500_000)
+    job_id = jobs.submit(Request("Compare them.", limits=limits))
+    cost = Estimate(likely=20_000, most=31_000, drawn_likely=20_000, drawn_most=31_000)
+    time = Estimate(likely=30, most=90, drawn_likely=30, drawn_most=90)
+    jobs.store.journal.append(job_id, Quoted(quote=Quote(microusd=cost, seconds=time)))
+    spent = {"turns": 4, "input_tokens": 2_000, "output_tokens": 400, "usd": 12_300}
+    jobs.store.connection.redis.hset(keys.job(job_id), mapping=spent)
+
+    page = local.get(f"/jobs/{job_id}").text
+
+    facts = dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", page))
+    assert facts["Cost"] == "$0.0123 of $0.5000"
+    assert facts["Quoted cost"] == "likely $0.0200, at most $0.0310"
+    assert facts["Quoted time"] == "likely 30 s, at most 1 min 30 s"
+    assert facts["Turns"] == "4 of 40"
+    assert facts["Tokens"] == "2,400 of 50,000"
+    assert facts["Working time"].endswith(" s so far")
+
+
+def stored(jobs: Client, simulated: SimulatedJob) -> JobId:
+    """Store the journal and the payloads of a simulated job. Return the id of the new job."""
+    job_id = new_job_id()
+    jobs.store.journal.commit(
+        Commit(
+            job_id=job_id,
+            expected=0,
+            events=[recorded.event for recorded in simulated.journal],
+            payloads=list(simulated.payloads.values()),
+            fields={"status": simulated.state.status.value},
+            creates=True,
+        )
+    )
+    return job_id
+
+
+def test_the_page_has_each_verdict_and_each_conflict_with_the_decision_of_the_judge(
+    jobs: Client, local: Visitor
+) -> None:
+    simulated = planned(a="", b="")
+    simulated.finish("a", output="330 m [a.c1].", claims=(a_claim("a.c1", "330", "m"),))
+    simulated.finish("b", output="312 m [b.c1].", claims=(a_claim("b.c1", "312", "m"),))
+    simulated.advance()
+    settle_conflicts(simulated, k1="a.c1")
+    simulated.advance()
+    simulated.review("The year is not known.", b="It has no source.")
+    simulated.advance()
+
+    page = local.get(f"/jobs/{stored(jobs, simulated)}").text
+
+    assert "<h2>Verdicts</h2>" in page
+    assert "<li>Round 1: the reviewer sent work back.</li>" in page
+    assert "<li>Round 1, sent back: b: It has no source.</li>" in page
+    assert "<li>Round 1, open: The year is not known.</li>" in page
+    assert "<h2>Conflicts</h2>" in page
+    assert (
+        "<li>Not all of these can be right: “Eiffel Tower: height: 330 m.” (a.c1);"
+        " “Eiffel Tower: height: 312 m.” (b.c1). Decision: a.c1 stands. Measured.</li>"
+    ) in page
+
+
+def test_the_drawing_has_the_critical_path_and_the_tokens_and_the_money_of_each_handoff(
+    shell: Shell, local: Visitor, tmp_path: Path
+) -> None:
+    job_id = submit_rows(shell, tmp_path, 2)
+    first, last = shell.open(job_id)
+    for issued in (first, last):
+        shell.do(job_id, issued)
+    redis = shell.store.connection.redis
+    spent = {"input_tokens": 2_000, "output_tokens": 400, "usd": 12_300}
+    redis.hset(keys.handoff(job_id, last.handoff_id), mapping=spent)
+    redis.hincrby(keys.handoff(job_id, last.handoff_id), "finished_at", 5)  # milliseconds
+
+    bars = local.get(f"/jobs/{job_id}/live").json()["drawing"]["bars"]
+
+    by_id = {bar["handoff_id"]: bar for bar in bars}
+    critical = [name for name, bar in by_id.items() if bar["is_critical"]]
+    assert (by_id[last.handoff_id]["tokens"], by_id[last.handoff_id]["usd"]) == (2_400, 0.0123)
+    assert by_id[first.handoff_id]["tokens"] == 0
+    assert last.handoff_id in critical
+    assert first.handoff_id not in critical
