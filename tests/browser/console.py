@@ -168,6 +168,24 @@ class JobPage:
             self.window.run("return document.querySelectorAll('#timeline .row:not(.group)').length")
         )
 
+    def critical(self) -> list[str]:
+        """Return the handoffs whose rows of the timeline are on the critical path."""
+        names: list[str] = self.window.run(
+            "return [...document.querySelectorAll('#timeline .row.critical:not(.group)')].filter("
+            "(row) => row.querySelector('button').ariaLabel.includes('on the critical path')).map("
+            "(row) => row.id.split('/').at(-1))"
+        )
+        return names
+
+    def nodes(self) -> dict[str, dict[str, str]]:
+        """Return the cells of each row of the table of the handoffs by the name of the column."""
+        rows: list[dict[str, str]] = self.window.run(
+            "const heads = [...document.querySelectorAll('#nodes th')].map((one) => one.innerText);"
+            "return [...document.querySelectorAll('#nodes tbody tr')].map((row) =>"
+            " Object.fromEntries(heads.map((head, n) => [head, row.cells[n].innerText])))"
+        )
+        return {row["handoff"]: row for row in rows}
+
     def open_handoff(self, handoff_id: str) -> None:
         self.window.click(f'[id$="/{handoff_id}"] button')
 

@@ -82,6 +82,30 @@ def test_an_opened_handoff_shows_its_task_its_result_and_its_turns(
     assert set(problems_everywhere(window)) == set()
 
 
+def test_the_page_draws_the_critical_path_and_lists_tokens_and_money_of_each_handoff(
+    window: Browser, served: Served
+) -> None:
+    job_id = served.jobs.submit(Request(REQUEST, documents=DOCUMENTS))
+    result = served.jobs.result(job_id, wait_s=90)
+    page = JobPage(window, served.url, job_id).open()
+    wait_until(lambda: page.rows() >= 5, expected="the timeline")
+
+    critical = page.critical()
+    window.click("#nodes summary")
+    nodes = page.nodes()
+
+    assert 2 <= len(critical) < len(result.handoffs)
+    assert critical == [name for name, cells in nodes.items() if cells["critical"] == "yes"]
+    assert set(nodes) == {handoff["handoff_id"] for handoff in result.handoffs}
+    for handoff in result.handoffs:
+        usage, cells = handoff["usage"], nodes[handoff["handoff_id"]]
+        tokens = usage["input_tokens"] + usage["output_tokens"]
+        assert cells["tokens"].replace(",", "") == str(tokens)
+        assert cells["cost"] == "$0", "the offline model costs nothing"
+    assert "Round 1: the reviewer passed the results." in window.text("#live")
+    assert window.console_errors() == []
+
+
 def test_a_citation_of_the_answer_opens_the_document_at_the_quote(
     window: Browser, served: Served
 ) -> None:
