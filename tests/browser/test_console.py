@@ -207,6 +207,19 @@ def test_a_user_submits_a_job_with_a_document(
     assert window.console_errors() == []
 
 
+def test_an_alarm_appears_while_the_page_of_the_fleet_is_open(
+    window: Browser, jobs: Client, url: str
+) -> None:
+    window.visit(f"{url}/fleet")
+    before = window.count(".alarm")
+
+    a_job(jobs.store)
+
+    wait_until(lambda: window.count(".alarm") == 1, expected="the alarm")
+    assert before == 0
+    assert "No supervisor runs" in window.text(".alarm")
+
+
 def test_documents_that_are_dropped_on_the_form_are_in_the_job(
     window: Browser, jobs: Client, url: str, tmp_path: Path
 ) -> None:
@@ -225,19 +238,6 @@ def test_documents_that_are_dropped_on_the_form_are_in_the_job(
     digests = {name: digest_of(text) for name, text in texts.items()}
     assert {document.path: document.digest for document in documents} == digests
     assert window.console_errors() == []
-
-
-def test_an_alarm_appears_while_the_page_of_the_fleet_is_open(
-    window: Browser, jobs: Client, url: str
-) -> None:
-    window.visit(f"{url}/fleet")
-    before = window.count(".alarm")
-
-    a_job(jobs.store)
-
-    wait_until(lambda: window.count(".alarm") == 1, expected="the alarm")
-    assert before == 0
-    assert "No supervisor runs" in window.text(".alarm")
 
 
 def test_with_10_000_jobs_the_table_and_a_filter_cost_a_few_times_a_plain_page(
