@@ -99,8 +99,6 @@ OTHERS_WORK: tuple[Command, ...] = (
     ("UNLINK", f"{JOB}:log"),
     ("DEL", f"{JOB}:h:a.1"),
     ("DEL", f"{JOB}:blob"),
-    ("PEXPIRE", JOB, "1"),
-    ("PEXPIRE", f"{JOB}:log", "1"),
     ("DEL", keys.DUE),
     ("DEL", keys.SERVING),
     ("DEL", keys.DEAD),
@@ -147,7 +145,14 @@ QUEUES: tuple[Command, ...] = (
 )
 """Commands on queues and channels of others."""
 ATTACKS: dict[str, tuple[Command, ...]] = {
-    "worker-analyst": (*ADMINISTRATION, *SEARCHES, *OTHERS_WORK, *FLEET, *QUEUES),
+    "worker-analyst": (
+        *ADMINISTRATION,
+        *SEARCHES,
+        *OTHERS_WORK,
+        *FLEET,
+        *QUEUES,
+        ("PSUBSCRIBE", "/0.handoff.events/*"),
+    ),
     "client": (
         *ADMINISTRATION,
         *SEARCHES[:4],

@@ -40,10 +40,11 @@ class ProcessKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Commands that are allowed on some keys only. A pattern is a glob of Redis."""
+    """Commands that are allowed on some keys or channels only. A pattern is a glob of Redis."""
 
     commands: tuple[str, ...]
-    patterns: tuple[str, ...]
+    patterns: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,9 @@ EVENTS = "/{database}.handoff.events/*"
 of the database is no `*`.
 """
 
+SENDS_EVENTS = Selector(("publish",), channels=(EVENTS,))
+"""Celery's events name jobs and tasks of all roles, so only Flower may subscribe to them."""
+
 _ID = "j-????????????"
 _JOB = f"{keys.PREFIX}{{{_ID}}}"
 _HANDOFF = f"{_JOB}:h:*"
@@ -227,15 +231,15 @@ def worker_access(roles: Sequence[str]) -> Access:
         commands=(*CONNECTION, *DATA, *PUBSUB),
         both=(*_queues(roles), *KOMBU),
         read=(keys.CAPS, keys.PAUSED),
-        channels=(CONTROL, EVENTS),
+        channels=(CONTROL,),
         selectors=(
             ANY_SCRIPT,
-            Selector((*FIELDS, "exists", "pttl"), (_JOB,)),
-            Selector((*FIELDS, "exists", "pttl", "pexpire"), (_HANDOFF,)),
-            Selector(("rpush", "llen", "lrange", "del", "pexpire"), (_TURNS,)),
-            Selector(("hget", "hmget", "hexists", "hset", "hdel", "pexpire", "exists"), (_BLOB,)),
+            SENDS_EVENTS,
+            # one selector, because a command with several keys needs all of them in one
+            Selector((*FIELDS, "exists", "pttl", "pexpire"), _WHOLE_JOB),
+            Selector(("rpush", "llen", "lrange", "del"), (_TURNS,)),
             Selector(("xadd",), (_LOG,)),
-            Selector(("hset", "hget", "hvals", "pttl", "pexpire", "exists"), (_FETCHED,)),
+            Selector(("hvals",), (_FETCHED,)),
             Selector(("get", "mget", "set", "exists", "pttl", "pexpire"), (keys.document("*"),)),
             Selector(
                 (*FIELDS, "hgetall", "hlen", "incrby", "pexpire", *MEMBERS, "type"), _COUNTERS
@@ -289,8 +293,8 @@ def supervisor_access(roles: Sequence[str]) -> Access:
             *_UNPLANNED,
         ),
         read=(keys.worker("*"),),
-        channels=(CONTROL, EVENTS),
-        selectors=(ANY_SCRIPT, *_NOTES, Selector(("xadd",), (keys.AUDIT,))),
+        channels=(CONTROL,),
+        selectors=(ANY_SCRIPT, SENDS_EVENTS, *_NOTES, Selector(("xadd",), (keys.AUDIT,))),
     )
 
 
@@ -328,8 +332,8 @@ def client_access(roles: Sequence[str]) -> Access:
             keys.PAUSED,
             keys.DEAD,
         ),
-        channels=(CONTROL, EVENTS),
-        selectors=(ANY_SCRIPT, *_NOTES, Selector(("xadd",), (keys.AUDIT,))),
+        channels=(CONTROL,),
+        selectors=(ANY_SCRIPT, SENDS_EVENTS, *_NOTES, Selector(("xadd",), (keys.AUDIT,))),
     )
 
 
@@ -449,10 +453,9 @@ def rules_of(access: Access, database: Database) -> list[str]:
             rules += _allowed(selector.commands)
             if selector is not ANY_SCRIPT:
                 patterns += selector.patterns
+            rules += _channels(selector.channels, database)
         rules += _keys("~", dict.fromkeys(patterns), database)
-    for channel in access.channels:
-        rules.append(f"&{channel.format(database=database.number)}")
-    return rules
+    return [*rules, *_channels(access.channels, database)]
 
 
 def user_line(name: str, passwords: Iterable[str], rules: Iterable[str]) -> str:
@@ -474,8 +477,12 @@ def _keys(mark: str, patterns: Iterable[str], database: Database) -> list[str]:
     return [f"{mark}{database.prefix}{pattern}" for pattern in patterns]
 
 
+def _channels(patterns: Iterable[str], database: Database) -> list[str]:
+    return [f"&{pattern.format(database=database.number)}" for pattern in patterns]
+
+
 def _selector(selector: Selector, database: Database) -> str:
-    rules = ["-@all", *_allowed(selector.commands)]
+    rules = ["-@all", *_allowed(selector.commands), *_channels(selector.channels, database)]
     if selector is ANY_SCRIPT:
         rules.append("~*")
     else:
