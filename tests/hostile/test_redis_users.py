@@ -25,7 +25,8 @@ from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.call_questions import answer_call
-from handoff_queue.shared.store.redis.acl import Database
+from handoff_queue.shared.store.fair_queue import ENQUEUE, FOR, enqueue_arguments
+from handoff_queue.shared.store.redis.acl import CONNECTION, DATA, Database
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.access import AuditAction
 from handoff_queue.shared.types.call_approval import CallAnswer
@@ -44,6 +45,8 @@ DIGEST = "0" * 64
 
 EXAMPLES = {"{JOB}": f"{{{OTHER_JOB}}}", "MONTH": "2026-11", "ROLE": "writer", "QUEUE": "writer"}
 """Values for the placeholders of the documented keys."""
+
+LUA = Path(keys.__file__).parent / "lua"
 
 Command = tuple[str, ...]
 
@@ -382,6 +385,27 @@ def test_a_worker_may_not_run_commands_of_others_on_redis_6(
 ) -> None:
     with oldest.connected_as("worker-analyst") as connection, pytest.raises(NoPermissionError):
         connection.execute_command(*command)
+
+
+def test_supervisors_may_run_every_command_of_the_scripts() -> None:
+    used: set[str] = set()
+    for script in LUA.rglob("*.lua"):
+        used |= set(re.findall(r"redis\.p?call\(\s*'(\w+)'", script.read_text()))
+
+    assert {command.lower() for command in used} <= {*DATA, *CONNECTION}
+
+
+def test_a_worker_wakes_a_supervisor_while_other_wake_ups_wait(server: Server) -> None:
+    with server.connected_as("worker-writer") as connection:
+        for number in range(3):
+            message = {
+                "headers": {FOR: f"j-00000000000{number}"},
+                "properties": {"delivery_tag": f"tag-{number}"},
+            }
+            ENQUEUE.run(connection, enqueue_arguments("supervisor", [message], is_first=False))
+    with redis.Redis.from_url(server.address) as admin:
+        assert admin.llen("supervisor") == 3
+        admin.delete("supervisor")
 
 
 def test_each_key_of_the_store_has_a_user() -> None:

@@ -95,7 +95,18 @@ HASHES = (
     "hstrlen",
 )
 WHOLE_HASHES = ("hgetall", "hkeys", "hvals")
-LISTS = ("llen", "lpush", "rpush", "lrange", "ltrim", "brpop", "rpop", "lrem", "lindex")
+LISTS = (
+    "llen",
+    "lpush",
+    "rpush",
+    "lrange",
+    "ltrim",
+    "brpop",
+    "rpop",
+    "lrem",
+    "lindex",
+    "lset",
+)
 SETS = ("sadd", "srem", "scard", "sismember", "smembers")
 SORTED_SETS = (
     "zadd",
@@ -222,7 +233,7 @@ def worker_access(roles: Sequence[str]) -> Access:
 
     They know a job only by its id, so they may use the keys of every job. They cannot list a
     job's payloads, and cannot read its journal. A worker wakes a supervisor, so it may write
-    to the queue of wake-ups.
+    to the queue of wake-ups, and look at its messages.
 
     Args:
         roles: the specialists that they serve.
@@ -251,9 +262,10 @@ def worker_access(roles: Sequence[str]) -> Access:
             Selector(("lpush",), (keys.REFUSALS,)),
             Selector(("zadd", "zrem", "zremrangebyscore", "expire"), (keys.SERVING,)),
             Selector(("set", "del"), (keys.worker("*"),)),
-            Selector(("lpush", "llen"), (SUPERVISOR_QUEUE,)),
+            Selector(("lpush", "rpush", "llen", "lindex", "lset"), (SUPERVISOR_QUEUE,)),
             Selector(
-                ("exists", "zadd", "hset", "zrem", "zcard"), tuple(_queue(SUPERVISOR_QUEUE)[1:])
+                ("exists", "zadd", "hset", "zrem", "zcard", "zscore", "zrangebyscore"),
+                tuple(_queue(SUPERVISOR_QUEUE)[1:]),
             ),
         ),
     )
