@@ -246,7 +246,7 @@ def worker_access(roles: Sequence[str]) -> Access:
         selectors=(
             ANY_SCRIPT,
             SENDS_EVENTS,
-            # one selector, because a command with several keys needs all of them in one
+            # one selector for all keys of a job, because a command may name several keys
             Selector((*FIELDS, "exists", "pttl", "pexpire"), _WHOLE_JOB),
             Selector(("rpush", "llen", "lrange", "del"), (_TURNS,)),
             Selector(("xadd",), (_LOG,)),
