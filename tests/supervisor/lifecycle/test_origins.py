@@ -6,9 +6,12 @@ from dataclasses import replace
 
 from handoff_queue.shared.types.events import HandoffFinished, RecordedEvent
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.origins import DOCUMENT
+from handoff_queue.shared.types.plan import ItemRef, Step
 from handoff_queue.supervisor.lifecycle.origins import origins_of_job, origins_of_step
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.roles.outcomes import outline_of
 from tests.doubles.handoffs import JOB
 from tests.golden.test_journals import JOURNALS, read
 
@@ -42,3 +45,11 @@ def test_a_worker_cannot_leave_out_the_origins_of_its_task_and_its_inputs() -> N
     assert state.steps[helper].origins == TAINTED
     assert origins_of_step(state, read_step, [helper]) == TAINTED
     assert origins_of_job(state) == TAINTED
+
+
+def test_the_item_of_a_repeated_step_counts_as_a_document() -> None:
+    plain = Step(id="answer", specialist="writer", task="Answer the letter.")
+    item = ItemRef(step="answer", each="rows", n=1, key="1")
+
+    assert outline_of(plain, ()).origins is None
+    assert outline_of(plain.model_copy(update={"row": item}), ()).origins == (DOCUMENT,)

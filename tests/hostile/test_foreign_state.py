@@ -1,0 +1,98 @@
+"""A program that reaches Redis writes state that no process of this project writes. The sweep and
+the commits go on.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.events import CancelRequested
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from tests.doubles.jobs import a_job, issue, version_of
+
+FOREIGN = JobId("j-0123456789ab")
+HANDOFF = HandoffId("a.1")
+KEPT_S = 600
+"""Seconds for which Redis keeps the foreign keys."""
+
+
+@pytest.fixture
+def job_id(store: Store) -> JobId:
+    return a_job(store)
+
+
+def make_running(store: Store, job_id: JobId, **fields: str) -> None:
+    """Write a job with a running handoff whose lease has ended."""
+    redis = store.connection.redis
+    redis.hset(keys.job(job_id), mapping={"status": "running", "version": "1", **fields})
+    reservation = {"r_turns": "1", "r_in": "1", "r_out": "1", "r_usd": "1", "r_day": "1"}
+    handoff = {"state": "running", "lease": "0", "role": "a", "queue": "a", **reservation}
+    redis.hset(keys.handoff(job_id, HANDOFF), mapping=handoff)
+    for key in (keys.job(job_id), keys.handoff(job_id, HANDOFF)):
+        redis.expire(key, KEPT_S)
+    redis.zadd(keys.DUE, {f"{job_id}/{HANDOFF}": 1})
+
+
+def test_a_job_that_is_its_own_parent_stops_no_sweep(store: Store) -> None:
+    make_running(store, FOREIGN, parent=f"{FOREIGN}/{HANDOFF}")
+
+    assert FOREIGN in store.jobs.sweep().due
+
+
+def test_jobs_that_are_children_of_each_other_stop_no_commit(store: Store, job_id: JobId) -> None:
+    redis = store.connection.redis
+    chain = [JobId(f"j-{number:012x}") for number in range(40)]
+    for child, below in zip(chain, [*chain[1:], job_id], strict=True):
+        redis.hset(keys.job(child), mapping={"version": "1", "children": f"{below} {below}"})
+        redis.expire(keys.job(child), KEPT_S)
+    redis.hset(keys.job(job_id), "children", f"{chain[0]} {chain[0]}")
+
+    before = version_of(store, job_id)
+    store.journal.commit(Commit(job_id, before, [CancelRequested()]))
+
+    assert version_of(store, job_id) == before + 1
+
+
+def test_a_lease_that_is_no_number_stops_no_sweep(store: Store, job_id: JobId) -> None:
+    make_running(store, FOREIGN)
+    store.connection.redis.hset(keys.handoff(FOREIGN, HANDOFF), "lease", "garbage")
+    issue(store, job_id, "a.1")
+    store.connection.redis.zadd(keys.DUE, {job_id: 1})
+
+    assert job_id in store.jobs.sweep().due
+
+
+@pytest.mark.parametrize("member", [b"\xff\xfe/a.1", b"no job", b" j-0123456789ab/a.1"])
+def test_a_due_entry_without_a_job_is_removed(store: Store, job_id: JobId, member: bytes) -> None:
+    store.connection.redis.zadd(keys.DUE, {member: 1, job_id.encode(): 1})
+
+    assert job_id in store.jobs.sweep().due
+
+    assert store.connection.redis.zscore(keys.DUE, member) is None
+
+
+def test_an_entry_without_a_member_in_a_queues_order_is_removed(
+    store: Store, job_id: JobId
+) -> None:
+    redis = store.connection.redis
+    redis.zadd(f"{keys.FAIR}supervisor", {" no member": 1})
+    redis.hset(f"{keys.FAIR}supervisor:messages", " no member", "{}")
+    redis.zadd(keys.DUE, {job_id: 1})
+
+    assert job_id in store.jobs.sweep().due
+
+    assert redis.zcard(f"{keys.FAIR}supervisor") == 0
+
+
+def test_an_outage_key_of_another_type_is_written_again(store: Store, job_id: JobId) -> None:
+    redis = store.connection.redis
+    redis.delete(keys.OUTAGE)
+    redis.set(keys.OUTAGE, "1")
+    redis.zadd(keys.DUE, {job_id: 1})
+
+    assert job_id in store.jobs.sweep().due
+
+    assert redis.type(keys.OUTAGE) == b"hash"
