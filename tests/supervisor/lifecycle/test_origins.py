@@ -48,7 +48,7 @@ def test_a_worker_cannot_leave_out_the_origins_of_its_task_and_its_inputs() -> N
 
 
 def test_the_item_of_a_repeated_step_counts_as_a_document() -> None:
-    plain = Step(id="answer", specialist="writer", task="Answer the letter.")
+    plain = Step(id=StepId("answer"), specialist="writer", task="Answer the letter.")
     item = ItemRef(step="answer", each="rows", n=1, key="1")
 
     assert outline_of(plain, ()).origins is None
