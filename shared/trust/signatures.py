@@ -139,7 +139,13 @@ class Trust:
             )
         if self._signer is None:
             self._private_file.has_changed(at_once=True)
-            self._use_private(read_private_key(self._private_file.file))
+            private = read_private_key(self._private_file.file)
+            self._use_private(private)
+            if (
+                self._signer is None
+            ):  # the key may have been rotated since the public keys were read
+                self._look(at_once=True)
+                self._use_private(private)
         if self._signer is None:
             raise UserError(
                 f"the public keys have no identity with the key {self._private_file.file}: name the"

@@ -98,6 +98,13 @@ def test_a_text_that_is_read_again_is_verified_once_and_only_with_its_own_signat
         reader.check(Right.ANNOUNCE, signature, TEXT + " ", again=True)
 
 
+def test_the_first_signature_after_a_rotation_has_the_new_key(keys: Path) -> None:
+    trust = trust_of(keys, "supervisor")
+    new = rotate_key(keys, "supervisor")
+
+    assert trust.sign(Right.HANDOFF, "a text").startswith(f"{new.id}.")
+
+
 def test_a_running_process_accepts_and_uses_a_rotated_key(keys: Path) -> None:
     supervisor, worker = trust_of(keys, "supervisor"), Trust(keys)
     before = supervisor.sign(Right.HANDOFF, TEXT)
