@@ -16,10 +16,10 @@ from handoff_queue.shared.local.redis_server import find_server, version_of
 from handoff_queue.shared.local.run_directory import read_private, write_private
 from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.store.redis.acl import (
+    ACCESS,
+    ADMIN,
     ADMIN_RULES,
     Database,
-    ProcessKind,
-    access_of,
     rules_of,
     user_line,
     worker_access,
@@ -72,10 +72,9 @@ def rules_of_installation(
     roles: dict[str, None] = {}
     for served in workers.values():
         roles.update(dict.fromkeys(served))
-    rules = {ProcessKind.ADMIN.value: list(ADMIN_RULES)}
-    for kind in ProcessKind:
-        if kind not in (ProcessKind.ADMIN, ProcessKind.WORKER):
-            rules[kind.value] = rules_of(access_of(kind, list(roles)), database)
+    rules = {ADMIN: list(ADMIN_RULES)}
+    for name, access_for in ACCESS.items():
+        rules[name] = rules_of(access_for(list(roles)), database)
     for name, served in workers.items():
         rules[name] = rules_of(worker_access(served), database)
     return rules

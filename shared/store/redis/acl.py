@@ -1,16 +1,15 @@
 """The Redis users of the kinds of processes, as lines of a Redis ACL file.
 
-Each user has the commands and the keys that its processes use, and no others. A worker knows a job
-only by its id, which it learns from a handoff, because no worker may list keys, jobs or
-journals.
+Each user has the keys that its processes use, and no others. No worker may list keys, jobs or
+journals, so a worker uses a job only if it knows the id. `docs/security.md` names the borders that
+these rules do not hold.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.names import (
@@ -20,22 +19,6 @@ from handoff_queue.shared.types.names import (
     SUPERVISOR_QUEUE,
     UNROUTED_QUEUE,
 )
-
-
-class ProcessKind(StrEnum):
-    """A kind of process. Each kind has its own Redis user."""
-
-    ADMIN = "admin"
-    """A person who operates the fleet: all commands of `handoff`, and the Redis users."""
-    CLIENT = "client"
-    """A program that submits and follows jobs."""
-    CONSOLE = "console"
-    """`handoff serve`."""
-    FLOWER = "flower"
-    OBSERVER = "observer"
-    """A person or a program that reads figures of jobs and of the fleet, and no texts."""
-    SUPERVISOR = "supervisor"
-    WORKER = "worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,25 +400,14 @@ def _on_hold_of_roles() -> tuple[str, ...]:
     return tuple(f"{keys.ON_HOLD}{role}" for role in ROLES)
 
 
-def access_of(kind: ProcessKind, roles: Sequence[str]) -> Access:
-    """Return the access of a kind of process other than a worker and the admin.
-
-    Args:
-        roles: all specialists of the installation.
-    """
-    match kind:
-        case ProcessKind.SUPERVISOR:
-            return supervisor_access(roles)
-        case ProcessKind.CLIENT:
-            return client_access(roles)
-        case ProcessKind.CONSOLE:
-            return console_access(roles)
-        case ProcessKind.FLOWER:
-            return flower_access(roles)
-        case ProcessKind.OBSERVER:
-            return observer_access(roles)
-        case ProcessKind.ADMIN | ProcessKind.WORKER:
-            raise ValueError(kind)
+ACCESS: Mapping[str, Callable[[Sequence[str]], Access]] = {
+    "client": client_access,
+    "console": console_access,
+    "flower": flower_access,
+    "observer": observer_access,
+    "supervisor": supervisor_access,
+}
+"""Name of a user -> function that returns its access for all specialists of the installation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,6 +450,8 @@ def user_line(name: str, passwords: Iterable[str], rules: Iterable[str]) -> str:
     return " ".join(["user", name, "on", *digests, *rules])
 
 
+ADMIN = "admin"
+"""Name of the user of a person who operates the fleet and the Redis users."""
 ADMIN_RULES = ("~*", "&*", "+@all")
 
 
