@@ -12,6 +12,7 @@ ENV PYTHONUNBUFFERED=1 \
 
 RUN useradd --system --uid 10001 --home-dir /nonexistent --shell /usr/sbin/nologin handoff \
     && install -d -o handoff -g handoff /var/cache/handoff \
+    && install -d -o handoff -g handoff -m 700 /etc/handoff/keys \
     && install -d -o handoff -g handoff -m 700 /var/lib/flower
 
 WORKDIR /app

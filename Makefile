@@ -8,11 +8,12 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 # PARALLEL starts one test process for each core. WAITING starts two for each core, because many tests wait for processes.
 # The tests of a file run in order in one process. Files run in the order of folders, so that the longest files come first.
-PARALLEL := -n auto --dist loadfile
-WAITING := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 2 ))) --dist loadfile --no-loadscope-reorder
+# A test process that crashes ends the run. Its tests would otherwise crash its successors, too.
+PARALLEL := -n auto --dist loadfile --max-worker-restart 0
+WAITING := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 2 ))) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 # The tests marked `alone` state promises in seconds. They also pass with three at once on a busy machine.
 # Each test names its group. A process runs one group, and the three groups take about the same time.
-ALONE := -n 3 --dist loadgroup
+ALONE := -n 3 --dist loadgroup --max-worker-restart 0
 # The text as the user typed it: neither make nor the shell expands it.
 export HANDOFF_MAKE_JOB := $(value JOB)
 export HANDOFF_MAKE_DOCS := $(value DOCS)
@@ -27,6 +28,7 @@ run: .venv/.ready-to-run ## Run one job on this machine: make run JOB="..." DOCS
 	@exec ./.ci/run-job
 
 test: .venv/.ready-to-develop ## Run all tests that need only Python
+	./.ci/install-bubblewrap
 	$(BIN)/pytest $(WAITING) -m "not browser and not compose and not alone"
 	$(BIN)/pytest $(ALONE) -m alone
 
@@ -82,7 +84,7 @@ distclean: clean ## Remove .venv, too
 	@./.ci/install run
 	@touch $@
 
-.venv/.ready-to-develop: .venv/.ready-to-run requirements-otel.txt requirements-dev.txt requirements-docs.txt requirements-helm.txt requirements-axe.txt requirements-injection.txt
+.venv/.ready-to-develop: .venv/.ready-to-run requirements-agent-sdk.txt requirements-otel.txt requirements-dev.txt requirements-docs.txt requirements-helm.txt requirements-axe.txt requirements-injection.txt
 	@./.ci/install develop
 	@touch $@
 

@@ -28,7 +28,7 @@ def start(form: str) -> str:
     can_fork = form == FORMS[0]
     began = time.monotonic()
     with patch(CAN_FORK, lambda: can_fork), EmbeddedSystem(settings) as system:
-        system.wait_until_ready(connect(system.url, settings))
+        system.wait_until_ready(connect(system.url, system.client_settings()))
         ready_s = time.monotonic() - began
         memory_kb = 0
         for name, pid in system._processes.pids().items():

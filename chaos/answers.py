@@ -9,7 +9,21 @@ import re
 from typing import Any
 
 from handoff_queue.chaos.expected_handoffs import CHECKED, INSTEAD, step_of
-from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedOutcome, PlannedStep
+from handoff_queue.chaos.plan import (
+    FINDS_AT,
+    KEEPER,
+    SWITCHING,
+    CallKey,
+    PlannedJob,
+    PlannedOutcome,
+    PlannedStep,
+)
+from handoff_queue.chaos.planned_notes import (
+    INSERTS_FROM,
+    PlannedNote,
+    inserts_line,
+    note_of,
+)
 from handoff_queue.chaos.shapes import QUARRELS, Shape
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.testing import (
@@ -39,6 +53,9 @@ PASS: Json = {"verdict": "PASS", "revisions": [], "open_points": []}
 GO_ON: Json = {"decision": "go_on", "why": "-"}
 RIGHT: Json = {"verdict": "PASS", "wrong": [], "why": "Held against nothing."}
 WRONG: Json = {**RIGHT, "verdict": "VETO", "wrong": [{"statement": DONE, "why": "It is not."}]}
+WRITTEN_BY = "Written by {}."
+"""Text of each reply of a handoff with several models, with the name of its model."""
+_WRITER = re.compile(r"Written by (\S+)\.")
 _CONFLICT = re.compile(r'^(\{"conflict".*\})(?:</task>)?$', re.M)
 HEIGHTS = {"a": "330", "b": "312"}
 """Height in metres that each of two steps states for the same tower."""
@@ -65,7 +82,7 @@ def reply_to(job: PlannedJob, key: CallKey, request: Json) -> Reply:
         case _ if role == FACT_GATE:
             answer = _fact_check(job, key)
         case _:
-            return _specialist_reply(job, key)
+            return _feature_reply(job, key, request) or _specialist_reply(job, key)
     return json_reply(answer)
 
 
@@ -152,7 +169,7 @@ def _replanner_reply(job: PlannedJob, request: Json) -> Reply:
                 "depends_on": list(step.after),
                 "why": "It is missing.",
             }
-            calls.append((f"hand_off_to_{step.specialist}", arguments))
+            calls.append(("hand_off", {"specialist": step.specialist, **arguments}))
         if step.is_dropped and statuses.get(step.id) == NOT_BEGUN:
             calls.append(("drop_step", {"step": step.id, "why": "It says nothing new."}))
             for dependency in step.after:
@@ -221,6 +238,71 @@ def _fact_check(job: PlannedJob, key: CallKey) -> Json:
     if job.shape is Shape.VETOED and key.handoff == CHECKED:
         output = WRONG
     return {**ENVELOPE, "output": output}
+
+
+def writers_in(text: str) -> tuple[str, ...]:
+    """Return the names of the models that wrote the replies in a text, in order."""
+    return tuple(_WRITER.findall(text))
+
+
+def _feature_reply(job: PlannedJob, key: CallKey, request: Json) -> Reply | None:
+    """Return the reply of a specialist with several models or with notes; None for others."""
+    step = step_of(job, key.handoff)
+    if step is not None and step.specialist == SWITCHING:
+        return _reply_of_a_model(step, key, request["model"])
+    if job.shape is Shape.RECALLED:
+        return _reply_of_a_finder(job, key, request)
+    if step is not None and step.specialist == KEEPER:
+        return _reply_of_a_keeper(job, key)
+    return None
+
+
+def _reply_of_a_model(step: PlannedStep, key: CallKey, model: str) -> Reply:
+    """Return a reply that names its model."""
+    text = WRITTEN_BY.format(model)
+    if key.turn < step.turns:
+        return tool_call_reply(("now", {}), text=text)
+    return json_reply({**ENVELOPE, "output": text})
+
+
+def _search(note: PlannedNote) -> Reply:
+    return tool_call_reply(("memory", {"command": "search", "query": note.fact}))
+
+
+def _reply_of_a_finder(job: PlannedJob, key: CallKey, request: Json) -> Reply:
+    """Return a search for the note, then an answer that cites the note. If the search has not
+    found the note, the specialist looks at all notes before it answers.
+    """
+    note = note_of(job)
+    if key.turn == 1:
+        return _search(note)
+    claim = {"id": "c1", "text": note.fact}
+    cited: Json = {**claim, "sources": [{"source": note.source, "quote": note.fact}]}
+    if note.source in json.dumps(request["messages"]):
+        return json_reply({**ENVELOPE, "output": f"{note.fact} [c1]", "claims": [cited]})
+    if key.turn == FINDS_AT:
+        return tool_call_reply(("memory", {"command": "view"}))
+    return json_reply(ENVELOPE)
+
+
+def _reply_of_a_keeper(job: PlannedJob, key: CallKey) -> Reply:
+    """Return the calls that write the note, and a call without evidence."""
+    note = note_of(job)
+    evidence = {"path": note.path, "source": note.guide}
+    match key.turn:
+        case 1:
+            return _search(note)
+        case 2:
+            create = {"command": "create", **evidence, "file_text": note.fact, "quote": note.fact}
+            wrong = {**create, "path": f"{note.path}-wrong", "quote": f"Not in {note.guide}."}
+            return tool_call_reply(("memory", create), ("memory", wrong))
+        case _ if inserts_line(job, key):
+            place = key.turn - INSERTS_FROM
+            line = note.inserted[place]
+            insert = {"command": "insert", "insert_line": place + 1, "insert_text": line}
+            return tool_call_reply(("memory", {**insert, **evidence, "quote": line}))
+        case _:
+            return json_reply(ENVELOPE)
 
 
 def _specialist_reply(job: PlannedJob, key: CallKey) -> Reply:

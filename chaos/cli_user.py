@@ -8,9 +8,7 @@ replies in the meantime.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,17 +16,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from handoff_queue.chaos.failpoint_cases import CLIENT, Case, Trigger
-from handoff_queue.chaos.fleet import points_in
 from handoff_queue.chaos.handoff_system import Ours
 from handoff_queue.chaos.plan import SPECIALISTS, PlannedJob
 from handoff_queue.chaos.queue_messages import take_message
 from handoff_queue.chaos.shapes import Shape
 from handoff_queue.chaos.test_bed import Stage
 from handoff_queue.shared.local.fork_server import ForkedProcess
-from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import PATIENCE_S, handoff_in
 from handoff_queue.shared.store.fair_queue import ENQUEUE, enqueue_arguments
+from handoff_queue.shared.store.handoff_roles import roles_of
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.ids import HandoffId, JobId, job_id_for
@@ -145,7 +142,7 @@ class CommandRun:
         """
         with translated_errors():
             state, unread, held = self.bed.fleet.connection.redis.hmget(
-                keys.handoff(*named), "state", "unread", "held"
+                self._state_key(named), "state", "unread", "held"
             )
         return state == b"issued" and bool(unread or held)
 
@@ -155,7 +152,12 @@ class CommandRun:
         """
         self._unread = named
         client = self.bed.fleet.connection.redis
-        client.hset(keys.handoff(*named), "unread", int((time.time() - PATIENCE_S - 1) * 1000))
+        client.hset(self._state_key(named), "unread", int((time.time() - PATIENCE_S - 1) * 1000))
+
+    def _state_key(self, named: Named) -> str:
+        job_id, handoff_id = named
+        role = roles_of(self.bed.fleet.connection, job_id, [handoff_id])[handoff_id]
+        return keys.handoff(job_id, role, handoff_id)
 
     def _next(self) -> PlannedJob:
         """Return the next job, for `--mode team` without a workflow."""
@@ -173,19 +175,10 @@ class CommandRun:
 
     def _type(self, *, is_tried: bool) -> subprocess.Popen[bytes] | ForkedProcess:
         """Run `handoff WORDS`, with failpoints until the case is tried."""
-        if is_tried:
-            points = {}
-        else:
-            points = {FAILPOINTS: str(points_in(self.bed.fleet.folder, CLIENT))}
-        environment = {
-            **os.environ,
-            "HANDOFF_REDIS_URL": self.bed.fleet.url,
-            "HANDOFF_OFFLINE": "true",
-            "HANDOFF_MODE": "team",
-            **points,
-        }
-        command = [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main", *self._words]
-        return self.bed.fleet.start_command(command, environment)
+        points = None
+        if not is_tried:
+            points = self.bed.fleet.points(CLIENT)
+        return self.bed.fleet.type_command(self._words, points)
 
 
 def make_unreadable(

@@ -61,13 +61,13 @@ def counted(client: Any) -> Counter[str]:
 
 
 def of_jobs(client: Any) -> Counter[str]:
-    """Return the same numbers from the hashes of the jobs. A child's calls are in the budget of
+    """Return the same numbers from the progress of the jobs. A child's calls are in the budget of
     its parent.
     """
     submitted = {member.decode() for member in client.zrange(keys.JOBS, 0, -1)}
     sums = Counter(jobs_submitted=len(submitted))
-    for name in client.scan_iter(match=f"{keys.PREFIX}{{*}}", count=1_000):
-        match = re.fullmatch(r"handoff:\{([^}]+)\}", name.decode())
+    for name in client.scan_iter(match=f"{keys.PREFIX}{{*}}:progress", count=1_000):
+        match = re.fullmatch(r"handoff:\{([^}]+)\}:progress", name.decode())
         if match is None:
             continue
         tally, *spent = client.hmget(name, "tally", *SPENT)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.resources import files
 
 from handoff_queue.chaos.fleet import CONSOLE, SUPERVISOR, WORKER
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE, MIDDLE
@@ -48,6 +47,7 @@ class Trigger(StrEnum):
     API_SUBMIT = "jobs that are submitted through the API"
     API_ANSWER = "jobs whose users answer a question through the API"
     API_MESSAGE = "jobs that get messages through the API"
+    NOTES = "jobs that write notes"
     API_SCHEDULE = "a schedule that is paused and unpaused through the API"
 
     @property
@@ -57,6 +57,7 @@ class Trigger(StrEnum):
             Trigger.NOTHING,
             Trigger.CROWD,
             Trigger.REFUSED,
+            Trigger.NOTES,
             Trigger.API_SUBMIT,
             Trigger.API_ANSWER,
             Trigger.API_SCHEDULE,
@@ -72,6 +73,7 @@ class Trigger(StrEnum):
             Trigger.NOTHING,
             Trigger.CROWD,
             Trigger.REFUSED,
+            Trigger.NOTES,
             Trigger.UNREAD,
             Trigger.EVALUATION_FAILURE,
         )
@@ -122,6 +124,7 @@ SCRIPTS: dict[str, dict[str, Trigger]] = {
     "record_failure": {SUPERVISOR: Trigger.EVALUATION_FAILURE},
     "say": {CONSOLE: Trigger.API_MESSAGE},
     "take_messages": {WORKER: Trigger.API_MESSAGE},
+    "store_note": {WORKER: Trigger.NOTES},
     "replace_schedule": {SUPERVISOR: Trigger.SLOT, CONSOLE: Trigger.API_SCHEDULE},
 }
 """Scripts of the store by kind of process, with the needed action."""
@@ -143,6 +146,7 @@ UNTRIED = {
     "dequeue": "the points `take` are around it",
     "take": "the same",
     "purge": "an operator drops messages on purpose",
+    "keep_page": "a repeated call of the tool keeps the page again",
     "untaken_messages": "reads only",
     "call_answers": "reads only",
     "ask_about_calls": "tests/e2e/test_call_approvals.py kills workers and supervisors around it",
@@ -172,15 +176,6 @@ OTHERS: dict[str, dict[str, Trigger]] = {
 
 STOPPED_BEFORE = ("turn", "finish", "commit")
 """Scripts that the store must refuse after the lease has expired."""
-
-
-def scripts() -> set[str]:
-    """Return the names of the store's scripts, from the files of its folder."""
-    names: set[str] = set()
-    for path in (files("handoff_queue.shared.store") / "lua").iterdir():
-        if path.name.endswith(".lua"):
-            names.add(path.name.removesuffix(".lua"))
-    return names
 
 
 def cases() -> list[Case]:

@@ -18,6 +18,7 @@ from handoff_queue.chaos.fleet import CONSOLE, REDIS, SUPERVISOR, WORKER, arm, p
 from handoff_queue.chaos.handoff_system import Ours
 from handoff_queue.chaos.job_generator import Draw, jobs_of
 from handoff_queue.chaos.plan import TROUBLE_SHARE, PlannedJob
+from handoff_queue.chaos.planned_notes import inserts_line
 from handoff_queue.chaos.queue_messages import delete_queue
 from handoff_queue.chaos.shapes import REJECTED, Shape
 from handoff_queue.chaos.strikes import EVERYBODY, Fault, Stops, Strike
@@ -54,6 +55,10 @@ ASKING = Draw((Shape.APPROVED, *REJECTED), (Mode.TEAM,))
 """Jobs with a question to their user."""
 FIRST_ASKING = 1_000_000
 """Number of the first job from ASKING, so that its name is not the name of another job."""
+NOTING = Draw((Shape.REMEMBERED,), tuple(Mode))
+"""Jobs that write a note."""
+FIRST_NOTING = 2_000_000
+"""The same number for NOTING."""
 FAILS_AT = f"script.set_due.{BEFORE}"
 """Point at which a supervisor that continues a job raises an internal error."""
 
@@ -87,9 +92,11 @@ class Trial:
     """
     strikes: list[Strike] = field(default_factory=list)
     not_reached: list[Case] = field(default_factory=list)
+    _waiting: list[Case] = field(default_factory=list)
     _armed: list[Armed] = field(default_factory=list)
     _jobs: Iterator[PlannedJob] = field(init=False)
     _asking_jobs: Iterator[PlannedJob] = field(init=False)
+    _noting_jobs: Iterator[PlannedJob] = field(init=False)
     _dice: random.Random = field(init=False)
     _nudged_at: dict[str, float] = field(default_factory=dict)
     """Time at which a process of each kind was last told to end. Seconds of a monotonic clock."""
@@ -101,14 +108,15 @@ class Trial:
         points_in(self.bed.fleet.folder, CLIENT).mkdir(parents=True, exist_ok=True)
         self._jobs = _endless(self.seed, self.draw)
         self._asking_jobs = _endless(self.seed, ASKING, FIRST_ASKING)
+        self._noting_jobs = _endless(self.seed, NOTING, FIRST_NOTING)
         self._stops = Stops(self.strikes)
         self._dice = random.Random(f"{self.seed} trial")  # noqa: S311 - a seed is the point
-        waiting, told_at = list(cases), time.monotonic()
-        while waiting or self._armed or self._stops.targets:
+        self._waiting, told_at = list(cases), time.monotonic()
+        while self._waiting or self._armed or self._stops.targets:
             if len(self.bed.open) < (CROWD if self._needs(Trigger.CROWD) else JOBS_AT_ONCE):
                 self._submit()
-            while case := self._next(waiting):
-                waiting.remove(case)
+            while case := self._next():
+                self._waiting.remove(case)
                 self._arm(case)
             self._nudge()
             self._stops.wake(only_due=True)
@@ -116,12 +124,11 @@ class Trial:
             self.bed.observe()
             if time.monotonic() - told_at > 10:
                 told_at = time.monotonic()
-                self.tell(
-                    f"{len(cases) - len(waiting) - len(self._armed)} of {len(cases)} failpoints"
-                )
+                tried = len(cases) - len(self._waiting) - len(self._armed)
+                self.tell(f"{tried} of {len(cases)} failpoints")
             time.sleep(CHECK_EVERY_S)
 
-    def _next(self, waiting: Sequence[Case]) -> Case | None:
+    def _next(self) -> Case | None:
         """Return a case that can be armed now, or None. Enough processes must be left to reach
         its point, and to recover before the next action.
         """
@@ -134,8 +141,10 @@ class Trial:
         for kind in (WORKER, SUPERVISOR):
             spare[kind] = len(self.bed.fleet.ready(kind)) - 1 - armed_of_kind[kind]
         spare[CONSOLE] = len(self.bed.fleet.ready(CONSOLE)) - armed_of_kind[CONSOLE]
-        for case in waiting:
+        for case in self._waiting:
             is_blocked = any(_exclude_each_other(case, other) for other in armed)
+            if case.trigger is Trigger.NOTES and not self._is_inserting():
+                is_blocked = True
             if not is_blocked and spare[case.kind] > 0:
                 return case
         return None
@@ -154,10 +163,31 @@ class Trial:
         else:
             share = TROUBLE_SHARE
         if self._next_job is None:
-            jobs = self._asking_jobs if self._needs(Trigger.API_ANSWER) else self._jobs
-            self._next_job = replace(next(jobs), trouble_share=share)
+            self._next_job = replace(next(self._needed_jobs()), trouble_share=share)
         if self.bed.submit(self._next_job):
             self._next_job = None
+
+    def _needed_jobs(self) -> Iterator[PlannedJob]:
+        """Return the jobs that reach the armed points."""
+        if self._needs(Trigger.API_ANSWER):
+            return self._asking_jobs
+        is_next = bool(self._waiting) and self._waiting[0].trigger is Trigger.NOTES
+        if is_next and not any(map(self._writes_note, self.bed.open)):
+            return self._noting_jobs
+        return self._jobs
+
+    def _writes_note(self, name: str) -> bool:
+        return self.bed.jobs[name].shape is Shape.REMEMBERED
+
+    def _is_inserting(self) -> bool:
+        """Return whether an agent is about to insert a line into its note. Only such a call of the
+        tool would have a second effect.
+        """
+        for call in self.bed.model.calls[-LAST_CALLS:]:
+            job = self.bed.jobs.get(call.key.job)
+            if job is not None and call.out_at is None and inserts_line(job, call.key):
+                return True
+        return False
 
     def _arm(self, case: Case) -> None:
         if case.action is Action.REDIS:

@@ -29,12 +29,15 @@ COMMANDS = (
     "handoff_queue.supervisor.cli.cancel",
     "handoff_queue.supervisor.cli.pause",
     "handoff_queue.supervisor.cli.dead",
+    "handoff_queue.supervisor.cli.fork",
     "handoff_queue.supervisor.cli.serve",
     "handoff_queue.supervisor.client.client",
     "handoff_queue.supervisor.serve.application",
     "handoff_queue.supervisor.serve.server",
 )
-"""Modules of the commands that a user types during a failpoint run, and of the HTTP servers."""
+"""Modules of the commands that users type during a run, and of the HTTP servers."""
+OWN_SPECIALISTS = Path(__file__).with_name("specialists")
+"""Folder of the specialists for several models and for notes."""
 REDIS = "redis"
 WORKER, SUPERVISOR, CONSOLE = "worker", "supervisor", "console"
 SWEEP_S = 0.3
@@ -124,6 +127,25 @@ class Fleet:
             )
         with Path(os.devnull).open("wb") as output:
             return self.fork_server.fork(command, environment, output.fileno())
+
+    def type_command(
+        self, words: Sequence[str], points: Path | None
+    ) -> subprocess.Popen[bytes] | ForkedProcess:
+        """Start `handoff WORDS` of a user without a model.
+
+        Args:
+            points: folder of its failpoints; None: it has none.
+        """
+        environment = {
+            **os.environ,
+            "HANDOFF_REDIS_URL": self.url,
+            "HANDOFF_OFFLINE": "true",
+            "HANDOFF_MODE": "team",
+        }
+        if points is not None:
+            environment[FAILPOINTS] = str(points)
+        command = [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main", *words]
+        return self.start_command(command, environment)
 
     def points(self, kind: str) -> Path:
         """Return the folder of failpoints for all processes of a kind."""
@@ -238,7 +260,7 @@ def environment_of(folder: Path, url: str, size: Size, model_url: str) -> dict[s
         "HANDOFF_MODEL_PROVIDER": "anthropic",
         "HANDOFF_SUPERVISOR_MODEL": "",
         "HANDOFF_SPECIALIST_MODEL": "",
-        "HANDOFF_SPECIALISTS_DIRS": "",
+        "HANDOFF_SPECIALISTS_DIRS": str(OWN_SPECIALISTS),
         "HANDOFF_TOOLS_DIRS": "",
         "HANDOFF_LEASE_S": str(size.lease_s),
         "HANDOFF_SWEEP_INTERVAL_S": str(SWEEP_S),

@@ -21,6 +21,7 @@ from handoff_queue.chaos.api_records import (
 from handoff_queue.chaos.api_user import ACTOR, ApiUser, Follower
 from handoff_queue.chaos.expected_handoffs import INSTEAD, Ended, course_of
 from handoff_queue.chaos.expected_outcomes import NO_RECORD, JobRecord
+from handoff_queue.chaos.features import FeatureRecords, NoteReader, SwitchWatch
 from handoff_queue.chaos.fleet import (
     CONSOLE,
     RETENTION_S,
@@ -30,19 +31,23 @@ from handoff_queue.chaos.fleet import (
     Member,
     Size,
 )
+from handoff_queue.chaos.fork_user import ForkUser
 from handoff_queue.chaos.job_generator import EVERYTHING, workflow_of
 from handoff_queue.chaos.message_user import MessageUser
-from handoff_queue.chaos.model import UncountedCall
-from handoff_queue.chaos.plan import FACT_CHECKER, CallKey, PlannedJob
+from handoff_queue.chaos.model import Call, UncountedCall
+from handoff_queue.chaos.plan import FACT_CHECKER, FORK_SUFFIX, KEEPER, CallKey, PlannedJob
+from handoff_queue.chaos.planned_notes import documents_of, is_of_notes
 from handoff_queue.chaos.schedule_user import ScheduleUser
 from handoff_queue.chaos.shapes import FACT_CHECKED, REJECTED, Shape
 from handoff_queue.chaos.system import Kind
 from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.handoff_roles import roles_of
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.access import Actor, ApiRole, AuditAction
 from handoff_queue.shared.types.checkpoints import ModelReplied
+from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     Approved,
@@ -59,7 +64,6 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import HandoffId, JobId, child_id_for
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
-from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.supervisor.client.client import Client, Request, connect
 from handoff_queue.supervisor.client.json_forms import event_as_json
@@ -82,6 +86,9 @@ class Ours:
 
     client: Client
     api: ApiUser
+    switches: SwitchWatch
+    notes: NoteReader
+    forks: ForkUser
     ids: dict[str, JobId] = field(default_factory=dict)
     """Job ids by job's name."""
     frozen_at: str = "script.renew.before"
@@ -107,12 +114,12 @@ class Ours:
         return job
 
     def submit(self, job: PlannedJob) -> None:
-        limits = JobLimits(
-            max_turns=job.max_turns, max_tokens=job.max_tokens, max_microusd=job.max_microusd
-        )
+        if job.shape is Shape.FORK:
+            self.begin(job, self.forks.fork(job, self._before[job.name]))
+            return
         request = Request(
             job.request,
-            limits=limits,
+            limits=job.limits,
             model=job.model,
             idempotency_key=job.name,
             tenant=job.tenant,
@@ -129,7 +136,10 @@ class Ours:
             request = replace(request, approvals=Approvals(what=(what,)))
         if job.shape in FACT_CHECKED:
             request = replace(request, gates=Gates(fact_checker=FACT_CHECKER))
-        request = replace(request, after=self._before.get(job.name))
+        if is_of_notes(job):
+            request = self._request_of_notes(job, request)
+        else:
+            request = replace(request, after=self._before.get(job.name))
         if not goes_through_api(job):
             self.begin(job, self.client.submit(request))
             return
@@ -138,6 +148,18 @@ class Ours:
         self.begin(job, job_id)
         if job.name not in self._followers:
             self._followers[job.name] = self.api.follow(job_id)
+
+    def _request_of_notes(self, job: PlannedJob, request: Request) -> Request:
+        """Return the request of a job that writes or finds a note.
+
+        Raises:
+            UserError: the earlier job has no note.
+        """
+        if job.shape is Shape.REMEMBERED:
+            return replace(request, documents=documents_of(job))
+        if not self.notes.has_written(job.follows):
+            raise UserError(f"{job.follows} was given up before it had written its note")
+        return replace(request, specialists=(KEEPER,))
 
     def begin(self, job: PlannedJob, job_id: JobId) -> None:
         """Remember the id of the job, and the ids of its children, which are derived from it."""
@@ -153,6 +175,7 @@ class Ours:
             self.schedules.go_on()
         if self.messages is not None:
             self.messages.go_on()
+        self.switches.look(jobs)
         waiting: dict[JobId, PlannedJob] = {}
         for job in jobs:
             if job.shape in (Shape.APPROVED, Shape.CALLED_OFF, *REJECTED):
@@ -222,17 +245,22 @@ class Ours:
         return stored_calls
 
     def holders(self, jobs: Collection[PlannedJob]) -> Mapping[tuple[str, str], tuple[int, int]]:
+        connection = self.client.store.connection
         handoffs: list[tuple[str, str]] = []
+        states: list[str] = []
         for job in jobs:
+            wanted: list[HandoffId] = []
             for expected in course_of(job).values():
                 if expected.turns:  # a handoff without turns is done by a child job
-                    handoffs.append((job.name, expected.id))
+                    wanted.append(HandoffId(expected.id))
+            job_id = self.ids[job.name]
+            for handoff, role in roles_of(connection, job_id, wanted).items():
+                handoffs.append((job.name, handoff))
+                states.append(keys.handoff(job_id, role, handoff))
         with translated_errors():
-            pipe = self.client.store.connection.redis.pipeline(transaction=False)
-            for name, handoff in handoffs:
-                pipe.hmget(
-                    keys.handoff(self.ids[name], HandoffId(handoff)), "worker", "claims", "fence"
-                )
+            pipe = connection.redis.pipeline(transaction=False)
+            for state in states:
+                pipe.hmget(state, "worker", "claims", "fence")
             answers = pipe.execute()
         holders: dict[tuple[str, str], tuple[int, int]] = {}
         for whose, (worker, claims, fence) in zip(handoffs, answers, strict=True):
@@ -335,6 +363,15 @@ class Ours:
             messages=self.messages.records(calls) if self.messages else (),
         )
 
+    def feature_records(
+        self, jobs: Collection[PlannedJob], calls: Sequence[Call]
+    ) -> Sequence[FeatureRecords]:
+        return [
+            self.switches.records(jobs, calls),
+            self.notes.records(jobs, calls),
+            self.forks.records(),
+        ]
+
     def _questions_of(self, name: str) -> list[QuestionRecord]:
         """Return the questions of a job, and their answers in its journal."""
         versions: list[int] = []
@@ -358,7 +395,10 @@ class Ours:
         is sent for one job.
         """
         by_request = defaultdict[str, set[str]](set)
+        forks = {id_ for name, id_ in self.ids.items() if name.endswith(FORK_SUFFIX)}
         for standing in self.client.newest(MOST_JOBS):
+            if standing.job_id in forks:
+                continue  # a fork has the request of its job
             by_request[standing.title].add(standing.job_id)
         ids: dict[str, set[str]] = {}
         for name, named in self._named.items():
@@ -388,7 +428,7 @@ class Ours:
         for follower in self._followers.values():
             follower.stop(0.0)
         self.api.close()
-        self.client.store.connection.close()
+        self.client.close()
 
 
 @dataclass(slots=True)
@@ -424,7 +464,7 @@ def goes_through_api(job: PlannedJob) -> bool:
     """Return whether the user of a job submits it through the API: about half of all jobs, and
     each job with a question. The API takes workflows as text only.
     """
-    if job.mode is Mode.PIPELINE:
+    if job.mode is Mode.PIPELINE or is_of_notes(job):
         return False
     if job.shape in (Shape.APPROVED, *REJECTED):
         return True
@@ -509,7 +549,17 @@ def members_of(size: Size) -> list[Member]:
 def _on(fleet: Fleet) -> Ours:
     client = connect(fleet.url, Settings(offline=True, retention_s=RETENTION_S))
     _, secret = client.create_token(ACTOR, ApiRole.OPERATE)
-    return Ours(client, ApiUser([f"http://127.0.0.1:{port}" for port in fleet.ports], secret))
+    api = ApiUser([f"http://127.0.0.1:{port}" for port in fleet.ports], secret)
+    ids: dict[str, JobId] = {}
+    store = client.store
+    return Ours(
+        client,
+        api,
+        SwitchWatch(store, ids),
+        NoteReader(store, ids),
+        ForkUser(fleet, store),
+        ids,
+    )
 
 
 OURS = Kind(members_of, _on, EVERYTHING)

@@ -15,47 +15,40 @@ from math import inf
 from handoff_queue.chaos.api_records import ApiRecords
 from handoff_queue.chaos.expected_handoffs import course_of, keys_of
 from handoff_queue.chaos.expected_outcomes import NO_RECORD, TOO_MANY_CLAIMS, JobRecord, wrong_end
+from handoff_queue.chaos.features import FeatureRecords
 from handoff_queue.chaos.fleet import CONSOLE
 from handoff_queue.chaos.model import Call
 from handoff_queue.chaos.plan import CallKey, PlannedJob
 from handoff_queue.chaos.strikes import Fault, Strike
 from handoff_queue.chaos.unwanted_calls import CallsInFlight, SeenClaim, UnneededPeriods, strikes_at
 from handoff_queue.shared.store.claim_grants import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
+from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.shared.types.limits import JobLimits
 
 
 def overruns_of(
     jobs: Sequence[PlannedJob], calls: Sequence[Call], job_records: Mapping[str, JobRecord]
 ) -> list[str]:
-    """Return one line for each limit that a job and its children have exceeded: calls, paid
-    tokens or paid micro-dollars.
-    """
-    made, tokens, microusd = Counter[str](), Counter[str](), Counter[str]()
-    for call in calls:
-        made[call.key.job] += 1
-        tokens[call.key.job] += call.tokens
-        microusd[call.key.job] += call.microusd
-    kinds = (
-        (made, "max_turns", "calls"),
-        (tokens, "max_tokens", "tokens"),
-        (microusd, "max_microusd", "micro-dollars"),
-    )
+    """Return one line for each limit that a job and its children have exceeded."""
     overruns: list[str] = []
-    for job in jobs:
-        for spent, limit, what in kinds:
-            most = _limit(job, job_records[job.name], limit)
+    for measure in MEASURES:
+        spent = Counter[str]()
+        for call in calls:
+            spent[call.key.job] += measure.used(call)
+        for job in jobs:
+            most = measure.of(_limits(job, job_records[job.name]))
             used = sum(spent[member.name] for member in job.family)
             if most is not None and used > most:
-                overruns.append(f"{job.name}: {used} of {most} {what}")
+                overruns.append(f"{job.name}: {measure.text(used)} of {measure.text(most)}")
     return overruns
 
 
-def _limit(job: PlannedJob, job_record: JobRecord, name: str) -> int | None:
-    """Return a limit of the job. The limit of a child is its slice of its parent's budget."""
-    limit: int | None = getattr(job, name)
+def _limits(job: PlannedJob, job_record: JobRecord) -> JobLimits:
+    """Return the limits of the job. Those of a child are its slice of its parent's budget."""
     if job.parent and job_record.limits:
-        limit = getattr(job_record.limits, name)
-    return limit
+        return job_record.limits
+    return job.limits
 
 
 ENDS_LOOKS = (Fault.KILL_SUPERVISOR, Fault.KILL_REDIS, Fault.FREEZE)
@@ -104,6 +97,8 @@ class RunRecords:
     """Rules of the Messages API that requests to the model broke."""
     api: ApiRecords | None = None
     """Records of the users of the HTTP API; None if the system has no API."""
+    features: Sequence[FeatureRecords] = ()
+    """Records of the features that only this system has."""
 
     @cached_property
     def _by_handoff(self) -> dict[Handoff, list[Call]]:
@@ -237,6 +232,23 @@ class RunRecords:
             total += min(job.most_calls, self._needs(job))
         return total
 
+    @cached_property
+    def _refusals(self) -> frozenset[Call]:
+        """The planned refusals by one of several models: the last one by each model in each
+        handoff. An earlier one is a repeated call, because a handoff remembers a refusal.
+        """
+        last: dict[tuple[Handoff, str], Call] = {}
+        for handoff, calls in self._by_handoff.items():
+            for call in calls:
+                if call.is_refused:
+                    last[handoff, call.model] = call
+        return frozenset(last.values())
+
+    @cached_property
+    def _refused(self) -> Counter[CallKey]:
+        """Number of planned refusals by call."""
+        return Counter(call.key for call in self._refusals)
+
     def _needs(self, job: PlannedJob) -> int:
         """Return the number of needed calls of a job, without regard to its budget."""
         total = 0
@@ -245,7 +257,7 @@ class RunRecords:
                 continue
             is_sure = handoff.is_needed and self.job_records[job.name].status != "cancelled"
             for key in keys_of(job, handoff):
-                tries = job.tries(key)
+                tries = job.tries(key) + self._refused[key]
                 if not is_sure:
                     tries = min(tries, len(self._copies_of(key)))
                 total += tries
@@ -263,7 +275,7 @@ class RunRecords:
         jobs = {job.name: job for job in self.everyone}
         for key in surplus:
             if job := jobs.get(key.job):
-                surplus[key] -= self._planned_tries(job, key)
+                surplus[key] -= self._planned_tries(job, key) + self._refused[key]
         return +surplus
 
     def _planned_tries(self, job: PlannedJob, key: CallKey) -> int:
@@ -296,8 +308,9 @@ class RunRecords:
         planned fault needs no explanation, and is left out.
         """
         copies = self._copies_of(key)
-        planned = len(copies) - self._surplus[key]
-        for first, second in list(pairwise(copies))[max(0, planned - 1) :]:
+        planned = len(copies) - self._surplus[key] - self._refused[key]
+        pairs = [pair for pair in pairwise(copies) if pair[0] not in self._refusals]
+        for first, second in pairs[max(0, planned - 1) :]:
             yield [strike for strike in self.strikes if self._explains(strike, first, second)]
 
     def story_of(self, key: CallKey) -> str:
@@ -373,12 +386,17 @@ class RunRecords:
         """Return the running handoffs whose last caller was struck."""
         hit: list[Handoff] = []
         for handoff, calls in self._by_handoff.items():
+            if not calls or calls[0].at > strike.until or self._first_ends[handoff] <= strike.at:
+                continue  # a comparison excludes most handoffs
             count = bisect_right(calls, strike.until, key=lambda call: call.at)
-            if count == 0 or not strike.hits(calls[count - 1].process):
-                continue
-            if min(self._ends_of(handoff), default=inf) > strike.at:
+            if strike.hits(calls[count - 1].process):
                 hit.append(handoff)
         return hit
+
+    @cached_property
+    def _first_ends(self) -> dict[Handoff, float]:
+        """Time after which each handoff needs no more work, infinite if there is none."""
+        return {handoff: min(self._ends_of(handoff), default=inf) for handoff in self._by_handoff}
 
     def _ends_of(self, handoff: Handoff) -> list[float]:
         """Return the times after which a handoff needs no more work."""

@@ -8,8 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from handoff_queue.chaos.answers import task_of
-from handoff_queue.chaos.plan import LATE_S, SPECIALISTS, PlannedJob, PlannedOutcome, PlannedStep
-from handoff_queue.chaos.shapes import CHORDS, MODES, Shape, shapes_in
+from handoff_queue.chaos.plan import (
+    FINDS_AT,
+    FORK_SUFFIX,
+    KEEPER,
+    LATE_S,
+    SPECIALISTS,
+    SWITCHING,
+    PlannedJob,
+    PlannedOutcome,
+    PlannedStep,
+)
+from handoff_queue.chaos.shapes import CHORDS, FEATURES, MODES, Shape, shapes_in
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
@@ -104,6 +114,7 @@ class Draw:
 EVERYTHING = Draw(tuple(shapes_in(list(Mode))), tuple(Mode))
 ONLY_CHORDS = Draw(CHORDS, (Mode.TEAM,))
 """Jobs for the control, and for a run of this system that is compared with it."""
+ONLY_FEATURES = Draw(FEATURES, tuple(Mode))
 
 
 def only(modes: Collection[Mode]) -> Draw:
@@ -135,6 +146,10 @@ def _job(seed: int, number: int, shape: Shape, draw: Draw) -> PlannedJob:
     then = None
     if shape is Shape.FOLLOWED:
         then = drawing.next_after(name)
+    if shape is Shape.REMEMBERED:
+        then = drawing.finder_of(name)
+    if shape is Shape.FORKED:
+        then = drawing.fork_of(name, steps[-1])
     return PlannedJob(name, shape, steps, seed, mode=mode, then=then)
 
 
@@ -175,6 +190,20 @@ class _Drawing:
         later = f"{name}-then"
         steps = self.steps(shape, later)
         return PlannedJob(later, shape, steps, self.seed, mode=mode, follows=name)
+
+    def finder_of(self, name: str) -> PlannedJob:
+        """Return the job that finds the note of the job of this name."""
+        step = PlannedStep("answer", KEEPER, turns=FINDS_AT)
+        later = f"{name}-recall"
+        return PlannedJob(later, Shape.RECALLED, (step,), self.seed, mode=Mode.SINGLE, follows=name)
+
+    def fork_of(self, name: str, last: PlannedStep) -> PlannedJob:
+        """Return the fork of the job of this name from its last step. It has no other step,
+        because all others keep their results.
+        """
+        step = PlannedStep(last.id, last.specialist)
+        fork = f"{name}{FORK_SUFFIX}"
+        return PlannedJob(fork, Shape.FORK, (step,), self.seed, mode=Mode.PIPELINE, follows=name)
 
     def steps(self, shape: Shape, name: str) -> tuple[PlannedStep, ...]:
         if shape in CHORDS:
@@ -255,6 +284,16 @@ class _Drawing:
                     "b", self.dice.choice(NOT_ALL_ROUND), attempts=(*fails, PlannedOutcome.OK)
                 )
                 steps = [self.step("a"), tried, self.step("c", "b")]
+            case Shape.SWITCHED:
+                steps = [
+                    PlannedStep("a", SWITCHING, turns=3),
+                    PlannedStep("b", SWITCHING, turns=3),
+                    self.step("c", "a", "b"),
+                ]
+            case Shape.FORKED:
+                steps = [self.step("a"), self.step("b"), self.step("d", "a", "b")]
+            case Shape.REMEMBERED:
+                steps = [PlannedStep("a", KEEPER, turns=5), self.step("b", "a")]
             case Shape.ADDED:
                 steps = [
                     self.step("a"),

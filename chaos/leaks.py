@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES
+
 KEPT_FOR_EVER = (
     r"handoff:due",  # due jobs: the end of a job removes its entry
     r"handoff:jobs",  # one entry a job, removed with retention
@@ -25,6 +27,7 @@ KEPT_FOR_EVER = (
     r"handoff:schedule:[0-9a-f]+:job",  # one a schedule, removed with it
     r"handoff:audit",  # at most about 100,000 entries
     r"handoff:caps",  # six fields
+    r"handoff:dead",  # at most 1,000 letters, each removed after its retention
     r"handoff:outage",  # four fields
     r"handoff:metrics(:.+)?",  # one field or member a time series or a value of a label
 )
@@ -57,9 +60,9 @@ def _names(client: Any, pattern: str) -> list[str]:
 
 ENTRIES_OF_OPEN_JOBS = ("handoff:waiting:", "handoff:out:", "handoff:open:")
 """Beginnings of the names of sorted sets that only have entries while a job is open."""
-RESERVED = ("reserved_turns", "reserved_tokens", "reserved_usd")
+RESERVED = tuple(measure.reserved for measure in MEASURES)
 """Fields of a job's and a day's budget that hold reservations for calls."""
-RESERVATION = ("r_turns", "r_in", "r_out", "r_usd", "r_day", "r_model")
+RESERVATION = (*(amount.reserved for amount in AMOUNTS), "r_day", "r_model")
 """Fields of a handoff that hold its reservation for a call."""
 UNACKED, UNACKED_INDEX = "unacked", "unacked_index"
 """kombu's keys: unacknowledged messages, and their redelivery times."""
@@ -92,7 +95,7 @@ def _reserved(client: Any, names: Iterable[str]) -> list[str]:
     """Return one line for each reservation of a job, a day or a handoff."""
     leaks: list[str] = []
     for name in names:
-        if re.fullmatch(r"handoff:(\{[^}]+\}|day:.+)", name):
+        if re.fullmatch(r"handoff:(\{[^}]+\}:progress|day:.+)", name):
             reserved = [int(value or 0) for value in client.hmget(name, *RESERVED)]
             if any(reserved):
                 leaks.append(f"{name}: reserved {reserved}")

@@ -15,11 +15,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from handoff_queue.chaos.answers import ENVELOPE, reply_to
+from handoff_queue.chaos.answers import ENVELOPE, reply_to, writers_in
 from handoff_queue.chaos.expected_handoffs import JUDGED, resolver_of
-from handoff_queue.chaos.plan import CallKey, PlannedJob, Trouble, price_of
+from handoff_queue.chaos.plan import (
+    FORK_SUFFIX,
+    STORM_S,
+    CallKey,
+    PlannedJob,
+    Refusal,
+    Trouble,
+    price_of,
+)
 from handoff_queue.shared.types.names import FACT_GATE
-from handoff_queue.shared.types.usage import Usage
+from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 from handoff_queue.testing import (
     Json,
     MessagesServer,
@@ -28,6 +36,7 @@ from handoff_queue.testing import (
     error_reply,
     first_message_text,
     json_reply,
+    text_reply,
 )
 
 ASKED_OF = {
@@ -47,11 +56,13 @@ depends on the job (`expected_handoffs.resolver_of`).
 _STEP = re.compile(r"^<task>Do (\w+) of (?:chaos )?([\w-]+)\.")
 _WHOLE = re.compile(r"^<task>chaos ([\w-]+)</task>")
 _REQUEST = re.compile(r"Request:\s+chaos ([\w-]+)")
+_FORK = re.compile(rf"Do \w+ of ([\w-]+{FORK_SUFFIX})\.")
+"""Task of the repeated step of a fork. The forked job has the same request."""
 _CHECK = re.compile(r'^<task>Check the facts of an answer .*"chaos ([\w-]+)"</task>', re.S)
 _CLAIMS = re.compile(r'"subject": "tower ([\w-]+)"|"reviewer": "Say it of ([\w-]+)\."')
 _REJECTED = re.compile(r'^\{"note": ', re.M)
 _STANDS_IN = '<feedback author="supervisor">'
-_ROUND = re.compile(r"Judge the results of round (\d+)")
+_ROUND = re.compile(r"This is round (\d+)")
 
 
 @dataclass(slots=True)
@@ -89,6 +100,8 @@ class CallAttribution:
     def _key_of_role(self, role: str, request: Json, turn: int) -> CallKey:
         text, number = first_message_text(request), 1
         name = _REQUEST.findall(text)[-1]
+        if fork := _FORK.search(text):
+            name = fork[1]
         if role == "replanner":
             number = self._number_of(role, name, text)
         elif role == "planner":
@@ -124,7 +137,6 @@ LIMITS = {
     "anthropic-ratelimit-requests-remaining": "99999",
 }
 """Limits that are never reached, so that every process must count but no process waits."""
-NOTHING = Usage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +148,19 @@ class Call:
     """Name of the calling process."""
     at: float
     """Time of the request."""
-    tokens: int = 0
-    """Paid tokens; 0 for a refused request."""
-    microusd: int = 0
-    """Paid micro-dollars."""
+    usage: Usage = NOTHING_USED
+    """Paid usage; nothing for a refused request."""
+    turns: int = 1
     out_at: float | None = None
     """Time at which the last byte of the answer was sent; None: not before the end of the run."""
     was_heard: bool = True
     """True if the caller was still connected at that time."""
+    model: str = ""
+    """Name of the requested model."""
+    writers: tuple[str, ...] = ()
+    """Models that wrote the replies in the request, in a handoff with several models."""
+    is_refused: bool = False
+    """True if the model turned the call away, and another model can serve it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +186,8 @@ class Model(MessagesServer):
         self.uncounted: list[UncountedCall] = []
         self._jobs: dict[str, PlannedJob] = {}
         self._tries: Counter[CallKey] = Counter()
+        self._had_storm: set[tuple[str, str]] = set()
+        """Handoffs, by job's name and id, of which a storm has refused a call."""
         self._asked = CallAttribution()
         self._lock = threading.Lock()
         self.add(jobs)
@@ -189,29 +208,70 @@ class Model(MessagesServer):
             trouble = None
             if self._tries[key] == 1:
                 trouble = job.trouble(key)
-        if trouble is None:
+            refusal = self.refusal_of(job, key, request["model"])
+        if refusal is not None:
+            reply = replace(_refused(refusal), duration_s=job.takes_s(key))
+        elif trouble is None:
             reply = replace(reply_to(job, key, request), duration_s=job.takes_s(key))
         else:
             reply = _trouble(trouble)
-        used = NOTHING
+        used = NOTHING_USED
         if reply.status == 200:
             used = job.usage
         tokens = {"input_tokens": job.usage.input_tokens, "output_tokens": job.usage.output_tokens}
         reply = replace(reply, headers={**LIMITS, **reply.headers}, usage=tokens)
-        paid = used.input_tokens + used.output_tokens, price_of(used, request["model"])
+        paid = used.model_copy(update={"cost_microusd": price_of(used, request["model"])})
         if job.is_uncounted:
             self.uncounted.append(UncountedCall(job.name, json.dumps(request["messages"])))
             return reply
+        call = Call(
+            key,
+            headers.get(PROCESS, "?"),
+            time.time(),
+            paid,
+            model=request["model"],
+            writers=_writers_of(job, key, request),
+            is_refused=refusal is not None,
+        )
         with self._lock:
             number = len(self.calls)
-            self.calls.append(Call(key, headers.get(PROCESS, "?"), time.time(), *paid))
+            self.calls.append(call)
         return replace(reply, on_sent=lambda was_heard: self._is_out(number, was_heard=was_heard))
+
+    def refusal_of(self, job: PlannedJob, key: CallKey, model: str) -> Refusal | None:
+        """Return how the model turns this call away, or None. A storm refuses one call of a
+        handoff.
+        """
+        refusal, handoff = job.refusal(key, model), (key.job, key.handoff)
+        if refusal is not None and refusal.is_storm:
+            if handoff in self._had_storm:
+                return None
+            self._had_storm.add(handoff)
+        return refusal
 
     def _is_out(self, number: int, *, was_heard: bool) -> None:
         with self._lock:
             self.calls[number] = replace(
                 self.calls[number], out_at=time.time(), was_heard=was_heard
             )
+
+
+def _writers_of(job: PlannedJob, key: CallKey, request: Json) -> tuple[str, ...]:
+    if job.switching_step(key.handoff) is None:
+        return ()
+    replies = [each["content"] for each in request["messages"] if each["role"] == "assistant"]
+    return writers_in(json.dumps(replies))
+
+
+def _refused(refusal: Refusal) -> Reply:
+    wait = str(STORM_S)
+    match refusal:
+        case Refusal.BUSY:
+            return error_reply(429, "slow down", "rate_limit_error", retry_after=wait)
+        case Refusal.OVERLOADED:
+            return error_reply(529, "overloaded", "overloaded_error", retry_after=wait)
+        case Refusal.DECLINED:
+            return text_reply("No.", stop_reason="refusal")
 
 
 def _trouble(trouble: Trouble) -> Reply:

@@ -12,10 +12,31 @@ from enum import StrEnum
 from handoff_queue.chaos.shapes import PLANNED, TIGHT, Shape
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.types.job_options import Mode, Priority
+from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.usage import Usage
 
 SPECIALISTS = ("generalist", "analyst", "writer")
 FACT_CHECKER = "analyst"
+SWITCHING = "relay"
+"""Specialist with several models, in the folder `chaos/specialists`."""
+SWITCHED_MODELS = ("claude-haiku-4-5", "claude-opus-4-5")
+"""Its models, in the order of its file. No other agent of a run has them, because a storm stops all
+calls of a model. The second model is five times as dear.
+"""
+KEEPER = "keeper"
+"""Specialist with the tool `memory`, in the same folder."""
+FINDS_AT = 2
+"""Turns of a job that finds a note: the search, and the answer."""
+FORK_SUFFIX = "-fork"
+"""End of the name of a fork. The rest is the name of the forked job."""
+REFUSING = (SWITCHED_MODELS[0], *SWITCHED_MODELS)
+"""The model that turns calls of a handoff away is drawn from these. Without a refusal of the first
+model, the second one is rarely called.
+"""
+STORM_S = 4.0
+"""Seconds for which a refused model asks all calls to wait. The other model comes first if a wait
+is longer than 2 s.
+"""
 ROOMY_TURNS = 60
 """Turns of a budget that a job does not reach, even with repeated calls."""
 ROOMY_TREE_TURNS = 240
@@ -56,6 +77,21 @@ class Trouble(StrEnum):
     OVERLOADED = "529"
     GARBAGE = "garbage"
     CUT = "cut"
+
+
+class Refusal(StrEnum):
+    """How a model turns a call away that another model can serve."""
+
+    BUSY = "429"
+    """It refuses one call."""
+    OVERLOADED = "529"
+    """The same."""
+    DECLINED = "declined"
+    """It declines to answer, also when it is called again."""
+
+    @property
+    def is_storm(self) -> bool:
+        return self is not Refusal.DECLINED
 
 
 class PlannedOutcome(StrEnum):
@@ -182,16 +218,14 @@ class PlannedJob:
         return ROOMY_TURNS
 
     @property
-    def max_tokens(self) -> int | None:
+    def limits(self) -> JobLimits:
+        limits = JobLimits(max_turns=self.max_turns)
         if self.shape is Shape.TIGHT_TOKENS:
-            return TIGHT_USAGE.input_tokens + TIGHT_USAGE.output_tokens
-        return None
-
-    @property
-    def max_microusd(self) -> int | None:
+            return limits.model_copy(update={"max_tokens": TIGHT_USAGE.total_tokens})
         if self.shape is Shape.TIGHT_MONEY:
-            return price_of(TIGHT_USAGE, TIGHT_MODEL)
-        return None
+            cost = price_of(TIGHT_USAGE, TIGHT_MODEL)
+            return limits.model_copy(update={"max_microusd": cost})
+        return limits
 
     @property
     def most_calls(self) -> int:
@@ -235,9 +269,28 @@ class PlannedJob:
                 return None
         return self._drawn(key)
 
+    def switching_step(self, handoff: str) -> PlannedStep | None:
+        """Return the step of a handoff with several models; None for other handoffs."""
+        for step in self.steps:
+            if step.specialist == SWITCHING and step.id == handoff.rpartition(".")[0]:
+                return step
+        return None
+
+    def refusal(self, key: CallKey, model: str) -> Refusal | None:
+        """Return how the model turns this call away, or None. One model of each handoff with
+        several models turns calls away, from one turn on.
+        """
+        if self.switching_step(key.handoff) is None:
+            return None
+        dice = random.Random(f"{self.seed} {key.job} {key.handoff} refusal")  # noqa: S311
+        refusing, first_turn = dice.choice(REFUSING), dice.choice((1, 2))
+        if model != refusing or key.turn < first_turn:
+            return None
+        return dice.choice(list(Refusal))
+
     def _drawn(self, key: CallKey) -> Trouble | None:
         dice = random.Random(f"{self.seed} {key.job} {key.handoff} {key.turn}")  # noqa: S311 - a seed is the point
-        is_counted = self.is_tight or self.shape is Shape.TIGHT_TREE
+        is_counted = self.is_tight or self.shape in (Shape.TIGHT_TREE, Shape.SWITCHED)
         if not is_counted and dice.random() < self.trouble_share:
             return dice.choice(list(Trouble))
         return None

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from handoff_queue.chaos.features import FeatureRecords
 from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.strikes import Fault
 from handoff_queue.chaos.system import OVERRUNS
@@ -72,12 +73,17 @@ def _promises_of(records: RunRecords) -> list[Promise]:
         _none("keys left behind", records.left_behind),
         _none("requests that the Messages API would refuse", records.refused_requests),
     ]
-    if records.api is not None:
-        for what, breaches in records.api.breaches().items():
+    for checked in _checked(records):
+        for what, breaches in checked.breaches().items():
             promises.append(_none(what, breaches))
     if records.not_reached is not None:
         promises.append(_none("failpoints that no process reached", records.not_reached))
     return promises
+
+
+def _checked(records: RunRecords) -> list[FeatureRecords]:
+    """Return the records of the HTTP API and of the features."""
+    return [*filter(None, [records.api]), *records.features]
 
 
 def _none(what: str, breaches: Sequence[str]) -> Promise:
@@ -138,8 +144,8 @@ def table_of(records: RunRecords) -> str:
     lines.append(
         f"| model calls made, needed without faults | {records.made}, {records.needed} | | |"
     )
-    if records.api is not None:
-        figures = records.api.figures()
+    for checked in _checked(records):
+        figures = checked.figures()
         lines.append(f"| {', '.join(figures)} | {', '.join(map(str, figures.values()))} | | |")
     for promise in promises_of(records):
         lines.append(
@@ -187,7 +193,8 @@ def json_of(records: RunRecords) -> dict[str, Any]:
         "ended": records.ended,
         "child_jobs": records.children,
         "modes": records.modes,
-        "api": _api_json(records),
+        "api": _figures_json([records.api] if records.api else []),
+        "features": _figures_json(records.features),
         "calls_made": records.made,
         "calls_needed": records.needed,
         "calls_repeated": records.repeated,
@@ -202,10 +209,10 @@ def json_of(records: RunRecords) -> dict[str, Any]:
     }
 
 
-def _api_json(records: RunRecords) -> dict[str, int]:
+def _figures_json(checked: Sequence[FeatureRecords]) -> dict[str, int]:
     figures: dict[str, int] = {}
-    if records.api is not None:
-        for name, number in records.api.figures().items():
+    for records in checked:
+        for name, number in records.figures().items():
             figures[name.lower().replace(" ", "_")] = number
     return figures
 

@@ -81,6 +81,16 @@ class Shape(StrEnum):
     """The replanner adds a step."""
     CHANGED = "changed"
     """The replanner changes one step and drops another."""
+    SWITCHED = "switched"
+    """Two steps of three turns, whose specialist has two models. One model turns calls away."""
+    REMEMBERED = "remembered"
+    """A step writes a note. After its end the user submits a job that needs the same fact."""
+    RECALLED = "recalled"
+    """One specialist finds the note of an earlier job. It is only drawn after that job."""
+    FORKED = "forked"
+    """Two steps, then one. After its end the user forks the job from the last step."""
+    FORK = "fork"
+    """The last step of an ended job, with another task. It is only drawn after that job."""
 
 
 CHORDS = (
@@ -135,16 +145,27 @@ MODES: dict[Shape, tuple[Mode, ...]] = {
     Shape.FOLLOWED: _ANY,
     Shape.ADDED: (Mode.ADAPTIVE,),
     Shape.CHANGED: (Mode.ADAPTIVE,),
+    Shape.SWITCHED: _ANY,
+    Shape.REMEMBERED: _ANY,
+    Shape.RECALLED: (Mode.SINGLE,),
+    Shape.FORKED: _ANY,
+    Shape.FORK: (Mode.PIPELINE,),
 }
 """Possible modes of each shape. Calls of tight jobs are counted one by one, so their plans are
 never replanned.
 """
 
 
+FEATURES = (Shape.SWITCHED, Shape.REMEMBERED, Shape.FORKED)
+"""Shapes with several models, notes and forks. Few jobs of other runs have one of these shapes."""
+NOT_DRAWN = (Shape.CANCELLED, Shape.RECALLED, Shape.FORK)
+"""Shapes of jobs that a run submits for another reason."""
+
+
 def shapes_in(modes: Collection[Mode]) -> list[Shape]:
     """Return the shapes that a seed draws from for these modes."""
     shapes: list[Shape] = []
     for shape in Shape:
-        if shape is not Shape.CANCELLED and not {*modes}.isdisjoint(MODES[shape]):
+        if shape not in NOT_DRAWN and not {*modes}.isdisjoint(MODES[shape]):
             shapes.append(shape)
     return shapes

@@ -14,9 +14,10 @@ from typing import Generic, Protocol, TypeVar
 
 from handoff_queue.chaos.api_records import ApiRecords
 from handoff_queue.chaos.expected_outcomes import JobRecord
+from handoff_queue.chaos.features import FeatureRecords
 from handoff_queue.chaos.fleet import Fleet, Member, Size
 from handoff_queue.chaos.job_generator import Draw
-from handoff_queue.chaos.model import UncountedCall
+from handoff_queue.chaos.model import Call, UncountedCall
 from handoff_queue.chaos.plan import SPECIALISTS, CallKey, PlannedJob
 
 OVERRUNS = "jobs over their budget, by the server's books"
@@ -103,12 +104,22 @@ class System(Protocol):
             calls: calls of the jobs that are not compared with a plan.
         """
 
+    def feature_records(
+        self, jobs: Collection[PlannedJob], calls: Sequence[Call], /
+    ) -> Sequence[FeatureRecords]:
+        """Return the records of the features that only this system has.
+
+        Args:
+            jobs: all jobs.
+            calls: all calls.
+        """
+
     def close(self) -> None:
         """Close the connections."""
 
 
 class WithoutApi:
-    """The methods of a system without schedules and without an HTTP API."""
+    """The methods of a system without schedules, without an HTTP API and without features."""
 
     is_busy = False
 
@@ -123,6 +134,11 @@ class WithoutApi:
 
     def api_records(self, _calls: Sequence[UncountedCall]) -> ApiRecords | None:
         return None
+
+    def feature_records(
+        self, _jobs: Collection[PlannedJob], _calls: Sequence[Call]
+    ) -> Sequence[FeatureRecords]:
+        return ()
 
 
 Made_co = TypeVar("Made_co", bound=System, covariant=True)

@@ -169,6 +169,7 @@ class Stage(Generic[Made_co]):
             held=self.held,
             absent=self.system.absent,
             api=self.system.api_records(list(self.model.uncounted)),
+            features=self.system.feature_records(list(self.jobs.values()), list(self.model.calls)),
         )
 
     def _tidy(self, *, was_struck: bool) -> list[str]:

@@ -54,7 +54,8 @@ class CallsInFlight:
         """
         hit: set[Call] = set()
         for call in self.calls:
-            if any(self.had(call, strike) for strike in self._others):
+            strikes = self._strikes_on[call.process]
+            if any(self.had(call, one) for one in strikes if one.fault is not Fault.DROP):
                 hit.add(call)
         others = [call for call in self.calls if call not in hit]
         total = len(hit)
@@ -86,18 +87,20 @@ class CallsInFlight:
         )
 
     @cached_property
-    def _others(self) -> list[Strike]:
-        """Strikes other than lost answers."""
-        return [strike for strike in self.strikes if strike.fault is not Fault.DROP]
+    def _strikes_on(self) -> dict[str, list[Strike]]:
+        """Strikes that hit each caller, in order."""
+        in_order = sorted(self.strikes, key=lambda strike: strike.at)
+        strikes_on: dict[str, list[Strike]] = {}
+        for caller in {call.process for call in self.calls}:
+            strikes_on[caller] = [strike for strike in in_order if strike.hits(caller)]
+        return strikes_on
 
     @cached_property
     def _until(self) -> dict[Call, float]:
         """Time until which each call is in flight."""
-        in_order = sorted(self.strikes, key=lambda strike: strike.at)
         times: dict[Call, float] = {}
         for call in self.calls:
-            strikes = [strike for strike in in_order if strike.hits(call.process)]
-            times[call] = _until(call, strikes)
+            times[call] = _until(call, self._strikes_on[call.process])
         return times
 
 

@@ -2,8 +2,9 @@
 
     import handoff_queue
 
-    jobs = handoff_queue.connect("redis://:password@localhost:6379/0") job_id =
-    jobs.submit(handoff_queue.Request("Compare Qdrant and pgvector", documents=Path("notes")))
+    jobs = handoff_queue.connect("redis://:password@localhost:6379/0")
+    request = handoff_queue.Request("Compare Qdrant and pgvector", documents=Path("notes"))
+    job_id = jobs.submit(request)
     print(jobs.result(job_id, wait_s=600).answer)
 
 Everything that is not in `__all__` is private and may change. A name is imported when it is
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         Conflict,
         HandoffError,
         InvalidDocuments,
+        ScheduleExists,
         StoreError,
         StoreUnavailable,
         TooManyOpenJobs,
@@ -44,11 +46,13 @@ if TYPE_CHECKING:
     )
     from handoff_queue.shared.types.limits import JobLimits as Limits
     from handoff_queue.shared.types.limits import NewLimits, OnLimit
+    from handoff_queue.shared.types.notes import Note
     from handoff_queue.shared.types.review import Rubric
     from handoff_queue.shared.types.schedule import Missed, Overlap, ScheduleStatus
     from handoff_queue.supervisor.client.async_client import AsyncClient, connect_async
     from handoff_queue.supervisor.client.client import Client, connect
     from handoff_queue.supervisor.client.export import Export
+    from handoff_queue.supervisor.client.forks import ForkOptions
     from handoff_queue.supervisor.client.outline import JobOutline
     from handoff_queue.supervisor.client.report import HandoffReport, JobResult
     from handoff_queue.supervisor.client.request import Request
@@ -78,6 +82,7 @@ else:
         "DeadLetter": "shared.store.dead_letters",
         "Export": "supervisor.client.export",
         "FactTable": "shared.types.gates",
+        "ForkOptions": "supervisor.client.forks",
         "Gates": "shared.types.gates",
         "HandoffError": "shared.types.errors",
         "HandoffId": "shared.types.ids",
@@ -97,6 +102,7 @@ else:
         "Missed": "shared.types.schedule",
         "Mode": "shared.types.job_options",
         "NewLimits": "shared.types.limits",
+        "Note": "shared.types.notes",
         "OnLimit": "shared.types.limits",
         "OnTimeout": "shared.types.job_options",
         "Overlap": "shared.types.schedule",
@@ -105,6 +111,7 @@ else:
         "Request": "supervisor.client.request",
         "Row": "supervisor.client.rows",
         "Rubric": "shared.types.review",
+        "ScheduleExists": "shared.types.errors",
         "ScheduleOptions": "supervisor.client.schedules",
         "ScheduleStatus": "shared.types.schedule",
         "SentMessage": "supervisor.client.user_messages",
@@ -153,6 +160,7 @@ __all__ = [
     "DeadLetter",
     "Export",
     "FactTable",
+    "ForkOptions",
     "Gates",
     "HandoffError",
     "HandoffId",
@@ -170,6 +178,7 @@ __all__ = [
     "Missed",
     "Mode",
     "NewLimits",
+    "Note",
     "OnLimit",
     "OnTimeout",
     "Overlap",
@@ -178,6 +187,7 @@ __all__ = [
     "Request",
     "Row",
     "Rubric",
+    "ScheduleExists",
     "ScheduleOptions",
     "ScheduleStatus",
     "SentMessage",

@@ -34,6 +34,7 @@ from handoff_queue.shared.types.names import (
     SUPERVISOR_QUEUE,
     task_of,
 )
+from handoff_queue.shared.types.presence import role_slots
 from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.engine.job_loop import JobLoop
 from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
@@ -131,10 +132,7 @@ class _LazySupervisor:
 
 
 def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supervisor:
-    """Start the process and build the parts of its supervisor.
-
-    Half of the worker's threads may run roles.
-    """
+    """Start the process and build the parts of its supervisor."""
     process = start_process("handoff-supervisor", settings, watchdog=True, make_model=make_model)
     slots = int(app.conf.worker_concurrency or DEFAULT_THREADS)
     dispatcher = Dispatcher(app, process.store.trust, process.store.connection.sealing)
@@ -145,7 +143,7 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
     if settings.on_end_broker_url:
         end_broker_url = settings.on_end_broker_url.get_secret_value()
     consumption = ConsumptionControl()
-    role_runner = RoleRunner(process.attempts, slots // 2, consumption.changed)
+    role_runner = RoleRunner(process.attempts, role_slots(slots), consumption.changed)
     end_tasks = EndTasks(
         process.store,
         process.attempts.payload_cache,

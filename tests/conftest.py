@@ -26,16 +26,19 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis.versions import driver_info
 from handoff_queue.shared.store.store import Store, open_store
 from tests.forked_test_processes import fork_test_processes
+from tests.property_settings import USUAL
 
 # The two suppressed checks measure the load of the machine. The suite's own timeout finds hangs.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("same for all", settings.get_profile("explore"), derandomize=True)
 settings.register_profile(
-    "quick", settings.get_profile("same for all"), max_examples=10
+    "same for all", settings.get_profile("explore"), derandomize=True, max_examples=USUAL
+)
+settings.register_profile(
+    "quick", settings.get_profile("same for all"), max_examples=USUAL // 10
 )  # for `make check`
 settings.load_profile(
     "same for all"
-)  # The same cases on every machine. `make explore` draws new cases each time.
+)  # The same cases on every machine. `make explore` draws twice as many new cases each time.
 
 # A shell ignores Ctrl-C for its commands in the background, and their children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -63,10 +66,14 @@ _LONG_LEASES = Settings(
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out files without the marker `alone` if only this marker is wanted: the import of
-    all test files takes ten seconds in each test process.
+    """Leave out files whose tests the marker expression leaves out: their imports take seconds in
+    each test process. `not browser` leaves out tests/browser, and `not compose` tests/compose.
+    `alone` leaves out the files without this marker.
     """
-    if config.option.markexpr == "alone" and collection_path.match("test_*.py"):
+    wanted = config.option.markexpr
+    if collection_path.name in ("browser", "compose") and f"not {collection_path.name}" in wanted:
+        return True
+    if wanted == "alone" and collection_path.match("test_*.py"):
         return "mark.alone" not in collection_path.read_text() or None
     return None
 
@@ -79,15 +86,17 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list[XSpec]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect the tests without garbage collection.
+    """Collect the tests without garbage collection, and make it rare in the tests.
 
     The objects that collection makes stay until the end. No later garbage collection visits them.
+    The usual collections would take a tenth of the processor time of the property tests.
     """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(10_000, 20, 50)
         gc.enable()
 
 

@@ -55,6 +55,8 @@ LAZY_IMPORTS = (
     "handoff_queue.supervisor.serve.mcp.stdio",
 )
 """Modules that commands import only when they need them."""
+IMPORTED = (*CELERY_MODULES, *LATER, *ROOMS, *COMMANDS, *LAZY_IMPORTS)
+"""Modules of all Celery processes and commands."""
 
 
 def shared_fork_server() -> ForkServer | None:
@@ -75,14 +77,25 @@ def shared_fork_server() -> ForkServer | None:
 def fork_server_with(environment: Mapping[str, str], modules: Sequence[str] = ()) -> ForkServer:
     """Return a fork server for processes with these variables, in addition to ours.
 
+    It is a fork of this test process's fork server, so no imported module may read the variables.
+
     Args:
         environment: variables that a library reads only once, such as `OTEL_...`.
         modules: modules to import, in addition to those of all Celery processes and commands.
     """
-    return ForkServer(
-        (*CELERY_MODULES, *LATER, *ROOMS, *COMMANDS, *LAZY_IMPORTS, *modules),
-        environment_with(environment),
-    )
+    return _ForkedForkServer((*IMPORTED, *modules), environment_with(environment))
+
+
+class _ForkedForkServer(ForkServer):
+    """A fork server that is a fork of this test process's fork server."""
+
+    def _start(self, control: int) -> subprocess.Popen[bytes]:
+        own_executable = sys.executable
+        sys.executable = python()
+        try:
+            return super()._start(control)
+        finally:
+            sys.executable = own_executable
 
 
 def environment_with(more: Mapping[str, str]) -> dict[str, str]:
@@ -92,7 +105,7 @@ def environment_with(more: Mapping[str, str]) -> dict[str, str]:
 
 @cache
 def _started() -> ForkServer:
-    server = fork_server_with({}).__enter__()
+    server = ForkServer(IMPORTED, environment_with({})).__enter__()
     atexit.register(server.__exit__, None, None, None)
     return server
 
@@ -121,11 +134,20 @@ def python() -> str:
 
 @cache
 def forked_python(server: ForkServer) -> str:
-    """Return the path of the program that stands in for `sys.executable`."""
+    """Return the path of the program that stands in for `sys.executable`.
+
+    A command line without a module gets the interpreter. A parent-death guard has such a line.
+    """
     address = _offer(lambda: server)
     program = Path(address).with_name("python")
     words = [sys.executable, "-I", "-S", f"{ROOT}/tests/forked_python.py", sys.executable, address]
-    program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    program.write_text(
+        "#!/bin/sh\n"
+        'case "$1 $2" in\n'
+        f'"-m "*|"-P -m") exec {shlex.join(words)} "$@";;\n'
+        f'*) exec {shlex.quote(sys.executable)} "$@";;\n'
+        "esac\n"
+    )
     program.chmod(0o700)
     return str(program)
 

@@ -5,7 +5,7 @@ for seconds in a new interpreter. The fork server of the tests has imported ever
 
 `forked_python.py PYTHON SOCKET ARGUMENT...` asks the test process for its connection to that fork
 server. It requests the process, passes signals on to the process, and ends like the process. If
-the stand-in is killed, the fork server kills the process. `PYTHON` runs every other command line.
+the stand-in is killed, the fork server kills the process. `PYTHON` is the interpreter.
 """
 
 from __future__ import annotations
@@ -68,8 +68,6 @@ class Process:
 def main() -> None:
     """Run `forked_python.py PYTHON SOCKET ARGUMENT...`."""
     python, address, *arguments = sys.argv[1:]
-    if arguments[:1] != ["-m"] and arguments[:2] != ["-P", "-m"]:
-        os.execv(python, [python, *arguments])
     with socket.socket(socket.AF_UNIX) as test_process:
         test_process.connect(address)
         _, (control,), _, _ = socket.recv_fds(test_process, 1, 1)

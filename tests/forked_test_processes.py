@@ -11,7 +11,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import pytest
 from execnet import XSpec
@@ -22,6 +21,8 @@ from tests import forked_processes
 
 ARGUMENTS = "TESTS_PYTEST_ARGUMENTS"
 THIS_MODULE = "tests.forked_test_processes"
+IMPORTS = f"{THIS_MODULE}:import_test_files"
+"""The import of the test files, as an entry of `ForkServer`."""
 
 
 def fork_test_processes(config: pytest.Config, specs: Iterable[XSpec]) -> None:
@@ -29,7 +30,7 @@ def fork_test_processes(config: pytest.Config, specs: Iterable[XSpec]) -> None:
     if not is_supported():
         return
     server = ForkServer(
-        [f"{THIS_MODULE}:import_test_files"],
+        [IMPORTS],
         forked_processes.environment_with({ARGUMENTS: json.dumps(config.invocation_params.args)}),
     )
     server.__enter__()
@@ -57,17 +58,15 @@ def import_test_files() -> None:
     """Import the test files that the arguments of pytest select.
 
     pytest captures no output here, because a module may keep the standard streams of its import.
-    If an import fails, forget all test files. Each test process imports them again, and reports
-    the error.
+    If an import fails, replace this fork server by a new interpreter without test files. Each test
+    process then imports the files itself, and reports the error.
     """
     imports = _ImportsOnly()
     arguments: Sequence[str] = json.loads(os.environ[ARGUMENTS])
     pytest.main([*arguments, "-n0", "--collect-only", "-q", "-s"], plugins=[imports])
     if imports.has_failed:
-        folder = str(Path(__file__).parent)
-        for name, module in list(sys.modules.items()):
-            if str(getattr(module, "__file__", None)).startswith(folder):
-                del sys.modules[name]
+        command = [word for word in sys.orig_argv if word != IMPORTS]
+        os.execv(sys.executable, command)  # it keeps the socket for requests
 
 
 if __name__ == "__main__":

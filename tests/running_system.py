@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from handoff_queue.chaos.leaks import keys_for_ever
+from handoff_queue.shared.broker.transport import library_scripts
 from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.supervisor.client import client
 from handoff_queue.testing import MessagesServer
 from tests import forked_processes
+from tests.system_users import CLIENT, SystemUsers, refused_commands
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ROOT / "examples" / "vector-databases"
@@ -30,19 +31,35 @@ ALL_SPECIALISTS = (
 
 @dataclass(frozen=True)
 class RunningSystem:
-    """Redis URL, processes and environment of a running system."""
+    """Redis URLs, processes and environment of a running system."""
 
     redis_url: str
+    """URL of Redis for programs that submit and follow jobs."""
     processes: Processes
     environment: dict[str, str]
+    admin_url: str
+    """URL of Redis with all rights."""
+    admin: client.Client
+    """Client with all rights."""
+    users: SystemUsers | None = None
+    """None: all processes use one Redis user."""
 
     def jobs(self) -> client.Client:
         """Return a client of this system."""
         return client.connect(self.redis_url, Settings(offline=True))
 
+    def url_of(self, user: str) -> str:
+        """Return the URL of Redis for a kind of process."""
+        return self.admin_url if self.users is None else self.users.url_of(user)
+
     def celery(self, name: str, *arguments: str) -> ChildSpec:
-        """Return a process that runs `python -m celery` with these arguments."""
-        return ChildSpec(name, [sys.executable, "-m", "celery", *arguments], self.environment)
+        """Return a process that runs `python -m celery` with these arguments. It has the Redis
+        user of its kind.
+        """
+        environment = dict(self.environment)
+        if self.users is not None:
+            environment["HANDOFF_REDIS_URL"] = self.users.url_of_process(arguments)
+        return ChildSpec(name, [sys.executable, "-m", "celery", *arguments], environment)
 
 
 def model_environment(server: MessagesServer, **more: str) -> dict[str, str]:
@@ -65,7 +82,8 @@ def running_system(
 ) -> Iterator[RunningSystem]:
     """Start the system in forked processes, yield it when it is ready, and stop it.
 
-    Fail if the system leaves a key without an expiry.
+    Each kind of process has its own Redis user. Fail if the system leaves a key without an
+    expiry, or if Redis refused a command.
 
     Args:
         workers: name, app and queues of each worker process.
@@ -74,7 +92,8 @@ def running_system(
     """
     with Processes(folder, forked_processes.shared_fork_server()) as processes:
         url = PrivateRedis(processes, folder, append_only=append_only).start()
-        with system_on(url, processes, folder, workers, settings) as system:
+        users = SystemUsers(url, folder / "redis" / "redis.conf", settings or {})
+        with system_on(url, processes, folder, workers, settings, users) as system:
             yield system
 
 
@@ -85,22 +104,33 @@ def system_on(
     folder: Path,
     workers: Sequence[tuple[str, str, str]] = (SUPERVISOR, ALL_SPECIALISTS),
     settings: Mapping[str, str] | None = None,
+    users: SystemUsers | None = None,
 ) -> Iterator[RunningSystem]:
-    """Start the system on a running Redis, yield it when it is ready, and check its keys."""
+    """Start the system on a running Redis, yield it when it is ready, and check its keys.
+
+    Args:
+        url: URL with all rights.
+        users: the users of the processes. None: all processes use the URL.
+    """
+    client_url = url if users is None else users.url_of(CLIENT)
     environment = {
-        "HANDOFF_REDIS_URL": url,
+        "HANDOFF_REDIS_URL": client_url,
         "HANDOFF_OFFLINE": "true",
         "HANDOFF_CACHE_DIR": str(folder / "cache"),
         "PYTHONPATH": str(ROOT),
         **(settings or {}),
     }
-    system = RunningSystem(url, processes, environment)
+    admin = client.connect(url, Settings(offline=True))
+    admin.store.connection.load_scripts(library_scripts())  # workers may start before a supervisor
+    system = RunningSystem(client_url, processes, environment, url, admin, users)
     for name, app, queues in workers:
         processes.start(
             system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "8")
         )
     processes.wait_until_ready()
     yield system
-    connection = Connection(url)
-    assert keys_for_ever(connection.redis) == []
-    connection.close()
+    redis = admin.store.connection.redis
+    assert keys_for_ever(redis) == []
+    if users is not None:  # other tests use the same Redis with their own users
+        assert not (refused := refused_commands(redis)), refused
+    admin.store.connection.close()

@@ -1,19 +1,25 @@
-"""The program that stands in for `python` in a forked command behaves like `python`."""
+"""The program that stands in for `python` in a forked command behaves like `python`. Test
+processes are forks only if all test files can be imported.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from handoff_queue.shared.local.fork_server import ForkServer, is_supported
 from handoff_queue.shared.settings.ports import free_port
-from tests import forked_processes
-from tests.waiting import wait_until
+from tests import forked_processes, forked_test_processes
+from tests.waiting import LONGEST_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -86,3 +92,25 @@ def test_the_process_ends_with_its_stand_in(python: str, tmp_path: Path) -> None
         process.kill()
 
         wait_until(lambda: not answers(port), expected="the end of the process")
+
+
+@pytest.mark.skipif(not is_supported(), reason="nothing is forked on this system")
+@pytest.mark.parametrize(("file", "has_pytest"), [("import json", True), ("import absent", False)])
+def test_a_test_process_has_imported_nothing_if_a_test_file_cannot_be_imported(
+    tmp_path: Path, file: str, has_pytest: bool
+) -> None:
+    (tmp_path / "test_file.py").write_text(file)
+    (tmp_path / "program.py").write_text("import sys; print('pytest' in sys.modules)")
+    arguments = ["--noconftest", "-c", os.devnull, "--rootdir", str(tmp_path), str(tmp_path)]
+    variables = {forked_test_processes.ARGUMENTS: json.dumps(arguments)}
+    environment = forked_processes.environment_with(variables)
+    with (
+        ForkServer([forked_test_processes.IMPORTS], environment) as server,
+        (tmp_path / "output").open("w+") as output,
+    ):
+        command = [sys.executable, "-m", "program"]
+        process = server.fork(command, environment, output.fileno(), folder=tmp_path)
+
+        assert process.wait(LONGEST_WAIT_S) == 0
+        output.seek(0)
+        assert output.read() == f"{has_pytest}\n"

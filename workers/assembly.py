@@ -4,6 +4,7 @@ these tasks use.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,17 +33,20 @@ from handoff_queue.shared.specialists.policy_file import rules_in
 from handoff_queue.shared.store.pauses import CHECK_EVERY_S
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
 from handoff_queue.shared.trust.signatures import open_trust
-from handoff_queue.shared.types.errors import StoreUnavailable
+from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, task_of
 from handoff_queue.shared.types.presence import Announcement
-from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.shared.types.specialist import RunnerKind, SpecialistSpec
+from handoff_queue.workers.agent_sdk.extra import agent_sdk_fault
 from handoff_queue.workers.handoff_task import run_handoff
 from handoff_queue.workers.host_task_step import HostTasks
 from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.specialists import BUILT_IN
 from handoff_queue.workers.tools.registry import Registry, build_registry
+from handoff_queue.workers.tools.run_code import RUN_CODE
+from handoff_queue.workers.tools.sandbox import sandbox_fault
 from handoff_queue.workers.tools.user_tools import installed_points
 
 SERVICE = "handoff-worker"
@@ -78,6 +82,8 @@ class LazyWorker:
         self.host = HostTasks(app, settings)
         self._lock = threading.Lock()
         self._built: Worker | None = None
+        self._not_served: dict[str, str] = {}
+        """Specialist that this machine cannot run -> the reason."""
         self._stop = threading.Event()
         self._consumption = ConsumptionControl()
         self._paused: frozenset[str] = frozenset()
@@ -102,18 +108,42 @@ class LazyWorker:
             self._make_model = provider_models(self._settings)
 
     def check(self, **_: Any) -> None:
-        """Check the key of this worker, and the specialists that are Celery tasks of the host.
-        Celery calls this when the worker's queues are known.
+        """Check the key of this worker, its sandbox, the Claude Agent SDK, and the specialists that
+        are Celery tasks of the host. Celery calls this when the worker's queues are known. A
+        specialist that needs a missing sandbox or SDK is not served.
 
         Raises:
-            UserError: the key may not do the work of all specialists, or a setting that such a
-                specialist needs is missing or invalid.
+            UserError: the key may not do the work of all specialists, a setting that such a
+                specialist needs is missing or invalid, or no specialist can be served.
         """
+        with_code = [spec.name for spec in self._served() if RUN_CODE in spec.tools]
+        self._leave_out(with_code, "no sandbox", sandbox_fault)
+        with_runner = [spec.name for spec in self._served() if spec.runner is RunnerKind.AGENT_SDK]
+        self._leave_out(with_runner, "no Claude Agent SDK", agent_sdk_fault)
         served = self._served()
         open_trust(self._settings).check_worker([spec.name for spec in served])
         for spec in served:
             if spec.celery_task is not None:
                 self.host.check(spec)
+
+    def _leave_out(self, needing: Sequence[str], lack: str, find_fault: Callable[[], str]) -> None:
+        """Stop serving these specialists, if their machine has a fault.
+
+        Args:
+            lack: the missing part of the machine, in words.
+            find_fault: returns the reason of the fault, or "".
+
+        Raises:
+            UserError: no specialist is left.
+        """
+        if not needing or not (fault := find_fault()):
+            return
+        names = ", ".join(needing)
+        if len(needing) == len(self._served()):
+            raise UserError(f"cannot serve {names}: {lack} on this machine: {fault}")
+        log.warning(f"{lack} on this machine, so it does not serve", names=names, why=fault)
+        self._not_served |= dict.fromkeys(needing, f"{lack}: {fault}")
+        self._app.amqp.queues.deselect(needing)
 
     def started(self, sender: Any, **_: Any) -> None:
         """Start the telemetry and the thread of announcements. Return after the first try to
@@ -198,6 +228,7 @@ class LazyWorker:
             worker=worker.process.name,
             specialists=tuple(served),
             effects=worker.registry.effects,
+            not_served=self._not_served,
         )
         store, announced_at = worker.process.store, float("-inf")
         while not self._stop.is_set():
@@ -250,6 +281,8 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
     specialists = load_specialists(
         BUILT_IN, *settings.specialists_dirs, tools=frozenset(registry.names)
     )
+    if (unused := registry.without_use(specialists.values())) is not None:
+        sys.stderr.write(f"handoff: {unused}\n")
     app = make_app("workers", redis_url_of(settings), settings, [*specialists, SUPERVISOR_QUEUE])
     app.amqp.queues.select(list(specialists))
     lazy_worker = LazyWorker(app, settings, specialists, registry, make_model)

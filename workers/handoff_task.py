@@ -13,10 +13,14 @@ from handoff_queue.shared.broker.attempt_outcome import AttemptOutcome
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.attempt import AgentSetup, Attempts
 from handoff_queue.shared.runtime.payload_cache import JobDocuments
+from handoff_queue.shared.runtime.program_agent import ModelProgram
 from handoff_queue.shared.specialists.tool_grants import grant_limits
+from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.shared.types.model import Model
+from handoff_queue.shared.types.specialist import RunnerKind, SpecialistSpec
+from handoff_queue.workers.agent_sdk.extra import agent_sdk_fault
 from handoff_queue.workers.host_task_step import HostTaskRunner, HostTasks
 from handoff_queue.workers.tools.registry import Registry
 from handoff_queue.workers.tools.web_search import WEB_SEARCH, search_of_hosts
@@ -60,6 +64,8 @@ def run_handoff(
             handoff.expected_output_format,
             documents.sources,
             loaded.known_claims(),
+            has_claims=spec.has_claims,
+            are_compared=handoff.compared is not False,
         )
         if spec.celery_task is not None:
             host.check(spec)
@@ -77,7 +83,7 @@ def run_handoff(
                 tools.append(search_of_hosts(tool, spec.hosts))
             else:
                 tools.append(tool)
-        return AgentSetup(reading, tuple(tools))
+        return AgentSetup(reading, tuple(tools), program=_program_of(spec))
 
     limited = handoff.model_copy(update={"limits": grant_limits(handoff.limits, own)})
     outcome = attempts.attempt(text, limited, make_setup, own=own)
@@ -87,3 +93,19 @@ def run_handoff(
         except Exception:  # the result is stored, and the sweeper will evaluate the job
             log.exception("cannot wake the supervisor")
     return outcome
+
+
+def _program_of(spec: SpecialistSpec) -> Callable[[Model], ModelProgram] | None:
+    """Return the function that starts the program of a specialist's runner, or None.
+
+    Raises:
+        UserError: this process cannot start it.
+    """
+    if spec.runner is not RunnerKind.AGENT_SDK:
+        return None
+    if fault := agent_sdk_fault():
+        raise UserError(fault)
+    # Imported here, because the SDK is an extra and takes a second.
+    from handoff_queue.workers.agent_sdk.model import ProgramModel
+
+    return ProgramModel

@@ -62,9 +62,8 @@ class Situation:
         self._suite = suite
         self._user_task = suite.user_tasks[task.user_task]
         self._injection = suite.injection_tasks[task.injection] if task.injection else None
-        places = dict.fromkeys(suite.get_injection_vector_defaults(), PLACE)
-        loaded = suite.load_and_inject_default_environment(places if task.injection else {})
-        self._environment = self._user_task.init_environment(loaded)
+        loaded = _loaded_environment(task.suite, is_attacked=task.injection is not None)
+        self._environment = self._user_task.init_environment(loaded.model_copy(deep=True))
         self._before = self._environment.model_copy(deep=True)
         self._runtime = _functions_runtime()(suite.tools)
         self._trace: list[Any] = []
@@ -127,6 +126,13 @@ class Situation:
         if held is None:
             held = getattr(task, check)(answer, self._before, self._environment)
         return bool(held)
+
+
+@cache
+def _loaded_environment(suite: str, *, is_attacked: bool) -> Any:
+    """Return the environment at the begin of a task. Reading its YAML takes up to a second."""
+    places = dict.fromkeys(suites()[suite].get_injection_vector_defaults(), PLACE)
+    return suites()[suite].load_and_inject_default_environment(places if is_attacked else {})
 
 
 @cache

@@ -53,13 +53,21 @@ def section(event: type[BaseModel]) -> str:
     return f"## {type_of(event)}\n\n{docstring_of(event)}\n\n{field_table(event, hidden={'type'})}"
 
 
+def written_type(model: type[BaseModel], name: str) -> str | None:
+    """Return the type of a field as its class writes it; None: no class writes it."""
+    for kind in model.__mro__:
+        if name in (written := vars(kind).get("__annotations__", {})):
+            return str(written[name])
+    return None
+
+
 def field_table(model: type[BaseModel], hidden: set[str]) -> str:
     """Return a table of the fields of a model with their types, defaults and docstrings."""
     texts = attribute_docstrings(model)
     rows: list[tuple[str, str, str, str]] = []
     for name, field in model.model_fields.items():
         if name not in hidden:
-            annotation = type_text(model.__annotations__.get(name, field.annotation))
+            annotation = type_text(written_type(model, name) or field.annotation)
             rows.append((code(name), code(annotation), default_text(field), texts.get(name, "")))
     return table(["Field", "Type", "Default", "Meaning"], rows)
 

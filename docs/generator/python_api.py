@@ -40,20 +40,20 @@ GROUPS = {
     "Clients": ["connect", "Client", "connect_async", "AsyncClient"],
     "Requests": [
         "Request", "Limits", "NewLimits", "OnLimit", "Mode", "Priority", "Approvals",
-        "ApprovalOf", "OnTimeout", "Gates", "FactTable",
+        "ApprovalOf", "OnTimeout", "Gates", "FactTable", "ForkOptions",
         "read_facts", "Rubric", "Workflow", "read_workflow", "Items", "read_items", "Clash",
     ],
     "Results": [
         "JobResult", "HandoffReport", "JobOutline", "JobStanding", "JobStatus", "JobFilter",
-        "Row", "Export", "RecordedEvent", "JobEnded", "SentMessage",
+        "Row", "Note", "Export", "RecordedEvent", "JobEnded", "SentMessage",
         "TenantDeletion", "DeadLetter", "JobId", "HandoffId",
     ],
     "Schedules": ["ScheduleOptions", "Overlap", "Missed", "ScheduleStatus"],
     "Tokens and audit": ["Actor", "AuditEntry", "AuditAction", "ApiToken", "ApiRole"],
     "Tools": ["tool", "CallContext", "ToolFailed"],
     "Errors": [
-        "HandoffError", "UserError", "UnknownJob", "UnknownSchedule", "Conflict", "BudgetSpent",
-        "TooManyOpenJobs", "InvalidDocuments",
+        "HandoffError", "UserError", "UnknownJob", "UnknownSchedule", "ScheduleExists", "Conflict",
+        "BudgetSpent", "TooManyOpenJobs", "InvalidDocuments",
         "StoreError", "StoreUnavailable",
     ],
 }  # fmt: skip

@@ -113,7 +113,7 @@ def claim(
         "unit": unit,
         "date": date,
     }
-    return {"id": id, "text": text, **parts, "sources": sources}
+    return {"id": id, "text": text, **_without_none(parts), "sources": sources}
 
 
 def specialist_result(
@@ -140,9 +140,13 @@ def specialist_result(
         "output": output,
         "claims": list(claims),
         "confidence": confidence,
-        "needs": needs,
-        "problem": problem,
+        **_without_none({"needs": needs, "problem": problem}),
     }
+
+
+def _without_none(fields: Json) -> Json:
+    """Return the fields without the fields that are None, which an answer leaves out."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def result_reply(

@@ -80,7 +80,7 @@ def running_system(
             processes.start(ChildSpec(name, _celery_command(name, app), environment))
         processes.wait_until_ready()
         jobs = connect(url)
-        parts.callback(jobs.store.connection.close)
+        parts.callback(jobs.close)
         yield RunningSystem(url, jobs, folder.path / "logs")
 
 

@@ -14,11 +14,38 @@ from handoff_queue.shared.types.handoff import Claim, ResultStatus
 from handoff_queue.shared.types.model import Block
 
 
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """A defect of an answer."""
+
+    fault: str
+    """The fault in words for every reader."""
+    remedy: str = ""
+    """What the model can do about the fault. Users never read this."""
+
+    @property
+    def for_model(self) -> str:
+        """Return the fault and its remedy."""
+        return "; ".join(filter(None, (self.fault, self.remedy)))
+
+
 class InvalidAnswer(HandoffError):
-    """The final answer is not a valid result. The model reads the message and may fix the
-    answer, see `shared.agent.loop.MOST_REPAIRS`. After its last try the message becomes the
-    result's error.
+    """The final answer is not a valid result. The model reads the faults with their remedies, and
+    may fix the answer, see `shared.agent.loop.MOST_REPAIRS`. After its last try the message, which
+    has the faults alone, becomes the result's error.
     """
+
+    def __init__(self, *defects: Defect | str) -> None:
+        """Describe the defects of the answer. A text is a fault without a remedy."""
+        faults: list[str] = []
+        for_model: list[str] = []
+        for item in defects:
+            defect = Defect(item) if isinstance(item, str) else item
+            faults.append(defect.fault)
+            for_model.append(defect.for_model)
+        super().__init__("; ".join(faults))
+        self.for_model = "; ".join(for_model)
+        """The faults with their remedies."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,21 @@ from handoff_queue.shared.types.checkpoints import (
     UserPrompted,
 )
 from handoff_queue.shared.types.handoff import AgentHandoff
-from handoff_queue.shared.types.origins import USER, WEB, Origin, origins_or_unknown, union
+from handoff_queue.shared.types.model import Block
+from handoff_queue.shared.types.origins import (
+    CODE_EXECUTION,
+    USER,
+    WEB,
+    Origin,
+    origins_or_unknown,
+    tool_origin,
+    union,
+)
 
 _SEARCH_RESULT = "web_search_tool_result"
 """Type of the block with the results of a server-side search."""
+_RESULT_OF_CODE = "code_execution_tool_result"
+"""End of the types of the blocks with a result of the provider's code execution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +84,23 @@ def _seen_in(checkpoint: Checkpoint) -> SeenText | None:
         case UserPrompted():
             return SeenText(checkpoint.text, (USER,))
         case ModelReplied():
-            found = [block for block in checkpoint.content if block.get("type") == _SEARCH_RESULT]
-            if found:
-                return SeenText(json.dumps(found, ensure_ascii=False), (WEB,))
+            return _seen_at_provider(checkpoint)
     return None
+
+
+def _seen_at_provider(reply: ModelReplied) -> SeenText | None:
+    """Return the results of tools that the provider has run, or None."""
+    found: list[Block] = []
+    origins: set[Origin] = set()
+    for block in reply.content:
+        kind = str(block.get("type"))
+        if kind == _SEARCH_RESULT:
+            origins.add(WEB)
+        elif kind.endswith(_RESULT_OF_CODE):
+            origins.add(tool_origin(CODE_EXECUTION))
+        else:
+            continue
+        found.append(block)
+    if not found:
+        return None
+    return SeenText(json.dumps(found, ensure_ascii=False), union(origins))

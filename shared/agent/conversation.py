@@ -9,21 +9,25 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from types import UnionType
 from typing import Any
 
+from handoff_queue.shared.agent.summaries import is_request, summary_block
 from handoff_queue.shared.agent.tool_calls import (
     MAY_HAVE_RUN,
     NOT_OF_THE_TOOL,
+    REPEATED,
     TRY_OTHERWISE,
     UNKNOWN_TOOL,
 )
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,
+    ContextCleared,
+    ContextCompacted,
     ModelCallFailed,
     ModelReplied,
     ObservedImage,
@@ -57,6 +61,8 @@ FROM_THE_USER = (
     " on:"
 )
 EMPTY = f"{UNUSABLE}it is empty."
+CLEARED = "[cleared: {chars} characters; read_result shows {name} again]"
+"""Text of a result that requests no longer show."""
 _THINKING = ("thinking", "redacted_thinking")
 _OF_USERS = ("tool_result", "image", "document")
 """Blocks that the Messages API refuses in a message of the model. Some servers write them."""
@@ -197,6 +203,11 @@ class Conversation:
         return replies
 
     @property
+    def replies_by_model(self) -> dict[str, int]:
+        """Number of replies of each model, by its name in the server's answers."""
+        return dict(Counter(reply.model for reply in self.replies))
+
+    @property
     def replied_tokens(self) -> int:
         """Number of tokens that the calls with a reply have used. Failed calls are left out,
         because their usage is often only an upper bound.
@@ -281,9 +292,129 @@ class Conversation:
             return False
         for reply in self.replies:
             for earlier in calls_of(reply):
-                if earlier["id"] in interrupted_ids and _is_same_call(earlier, call):
+                if earlier["id"] in interrupted_ids and is_same_call(earlier, call):
                     return True
         return False
+
+    def has_result_of(self, call: Block, *, or_error: bool) -> bool:
+        """Return whether requests show a result of an earlier call of this tool with these
+        arguments.
+
+        Args:
+            or_error: True if an error counts as a result.
+        """
+        cleared = self.cleared
+        for observed in self.results_of(call):
+            is_result = or_error or not observed.is_error
+            if is_result and observed.tool_use_id not in cleared:
+                return True
+        return False
+
+    def results_of(self, call: Block) -> list[ToolObserved]:
+        """Return the results of earlier calls of this tool with these arguments."""
+        called: dict[str, Block] = {}
+        found: list[ToolObserved] = []
+        for checkpoint in self.checkpoints:
+            if isinstance(checkpoint, ModelReplied):
+                for earlier in calls_of(checkpoint):
+                    called[earlier["id"]] = earlier
+            elif isinstance(checkpoint, ToolObserved) and checkpoint.text not in NOT_OF_THE_TOOL:
+                answered = called.get(checkpoint.tool_use_id)
+                if answered is not None and is_same_call(answered, call):
+                    found.append(checkpoint)
+        return found
+
+    def has_result(self, text: str) -> bool:
+        """Return whether requests show this text as the result of an earlier call."""
+        cleared = self.cleared
+        for observed in self.observed:
+            if observed.text == text and observed.tool_use_id not in cleared:
+                return True
+        return False
+
+    @property
+    def observed(self) -> list[ToolObserved]:
+        """Results of all calls, oldest first."""
+        return [item for item in self.checkpoints if isinstance(item, ToolObserved)]
+
+    @property
+    def cleared(self) -> set[str]:
+        """Ids of the calls whose results requests no longer show."""
+        ids: set[str] = set()
+        for checkpoint in self.checkpoints:
+            if isinstance(checkpoint, ContextCleared | ContextCompacted):
+                ids.update(checkpoint.tool_use_ids)
+        return ids
+
+    @property
+    def is_just_cleared(self) -> bool:
+        """True if results were cleared, or turns were left out, after the last reply."""
+        return _contains(self.since_reply, ContextCleared | ContextCompacted)
+
+    @property
+    def compaction(self) -> ContextCompacted | None:
+        """The last summary in place of earlier turns, or None."""
+        for checkpoint in reversed(self.checkpoints):
+            if isinstance(checkpoint, ContextCompacted):
+                return checkpoint
+        return None
+
+    @property
+    def _begin(self) -> int:
+        """Index of the first checkpoint that requests show as a turn."""
+        for index in range(len(self.checkpoints), 0, -1):
+            if isinstance(self.checkpoints[index - 1], ContextCompacted):
+                return index
+        return 0
+
+    @property
+    def shown_replies(self) -> list[ModelReplied]:
+        """Replies since the last compaction, oldest first."""
+        return [item for item in self.checkpoints[self._begin :] if isinstance(item, ModelReplied)]
+
+    @property
+    def is_summarizing(self) -> bool:
+        """True if the model was asked for a summary, and has not replied yet."""
+        return _asks_for_summary(self.since_reply)
+
+    @property
+    def has_summary(self) -> bool:
+        """True if the last reply is the reply to a request for a summary."""
+        reply = self.last_reply
+        if reply is None or reply.stop_reason == "refusal":
+            return False
+        before = self.checkpoints[: len(self.checkpoints) - len(self.since_reply) - 1]
+        return _asks_for_summary(Conversation(self.opening, before).since_reply)
+
+    @property
+    def summary_requests(self) -> int:
+        """Number of requests for a summary since the last compaction."""
+        total = 0
+        for checkpoint in self.checkpoints[self._begin :]:
+            total += isinstance(checkpoint, AgentPrompted) and is_request(checkpoint.text)
+        return total
+
+    @property
+    def call_names(self) -> dict[str, str]:
+        """Names of the calls of our tools, by their ids: `TOOL#NUMBER`. NUMBER counts the calls
+        of that tool in this handoff, from 1.
+        """
+        names: dict[str, str] = {}
+        counts = Counter[str]()
+        for block in self._replied_blocks:
+            if block.get("type") == "tool_use":
+                tool = str(block.get("name"))
+                counts[tool] += 1
+                names[block["id"]] = f"{tool}#{counts[tool]}"
+        return names
+
+    @property
+    def repeated_lookups(self) -> int:
+        """Number of look-ups that brought nothing new."""
+        total = 0
+        for checkpoint in self.checkpoints:
+            total += isinstance(checkpoint, ToolObserved) and checkpoint.text in REPEATED
+        return total
 
     @property
     def open_reply(self) -> ModelReplied | None:
@@ -294,7 +425,7 @@ class Conversation:
         """
         reply = self.last_reply
         if reply is None or _contains(
-            self.since_reply, AgentPrompted | UserPrompted | ModelCallFailed
+            self.since_reply, AgentPrompted | UserPrompted | ContextCompacted | ModelCallFailed
         ):
             return None
         if calls_of(reply):
@@ -311,7 +442,8 @@ class Conversation:
         such a turn.
         """
         reply = self.last_reply
-        if reply is None or _contains(self.since_reply, AgentPrompted | UserPrompted):
+        prompts = AgentPrompted | UserPrompted | ContextCompacted
+        if reply is None or _contains(self.since_reply, prompts):
             return False
         if _is_pause(reply):
             return True
@@ -328,6 +460,11 @@ class Conversation:
             if block.get("type") in CALLS and name not in names:
                 names.append(name)
         return names
+
+    @property
+    def has_server_calls(self) -> bool:
+        """True if a reply has called a tool that the provider runs."""
+        return any(block.get("type") in _SERVER_CALLS for block in self._replied_blocks)
 
     @property
     def ids(self) -> set[str]:
@@ -351,6 +488,17 @@ class Conversation:
         return total
 
     @property
+    def _too_long_answers(self) -> set[int]:
+        """Indexes of the replies of text alone that the model was told to give again, shorter."""
+        found: set[int] = set()
+        for index, (earlier, later) in enumerate(pairwise(self.checkpoints)):
+            if isinstance(earlier, ModelReplied) and isinstance(later, AgentPrompted):
+                kinds = {block.get("type") for block in earlier.content}
+                if later.text == TOO_LONG and kinds <= {"text", *_THINKING}:
+                    found.add(index)
+        return found
+
+    @property
     def is_told_last(self) -> bool:
         """True if the model was told that this is its last turn."""
         return AgentPrompted(text=LAST_TURN) in self.checkpoints
@@ -372,9 +520,10 @@ class Conversation:
         if not observed.images:
             return observed
         stored = list[ObservedImage]()
-        for checkpoint in self.checkpoints:
-            if isinstance(checkpoint, ToolObserved):
-                stored.extend(checkpoint.images or ())
+        cleared = self.cleared
+        for earlier in self.observed:
+            if earlier.tool_use_id not in cleared:
+                stored.extend(earlier.images or ())
         kept_images = list[ObservedImage]()
         chars = sum(len(image.data) for image in stored)
         for image in observed.images:
@@ -389,48 +538,97 @@ class Conversation:
 
     def source_of(self, call_id: str, handoff: AgentHandoff) -> str | None:
         """Return the name under which the result of a call is cited:
-        `tool:STEP.ATTEMPT/TOOL#NUMBER`.
-
-        NUMBER counts the calls of that tool in this handoff, from 1. None: no reply has this
-        call.
+        `tool:STEP.ATTEMPT/TOOL#NUMBER`. None: no reply has this call.
         """
-        counts = Counter[str]()
-        for block in self._replied_blocks:
-            if block.get("type") == "tool_use":
-                name = str(block.get("name"))
-                counts[name] += 1
-                if block["id"] == call_id:
-                    return f"tool:{handoff.step_id}.{handoff.attempt}/{name}#{counts[name]}"
-        return None
+        name = self.call_names.get(call_id)
+        if name is None:
+            return None
+        return f"tool:{handoff.step_id}.{handoff.attempt}/{name}"
+
+    def messages_for(self, model: str) -> tuple[MessageParam, ...]:
+        """Return the messages for a request to this model. They leave out the thinking of other
+        models, because its signature belongs to the model that wrote it.
+        """
+        checkpoints: list[Checkpoint] = []
+        for checkpoint in self.checkpoints:
+            if isinstance(checkpoint, ModelReplied) and checkpoint.is_from_another(model):
+                checkpoints.append(_without_thinking(checkpoint))
+            else:
+                checkpoints.append(checkpoint)
+        return Conversation(self.opening, tuple(checkpoints)).messages
 
     @property
     def messages(self) -> tuple[MessageParam, ...]:
         """The conversation in the form of the Messages API: roles alternate, and the results
         of calls come first in the next message.
 
-        A paused turn keeps its unfinished calls, so that the provider continues it.
+        A paused turn keeps its unfinished calls, so that the provider continues it. An answer that
+        was too long is left out: the model would repeat it, and each turn would pay for it.
         """
-        messages: list[MessageParam] = [{"role": "user", "content": list(self.opening["content"])}]
-        for checkpoint in self.checkpoints:
+        too_long = self._too_long_answers
+        cleared, names = self.cleared, self.call_names
+        begin = self._begin
+        messages: list[MessageParam] = [{"role": "user", "content": self._first_blocks(begin)}]
+        for index, checkpoint in enumerate(self.checkpoints[begin:], begin):
             match checkpoint:
-                case ModelReplied():
+                case ModelReplied() if index not in too_long:
                     _add(messages, "assistant", _sendable(checkpoint.content))
+                case ToolObserved() if checkpoint.tool_use_id in cleared:
+                    name = names.get(checkpoint.tool_use_id, "")
+                    _add(messages, "user", [_cleared_block(checkpoint, name)])
                 case ToolObserved():
                     _add(messages, "user", [_result_block(checkpoint)])
                 case AgentPrompted():
                     _add(messages, "user", [{"type": "text", "text": checkpoint.text}])
                 case UserPrompted():
                     _add(messages, "user", [_user_block(checkpoint)])
-                case ToolCallStarted() | ModelCallFailed():
+                case ModelReplied() | ToolCallStarted() | ModelCallFailed():
+                    pass
+                case ContextCleared() | ContextCompacted():
                     pass
         return tuple(_in_order(_without_unfinished_calls(messages, is_paused=self.is_paused)))
+
+    def _first_blocks(self, begin: int) -> list[Block]:
+        """Return the blocks of the opening message. After a compaction, the summary and all
+        earlier messages of users follow them.
+
+        Args:
+            begin: see `_begin`.
+        """
+        blocks = list(self.opening["content"])
+        if self.compaction is not None:
+            blocks.append(summary_block(self.compaction))
+        for checkpoint in self.checkpoints[:begin]:
+            if isinstance(checkpoint, UserPrompted):
+                blocks.append(_user_block(checkpoint))
+        return blocks
+
+
+def _without_thinking(reply: ModelReplied) -> ModelReplied:
+    kept: list[Block] = []
+    for block in reply.content:
+        if block.get("type") not in _THINKING:
+            kept.append(block)
+    return reply.model_copy(update={"content": tuple(kept)})
+
+
+def _asks_for_summary(checkpoints: Sequence[Checkpoint]) -> bool:
+    """Return whether the last message of the agent in these checkpoints asks for a summary that
+    no checkpoint has taken.
+    """
+    for checkpoint in reversed(checkpoints):
+        if isinstance(checkpoint, ContextCompacted):
+            return False
+        if isinstance(checkpoint, AgentPrompted):
+            return is_request(checkpoint.text)
+    return False
 
 
 def _contains(checkpoints: Iterable[Checkpoint], kind: type | UnionType) -> bool:
     return any(isinstance(checkpoint, kind) for checkpoint in checkpoints)
 
 
-def _is_same_call(first: Block, second: Block) -> bool:
+def is_same_call(first: Block, second: Block) -> bool:
     """Return whether two calls have the same tool and the same arguments."""
     has_same_name = first.get("name") == second.get("name")
     return has_same_name and first.get("input") == second.get("input")
@@ -535,6 +733,12 @@ def _result_block(observed: ToolObserved) -> Block:
     if observed.is_error:
         return {**block, "is_error": True}
     return block
+
+
+def _cleared_block(observed: ToolObserved, name: str) -> Block:
+    """Return the note in place of a cleared result. The result is still a source."""
+    note = CLEARED.format(chars=len(observed.text), name=name)
+    return _result_block(observed.model_copy(update={"text": note, "images": None}))
 
 
 def _sendable(content: Iterable[Block]) -> list[Block]:

@@ -4,7 +4,7 @@ checks its citations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import Field as PydanticField
 from pydantic import JsonValue, ValidationError, field_validator
 
-from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
+from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
 from handoff_queue.shared.agent.json_answers import (
     LenientAnswer,
     describe_text,
@@ -23,8 +23,10 @@ from handoff_queue.shared.agent.json_answers import (
     partial_object_in,
     without_nulls,
 )
+from handoff_queue.shared.agent.marker_placement import marked_sentence, place_markers
 from handoff_queue.shared.agent.schemas import BrokenSchema, problem_with
 from handoff_queue.shared.agent.sources import Sources
+from handoff_queue.shared.text.words import count_of
 from handoff_queue.shared.types.characters import to_nfc
 from handoff_queue.shared.types.citation_markers import qualify_claim_id, qualify_markers
 from handoff_queue.shared.types.handoff import (
@@ -48,29 +50,32 @@ _PARTS = ("subject", "attribute", "value", "unit", "date")
 """Fields of a claim that states a value."""
 LONGEST_PART = 500
 """Characters of one field of `_PARTS`."""
-_PART: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "null"}]}
-_CLAIMS_SCHEMA: dict[str, Any] = {
+_TEXT: dict[str, Any] = {"type": "string"}
+_SOURCES_SCHEMA: dict[str, Any] = {
     "type": "array",
     "items": {
         "type": "object",
-        "properties": {
-            "id": {"type": "string", "description": "c1, c2, ..."},
-            "text": {"type": "string"},
-            **dict.fromkeys(_PARTS, _PART),
-            "sources": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "properties": {"source": {"type": "string"}, "quote": {"type": "string"}},
-                    "required": ["source", "quote"],
-                    "additionalProperties": False,
-                },
-            },
-        },
-        "required": ["id", "text", *_PARTS, "sources"],
+        "properties": {"source": _TEXT, "quote": _TEXT},
+        "required": ["source", "quote"],
         "additionalProperties": False,
     },
 }
+
+
+def _claims_schema(parts: Iterable[str]) -> dict[str, Any]:
+    """Return the JSON Schema of a list of claims, which may have these parts."""
+    claim = {
+        "type": "object",
+        "properties": {
+            "id": _TEXT,
+            "text": _TEXT,
+            **dict.fromkeys(parts, _TEXT),
+            "sources": _SOURCES_SCHEMA,
+        },
+        "required": ["id", "sources"],
+        "additionalProperties": False,
+    }
+    return {"type": "array", "items": claim}
 
 
 class _Source(LenientAnswer):
@@ -80,7 +85,7 @@ class _Source(LenientAnswer):
 
 class _Claim(LenientAnswer):
     id: str
-    text: str
+    text: str = ""
     sources: list[_Source] = PydanticField(default_factory=list)
     subject: str | None = None
     attribute: str | None = None
@@ -194,6 +199,10 @@ class EnvelopeFormat:
     """Claims of other results (`LoadedPayloads.known_claims`) by qualified id. The result of
     this answer includes each of these claims that the answer refers to or restates.
     """
+    has_claims: bool = True
+    """False for a specialist whose answer has no new claims."""
+    are_compared: bool = True
+    """False if claims need no parts (`_PARTS`), because no code compares them."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -202,20 +211,17 @@ class EnvelopeFormat:
         for key in ("$defs", "definitions"):
             if key in output:
                 definitions[key] = output.pop(key)
-        nullable = {"anyOf": [{"type": "string"}, {"type": "null"}]}
-        properties = {
-            "status": {"type": "string", "enum": list(ANSWERS)},
-            "output": output,
-            "claims": _CLAIMS_SCHEMA,
-            "confidence": {"type": "number", "description": "0.0 to 1.0"},
-            "needs": nullable,
-            "problem": nullable,
-        }
+        properties = {"status": {"type": "string", "enum": list(ANSWERS)}, "output": output}
+        if self.has_claims:
+            properties["claims"] = _claims_schema(_PARTS if self.are_compared else ())
+        properties["confidence"] = {"type": "number"}
+        required = list(properties)
+        properties["needs"] = properties["problem"] = _TEXT
         return {
             **definitions,
             "type": "object",
             "properties": properties,
-            "required": list(properties),
+            "required": required,
             "additionalProperties": False,
         }
 
@@ -295,74 +301,91 @@ class EnvelopeFormat:
         match envelope.status:
             case ResultStatus.OK:
                 if envelope.output is None or says_only_that_it_is_done(envelope.output):
-                    raise InvalidAnswer(
-                        "the output must be the work itself, not a report that it is done"
-                    )
+                    raise InvalidAnswer(_NO_WORK)
                 problem = _mismatch(envelope.output, self.output_schema)
                 if problem:
                     raise InvalidAnswer(f"the output does not match its format: {problem}")
             case ResultStatus.NEEDS_INPUT:
                 if not (envelope.needs or "").strip():
                     raise InvalidAnswer(
-                        'status needs_input must name the missing information in "needs"'
+                        Defect(
+                            "its status is needs_input, and it does not name the missing"
+                            " information",
+                            'name it in "needs"',
+                        )
                     )
             case ResultStatus.FAILED:
                 if not (envelope.problem or "").strip():
-                    raise InvalidAnswer('status failed must say why in "problem"')
+                    raise InvalidAnswer(
+                        Defect(
+                            "its status is failed, and it does not say why", 'say why in "problem"'
+                        )
+                    )
             case ResultStatus.PARTIAL:
                 if envelope.output is None or says_only_that_it_is_done(envelope.output):
                     raise InvalidAnswer(
-                        "status partial must give the work so far as the output; where there is"
-                        " none, the status is failed"
+                        Defect(
+                            "its status is partial, and it gives no work",
+                            "give the work so far as the output; where there is none, the status"
+                            " is failed",
+                        )
                     )
                 if not last_try and not (envelope.problem or envelope.needs):
                     raise InvalidAnswer(
-                        'status partial must name the missing part and the reason in "problem"'
+                        Defect(
+                            "its status is partial, and it does not name the missing part",
+                            'name it and the reason in "problem"',
+                        )
                     )
 
     def _read(self, envelope: _Envelope, *, last_try: bool) -> AcceptedAnswer:
-        """Return the answer with its checked claims. On `last_try` defects become notes, and
-        doubts change the status from `ok` to `partial`.
+        """Return the answer with its checked claims. Each claim without a marker gets one where its
+        text stands in the output. On `last_try` defects become notes, and doubts change the status
+        from `ok` to `partial`.
 
         Raises:
-            InvalidAnswer: there are defects or doubts, and this is not the last try.
+            InvalidAnswer: there are defects or doubts, or claims with sources have no place in the
+                output, and this is not the last try.
         """
         own_claims, problems = self._own_claims(envelope)
         known_claims = {**self.known_claims, **own_claims}
         dangling: list[str] = []
         output, used = qualify_markers(envelope.output, self.step_id, known_claims, dangling)
         for name in dangling:
-            problems.append(f"[{name}] in the output points to no claim")
+            problems.append(Defect(f"[{name}] in the output points to no claim"))
+        output, unplaced = _with_markers(output, own_claims, used)
         claims = dict(own_claims)
         for name in used:
             claims[name] = known_claims[name]
         has_source = any(claim.sources for claim in claims.values())
         doubts = self._doubts(envelope, is_unproven=bool(problems) and not has_source)
-        if (problems or doubts) and not last_try:
-            raise InvalidAnswer("; ".join([*doubts, *problems][:MOST_PROBLEMS]))
-        status = envelope.status
-        if doubts:
-            status = ResultStatus.PARTIAL
+        defects: list[Defect | str] = [*doubts, *problems, *self._without_place(unplaced)]
+        if defects and not last_try:
+            raise InvalidAnswer(*defects[:MOST_PROBLEMS])
+        status, said = envelope.status, envelope.problem
+        if doubts and status is ResultStatus.OK:
+            status, said = ResultStatus.PARTIAL, None
         return AcceptedAnswer(
             status=status,
             output=output,
             claims=tuple(claims.values()),
             confidence=_clamped(envelope.confidence),
             needs=envelope.needs,
-            error="; ".join(doubts) or envelope.problem,
-            notes=tuple(f"dropped: {problem}" for problem in problems),
+            error="; ".join(filter(None, (*doubts, said))) or None,
+            notes=tuple(f"dropped: {problem.fault}" for problem in problems),
         )
 
     def _doubts(self, envelope: _Envelope, *, is_unproven: bool) -> list[str]:
-        """Return the reasons why a result with status `ok` is not complete.
+        """Return the reasons why a result with status `ok` or `partial` is less than it says.
 
         Args:
             is_unproven: True if claims had defects and no claim has a checked source.
         """
-        if envelope.status is not ResultStatus.OK:
+        if envelope.status not in (ResultStatus.OK, ResultStatus.PARTIAL):
             return []
         doubts = []
-        if fault := envelope.problem or envelope.needs:
+        fault = envelope.problem or envelope.needs
+        if fault and envelope.status is ResultStatus.OK:
             doubts.append(f"its status is ok, but it also names a fault or a gap: {fault}")
         if is_empty_form(envelope.output, self.output_schema):
             doubts.append("the output only fills its form, and says nothing")
@@ -370,31 +393,49 @@ class EnvelopeFormat:
             doubts.append("nothing in it has a source that could be checked")
         return doubts
 
-    def _own_claims(self, envelope: _Envelope) -> tuple[dict[str, Claim], list[str]]:
+    def _without_place(self, claims: Sequence[str]) -> list[Defect]:
+        """Return the defect of claims that have no place in the output; empty if there are none."""
+        if not claims:
+            return []
+        own = f"{self.step_id}."
+        names = ", ".join(f"[{name.removeprefix(own)}]" for name in claims[:MOST_PROBLEMS])
+        return [
+            Defect(
+                f"the output does not say where it uses {count_of(len(claims), 'claim')}",
+                f"write {names} behind the statements that they prove, or leave these claims out",
+            )
+        ]
+
+    def _own_claims(self, envelope: _Envelope) -> tuple[dict[str, Claim], list[Defect]]:
         """Return the usable claims of the envelope by qualified id, and the problems of its
         claims.
         """
         claims: dict[str, Claim] = {}
-        problems: list[str] = []
-        for claim in envelope.claims:
+        problems: list[Defect] = []
+        for raw in envelope.claims:
+            claim = _with_text(raw, envelope.output)
             name = qualify_claim_id(claim.id, self.step_id)
             if name is None:
-                problems.append(f'claim id "{claim.id[:60]}" is not of the form c1, c2, ...')
+                problems.append(
+                    Defect(f'claim id "{claim.id[:60]}" is not of the form c1, c2, ...')
+                )
             elif name in claims:
-                problems.append(f'claim id "{claim.id[:60]}" is taken twice')
+                problems.append(Defect(f'claim id "{claim.id[:60]}" is taken twice'))
             elif name in self.known_claims and not name.startswith(f"{self.step_id}."):
                 # The answer restates the claim of another step, whose sources have been checked.
                 claims[name] = self.known_claims[name]
             elif not claim.text.strip():
-                problems.append(f"{claim.id}: its text is empty")
+                problems.append(Defect(f"{claim.id}: its text is empty"))
             elif len(claim.text) > MOST_TEXT_CHARS:
-                problems.append(f"{claim.id}: its text is longer than {MOST_TEXT_CHARS} characters")
+                problems.append(
+                    Defect(f"{claim.id}: its text is longer than {MOST_TEXT_CHARS} characters")
+                )
             else:
                 citations = tuple(self._citations(claim, problems))
                 claims[name] = Claim(id=name, text=claim.text, sources=citations, **claim.parts)
         return claims, problems
 
-    def _citations(self, claim: _Claim, problems: list[str]) -> list[Citation]:
+    def _citations(self, claim: _Claim, problems: list[Defect]) -> list[Citation]:
         """Return the checked sources of a claim. Add the defect of each other source to
         `problems`.
         """
@@ -404,8 +445,49 @@ class EnvelopeFormat:
             if isinstance(citation, Citation):
                 citations.append(citation)
             else:
-                problems.append(f"{claim.id}: {citation}")
+                problems.append(Defect(f"{claim.id}: {citation.fault}", citation.remedy))
         return citations
+
+
+def _with_text(claim: _Claim, output: JsonValue) -> _Claim:
+    """Return the claim with a text: its own, the sentence of the output with its marker, or else
+    its first quote.
+    """
+    if claim.text.strip():
+        return claim
+    text = ""
+    if isinstance(output, str):
+        text = marked_sentence(output, claim.id)
+    if not text and claim.sources:
+        text = claim.sources[0].quote
+    return claim.model_copy(update={"text": text})
+
+
+def _with_markers(
+    output: JsonValue, claims: Mapping[str, Claim], used: Collection[str]
+) -> tuple[JsonValue, list[str]]:
+    """Return the output with the markers that code can place, and the claims with sources that
+    have no place. A form stays as it is: a marker could break its schema.
+
+    Args:
+        claims: claims by qualified id.
+        used: claims with a marker in the output.
+    """
+    if not isinstance(output, str):
+        return output, []
+    unmarked: list[Claim] = []
+    for name, claim in claims.items():
+        if claim.sources and name not in used:
+            unmarked.append(claim)
+    if not unmarked:
+        return output, []
+    text, placed = place_markers(output, unmarked)
+    return text, [claim.id for claim in unmarked if claim.id not in placed]
+
+
+_NO_WORK = Defect(
+    "the output only reports that the work is done", "give the work itself as the output"
+)
 
 
 def _mismatch(output: JsonValue, schema: Mapping[str, Any]) -> str | None:

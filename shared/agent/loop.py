@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -17,6 +18,8 @@ from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnsw
 from handoff_queue.shared.agent.call_approval import CheckedCalls, check_calls
 from handoff_queue.shared.agent.call_guard import CallGuard
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
+from handoff_queue.shared.agent.cleared_results import is_too_long, stored_result
+from handoff_queue.shared.agent.compaction import MOST_REQUESTS, compacted
 from handoff_queue.shared.agent.conversation import (
     EMPTY,
     LAST_TURN,
@@ -25,6 +28,7 @@ from handoff_queue.shared.agent.conversation import (
     Conversation,
     calls_of,
     ids_in,
+    is_same_call,
     text_of,
 )
 from handoff_queue.shared.agent.model_turn import ModelTurns
@@ -38,6 +42,8 @@ from handoff_queue.shared.agent.tool_calls import (
     MOST_CALLS,
     NO_TURNS_LEFT,
     NOTHING_DONE,
+    SAME_CALL,
+    SAME_RESULT,
     TOO_MANY_CALLS,
     UNKNOWN_TOOL,
     ToolThreads,
@@ -49,6 +55,8 @@ from handoff_queue.shared.types.characters import visible
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,
+    ContextCleared,
+    ContextCompacted,
     ModelReplied,
     ToolCallStarted,
     ToolObserved,
@@ -61,6 +69,7 @@ from handoff_queue.shared.types.errors import (
     MessagesWaiting,
     ModelError,
     ModelRefused,
+    ModelRejected,
     StoreError,
 )
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, StopReason
@@ -71,6 +80,8 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 
 MOST_REPAIRS = 1
 """Times that a model may fix an invalid answer. A model that fails twice fails again."""
+LEAST_SAME_CHARS = 200
+"""Characters of the shortest result that is not shown a second time."""
 MOST_SHORTENINGS = 2
 """Fixes after which an answer that was cut off is not sent back again."""
 _log = log_of(__name__)
@@ -99,7 +110,16 @@ class Agent:
             if tool.name in spec.tools or tool in own_tools:
                 self._tools[tool.name] = tool
         self._conversation = Conversation(opening.message)
+        for block in opening.message["content"]:
+            dependencies.tool_context.note_text(str(block.get("text", "")))
         self._guard = CallGuard(handoff, dependencies.policy, dependencies.words_of_user)
+        self._dependencies = dependencies = replace(
+            dependencies,
+            tool_context=replace(
+                dependencies.tool_context,
+                seen_origins=lambda: self._guard.origins(self._conversation),
+            ),
+        )
         self.can_take_messages = False
         """True if the agent has made its result, and can still change it for a message."""
         self._outcome = ResultBuilder(handoff, dependencies.answer_format, self._guard.origins)
@@ -175,6 +195,8 @@ class Agent:
             reply = self._conversation.open_reply
             if reply is None:
                 self._call_model()
+            elif self._conversation.has_summary:
+                self._compact(reply)
             elif self._has_calls_to_run(reply):
                 self._run_calls(reply)
             elif (result := self._read(reply)) is not None and not self._continues(result, reply):
@@ -219,6 +241,8 @@ class Agent:
             raise LimitReached(
                 StopReason.MAX_TURNS, f"no answer within {self._limits.max_turns} turns"
             )
+        if not self._conversation.is_paused and not self._conversation.is_summarizing:
+            self._shorten()
         # A role that decides by calls must be able to call.
         is_last = self._decides is None and self._model_turns.is_last(self._conversation)
         # A text after a paused turn would end that turn. The API refuses a text after an
@@ -230,10 +254,56 @@ class Agent:
                 self._conversation,
                 self._note,
                 is_last=is_last,
-                takes_messages=self._takes_messages and not self._conversation.is_paused,
+                takes_messages=self._takes_messages and not self._must_go_on(),
             )
         except MessagesWaiting:
             self._take_messages()
+        except ModelRejected as error:
+            if not is_too_long(error) or not self._clear_refused_results():
+                raise
+
+    def _must_go_on(self) -> bool:
+        """Return whether no message of a user may come before the next reply."""
+        return self._conversation.is_paused or self._conversation.is_summarizing
+
+    def _compact(self, reply: ModelReplied) -> None:
+        """Put the summary in the last reply in place of all earlier turns. If it has no text, ask
+        for the summary once more.
+        """
+        has_turns = self._conversation.turns < self._limits.max_turns
+        is_first = self._conversation.summary_requests < MOST_REQUESTS
+        if not text_of(reply.content).strip() and has_turns and is_first:
+            self._prompt(self._model_turns.summary_request())
+            return
+        checkpoint = compacted(self._conversation, self._dependencies.tool_context)
+        quotes = len(checkpoint.quotes)
+        _log.info("earlier turns summarized", tokens=checkpoint.tokens, quotes=quotes)
+        self._note(checkpoint)
+
+    def _shorten(self) -> None:
+        """Clear old results of tools if the next request would be large. If that does not suffice,
+        ask the model for a summary in the next turn.
+        """
+        cleared = self._model_turns.results_to_clear(self._conversation)
+        if cleared and not self._model_turns.is_summarized_first(self._conversation, cleared):
+            self._note_cleared(cleared)
+        if self._model_turns.needs_summary(self._conversation):
+            self._note(AgentPrompted(text=self._model_turns.summary_request()))
+
+    def _clear_refused_results(self) -> bool:
+        """Clear old results of tools after the server has refused a request because of its
+        length. Return whether any were cleared.
+        """
+        cleared = self._model_turns.results_to_clear(self._conversation, is_refused=True)
+        if cleared is None:
+            return False
+        self._note_cleared(cleared)
+        return True
+
+    def _note_cleared(self, cleared: ContextCleared) -> None:
+        results = len(cleared.tool_use_ids)
+        _log.info("old results cleared", results=results, tokens=cleared.tokens)
+        self._note(cleared)
 
     def _run_calls(self, reply: ModelReplied) -> None:
         """Run the calls that have no result yet, except calls that must not run. Calls that need
@@ -251,6 +321,9 @@ class Agent:
                 reason = MAY_HAVE_RUN
             elif call["id"] not in first_ids:
                 reason = TOO_MANY_CALLS
+            elif (stored := self._stored_result(call, runnable)) is not None:
+                refused.append(stored)
+                continue
             else:
                 runnable.append(call)
                 continue
@@ -272,6 +345,20 @@ class Agent:
                 checked.questions, self._handoff.call_approval_s
             )
 
+    def _stored_result(self, call: Block, before: Sequence[Block]) -> ToolObserved | None:
+        """Return the result of a call that need not run: a look-up that was made before, or
+        `read_result` for a cleared result. None: the call must run.
+
+        Args:
+            before: calls of the same reply that will run.
+        """
+        tool = self._tools.get(str(call.get("name")))
+        if tool is not None and tool.is_lookup:
+            is_same = any(is_same_call(earlier, call) for earlier in before)
+            if is_same or self._conversation.has_result_of(call, or_error=not tool.sends):
+                return observe_result(call, SAME_CALL)
+        return stored_result(self._conversation, call, tool)
+
     def _run_allowed(self, checked: CheckedCalls) -> None:
         """Run the calls that the policy or a person has allowed, and store their results."""
         doing = ", ".join(self._tool_labels(checked.allowed))
@@ -283,8 +370,12 @@ class Agent:
         ):
             noted = checked.with_note(result)
             text = self._dependencies.without_secrets(visible(noted.text))
+            tool = self._tool_of(noted)
+            is_long_lookup = tool and tool.is_lookup and len(text) >= LEAST_SAME_CHARS
+            if is_long_lookup and self._conversation.has_result(text):
+                text = SAME_RESULT
             shown = noted.model_copy(update={"text": text})
-            self._note(self._citable(self._conversation.with_room_for(shown)))
+            self._note(self._citable(self._conversation.with_room_for(shown), tool))
 
     def _decide_call(self, tool: Tool, arguments: Mapping[str, Any]) -> CallDecision:
         """Return the decision of the policy on a call."""
@@ -306,14 +397,15 @@ class Agent:
                 labels.append(label)
         return labels
 
-    def _citable(self, result: ToolObserved) -> ToolObserved:
-        """Return the result of a call. If an answer may cite the result, add its source's name."""
-        name = None
+    def _tool_of(self, result: ToolObserved) -> Tool | None:
+        """Return the tool that a result of this turn comes from. None: there is no such tool."""
         for call in self._conversation.unanswered:
             if call["id"] == result.tool_use_id:
-                name = call.get("name")
-                break
-        tool = self._tools.get(str(name))
+                return self._tools.get(str(call.get("name")))
+        return None
+
+    def _citable(self, result: ToolObserved, tool: Tool | None) -> ToolObserved:
+        """Return the result of a call. If an answer may cite the result, add its source's name."""
         if tool is None or not tool.is_source or result.is_error or not result.text.strip():
             return result
         source = self._conversation.source_of(result.tool_use_id, self._handoff)
@@ -341,7 +433,7 @@ class Agent:
             most_repairs = MOST_SHORTENINGS
         may_repair = has_turns and self._conversation.repairs < most_repairs
         if reply.stop_reason == "model_context_window_exceeded":
-            may_repair = False
+            may_repair = may_repair and self._clear_refused_results()
         try:
             answer = self._accepted(reply, text, was_cut=was_cut, last_try=not may_repair)
             return self._outcome.accepted(answer, self._conversation)
@@ -354,7 +446,7 @@ class Agent:
             elif is_empty:
                 self._prompt(EMPTY)
             else:
-                self._prompt(f"{UNUSABLE}{problem}.")
+                self._prompt(f"{UNUSABLE}{problem.for_model}.")
             return None
 
     def _accepted(
@@ -421,11 +513,25 @@ class Agent:
         self._append(*checkpoints)
 
     def _append(self, *checkpoints: Checkpoint) -> None:
-        """Add checkpoints to the conversation, and their tool results to the citable sources."""
+        """Add checkpoints to the conversation. Note the texts of their tool results for the check
+        of quotes, and results that can be cited.
+        """
         self._conversation = self._conversation.plus(*checkpoints)
+        context = self._dependencies.tool_context
         for checkpoint in checkpoints:
-            if isinstance(checkpoint, ToolObserved) and checkpoint.source:
-                self._dependencies.tool_context.note_result(checkpoint.source, checkpoint.text)
+            if isinstance(checkpoint, ContextCleared | ContextCompacted):
+                self._hide(checkpoint)
+            if not isinstance(checkpoint, ToolObserved) or checkpoint.is_error:
+                continue
+            context.note_text(checkpoint.text)
+            if checkpoint.source:
+                context.note_result(checkpoint.source, checkpoint.text)
+
+    def _hide(self, cleared: ContextCleared | ContextCompacted) -> None:
+        """Tell the tools that the model no longer sees these results."""
+        for observed in self._conversation.observed:
+            if observed.tool_use_id in cleared.tool_use_ids:
+                self._dependencies.tool_context.hide_text(observed.text)
 
 
 def _reason_of(limit: LimitReached) -> StopReason:

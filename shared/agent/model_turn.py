@@ -4,11 +4,20 @@ is stored after it. A limit or a lost claim can cut the call at any time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Protocol
 
 from handoff_queue.shared.agent.answer_format import takes_time
+from handoff_queue.shared.agent.cleared_results import (
+    BYTES_PER_TOKEN,
+    IMAGE_TOKENS,
+    READ_CLEARED,
+    ClearingRules,
+    results_to_clear,
+)
+from handoff_queue.shared.agent.compaction import frees_enough
 from handoff_queue.shared.agent.conversation import (
     Conversation,
     calls_of,
@@ -16,15 +25,20 @@ from handoff_queue.shared.agent.conversation import (
     with_valid_calls,
 )
 from handoff_queue.shared.agent.json_answers import draft_in
+from handoff_queue.shared.agent.model_choice import ModelChoice, ModelChoices
 from handoff_queue.shared.agent.prices import HIDDEN_TOKENS, request_bytes, server_tool_uses
+from handoff_queue.shared.agent.prompt_caches import MOST_WAIT_S, is_worth_a_wait, prefix_of
 from handoff_queue.shared.agent.retry_policy import delay_s, reason_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
+from handoff_queue.shared.agent.summaries import AS_OUTPUT, SUMMARIZE, has_text_output
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import definition
 from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.text.words import count_of
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,
+    ContextCleared,
     ModelCallFailed,
     ModelReplied,
     ToolObserved,
@@ -47,15 +61,8 @@ from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 LEAST_OUTPUT_TOKENS = 256
 """Least output tokens of a call. A shorter reply is not worth its input."""
-BYTES_PER_TOKEN = 3
-"""Estimate of the input for the handoff's own token limit and for rate limits. English has
-about 4 bytes a token, code and other scripts 2 to 3. The job's budget uses an upper bound
-instead.
-"""
-IMAGE_TOKENS = 5_000
-"""Most tokens of one image. Source: the vision page of the Messages API, which scales larger
-images down.
-"""
+MOST_REPEATED_LOOKUPS = 3
+"""Look-ups that brought nothing new, after which the next turn must be the answer."""
 WAIT_SLICE_S = 0.25
 """Seconds between two heartbeats and deadline checks of a waiting call."""
 ASK_AGAIN_S = 2.0
@@ -64,6 +71,16 @@ given up, or used less than they reserved.
 """
 LONGEST_DEFERRAL_S = 120.0
 """Seconds after which a deferred handoff asks for the rate limits again."""
+WAITING = "calling the model"
+"""Activity until the server answers."""
+FILLS_CACHE = "another call fills the prompt cache"
+"""Activity while a call with the same prefix has no reply yet."""
+SUMMARIZING = "summarizing its earlier turns"
+"""Activity while the model writes a summary in place of the earlier turns."""
+THINKING = "thinking"
+"""Activity while the server answers, and there is no text yet."""
+COUNT_EVERY_S = 2.0
+"""Least seconds between two counts of the words of one reply. Each new count is a heartbeat."""
 DRAFT_EVERY_S = 0.4
 """Least seconds between two drafts of one reply. Each draft parses the whole unfinished JSON."""
 
@@ -83,6 +100,16 @@ class WriteCheckpoint(Protocol):
     def __call__(self, *checkpoints: Checkpoint, deferrable: bool = False) -> None:
         """See `CheckpointStore.checkpoint`."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Reservation:
+    """The answer of the store to a request for a call of one model."""
+
+    call: ModelCall
+    worst: WorstCase
+    wait: Wait | None
+    """None: the call is reserved. Otherwise the wait for the provider's rate limits."""
 
 
 class ModelTurns:
@@ -107,18 +134,30 @@ class ModelTurns:
         self._is_offered = is_offered
         self._schema = dict(dependencies.answer_format.schema)
         self.dependencies = dependencies
+        first = ModelChoice(dependencies.model_name, dependencies.bucket)
+        self._choices = ModelChoices((first, *dependencies.fallbacks))
         self._pulse = Pulse()
         self._shown = ("", -inf)
+        self._has_server_tools = True
+        """False if the budget does not allow the searches of the provider."""
+        self._writing = ("", -inf)
+        """How much the model has written, and when this was counted."""
         self._rendered = (-1, 0)
+        self._prefix = ""
+        """Name of the prefix of the running call, see `prompt_caches`."""
+        self._summarizes = False
+        """True while the model writes a summary."""
         self._longest_turn_s = 0.0
         self.draft = ""
         """Text of the last call if it was cut or failed. No checkpoint has this text."""
 
     def is_last(self, conversation: Conversation) -> bool:
-        """Return whether the next turn must be the answer, because the turns, the tokens or
-        the time would not suffice for another turn after it.
+        """Return whether the next turn must be the answer. The turns, the tokens or the time
+        would not suffice for one more turn, or the model only repeats its look-ups.
         """
         if conversation.turns + 1 >= self._limits.max_turns or conversation.is_told_last:
+            return True
+        if conversation.repeated_lookups >= MOST_REPEATED_LOOKUPS:
             return True
         if not conversation.turns:
             return False
@@ -131,6 +170,52 @@ class ModelTurns:
             + LEAST_OUTPUT_TOKENS
         )
 
+    def results_to_clear(
+        self, conversation: Conversation, *, is_refused: bool = False
+    ) -> ContextCleared | None:
+        """Return the results to clear before the next call, or None.
+
+        Args:
+            is_refused: True if the server has refused the request because of its length.
+        """
+        expected_tokens = self._expected_input(conversation)
+        rules = self.dependencies.clearing
+        if is_refused:
+            rules = ClearingRules(at_tokens=max(1, expected_tokens // 2), keep=0)
+        return results_to_clear(conversation, expected_tokens, rules)
+
+    def is_summarized_first(self, conversation: Conversation, cleared: ContextCleared) -> bool:
+        """Return whether a summary is needed also after this clearing. A clearing before it would
+        only make the provider read the whole request again.
+
+        A request that is a twentieth above the limit is cleared, because it may be too long for the
+        model.
+        """
+        limit, expected_tokens = self.dependencies.compact_at, self._expected_input(conversation)
+        is_short = expected_tokens < limit + limit // 20
+        is_enough = expected_tokens - cleared.tokens < limit
+        return is_short and not is_enough and self.needs_summary(conversation)
+
+    def needs_summary(self, conversation: Conversation) -> bool:
+        """Return whether a summary must replace the earlier turns before the next call, and one
+        more turn is left for it. An answer that is being fixed stays.
+        """
+        limit = self.dependencies.compact_at
+        if conversation.is_just_cleared:  # the estimate of the whole request is high
+            limit += limit // 9
+        if self._expected_input(conversation) < limit or self.is_last(conversation):
+            return False
+        for checkpoint in conversation.since_reply:
+            if isinstance(checkpoint, AgentPrompted):
+                return False
+        return frees_enough(conversation, limit)
+
+    def summary_request(self) -> str:
+        """Return the message that asks the model for a summary."""
+        if has_text_output(self._schema):
+            return f"{SUMMARIZE}{AS_OUTPUT}"
+        return SUMMARIZE
+
     def first(self, conversation: Conversation) -> tuple[WorstCase | None, ExpectedUsage | None]:
         """Return the upper bound of the first call and its expected share of the rate limits,
         so that the claim can reserve both in one round trip.
@@ -139,13 +224,14 @@ class ModelTurns:
         """
         if self.is_last(conversation):
             return None, None
+        choice = self._choices.choices[0]
         try:
-            call = self._call(conversation, is_last=False)
+            call = self._call(conversation, choice, is_last=False)
         except LimitReached:
             return None, None
-        return self.dependencies.prices.worst(call, self._most_input(conversation)), self._expected(
-            conversation, call
-        )
+        joins_line = not self._choices.has_several  # another model may serve the call
+        expected = self._expected(conversation, choice, call, joins_line=joins_line)
+        return self._worst(conversation, call), expected
 
     def turn(
         self,
@@ -165,31 +251,111 @@ class ModelTurns:
             MessagesWaiting: no call was made, because users have sent messages.
         """
         self._check_deadline()
-        call = self._call(conversation, is_last=is_last)
-        worst = self.dependencies.prices.worst(call, self._most_input(conversation))
-        self.dependencies.checkpoints.heartbeat("thinking")
-        expected = self._expected(conversation, call)
-        self._reserve(worst, expected, takes_messages=takes_messages, is_last=is_last)
+        prefix = self._await_prefix(conversation, is_last=is_last)
+        try:
+            self._summarizes = conversation.is_summarizing
+            self.dependencies.checkpoints.heartbeat(self._activity(Pulse()))
+            call, worst = self._reserved_call(
+                conversation, is_last=is_last, takes_messages=takes_messages
+            )
+            self._make(conversation, call, worst, note)
+        finally:
+            if prefix is not None:
+                self.dependencies.caches.has_ended(prefix)
+
+    def _make(
+        self, conversation: Conversation, call: ModelCall, worst: WorstCase, note: WriteCheckpoint
+    ) -> None:
+        """Make a reserved call, and store its reply or its failure. Raises as `turn`."""
         self._pulse, started = Pulse(), self.dependencies.now()
+        self._writing = ("", -inf)
+        self._prefix = prefix_of(call)
         try:
             with telemetry().chat(call) as span:
                 reply = self.dependencies.model.reply(call, self._on_pulse)
                 span.replied(reply)
+            self._note_prefix(reply.usage)
         except ModelError as error:
             self._failed(conversation, call, worst, error, note)
             return
         except LimitReached as limit:
             self.draft = self._pulse.text
-            note(ModelCallFailed(error=str(limit), usage=self._settled(call, worst)))
+            note(self._failed_call(call, str(limit), self._settled(call, worst)))
             raise
         self._report_limits(reply.limits)
         self._longest_turn_s = max(self._longest_turn_s, self.dependencies.now() - started)
         usage = self._used(reply, call, worst)
+        if reply.stop_reason == "refusal" and self._has_other(conversation, call):
+            note(self._failed_call(call, f"{call.model} declined to answer", usage, rules_out=True))
+            return
         content = with_valid_calls(reply.content, conversation.ids)
         replied = ModelReplied(
-            content=content, stop_reason=reply.stop_reason, usage=usage, model=reply.model
+            content=content,
+            stop_reason=reply.stop_reason,
+            usage=usage,
+            model=reply.model,
+            requested_model=self._recorded_name(call),
         )
-        note(replied, deferrable=self._is_read_at_once(replied))
+        note(replied, deferrable=not self._summarizes and self._is_read_at_once(replied))
+
+    def _await_prefix(self, conversation: Conversation, *, is_last: bool) -> str | None:
+        """Before the first call of a handoff, wait while another handoff is the first to send the
+        same prefix. Then this call can read the prefix from the provider's cache.
+
+        The wait ends as soon as that reply has begun or failed, and after `MOST_WAIT_S`. It comes
+        before the reservation of the call, so a process that stops here is not charged.
+
+        Return the prefix, for which others may wait until this turn has ended. Return None if no
+        other call waits.
+        """
+        if conversation.turns:
+            return None
+        now = self.dependencies.now
+        choice = self._choices.usable(conversation, now())[0]
+        call = self._call(conversation, choice, is_last=is_last)
+        if not is_worth_a_wait(call):
+            return None
+        prefix, until = prefix_of(call), now() + MOST_WAIT_S
+        while not self.dependencies.caches.may_begin(prefix, now()):
+            if now() >= until:
+                return None
+            self._wait(WAIT_SLICE_S, FILLS_CACHE)
+        return prefix
+
+    def _note_prefix(self, usage: Usage) -> None:
+        """Record that the provider has cached the prefix of the call."""
+        self.dependencies.caches.has_begun(self._prefix, self.dependencies.now(), usage)
+
+    def _reserved_call(
+        self, conversation: Conversation, *, is_last: bool, takes_messages: bool
+    ) -> tuple[ModelCall, WorstCase]:
+        """Return the call of a turn and its reserved upper bound. If the budget is too small for
+        the searches that the provider may run, the handoff goes on without them.
+
+        Raises:
+            LimitReached: see `turn`.
+        """
+
+        def reserve(choice: ModelChoice, *, joins_line: bool) -> _Reservation:
+            call = self._call(conversation, choice, is_last=is_last)
+            worst = self._worst(conversation, call)
+            wait = self.dependencies.checkpoints.reserve(
+                worst,
+                self._expected(conversation, choice, call, joins_line=joins_line),
+                takes_messages=takes_messages,
+                is_last=is_last,
+            )
+            return _Reservation(call, worst, wait)
+
+        while True:
+            try:
+                return self._admitted(conversation, reserve)
+            except LimitReached:
+                has_searches = any(tool.server_param for tool, _ in self._tools)
+                if not has_searches or not self._has_server_tools or conversation.has_server_calls:
+                    raise
+                self._has_server_tools = False
+                self._rendered = (-1, 0)
 
     def _is_read_at_once(self, reply: ModelReplied) -> bool:
         """Return whether the reply is probably the answer, and can be read in milliseconds."""
@@ -200,39 +366,81 @@ class ModelTurns:
             and not takes_time(self.dependencies.answer_format, text)
         )
 
-    def _reserve(
-        self,
-        worst: WorstCase,
-        expected: ExpectedUsage | None,
-        *,
-        takes_messages: bool,
-        is_last: bool,
-    ) -> None:
-        """Wait until the call may be made, and reserve it.
+    def _admitted(
+        self, conversation: Conversation, reserve: Callable[..., _Reservation]
+    ) -> tuple[ModelCall, WorstCase]:
+        """Wait until one of the models may be called, and return the reserved call.
+
+        Args:
+            reserve: asks for a reservation with a model.
 
         Raises:
             Deferred: the wait is longer than `rate_wait_s`. Its seconds are shorter than the wait,
                 so that the call is not late.
             MessagesWaiting: see `CheckpointStore.reserve`.
         """
-        checkpoints, rate_wait_s = self.dependencies.checkpoints, self.dependencies.rate_wait_s
-
-        def reserve() -> Wait | None:
-            return checkpoints.reserve(
-                worst, expected, takes_messages=takes_messages, is_last=is_last
-            )
-
-        while (wait := reserve()) is not None:
+        rate_wait_s = self.dependencies.rate_wait_s
+        while True:
+            asked = self._ask_models(conversation, reserve)
+            wait = asked.wait
+            if wait is None:
+                return asked.call, asked.worst
+            why = _named(wait.why, asked.call)
             if wait.seconds > rate_wait_s:
                 deferred_s = min(wait.seconds - rate_wait_s / 2, LONGEST_DEFERRAL_S)
-                raise Deferred(max(0.0, min(deferred_s, self.dependencies.left_s)), wait.why)
-            self._wait(min(wait.seconds, ASK_AGAIN_S), wait.why, shown_s=wait.seconds)
+                raise Deferred(max(0.0, min(deferred_s, self.dependencies.left_s)), why)
+            self._wait(min(wait.seconds, ASK_AGAIN_S), why, shown_s=wait.seconds)
 
-    def _expected(self, conversation: Conversation, call: ModelCall) -> ExpectedUsage | None:
-        bucket = self.dependencies.bucket
-        if bucket is None:
+    def _ask_models(
+        self, conversation: Conversation, reserve: Callable[..., _Reservation]
+    ) -> _Reservation:
+        """Ask each usable model in turn. Return the reservation, or the wait of the first model
+        that can serve the call within `ASK_AGAIN_S`, or else the shortest wait.
+
+        Only the model with the shortest wait gets this handoff into its line of waiting calls. A
+        place in another line would delay the calls of others.
+        """
+        choices = self._choices.usable(conversation, self.dependencies.now())
+        if len(choices) == 1:
+            return reserve(choices[0], joins_line=True)
+        shortest_s = inf
+        for choice in choices:
+            asked = reserve(choice, joins_line=False)
+            if asked.wait is None:
+                return asked
+            if asked.wait.seconds < shortest_s:
+                shortest, shortest_s = choice, asked.wait.seconds
+            if shortest_s <= ASK_AGAIN_S:
+                break
+        return reserve(shortest, joins_line=True)
+
+    def _worst(self, conversation: Conversation, call: ModelCall) -> WorstCase:
+        """Return the upper bound of a call, at the price of the dearest model of the handoff.
+        Whether the budget allows a turn does not depend on the model that serves it.
+        """
+        most_input = self._most_input(conversation)
+        worst = self.dependencies.prices.worst(call, most_input)
+        if not self._choices.has_several:
+            return worst
+        for choice in self._choices.choices:
+            other = self.dependencies.prices.worst(replace(call, model=choice.name), most_input)
+            if worst.microusd is None or other.microusd is None:
+                worst = replace(worst, microusd=None)
+            else:
+                worst = replace(worst, microusd=max(worst.microusd, other.microusd))
+        return worst
+
+    def _expected(
+        self, conversation: Conversation, choice: ModelChoice, call: ModelCall, *, joins_line: bool
+    ) -> ExpectedUsage | None:
+        if choice.bucket is None:
             return None
-        return ExpectedUsage(bucket, self._expected_input(conversation), call.max_output_tokens)
+        return ExpectedUsage(
+            choice.bucket,
+            self._expected_input(conversation),
+            call.max_output_tokens,
+            joins_line=joins_line,
+        )
 
     def _report_limits(self, limits: RateLimits | None) -> None:
         """Record the reported rate limits once for each call, as soon as the server has
@@ -241,7 +449,7 @@ class ModelTurns:
         if limits is not None and self._pulse.limits is None:
             self.dependencies.checkpoints.report_limits(limits)
 
-    def _call(self, conversation: Conversation, *, is_last: bool) -> ModelCall:
+    def _call(self, conversation: Conversation, choice: ModelChoice, *, is_last: bool) -> ModelCall:
         room = self._tokens_left(conversation) - self._expected_input(conversation)
         if room < LEAST_OUTPUT_TOKENS:
             raise LimitReached(
@@ -252,20 +460,46 @@ class ModelTurns:
         if conversation.ids or not is_last:
             tools = self._offered(conversation)
         may_call_tools = not is_last
+        schema: dict[str, Any] | None = self._schema
+        if conversation.is_summarizing:
+            may_call_tools = self._may_call_with_summary(conversation, tools)
+            schema = self._schema if has_text_output(self._schema) else None
         if conversation.ids and not tools:
             tools = tuple(_placeholder(name) for name in conversation.called_names)
             may_call_tools = False
-        return ModelCall(
-            model=self.dependencies.model_name,
+        call = ModelCall(
+            model=choice.name,
             system=self._system,
-            messages=conversation.messages,
+            messages=conversation.messages_for(choice.name),
             max_output_tokens=min(self._limits.max_output_tokens, room),
             tools=tools,
             may_call_tools=may_call_tools,
-            output_schema=self._schema,
+            output_schema=schema,
+            effort=self.dependencies.effort,
+            thinking=self.dependencies.thinking,
             timeout_s=max(1.0, min(self.dependencies.silence_s, self.dependencies.left_s)),
             progress_s=self.dependencies.progress_s,
         )
+        return replace(call, caches_for_1h=self._caches_for_1h(call))
+
+    def _may_call_with_summary(
+        self, conversation: Conversation, tools: Sequence[Mapping[str, object]]
+    ) -> bool:
+        """Return whether a request for a summary leaves the tools allowed. Without tools, the
+        provider would read the whole request again, and not from its cache.
+
+        Tools that the provider runs are not allowed, and no tools after a reply without a summary.
+        """
+        has_server_tools = any("input_schema" not in tool for tool in tools)
+        return conversation.summary_requests < 2 and not has_server_tools
+
+    def _caches_for_1h(self, call: ModelCall) -> bool:
+        """Return whether the next call probably comes after more than five minutes. A person may
+        have to approve a tool call, or the last call with this prefix came late, too.
+        """
+        if self.dependencies.may_wait_for_person:
+            return True
+        return self.dependencies.caches.needs_hour(prefix_of(call), self.dependencies.now())
 
     def _failed(
         self,
@@ -287,14 +521,48 @@ class ModelTurns:
             self.dependencies.checkpoints.report_refusal(
                 reason_of(error), error.retry_after_s, error.limits
             )
-        note(ModelCallFailed(error=str(error), usage=usage))
+        has_other = self._has_other(conversation, call)
+        rules_out = has_other and not error.retryable
+        note(self._failed_call(call, str(error), usage, rules_out=rules_out))
         delay = delay_s(error, conversation.failures_in_a_row + 1, self.dependencies.jitter())
+        if rules_out:
+            return
         if delay is None or conversation.turns + 1 >= self._limits.max_turns:
             self.draft = self._pulse.text
             raise error
-        if is_refused and self.dependencies.bucket is not None:
+        if is_refused and self._choices.bucket_of(call.model) is not None:
             return  # `reserve` makes the next call wait together with all other calls
-        self._wait(delay, reason_of(error))
+        now = self.dependencies.now()
+        self._choices.avoid(call.model, now)
+        if has_other and self._choices.has_healthy(conversation, now):
+            return
+        self._wait(delay, _named(reason_of(error), call))
+
+    def _has_other(self, conversation: Conversation, call: ModelCall) -> bool:
+        """Return whether another model may serve the turn after this failed call."""
+        has_turns = conversation.turns + 1 < self._limits.max_turns
+        return has_turns and self._choices.has_other(conversation, call.model)
+
+    def _failed_call(
+        self, call: ModelCall, error: str, usage: Usage, *, rules_out: bool = False
+    ) -> ModelCallFailed:
+        """Return the checkpoint of a call without a usable reply.
+
+        Args:
+            rules_out: True if the model serves no further turn of this handoff.
+        """
+        return ModelCallFailed(
+            error=error,
+            usage=usage,
+            requested_model=self._recorded_name(call),
+            rules_out=rules_out or None,
+        )
+
+    def _recorded_name(self, call: ModelCall) -> str | None:
+        """Return the name of the requested model, or None if the handoff has only one model."""
+        if self._choices.has_several:
+            return call.model
+        return None
 
     def _used(self, reply: ModelReply, call: ModelCall, worst: WorstCase) -> Usage:
         """Return the usage of a reply as the server reports it, with its cost. Without a
@@ -337,11 +605,35 @@ class ModelTurns:
 
     def _on_pulse(self, pulse: Pulse) -> None:
         self._report_limits(pulse.limits)
+        if pulse.limits is not None and self._pulse.limits is None:
+            self._note_prefix(pulse.usage)
         self._pulse = pulse
         self.dependencies.checkpoints.heartbeat(
-            "thinking", self._draft_so_far(pulse.text) if self.dependencies.streams_draft else None
+            self._activity(pulse),
+            self._draft_so_far(pulse.text) if self._streams_draft else None,
         )
         self._check_deadline()
+
+    @property
+    def _streams_draft(self) -> bool:
+        return self.dependencies.streams_draft and not self._summarizes
+
+    def _activity(self, pulse: Pulse) -> str:
+        """Return what the model does: it waits for the server, thinks, or writes this much. The
+        words are counted again after `COUNT_EVERY_S`.
+        """
+        if self._summarizes:
+            return SUMMARIZING
+        if not pulse.text:
+            if pulse.limits is None:
+                return WAITING
+            return THINKING
+        shown, at = self._writing
+        now = self.dependencies.now()
+        if now - at >= COUNT_EVERY_S:
+            shown = f"writing, {count_of(len(pulse.text.split()), 'word')}"
+            self._writing = (shown, now)
+        return shown
 
     def _draft_so_far(self, text: str) -> str:
         """Return the draft in the text so far. It is parsed again after `DRAFT_EVERY_S`."""
@@ -382,10 +674,11 @@ class ModelTurns:
 
     def _expected_input(self, conversation: Conversation) -> int:
         """Return the expected input tokens of the next call: the input and output of the last
-        reply, and an estimate of all later messages.
+        reply, and an estimate of all later messages. After a clearing it is an estimate of the
+        whole request.
         """
         reply = conversation.last_reply
-        if reply is not None and reply.usage.input_tokens:
+        if reply is not None and reply.usage.input_tokens and not conversation.is_just_cleared:
             return (
                 reply.usage.input_tokens
                 + reply.usage.output_tokens
@@ -395,21 +688,28 @@ class ModelTurns:
 
     def _offered(self, conversation: Conversation) -> tuple[dict[str, object], ...]:
         """Return the definitions of the tools that the model may know of now."""
-        return tuple(
-            defined for tool, defined in self._tools if self._is_offered(tool, conversation)
-        )
+        offered: list[dict[str, object]] = []
+        has_cleared = bool(conversation.cleared)
+        for tool, defined in self._tools:
+            is_allowed = self._has_server_tools or tool.server_param is None
+            is_replaced = has_cleared and tool.name == READ_CLEARED["name"]
+            if is_allowed and not is_replaced and self._is_offered(tool, conversation):
+                offered.append(defined)
+        if has_cleared:
+            offered.append(READ_CLEARED)
+        return tuple(offered)
 
     def _most_input(self, conversation: Conversation) -> int:
         """Return an upper bound of the input tokens without a tokenizer.
 
         The bound is the reported input and output of the last reply, one token for each later
-        byte, and a margin for the structure of the messages. Without a report it is the number
-        of bytes of the request and `HIDDEN_TOKENS`. Tokenizers of current models work on
-        bytes, or fall back to bytes, so no token is shorter than one byte. For English, bytes
-        are about four times too many.
+        byte, and a margin for the structure of the messages. Without a report, or after a
+        clearing, it is the number of bytes of the request and `HIDDEN_TOKENS`. Tokenizers of
+        current models work on bytes, or fall back to bytes, so no token is shorter than one
+        byte. For English, bytes are about four times too many.
         """
         reply = conversation.last_reply
-        if reply is None or reply.usage.input_tokens == 0:
+        if reply is None or reply.usage.input_tokens == 0 or conversation.is_just_cleared:
             return self._rendered_bytes(conversation) + HIDDEN_TOKENS
         return (
             reply.usage.input_tokens
@@ -433,8 +733,13 @@ class ModelTurns:
                 tools=self._offered(conversation),
                 output_schema=self._schema,
             )
-            self._rendered = (length, request_bytes(call))
+            self._rendered = (length, request_bytes(call) + self.dependencies.added_bytes)
         return self._rendered[1]
+
+
+def _named(why: str, call: ModelCall) -> str:
+    """Return the reason of a wait with the model that the wait is for."""
+    return f"{why} ({call.model})"
 
 
 def _placeholder(name: str) -> dict[str, Any]:

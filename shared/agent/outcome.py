@@ -126,6 +126,9 @@ class ResultBuilder:
             "acted": conversation.acted or None,
             "origins": self.origins_of(conversation),
         }
+        replies = conversation.replies_by_model
+        if len(replies) > 1:
+            values["replies_by_model"] = replies
         return result_of(
             self.handoff,
             status=read.status,

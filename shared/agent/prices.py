@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
@@ -18,7 +18,11 @@ from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.origins import CODE_EXECUTION
 from handoff_queue.shared.types.usage import MICROUSD, Usage
+
+if TYPE_CHECKING:
+    from genai_prices.types import PriceCalculation
 
 HIDDEN_TOKENS = 2_000
 """Most hidden tokens that a provider adds to a request: its tool-use preamble (documented as
@@ -28,6 +32,13 @@ SERVER_TOOL_TOKENS = 30_000
 """Most input tokens that one use of a server-side tool adds to a call: a page of search results."""
 WEB_SEARCH_MICROUSD = 10_000
 """Anthropic's price of one server-side search: 10 USD a thousand."""
+CONTAINER_MICROUSD = 4_167
+"""Anthropic's price of a container for code: 0.05 USD an hour, at least five minutes. Each reply
+that ran code counts as five minutes, because no reply reports the time. The free hours of an
+organisation are not subtracted.
+"""
+USUAL_WINDOW = 200_000
+"""Context window in tokens of a model that genai-prices does not know."""
 _DEFAULT_SERVER_TOOL_USES = 5
 _PROVIDERS = {
     "anthropic": "anthropic",
@@ -56,12 +67,13 @@ class Prices:
             usage.output_tokens,
             usage.cache_read_tokens,
             usage.cache_write_tokens,
+            usage.cache_write_1h_tokens,
         )
 
     def priced(self, usage: Usage, model: str) -> Usage:
         """Return the reported usage with its whole cost: the price of the tokens plus the
-        reported cost, which covers server-side searches. The cost is None if a part is
-        unknown.
+        reported cost, which covers server-side tools. The cost is None if a part is
+        unknown. If the price is known, it also has what the cache saved and cost.
         """
         tokens = self.cost_microusd(usage, model)
         if tokens is None or usage.cost_microusd is None:
@@ -70,9 +82,28 @@ class Prices:
             cost = tokens + usage.cost_microusd
         if self.is_free:
             cost = 0
-        if usage.cost_microusd == cost:
+        changes = self._cache_effect(usage, model, tokens)
+        if usage.cost_microusd == cost and not changes:
             return usage
-        return usage.model_copy(update={"cost_microusd": cost})
+        return usage.model_copy(update={"cost_microusd": cost, **changes})
+
+    def _cache_effect(self, usage: Usage, model: str, cost: int | None) -> dict[str, int]:
+        """Return the money that the cache saved and cost, as fields of a `Usage`.
+
+        Args:
+            cost: price of the tokens; None: unknown.
+        """
+        if not cost or not (usage.cache_read_tokens or usage.cache_write_tokens):
+            return {}
+        all_input, output = usage.input_tokens, usage.output_tokens
+        uncached = self._of_tokens(model, all_input, output, 0, 0, 0)
+        only_read = self._of_tokens(model, all_input, output, usage.cache_read_tokens, 0, 0)
+        if uncached is None or only_read is None:
+            return {}
+        return {
+            "cache_saved_microusd": max(0, uncached - only_read),
+            "cache_surcharge_microusd": max(0, cost - only_read),
+        }
 
     def worst(self, call: ModelCall, input_tokens: int) -> WorstCase:
         """Return the upper bound of a call. Its price is the higher one of two cases: the
@@ -84,15 +115,27 @@ class Prices:
         uses = server_tool_uses(call)
         most_input = input_tokens + uses * SERVER_TOOL_TOKENS
         most_output = call.max_output_tokens
-        uncached = self._of_tokens(call.model, most_input, most_output, 0, 0)
-        cached = self._of_tokens(call.model, most_input, most_output, 0, most_input)
+        uncached = self._of_tokens(call.model, most_input, most_output, 0, 0, 0)
+        for_1h = most_input if call.caches_for_1h else 0
+        cached = self._of_tokens(call.model, most_input, most_output, 0, most_input, for_1h)
         if uncached is None or cached is None:
             return WorstCase(most_input, most_output, None, call.model)
-        surcharge = uses * WEB_SEARCH_MICROUSD
+        surcharge = sum(map(_surcharge, call.tools))
         if self.is_free:
             surcharge = 0
         most_microusd = max(uncached, cached) + surcharge
         return WorstCase(most_input, most_output, most_microusd, call.model)
+
+    def longest_prompt(self, model: str) -> int:
+        """Return the input tokens of the longest request that the model reads at its base price:
+        its context window, or the limit above which its price is higher.
+        """
+        if self.is_free or model == OFFLINE_MODEL:
+            return USUAL_WINDOW
+        found = _longest_prompt(model, self.provider)
+        if found is None and self.price_as:
+            found = _longest_prompt(self.price_as, self.provider)
+        return found or USUAL_WINDOW
 
     def _of_tokens(self, model: str, *tokens: int) -> int | None:
         if self.is_free or model == OFFLINE_MODEL:
@@ -109,11 +152,15 @@ def prices_from(settings: Settings) -> Prices:
 
 def request_bytes(call: ModelCall) -> int:
     """Return the UTF-8 bytes of all input of a call."""
-    parts: tuple[Any, ...] = (call.system, call.messages, call.tools, call.output_schema)
+    return len(json_bytes((call.system, call.messages, call.tools, call.output_schema)))
+
+
+def json_bytes(parts: tuple[Any, ...]) -> bytes:
+    """Return parts of a request as JSON in UTF-8. A lone surrogate becomes `?`."""
     try:
-        return len(to_json(parts, fallback=str))
+        return to_json(parts, fallback=str)
     except ValueError:  # a lone surrogate
-        return len(json.dumps(parts, ensure_ascii=False, default=str).encode("utf-8", "replace"))
+        return json.dumps(parts, ensure_ascii=False, default=str).encode("utf-8", "replace")
 
 
 def server_tool_uses(call: ModelCall) -> int:
@@ -125,6 +172,15 @@ def server_tool_uses(call: ModelCall) -> int:
     return total
 
 
+def _surcharge(tool: Mapping[str, Any]) -> int:
+    """Return the most micro-dollars that a server-side tool costs in one call besides tokens."""
+    if "input_schema" in tool:
+        return 0
+    if tool.get("name") == CODE_EXECUTION:
+        return CONTAINER_MICROUSD
+    return _uses(tool) * WEB_SEARCH_MICROUSD
+
+
 def _uses(tool: Mapping[str, Any]) -> int:
     uses = tool.get("max_uses")
     if isinstance(uses, int):
@@ -134,7 +190,13 @@ def _uses(tool: Mapping[str, Any]) -> int:
 
 @lru_cache(maxsize=1024)
 def _cost(
-    model: str, provider: str, into: int, out: int, cache_read: int, cache_write: int
+    model: str,
+    provider: str,
+    into: int,
+    out: int,
+    cache_read: int,
+    cache_write: int,
+    cache_write_1h: int,
 ) -> int | None:
     """Return the price in micro-dollars, or None if genai-prices does not know the model.
 
@@ -143,6 +205,47 @@ def _cost(
         out: output tokens.
         cache_read: input tokens that were read from the cache.
         cache_write: input tokens that were written to the cache.
+        cache_write_1h: the part of `cache_write` that the cache keeps for an hour.
+
+    Raises:
+        UserError: the package with the prices is not installed.
+    """
+    price = _price_of(
+        model,
+        provider,
+        input_tokens=into,
+        output_tokens=out,
+        cache_read_tokens=cache_read,
+        cache_write_tokens=cache_write,
+        cache_write_1h_tokens=cache_write_1h,
+    )
+    if price is None:
+        return None
+    return int((Decimal(price.total_price) * MICROUSD).to_integral_value(ROUND_CEILING))
+
+
+@lru_cache(maxsize=64)
+def _longest_prompt(model: str, provider: str) -> int | None:
+    """Return the lower one of the context window and the first price step, or None if
+    genai-prices knows neither.
+
+    Raises:
+        UserError: the package with the prices is not installed.
+    """
+    price = _price_of(model, provider, input_tokens=1)
+    if price is None:
+        return None
+    limits = [tier.start for tier in getattr(price.model_price.input_mtok, "tiers", ())]
+    if price.model.context_window:
+        limits.append(price.model.context_window)
+    return min(limits, default=None)
+
+
+def _price_of(model: str, provider: str, **tokens: int) -> PriceCalculation | None:
+    """Return the price of these tokens, or None if genai-prices does not know the model.
+
+    Args:
+        tokens: fields of the usage of genai-prices.
 
     Raises:
         UserError: the package with the prices is not installed.
@@ -153,15 +256,7 @@ def _cost(
         from genai_prices import calc_price
     except ModuleNotFoundError:
         raise UserError(missing("genai-prices", "a limit in money", "prices")) from None
-
-    used = PricedUsage(
-        input_tokens=into,
-        output_tokens=out,
-        cache_read_tokens=cache_read,
-        cache_write_tokens=cache_write,
-    )
     try:
-        price = calc_price(used, model, provider_id=provider)
+        return calc_price(PricedUsage(**tokens), model, provider_id=provider)
     except (LookupError, ValueError):
         return None
-    return int((Decimal(price.total_price) * MICROUSD).to_integral_value(ROUND_CEILING))

@@ -10,10 +10,14 @@ from math import inf
 
 from handoff_queue.shared.agent.answer_format import AnswerFormat
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore, NoCheckpoints
+from handoff_queue.shared.agent.cleared_results import USUAL_CLEARING, ClearingRules
+from handoff_queue.shared.agent.compaction import USUAL_COMPACTION
+from handoff_queue.shared.agent.model_choice import ModelChoice
 from handoff_queue.shared.agent.prices import Prices
+from handoff_queue.shared.agent.prompt_caches import PromptCaches
 from handoff_queue.shared.agent.tool import Tool, ToolContext
 from handoff_queue.shared.agent.tool_policy import ToolPolicy
-from handoff_queue.shared.types.model import Model
+from handoff_queue.shared.types.model import Effort, Model, Thinking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +27,24 @@ class RunDependencies:
     model: Model
     model_name: str
     """`handoff.model`, or the spec's, or the default of its tier."""
+    effort: Effort | None = None
+    """`effort` of the spec."""
+    thinking: Thinking | None = None
+    """`thinking` of the spec."""
+    caches: PromptCaches = field(default_factory=PromptCaches)
+    """Prompt caches that the handoffs of this process share."""
+    may_wait_for_person: bool = False
+    """True if a person may have to approve a call of a tool."""
+    clearing: ClearingRules = USUAL_CLEARING
+    """When old results of tools are cleared from requests."""
+    compact_at: int = USUAL_COMPACTION
+    """Input tokens of a request from which on a summary replaces the earlier turns."""
     bucket: str | None = None
     """Rate-limit bucket of the calls, see `shared.types.rate_limits.ExpectedUsage`. None: the calls
     have no rate limits.
     """
+    fallbacks: tuple[ModelChoice, ...] = ()
+    """Further models for turns that the model cannot serve soon, in the order of preference."""
     checkpoints: CheckpointStore = field(default_factory=NoCheckpoints)
     ends_at: float | None = None
     """End of the claim's working time, Unix time in seconds. None: no end, or no claim yet."""
@@ -41,6 +59,10 @@ class RunDependencies:
     """Waits for a number of seconds."""
     jitter: Callable[[], float] = random.random
     """Returns a random number in [0, 1) for the jitter of retries."""
+    added_bytes: int = 0
+    """Most bytes that the model's client adds to a request. The upper bound of a call contains
+    them.
+    """
     silence_s: float = 120.0
     """Longest silence in seconds on the connection of a model call."""
     progress_s: float = 300.0

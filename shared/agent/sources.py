@@ -6,6 +6,7 @@ here backtracks over more than the run of characters that it matches.
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from array import array
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from itertools import accumulate
 
+from handoff_queue.shared.agent.answer_format import Defect
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.types.characters import to_nfc
 from handoff_queue.shared.types.handoff import Citation, Document, Manifest
@@ -119,7 +121,8 @@ class FoldedText:
     Folding makes white space one space, and quotation marks and dashes plain ones. It brings
     characters to NFKC, except superscripts, subscripts, fractions and circled numbers. It
     drops soft hyphens, hyphens between letters, also at the end of a line, and Markdown's
-    marks of emphasis, code, links, block quotes and escapes. It does not change case.
+    marks of emphasis, code, links, block quotes and escapes. It does not change case. Only the
+    first letter of a quote with several words may have another case than in the document.
     """
 
     def __init__(self, text: str) -> None:
@@ -138,10 +141,12 @@ class FoldedText:
         if start >= 0:
             return _at_most(Span(start, start + len(plain)))
         wanted = _fold_quote(quote)
-        if wanted:
-            start = _position(wanted, self._passes[-1].text)
-        else:
-            start = -1
+        if not wanted:
+            return None
+        folded = self._passes[-1].text
+        start = _position(wanted, folded)
+        if start < 0 and (other := _with_other_first_case(wanted)) is not None:
+            start = _word_position(other, folded)
         if start < 0:
             return None
         span = Span(start, start + len(wanted))
@@ -265,6 +270,24 @@ def _position(wanted: str, text: str) -> int:
     return -1
 
 
+def _with_other_first_case(wanted: str) -> str | None:
+    """Return a quote of several words with the other case of its first letter. None: it has
+    one word, or its first character has no other case of the same length.
+    """
+    first = wanted[0].swapcase()
+    if " " not in wanted or first == wanted[0] or len(first) > 1:
+        return None
+    return first + wanted[1:]
+
+
+def _word_position(wanted: str, text: str) -> int:
+    """Return the index of the first occurrence that begins a word, or -1."""
+    start = _position(wanted, text)
+    while start > 0 and text[start - 1].isalnum():
+        start = text.find(wanted, start + 1)
+    return start
+
+
 def _at_most(span: Span) -> Span:
     return Span(span.start, min(span.end, span.start + MOST_QUOTE_CHARS))
 
@@ -282,6 +305,8 @@ class Sources:
     """Results of the user's tools in this handoff as the model saw them, by
     `ToolObserved.source`.
     """
+    shown: Callable[[], Iterable[str]] | None = None
+    """Returns the texts that the model has seen in this handoff. None: they are unknown."""
     keep: Callable[[str, str, str], Document] | None = None
     """Stores a cited tool result as a document. Its arguments are the source, the media type
     and the text.
@@ -312,9 +337,9 @@ class Sources:
             return next(iter(matches.values()))
         return None
 
-    def citation(self, source: str, quote: str) -> Citation | str:
+    def citation(self, source: str, quote: str) -> Citation | Defect:
         """Return the citation with the place of the quote in the source. If the source or the
-        quote does not exist, return the problem in one line.
+        quote does not exist, return the defect.
 
         Raises:
             StoreError: the cited result of a tool cannot be stored.
@@ -330,14 +355,22 @@ class Sources:
             try:
                 text = self.text_of(document.digest)
             except ToolFailed as error:
-                return f'the source "{path}" cannot be read: {error}'
+                return Defect(f'the source "{path}" cannot be read: {error}')
         else:
-            return f'there is no source "{source[:200]}"; name one exactly as it was given to you'
+            return Defect(
+                f'there is no source "{source[:200]}"', "name one exactly as it was given to you"
+            )
         span = self._folded(text).find(quote[: 2 * MOST_QUOTE_CHARS])
         if span is None:
-            return (
-                f'this quote is not in "{path}": "{" ".join(quote.split())[:120]}"; copy it'
-                " verbatim, or drop it"
+            short = " ".join(quote.split())[:120]
+            if document is not None and not self._was_opened(document):
+                return Defect(
+                    f'this quote is not in "{path}", which was never opened: "{short}"',
+                    "open it and copy a quote from its text, or leave this source out",
+                )
+            return Defect(
+                f'this quote is not in "{path}": "{short}"',
+                "copy it letter by letter, or leave it out",
             )
         return Citation(
             source=path,
@@ -346,6 +379,27 @@ class Sources:
             end=span.end,
             quote=text[span.start : span.end],
         )
+
+    def _was_opened(self, document: Document) -> bool:
+        """Return whether the model has seen text of a document. Results of tools and of steps
+        name the source of such a text as a JSON string.
+        """
+        if self.shown is None:
+            return True
+        named = json.dumps(document.path, ensure_ascii=False)
+        return any(named in text for text in self.shown())
+
+    def prove(self, source: str, quote: str) -> Citation:
+        """Return the citation with the place of the quote in the source, for a tool.
+
+        Raises:
+            ToolFailed: the source or the quote does not exist.
+            StoreError: the cited result of a tool cannot be stored.
+        """
+        found = self.citation(source, quote)
+        if isinstance(found, Defect):
+            raise ToolFailed(found.for_model)
+        return found
 
     def _result_name(self, source: str) -> str | None:
         """Return the full name of a tool result. None: no result or several results match.

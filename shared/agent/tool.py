@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from handoff_queue.shared.types.errors import HandoffError, InvalidTool
-from handoff_queue.shared.types.handoff import Document, Manifest
+from handoff_queue.shared.types.handoff import Citation, Document, Manifest
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_events import DEFAULT_TENANT
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.origins import WEB, Origin, tool_origin
+from handoff_queue.shared.types.notes import TenantNotes
+from handoff_queue.shared.types.origins import UNKNOWN, WEB, Origin, tool_origin
 
 Reads = Literal["private", "public"]
 ANY_HOST = "*"
@@ -90,6 +91,14 @@ class ToolOutput:
     """Origins of the text; None: the tool has declared the origins."""
 
 
+def _no_sources(_source: str, _quote: str) -> Citation:
+    raise ToolFailed("this process has no sources")
+
+
+def _no_notes() -> TenantNotes:
+    raise ToolFailed("this process has no memory")
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """Facts about the caller that a running tool may read."""
@@ -116,10 +125,24 @@ class ToolContext:
     """Makes a tool result citable for the answer of this handoff. Its arguments are the source
     and the text.
     """
+    texts_shown: Callable[[], Sequence[str]] = tuple
+    """Returns the texts that requests to the model show."""
+    note_text: Callable[[str], None] = lambda _text: None
+    """Takes a text that the model has seen: the opening message, or the result of a call."""
+    hide_text: Callable[[str], None] = lambda _text: None
+    """Takes a text that requests to the model no longer show."""
     tenant: Callable[[], str] = lambda: DEFAULT_TENANT
     """Returns the tenant of the job from the store. Raises StoreError."""
     is_abandoned: Callable[[], bool] = lambda: False
     """Returns whether nothing waits for the result of this call any more."""
+    prove: Callable[[str, str], Citation] = _no_sources
+    """Returns the place of a quote in a source of the handoff. Its arguments are the source and
+    the quote. Raises ToolFailed.
+    """
+    notes: Callable[[], TenantNotes] = _no_notes
+    """Returns the notes of the tenant. Raises StoreError."""
+    seen_origins: Callable[[], tuple[Origin, ...]] = lambda: UNKNOWN
+    """Returns the origins of everything that the model has seen in this handoff."""
     hosts: tuple[str, ...] = ()
     """The only hosts that `fetch_url` may reach for this specialist; empty: all public hosts."""
 
@@ -163,6 +186,12 @@ class Tool:
     """True if an answer may cite its results, as for a user's tool. A search in documents is
     no source: the documents are.
     """
+    is_lookup: bool = False
+    """True if the same arguments give the same result during a handoff. A repeated call is not
+    run: one line refers to the earlier result.
+    """
+    reads_documents: bool = False
+    """True if it only searches or reads the documents of the job, and pages that were kept."""
     timeout_s: float | None = None
     """Seconds after which a call has failed, and its thread is abandoned. None: only the
     handoff's own limit applies.

@@ -15,6 +15,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from math import inf
 from queue import Empty, SimpleQueue
+from typing import Any
 
 from handoff_queue.shared.agent.schemas import BrokenSchema, problem_with
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
@@ -22,7 +23,7 @@ from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.types.characters import in_whole_characters
 from handoff_queue.shared.types.checkpoints import ObservedImage, ToolObserved
-from handoff_queue.shared.types.errors import HandoffError
+from handoff_queue.shared.types.errors import HandoffError, StoreUnavailable
 from handoff_queue.shared.types.model import Block
 from handoff_queue.shared.types.origins import DOCUMENT, Origin
 
@@ -39,7 +40,13 @@ MAY_HAVE_RUN = (
 TOO_MANY_CALLS = f"not run: at most {MOST_CALLS} calls of one reply are run; call again"
 NOTHING_DONE = "nothing was done: see below"
 NO_TURNS_LEFT = "not run: this was the last turn"
-NOT_OF_THE_TOOL = frozenset({CUT_CALL, MAY_HAVE_RUN, TOO_MANY_CALLS, NOTHING_DONE, NO_TURNS_LEFT})
+SAME_CALL = "not run again: an earlier call had the same arguments, and its result is above"
+SAME_RESULT = "the same result as that of an earlier call, which is above"
+REPEATED = frozenset({SAME_CALL, SAME_RESULT})
+"""Results of look-ups that brought nothing new."""
+NOT_OF_THE_TOOL = frozenset(
+    {CUT_CALL, MAY_HAVE_RUN, TOO_MANY_CALLS, NOTHING_DONE, NO_TURNS_LEFT, *REPEATED}
+)
 """Results of calls that the agent loop did not run to their end. They are no errors of a tool."""
 TRY_OTHERWISE = "; try other arguments, or do without"
 UNKNOWN_TOOL = "an unknown tool"
@@ -101,7 +108,7 @@ def run_tool(call: Block, tools: dict[str, Tool], context: ToolContext) -> ToolO
         problem = argument_problem(call.get("input"), tool)
         if problem:
             return observe_result(call, f"{tool.name}: {problem}", is_error=True)
-        output = tool.run(dict(call["input"]), replace(context, call_id=call["id"]))
+        output = _output_of(tool, call["input"], replace(context, call_id=call["id"]))
         if isinstance(output, str):
             output = ToolOutput(output)
         origins = tool.result_origins if output.origins is None else output.origins
@@ -109,6 +116,21 @@ def run_tool(call: Block, tools: dict[str, Tool], context: ToolContext) -> ToolO
     except BaseException as error:  # noqa: BLE001 - a user's tool may raise anything
         origins = _origins_of_failure(tool, error)
         return observe_result(call, _failure(tool, error), is_error=True, origins=origins)
+
+
+def _output_of(tool: Tool, arguments: dict[str, Any], context: ToolContext) -> str | ToolOutput:
+    """Run the tool. If Redis was away, run it again: a failure of the store is no result for the
+    model. The loop ends when the call is abandoned, or with the time of the handoff.
+    """
+    assert tool.run is not None
+    while True:
+        try:
+            return tool.run(dict(arguments), context)
+        except StoreUnavailable:
+            is_over = context.is_abandoned() or context.remaining_s() <= 0
+            if is_over or not tool.repeatable:
+                raise
+        time.sleep(TICK_S)
 
 
 def _origins_of_failure(tool: Tool, error: BaseException) -> tuple[Origin, ...]:

@@ -6,7 +6,7 @@ origins of the texts that the handoff has seen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -31,6 +31,7 @@ from handoff_queue.shared.types.origins import (
     has_any,
     is_private,
     is_untrusted,
+    union,
 )
 
 
@@ -79,6 +80,16 @@ class Rule:
         return any(_names(pattern, tool) for pattern in self.tools)
 
 
+@dataclass(frozen=True, slots=True)
+class NetworkRule:
+    """The operator's limit of the networks that tools of users reach."""
+
+    tools: tuple[str, ...]
+    """Names of tools, with `*` for any characters."""
+    hosts: tuple[str, ...] | None
+    """The only hosts. None: all networks."""
+
+
 DEFAULT_RULES = (
     Rule((SENDS,), ("private", "untrusted"), (Exemption.URL_OF_USER, Exemption.ALLOWED_HOST)),
     Rule((ACTS,), ("untrusted",), (Exemption.ARGUMENTS_OF_USER,)),
@@ -96,6 +107,15 @@ class PolicyRules:
     """Origins and kinds of origins that are private."""
     untrusted: frozenset[str] = UNTRUSTED
     """Origins and kinds of origins that are untrusted."""
+    networks: tuple[NetworkRule, ...] = ()
+    """The first rule that names a tool holds."""
+
+    def hosts_for(self, tool: str) -> tuple[str, ...] | None:
+        """Return the only hosts that a user's tool may reach. None: all networks."""
+        for rule in self.networks:
+            if any(fnmatchcase(tool, pattern) for pattern in rule.tools):
+                return rule.hosts
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +168,23 @@ class ToolPolicy:
                     break
                 return CallDecision(rule.verdict, self._reason(rule, tool, seen), origins)
         return CallDecision(CallVerdict.ALLOW, "", origins)
+
+    def keeps_tools(
+        self, tools: Iterable[Tool], before: tuple[Origin, ...], more: tuple[Origin, ...]
+    ) -> bool:
+        """Return whether a handoff may still use each tool after it has seen more texts.
+
+        Args:
+            before: origins of the texts that the handoff has seen.
+            more: origins of the further texts.
+        """
+        after = union(before, more)
+        for tool in tools:
+            if self.names(tool) or tool.sends or tool.acts:
+                verdicts = [self.decide(tool, {}, Seen(seen)).verdict for seen in (before, after)]
+                if verdicts[0] is CallVerdict.ALLOW and verdicts[1] is not CallVerdict.ALLOW:
+                    return False
+        return True
 
     def _host(self, tool: Tool, arguments: Mapping[str, Any]) -> str | None:
         """Return the host of the URL that the model chose, or None."""

@@ -18,6 +18,8 @@ from handoff_queue.shared.types.errors import (
 )
 from handoff_queue.shared.types.events import HandoffFinished, RecordedEvent
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ref
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.step_events import MOST_PASSAGES, Passage
 
 
 class AttemptEnd(StrEnum):
@@ -108,6 +110,19 @@ def figures_of(
     }
 
 
+def passages_of(result: HandoffResult) -> tuple[Passage, ...]:
+    """Return the places that the step's own claims cite, each once. The claims of other steps are
+    left out: they say the same wherever they are used.
+    """
+    passages: dict[Passage, None] = {}
+    for claim in result.claims:
+        if not claim.id.startswith(f"{result.step_id}."):
+            continue
+        for source in claim.sources:
+            passages[digest_of(f"{source.digest} {source.start}")[:12]] = None
+    return tuple(passages)[:MOST_PASSAGES]
+
+
 def finished_event(result: HandoffResult, worker: str, text: str | None = None) -> HandoffFinished:
     """Return the journal's event of a result, without any text of the model.
 
@@ -124,7 +139,9 @@ def finished_event(result: HandoffResult, worker: str, text: str | None = None) 
         confidence=result.confidence,
         claims=len(result.claims),
         comparable=sum(claim.is_comparable for claim in result.claims),
+        passages=passages_of(result) or None,
         model=result.model,
+        replies_by_model=result.replies_by_model,
         worker=worker,
         to_finish_microusd=result.to_finish_microusd,
         acted=result.acted,

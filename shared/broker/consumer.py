@@ -11,12 +11,14 @@ queues of paused roles.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from celery.worker.consumer import Consumer
 from celery.worker.consumer.control import Control
+from kombu.pidbox import Node
 
 from handoff_queue.shared.broker.message_validation import (
     no_such_task,
@@ -121,6 +123,8 @@ REMOTE_CONTROL = ("ping", "active_queues", "stats", "registered", "enable_events
 """Control commands that a worker obeys. `handoff doctor` and Flower need these commands, and no
 command of these changes the work.
 """
+_SENDER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""The name of a sender of control commands, which is the beginning of its reply queue."""
 _TASK_LISTS = ("active", "reserved", "scheduled", "revoked")
 """Control commands that get an empty list. Flower asks for these lists, and the arguments of the
 tasks are the handoffs of all tenants.
@@ -147,6 +151,16 @@ def _control_commands(commands: Mapping[str, Callable[..., Any]]) -> dict[str, C
     return allowed
 
 
+def _reply(node: Any, data: Any, exchange: str, routing_key: str, ticket: str) -> None:
+    """Send the reply to a control command, or log an address that is no reply queue. With an
+    address of its choice, an attacker would write into keys that only this process may write.
+    """
+    if exchange == node.mailbox.reply_exchange.name and _SENDER.fullmatch(routing_key):
+        Node.reply(node, data, exchange, routing_key, ticket)
+    else:
+        log.warning("reply refused", exchange=str(exchange), routing_key=str(routing_key))
+
+
 def _no_tasks(_state: Any, **_arguments: Any) -> list[Any]:
     return []
 
@@ -154,6 +168,17 @@ def _no_tasks(_state: Any, **_arguments: Any) -> list[Any]:
 def _refuse(name: str, _state: Any, **_arguments: Any) -> dict[str, str]:
     log.warning("control command refused", command=name)
     return {"error": f"{name} is refused"}
+
+
+def _send_event(send: Callable[..., Any], kind: str, **fields: Any) -> Any:
+    """Send an event. The event of a delivery clears the reason of an earlier RETRY in Flower.
+
+    Only `task-received` may do so. Celery takes no reason from it after the end of a task. A later
+    delivery of a failed handoff thus leaves the reason of the failure.
+    """
+    if kind == "task-received":
+        fields = {"exception": "", "traceback": "", **fields}
+    return send(kind, **fields)
 
 
 class WorkerConsumer(Consumer):  # type: ignore[misc]
@@ -181,6 +206,7 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
             if isinstance(step, Control):
                 node = step.box.node
                 node.handlers = _control_commands(node.handlers)
+                node.reply = partial(_reply, node)
 
     def ensure_connected(self, conn: Any) -> Any:
         conn.ensure_connection = partial(conn.ensure_connection, **RECONNECT)
@@ -212,6 +238,12 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
     def shutdown(self) -> None:
         self._flush_now()
         super().shutdown()
+
+    def update_strategies(self) -> None:
+        """Build Celery's handler of each task. They send the events with `_send_event`."""
+        if self.event_dispatcher:
+            self.event_dispatcher.send = partial(_send_event, self.event_dispatcher.send)
+        super().update_strategies()
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Any:
         """Return the message handler of a connection to the broker. It sets aside each message

@@ -164,6 +164,12 @@ class IsolatedCelery(Celery):  # type: ignore[misc]
             self._pool = self.connection_for_write().Pool(limit=self.conf.broker_pool_limit)
         return self._pool
 
+    def close(self) -> None:
+        """Close the connections to the broker, and forget the app."""
+        if self._pool is not None:
+            self._pool.force_close_all()
+        super().close()
+
     def _get_default_loader(self) -> type:
         return IsolatedLoader
 

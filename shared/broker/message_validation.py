@@ -46,7 +46,11 @@ _QUOTED_CHARS = 100
 
 
 def deliverable(frame: bytes, queue: str) -> dict[str, Any]:
-    """Return the message in the frame, or a message that wraps an invalid frame."""
+    """Return the message in the frame, or a message that wraps an invalid frame.
+
+    The address of the message is the queue that had the frame. A process that puts the message back
+    may write keys that the sender of the frame may not write.
+    """
     try:
         # `loads` of bytes would also accept other encodings, and half characters
         value = json.loads(frame.decode())
@@ -55,6 +59,7 @@ def deliverable(frame: bytes, queue: str) -> dict[str, Any]:
         why = f"its JSON cannot be read ({type(error).__name__})"
     if why is None:
         message: dict[str, Any] = value
+        message["properties"]["delivery_info"].update(exchange="", routing_key=queue)
         return message
     return _message_around(frame, queue, why)
 

@@ -127,7 +127,7 @@ class HandoffRequest(ParsedRequest):
     """A request that reports RETRY, with a reason, when its message goes back to its queue or
     waits. Flower does not show REJECTED after STARTED.
 
-    Its events for a started or successful task clear the reason of an earlier RETRY in Flower.
+    Its event for a successful task clears the reason of an earlier RETRY in Flower.
     """
 
     _handed_back = ""
@@ -160,7 +160,7 @@ class HandoffRequest(ParsedRequest):
             super().send_event(
                 "task-retried", exception=f"handed back: {self._handed_back}", traceback=""
             )
-        elif type in ("task-started", "task-succeeded"):
+        elif type == "task-succeeded":
             super().send_event(type, **{"exception": "", "traceback": "", **fields})
         else:
             super().send_event(type, **fields)
@@ -273,7 +273,7 @@ def _check_signature(
     if not store.trust.is_on:
         return
     try:
-        store.trust.check(Right.HANDOFF, signature, text)
+        store.trust.check(Right.HANDOFF, signature, text, codes=True)
     except UntrustedMessage as error:
         reason = f"a handoff that no supervisor signed: {error}"
         try:

@@ -55,7 +55,7 @@ from handoff_queue.shared.store.redis.fast_path import (
     ManagedConnection,
     ManagedTlsConnection,
 )
-from handoff_queue.shared.store.redis.script import Script
+from handoff_queue.shared.store.redis.script import Script, may_load, user_of
 from handoff_queue.shared.store.redis.tls import share_contexts
 from handoff_queue.shared.store.redis.versions import driver_info
 from handoff_queue.shared.types.ids import new_word
@@ -82,6 +82,37 @@ ONE_BY_ONE = frozenset({ROLES_QUEUE})
 """Queues that are read one message at a time, because the worker checks after each message
 whether it may take another (`shared/broker/consumer.py`).
 """
+
+
+_REFRESH, _SWEEP = "REFRESH_BINDING", "SWEEP_BINDINGS"
+"""Names of kombu's constants with the texts of its scripts."""
+
+
+class LibraryScript:
+    """A script of kombu. As with our scripts, a worker waits until a supervisor has loaded it."""
+
+    def __init__(self, text: str, client: Any) -> None:
+        self._script, self._client = Script(text), client
+
+    def __call__(self, keys: Sequence[str], args: Sequence[Any], client: Any) -> Any:
+        """Run the script, or add it to a pipeline.
+
+        Args:
+            client: a client or a pipeline.
+        """
+        (is_known,) = self._client.script_exists(self._script.digest)
+        if not is_known:
+            self._script.load(self._client)
+        return self._script.add(client, [len(keys), *keys, *args])
+
+
+def library_scripts() -> tuple[str, ...]:
+    """Return the texts of the scripts that kombu runs."""
+    texts: list[str] = []
+    for name in (_REFRESH, _SWEEP):
+        if text := getattr(redis_transport, name, ""):  # a kombu before 5.7 has no such script
+            texts.append(text)
+    return tuple(texts)
 
 
 class PlainMessage(virtual.Message):  # type: ignore[misc]
@@ -124,6 +155,11 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
         if message is not None:
             self.put_back([message], leftmost=True)
         self.ack(delivery_tag)
+
+    def restore_visible(self, *_: Any, **__: Any) -> None:
+        """Do nothing: no process keeps unacknowledged messages in Redis. kombu's lock for this
+        would need a script that a worker may not load.
+        """
 
     def restore_unacked(self, client: Any = None) -> None:
         """Put back the unacknowledged messages at the end of a channel."""
@@ -385,8 +421,26 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         ] = True
         script = ENQUEUE.under(self.key_prefix)
         for queue in self._lookup(exchange, routing_key):
-            pipe.script_load(script.text)
+            if may_load(user_of(pipe)):
+                pipe.script_load(script.text)
             script.add(pipe, enqueue_arguments(queue, [payload], is_first=not leftmost))
+
+    def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> Any:
+        """Return the queues of a message. A worker may write bindings, so a reply to a control
+        command goes to the queue of its sender only.
+        """
+        queues = super()._lookup(exchange, routing_key, default)
+        if exchange.startswith("reply."):
+            return [queue for queue in queues if queue == f"{routing_key}.{exchange}"]
+        return queues
+
+    @cached_property
+    def _refresh_binding(self) -> LibraryScript:
+        return LibraryScript(getattr(redis_transport, _REFRESH), self._create_client())
+
+    @cached_property
+    def _sweep_bindings(self) -> LibraryScript:
+        return LibraryScript(getattr(redis_transport, _SWEEP), self._create_client())
 
     def _purge(self, queue: str) -> int:
         return int(self._run(PURGE, [1, queue]))

@@ -26,6 +26,7 @@ LATER = (
     "handoff_queue.shared.providers.anthropic.clients",
     "genai_prices",
     "re2",
+    "snowballstemmer",
 )
 """Modules that the rooms import on demand. Here they are imported once, before the fork."""
 OFFLINE_MODEL = "handoff_queue.shared.providers.offline.transport"

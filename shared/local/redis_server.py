@@ -6,6 +6,7 @@ stay valid.
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 import shutil
@@ -28,7 +29,7 @@ class RedisAccess(Message):
     """Address and credentials of a private Redis."""
 
     port: int = Field(ge=1, le=65_535)
-    password: str = Field(pattern=r"^[\w-]{16,}$", repr=False)
+    password: str = Field(pattern=r"^[\w-]+$", min_length=16, repr=False)
 
     @property
     def url(self) -> str:
@@ -151,7 +152,7 @@ class PrivateRedis:
             "bind": "127.0.0.1",
             "port": self.access.port,
             "requirepass": self.access.password,
-            "dir": self._data,
+            "dir": json.dumps(str(self._data), ensure_ascii=False),  # quoted: it may have a space
             "appendonly": "yes" if self._append_only else "no",
             # with `everysec`, Redis answers before it has written its file
             "appendfsync": "always",

@@ -32,8 +32,11 @@ USERS_FILE = "users.acl"
 WORKER = "worker"
 """Name of the user of workers, and the beginning of its names: `worker-ROLE`."""
 _PASSWORD_BYTES = 24
-_NO_DEFAULT_USER = "user default off resetkeys resetchannels -@all"
-"""Line of the user of a connection without a name."""
+_NO_DEFAULT_USER = "user default off ~* &* +@all"
+"""Line of the user of a connection without a name. No program can log in as this user. The user has
+all rights, because a starting Redis runs the transactions of its append-only file as this user. It
+drops a transaction with a command that the user may not run.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
 from handoff_queue.shared.agent.answer_format import AnswerFormat
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
+from handoff_queue.shared.agent.cleared_results import clearing_rules
+from handoff_queue.shared.agent.compaction import compaction_limit
+from handoff_queue.shared.agent.document_texts import (
+    NOTHING_SHOWN,
+    ShownDocuments,
+    choose_shown,
+)
 from handoff_queue.shared.agent.loop import Agent
 from handoff_queue.shared.agent.prices import prices_from
 from handoff_queue.shared.agent.prompt import ENVELOPE_RULES, LoadedPayloads, opening_of
@@ -36,8 +43,10 @@ from handoff_queue.shared.broker.attempt_outcome import (
 from handoff_queue.shared.observability.logs import log_of, logged_as
 from handoff_queue.shared.observability.redaction import Redactor, secret_settings
 from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.runtime.handoff_notes import HandoffNotes
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
+from handoff_queue.shared.runtime.program_agent import ModelProgram, ProgramAgent
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.policy_file import rules_in
 from handoff_queue.shared.specialists.tool_grants import grant_spec
@@ -65,6 +74,8 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.model import Model
+from handoff_queue.shared.types.origins import DOCUMENT, origins_or_unknown, union
 from handoff_queue.shared.types.rate_limits import ExpectedUsage
 from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from
 
@@ -123,6 +134,8 @@ class AgentSetup:
     """True if heartbeats send the text of the answer while the model writes it."""
     runner: Runner | None = None
     """Runner in place of an agent; None: an agent does the work."""
+    program: Callable[[Model], ModelProgram] | None = None
+    """Starts the program that asks for the calls of the agent; None: there is no program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +167,20 @@ class PreparedAttempt:
     runner: Runner | HandoffResult
     """The runner, or a failed result if this process cannot run the handoff."""
     conclude: Conclude
+
+
+def _shown_documents(
+    handoff: AgentHandoff, tools: Sequence[Tool], policy: ToolPolicy, documents: JobDocuments
+) -> ShownDocuments:
+    """Return the contents of documents that the opening message shows. It shows none to an agent
+    that cannot read documents, or that would lose the use of a tool by the policy.
+    """
+    if not any(tool.reads_documents for tool in tools):
+        return NOTHING_SHOWN
+    if not policy.keeps_tools(tools, origins_or_unknown(handoff.origins), (DOCUMENT,)):
+        return NOTHING_SHOWN
+    context = documents.tool_context
+    return choose_shown(context.manifest, handoff.task_description, context.text_of)
 
 
 @dataclass(slots=True)
@@ -372,20 +399,42 @@ class Attempts:
         setup = make_setup(handoff, spec, loaded, documents)
         if setup.runner is not None:
             return setup.runner
-        model_name = self.models.name_of(handoff.model, spec)
+        first, *fallbacks = self.models.choices_of(handoff.model, spec)
         hosts = spec.hosts or ()
         rules = PolicyRules()
         if setup.tools:
             rules = rules_in(self.settings.policy_file)
+        policy = ToolPolicy(rules, hosts, frozenset(spec.ask or ()))
+        shown = _shown_documents(handoff, setup.tools, policy, documents)
+        tools = setup.tools
+        if shown:
+            origins = union(origins_or_unknown(handoff.origins), (DOCUMENT,))
+            handoff = handoff.model_copy(update={"origins": origins})
+        if shown.are_all_of(loaded.manifest):
+            tools = tuple(tool for tool in tools if not tool.reads_documents)
+        prices = prices_from(self.settings)
+        names = [choice.name for choice in (first, *fallbacks)]
+        longest_prompt = min(map(prices.longest_prompt, names))
         dependencies = RunDependencies(
-            model=self.models.of(model_name),
-            model_name=model_name,
-            bucket=self.models.bucket_of(model_name),
+            model=self.models.of(first.name),
+            model_name=first.name,
+            effort=spec.effort,
+            thinking=spec.thinking,
+            bucket=first.bucket,
+            fallbacks=tuple(fallbacks),
             answer_format=setup.answer_format,
-            prices=prices_from(self.settings),
-            tools=setup.tools,
-            tool_context=replace(documents.tool_context, hosts=hosts),
-            policy=ToolPolicy(rules, hosts, frozenset(spec.ask or ())),
+            prices=prices,
+            caches=self.models.caches,
+            may_wait_for_person=bool(spec.ask) and handoff.call_approval_s is not None,
+            clearing=clearing_rules(spec.context, longest_prompt),
+            compact_at=compaction_limit(spec.context, longest_prompt),
+            tools=tools,
+            tool_context=replace(
+                documents.tool_context,
+                hosts=hosts,
+                notes=partial(HandoffNotes, self.store, handoff.job_id, spec.name),
+            ),
+            policy=policy,
             words_of_user=partial(self._words_of_user, handoff),
             now=self.store.connection.now,
             silence_s=self.settings.model_silence_s,
@@ -394,12 +443,14 @@ class Attempts:
             without_secrets=self._redactor.without_values,
             streams_draft=setup.streams_draft,
         )
-        return Agent(
-            handoff,
-            spec,
-            opening_of(handoff, spec, loaded, answer_rules=setup.answer_rules),
-            dependencies,
+        opening = opening_of(
+            handoff, spec, loaded, answer_rules=setup.answer_rules, documents=shown
         )
+        if setup.program is None:
+            return Agent(handoff, spec, opening, dependencies)
+        program = setup.program(dependencies.model)
+        dependencies = replace(dependencies, model=program, added_bytes=program.added_bytes)
+        return ProgramAgent(handoff, spec, opening, dependencies, program)
 
     def _words_of_user(self, handoff: AgentHandoff) -> str:
         """Return the user's request, or "" if it cannot be read or a model wrote it."""
@@ -503,6 +554,7 @@ class Attempts:
                     "usage": result.usage,
                     "turns": result.turns,
                     "model": result.model,
+                    "replies_by_model": result.replies_by_model,
                     "acted": result.acted,
                 }
             )

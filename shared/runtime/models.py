@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 
+from handoff_queue.shared.agent.model_choice import ModelChoice
+from handoff_queue.shared.agent.prompt_caches import PromptCaches
 from handoff_queue.shared.settings.imports import without_collection
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.store.rate_limiter import account_of
@@ -123,6 +125,8 @@ class Models:
     """Function that makes a model; None: `provider_models`."""
     calls: ModelCallLog = field(default_factory=ModelCallLog)
     """Outcomes of the newest calls of this process."""
+    caches: PromptCaches = field(default_factory=PromptCaches)
+    """Prompt caches of the provider that this process has used."""
     _made: dict[bool, Model] = field(default_factory=dict)
     """Models by whether they are the offline model."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -153,6 +157,8 @@ class Models:
                 default = self.settings.supervisor_model
             else:
                 default = self.settings.specialist_model
+            if spec.models:
+                default = spec.models[0]
             return asked or spec.model or default
         if asked and asked != OFFLINE_MODEL:
             raise MissingCredentials(
@@ -160,6 +166,21 @@ class Models:
                 " ANTHROPIC_API_KEY for the worker"
             )
         return OFFLINE_MODEL
+
+    def choices_of(self, asked: str | None, spec: SpecialistSpec) -> tuple[ModelChoice, ...]:
+        """Return the models that may serve the turns of a handoff, in the order of preference.
+
+        They are the models of the spec, unless the handoff requests a model, or the settings
+        decide. Then there is one.
+
+        Raises:
+            MissingCredentials: see `name_of`.
+        """
+        name = self.name_of(asked, spec)
+        names = [name]
+        if spec.models and name == spec.models[0]:
+            names = list(spec.models)
+        return tuple(ModelChoice(name, self.bucket_of(name)) for name in names)
 
     def of(self, name: str) -> Model:
         """Return the client for the model of this name."""

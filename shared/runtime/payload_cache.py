@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from handoff_queue.shared.agent.sources import Sources
@@ -151,6 +152,8 @@ class PayloadCache:
         scope, tenant = sealing.scope(job_id), sealing.owner(job_id)
         pages: list[Document] = []
         results: dict[str, str] = {}
+        seen: list[str] = []
+        shown: list[str] = []
         is_read = False
 
         def fetched() -> tuple[Document, ...]:
@@ -178,6 +181,15 @@ class PayloadCache:
                 return UNLIMITED_S
             return max(0.0, deadline - self._store.connection.now())
 
+        def note_text(text: str) -> None:
+            seen.append(text)
+            shown.append(text)
+
+        def hide_text(text: str) -> None:
+            with suppress(ValueError):
+                shown.remove(text)
+
+        sources = Sources(text_of, manifest, fetched, results, lambda: seen, keep)
         context = ToolContext(
             job_id=job_id,
             handoff_id=handoff_id,
@@ -187,6 +199,10 @@ class PayloadCache:
             remaining_s=remaining_s,
             fetched=fetched,
             note_result=results.__setitem__,
+            texts_shown=lambda: shown,
+            note_text=note_text,
+            hide_text=hide_text,
             tenant=lambda: self._store.jobs.tenant(job_id),
+            prove=sources.prove,
         )
-        return JobDocuments(context, Sources(text_of, manifest, fetched, results, keep))
+        return JobDocuments(context, sources)

@@ -13,6 +13,7 @@ from itertools import chain
 from handoff_queue.shared.types.errors import UserError
 
 PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "agent-sdk": ("claude_agent_sdk", "mcp"),
     "cli": ("rich", "typer", "croniter"),
     "documents": ("pypdf", "selectolax"),
     "encryption": ("cryptography",),

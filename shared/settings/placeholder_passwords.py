@@ -44,8 +44,8 @@ def load_process_settings() -> Settings:
         for password in (address.password, address.sentinel_password):
             if password is not None and is_placeholder(password):
                 raise UserError(
-                    "the password in HANDOFF_REDIS_URL is a placeholder: set a password of your own"
-                    f" (with Compose: REDIS_PASSWORD in .env); {HOW_TO_MAKE}"
+                    "the password in HANDOFF_REDIS_URL is a placeholder: set a password of your"
+                    f" own; {HOW_TO_MAKE}"
                 )
     secret = settings.webhook_secret
     if secret is not None and is_placeholder(secret.get_secret_value()):

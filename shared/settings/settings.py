@@ -27,7 +27,14 @@ from pydantic import (
     ValidationInfo,
     field_validator,
 )
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.http_values import (
@@ -223,6 +230,27 @@ _URLS_OF_PROVIDERS = (
 )
 _MORE_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
 """Headers that the SDK adds to each request: `Name: value`, one in each line."""
+
+
+class _SetVariables(EnvSettingsSource):
+    """The variables that are set. pydantic-settings would examine the types of all fields, which
+    takes ten times as long as everything else.
+    """
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        name = f"{self.env_prefix}{field_name}"
+        if field.validation_alias is not None:
+            name = str(field.validation_alias)
+        if name.lower() in self.env_vars:
+            return super().get_field_value(field, field_name)
+        return None, field_name, True  # True: the caller does not examine the type
+
+    def prepare_field_value(
+        self, field_name: str, field: FieldInfo, value: Any, value_is_complex: bool
+    ) -> Any:
+        if value is None:
+            return None
+        return super().prepare_field_value(field_name, field, value, value_is_complex)
 
 
 class Settings(BaseSettings):
@@ -464,6 +492,18 @@ class Settings(BaseSettings):
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """The lowest level that is logged. Celery's `--loglevel` can lower it further."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (the names are given)
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the sources of values: arguments, then environment variables."""
+        return init_settings, _SetVariables(settings_cls)
 
     @field_validator("specialists_dirs", "tools_dirs")
     @classmethod

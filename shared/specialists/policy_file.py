@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints, ValidationError, model_validator
 
-from handoff_queue.shared.agent.tool_policy import CallVerdict, Exemption, PolicyRules, Rule
+from handoff_queue.shared.agent.tool_policy import (
+    DEFAULT_RULES,
+    CallVerdict,
+    Exemption,
+    NetworkRule,
+    PolicyRules,
+    Rule,
+)
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.message import Message, each_problem
@@ -22,10 +29,15 @@ _ORIGIN = rf"^({_KIND}|(tool|mcp) [a-zA-Z0-9_-]{{1,64}})$"
 _SEEN = rf"^(private|untrusted|{_KIND}|(tool|mcp) [a-zA-Z0-9_-]{{1,64}})$"
 OriginPattern = Annotated[str, StringConstraints(pattern=_ORIGIN)]
 SeenPattern = Annotated[str, StringConstraints(pattern=_SEEN)]
+HostPattern = Annotated[
+    str, StringConstraints(pattern=r"^(\*\.)?[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?$")
+]
 ToolPattern = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_*-]{1,80}$")]
 _HINTS = {
     "tools": " (sends, acts, or the name of a tool, with * for any characters)",
     "seen": " (private, untrusted, user, document, web, tool, mcp, model, `tool NAME`, `mcp NAME`)",
+    "network": " (none or all)",
+    "hosts": " (hosts such as example.org, or *.example.org for each subdomain)",
     "private": " (user, document, web, tool, mcp, model, `tool NAME` or `mcp NAME`)",
     "untrusted": " (user, document, web, tool, mcp, model, `tool NAME` or `mcp NAME`)",
 }
@@ -40,10 +52,38 @@ class RuleFields(Message):
     verdict: CallVerdict
 
 
+class NetworkFields(Message):
+    """The networks of some tools of users, as the file has them."""
+
+    tools: Annotated[tuple[ToolPattern, ...], Field(min_length=1, max_length=100)]
+    network: Literal["all", "none"] | None = None
+    hosts: Annotated[tuple[HostPattern, ...], Field(min_length=1, max_length=100)] | None = None
+
+    @model_validator(mode="after")
+    def _has_one(self) -> Self:
+        if (self.network is None) == (self.hosts is None):
+            raise ValueError("must have `network: none`, `network: all` or `hosts`")
+        return self
+
+    @property
+    def only_hosts(self) -> tuple[str, ...] | None:
+        """The only hosts that a call may reach. None: all networks."""
+        if self.network == "all":
+            return None
+        return self.hosts or ()
+
+
+_DEFAULT = tuple(
+    RuleFields(tools=rule.tools, seen=rule.seen, unless=rule.unless, verdict=rule.verdict)
+    for rule in DEFAULT_RULES
+)
+
+
 class PolicyFields(Message):
     """The fields of a policy file."""
 
-    rules: Annotated[tuple[RuleFields, ...], Field(max_length=100)]
+    rules: Annotated[tuple[RuleFields, ...], Field(max_length=100)] = _DEFAULT
+    networks: Annotated[tuple[NetworkFields, ...], Field(max_length=100)] = ()
     private: Annotated[tuple[OriginPattern, ...], Field(max_length=100)] = tuple(sorted(PRIVATE))
     untrusted: Annotated[tuple[OriginPattern, ...], Field(max_length=100)] = tuple(
         sorted(UNTRUSTED)
@@ -72,7 +112,10 @@ def rules_in(file: Path | None) -> PolicyRules:
     rules: list[Rule] = []
     for rule in fields.rules:
         rules.append(Rule(rule.tools, rule.seen, rule.unless, rule.verdict))
-    return PolicyRules(tuple(rules), frozenset(fields.private), frozenset(fields.untrusted))
+    networks = tuple(NetworkRule(one.tools, one.only_hosts) for one in fields.networks)
+    return PolicyRules(
+        tuple(rules), frozenset(fields.private), frozenset(fields.untrusted), networks
+    )
 
 
 def _values_in(file: Path) -> Any:
@@ -94,7 +137,7 @@ def _values_in(file: Path) -> Any:
     except YamlFault as error:
         raise UserError(f"{file}:{error.line}: {error}") from error
     if not isinstance(root, yaml.MappingNode):
-        raise UserError(f"{file}:1: must have the field `rules`")
+        raise UserError(f"{file}:1: must have the field `rules` or `networks`")
     try:
         values = yaml.constructor.SafeConstructor().construct_document(root)
         json.dumps(values)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,10 +31,12 @@ from handoff_queue.shared.text.durations import InvalidDuration, whole_seconds_o
 from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose
 from handoff_queue.shared.types.characters import printable
-from handoff_queue.shared.types.errors import InvalidSpecialist
+from handoff_queue.shared.types.errors import InvalidSpecialist, MalformedMessage
 from handoff_queue.shared.types.message import each_problem
+from handoff_queue.shared.types.model import Effort, Thinking
 from handoff_queue.shared.types.names import RESERVED
-from handoff_queue.shared.types.specialist import SpecialistSpec, Tier
+from handoff_queue.shared.types.origins import CODE_EXECUTION
+from handoff_queue.shared.types.specialist import ContextRules, RunnerKind, SpecialistSpec, Tier
 
 FENCE = "---"
 MOST_KEPT_FILES = 200
@@ -150,19 +153,30 @@ def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
 
 MCP = "mcp"
 """The field that names MCP servers. A worker reads it; no message has it."""
-FIELDS = (*(name for name in SpecialistSpec.model_fields if name != "instructions"), MCP)
+SANDBOX = "sandbox"
+"""The field that says where a specialist runs code. It adds a tool; no message has it."""
+TOOL_OF_SANDBOX = {"local": "run_code", "provider": CODE_EXECUTION}
+"""Value of the field -> the tool that it adds. `none` adds none."""
+FIELDS = (*(name for name in SpecialistSpec.model_fields if name != "instructions"), MCP, SANDBOX)
 """Fields of the front matter."""
 OF_AGENTS = (
     "capability",
     "model",
+    "models",
     "tier",
     "tools",
     "ask",
     "hosts",
     MCP,
+    SANDBOX,
     "max_turns",
     "max_output_tokens",
     "max_usd",
+    "effort",
+    "thinking",
+    "runner",
+    "context",
+    "claims",
 )
 """Fields that say how a model works."""
 NOT_SPECIALISTS = frozenset({"readme.md"})
@@ -189,18 +203,25 @@ def read_specialist(
             values[key] = _lenient(key, value)
     _resolve_alias(values)
     servers, wrong_servers = _servers_of(path, values.pop(MCP, None))
+    sandbox = values.pop(SANDBOX, "none")
     faults = [
         *(_fault(parts, MCP, problem) for problem in wrong_servers),
         *_wrong_keys(parts),
         *_wrong_schema(parts, values),
         *_wrong_tools(parts, values, tools),
+        *_wrong_sandbox(parts, sandbox),
+        *_wrong_models(parts, values),
+        *_wrong_context(parts, values),
         *_wrong_task(parts, parts.fields.keys() & FIELDS),
         *_resolve_duration(parts, values),
     ]
     if values.get("name") in reserved:
         problem = f"{values['name']} is reserved for the system itself; choose another name"
         faults.append(_fault(parts, "name", problem))
-    _add_tools(values, servers)
+    for server in servers:
+        _add_tools(values, server.tools)
+    if isinstance(sandbox, str) and sandbox in TOOL_OF_SANDBOX:
+        _add_tools(values, [TOOL_OF_SANDBOX[sandbox]])
     faults += _wrong_asks(parts, values)
     if not parts.body:
         problem = "no instructions; write them below the front matter"
@@ -271,13 +292,10 @@ def _servers_of(path: Path, value: Any) -> tuple[list[AcceptedServer], list[str]
     return accepted, faults + unaccepted
 
 
-def _add_tools(values: dict[str, Any], servers: Iterable[AcceptedServer]) -> None:
-    """Add the tools of MCP servers to the tools of a specialist."""
-    names: list[str] = []
-    for server in servers:
-        names += server.tools
+def _add_tools(values: dict[str, Any], names: Iterable[str]) -> None:
+    """Add tools to the tools of a specialist."""
     declared = values.get("tools", ())
-    if names and isinstance(declared, tuple):
+    if isinstance(declared, tuple):
         values["tools"] = (*declared, *names)
 
 
@@ -324,6 +342,13 @@ def load_specialists(
     return dict(sorted(specialists.items()))
 
 
+_CHOICES: Mapping[str, type[StrEnum]] = {
+    "tier": Tier,
+    "effort": Effort,
+    "thinking": Thinking,
+    "runner": RunnerKind,
+}
+"""Fields with a closed set of values."""
 _TIER_OF_ALIAS = {"haiku": Tier.CHEAP, "sonnet": Tier.CAPABLE, "opus": Tier.CAPABLE}
 """Families of models in subagent files, and their tiers. The settings name the model of a tier."""
 
@@ -360,16 +385,56 @@ def _wrong_keys(parts: FrontMatter) -> Iterator[_Fault]:
 def _lenient(key: str, value: Any) -> Any:
     """Return a value in the form that the strict type takes."""
     match key, value:
-        case (("tools" | "ask" | "hosts"), str()):
+        case (("tools" | "ask" | "hosts" | "models"), str()):
             return tuple(filter(None, map(str.strip, value.split(","))))
-        case (("tools" | "ask" | "hosts"), list()):
+        case (("tools" | "ask" | "hosts" | "models"), list()):
             return tuple(value)
         case (("name" | "description" | "model"), str()):
             return " ".join(value.split())
-        case "tier", str() if value in list(Tier):
-            return Tier(value)
+        case (("tier" | "effort" | "thinking" | "runner"), str()) if value in list(_CHOICES[key]):
+            return _CHOICES[key](value)
+        case "context", dict():
+            return _context_of(value)
         case _:
             return value
+
+
+def _wrong_models(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
+    """Yield the faults of a list of models that its type cannot find."""
+    models = values.get("models")
+    if models is None:
+        return
+    if "model" in parts.fields:
+        yield _fault(parts, "models", "cannot stand beside `model`; remove one of the two")
+    if not isinstance(models, tuple):
+        return
+    for position, name in enumerate(models):
+        if name in models[:position]:
+            yield _fault(parts, "models", f"names {name} twice; remove one of the two")
+        if name == "inherit" or name in _TIER_OF_ALIAS:
+            yield _fault(parts, "models", f"{name} is no full name of a model; write the full name")
+
+
+def _context_of(value: dict[Any, Any]) -> object:
+    """Return the rules for the context, or the value if it has a fault."""
+    try:
+        return ContextRules(**value)
+    except (ValidationError, TypeError):
+        return value
+
+
+def _wrong_context(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
+    """Yield the faults of `context`."""
+    value = values.get("context")
+    if value is None or isinstance(value, ContextRules):
+        return
+    if not isinstance(value, dict):
+        yield _fault(parts, "context", "write clear_tools_at, keep or compact_at below it")
+        return
+    try:
+        ContextRules.of(value)
+    except MalformedMessage as error:
+        yield _fault(parts, "context", f"{str(error).partition(': ')[2]}; fix this field")
 
 
 def _wrong_schema(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
@@ -391,11 +456,19 @@ def _wrong_tools(
     if len(set(named)) != len(named):
         yield _fault(parts, "tools", "a tool is named twice; name it once")
     for name in dict.fromkeys(named):
-        if tools is not None and name not in tools:
+        if name in TOOL_OF_SANDBOX.values():
+            yield _fault(parts, "tools", f"{name} comes with `sandbox`; name it there")
+        elif tools is not None and name not in tools:
             advice = suggestion(
                 name, sorted(tools), otherwise="add the folder of its file (--tools DIR)"
             )
             yield _fault(parts, "tools", f"there is no tool {name}; {advice}")
+
+
+def _wrong_sandbox(parts: FrontMatter, sandbox: object) -> Iterator[_Fault]:
+    if sandbox != "none" and (not isinstance(sandbox, str) or sandbox not in TOOL_OF_SANDBOX):
+        problem = f"{sandbox!r:.60} is unknown; write none, local or provider"
+        yield _fault(parts, SANDBOX, problem)
 
 
 def _wrong_asks(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
@@ -445,6 +518,9 @@ def _wrong_values(
     hints = {
         "name": " (lower-case letters, digits, - and _, a letter first)",
         "tier": " (capable or cheap)",
+        "effort": f" ({', '.join(Effort)})",
+        "thinking": f" ({', '.join(Thinking)})",
+        "runner": f" ({', '.join(RunnerKind)}; leave it out for our own loop)",
         "hosts": " (a host such as example.org, or *.example.org for each subdomain)",
         "celery_task": " (the name under which your app registers the task, such as shop.enrich)",
     }

@@ -20,8 +20,8 @@ def grant_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
     """Return the spec of a job, with no more power than this process's own file gives.
 
     The tools are the tools that both specs name. A call needs an approval if one of the specs
-    says so. Model, tier, hosts, Celery task, its queue and
-    `repeatable` come from this process's file. Each limit is the lower one. A job that was
+    says so. Model, models, tier, effort, thinking, runner, context, hosts, Celery task, its queue
+    and `repeatable` come from this process's file. Each limit is the lower one. A job that was
     planned while no worker announced the specialist has a placeholder. Then the spec of this
     process's file is returned.
 
@@ -50,7 +50,12 @@ def grant_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
             "tools": tuple(granted),
             "ask": tuple(dict.fromkeys((*(pinned.ask or ()), *(own.ask or ())))) or None,
             "model": own.model,
+            "models": own.models,
             "tier": own.tier,
+            "effort": own.effort,
+            "thinking": own.thinking,
+            "runner": own.runner,
+            "context": own.context,
             "hosts": own.hosts,
             "max_turns": min(pinned.max_turns, own.max_turns),
             "max_output_tokens": min(pinned.max_output_tokens, own.max_output_tokens),

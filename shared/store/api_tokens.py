@@ -1,8 +1,4 @@
-"""Tokens of the HTTP API, and the number of requests of each caller in a minute.
-
-The store holds a digest of each secret, and never the secret. All replicas of the server share
-the numbers.
-"""
+"""Tokens of the HTTP API. The store holds a digest of each secret, and never the secret."""
 
 from __future__ import annotations
 
@@ -20,38 +16,10 @@ from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.ids import Digest
 from handoff_queue.shared.types.message import Message
 
-WINDOW_S = 60
-"""Seconds of one window. A count expires after two windows."""
-
 MOST_NAME_CHARS = 100
 """Most characters of a token's name and of its tenant. A tenant of a job has the same limit."""
 _ID = re.compile(r"[0-9a-f]{12}")
 _SECRET = re.compile(r"hq_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
-
-
-class RequestCounts:
-    """The requests of each caller in the current minute of Redis's clock."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def count(self, caller: str) -> tuple[int, float]:
-        """Count one request. Return the requests of this minute, and the seconds until its end.
-
-        Raises:
-            StoreUnavailable: Redis cannot be reached.
-        """
-        now = self._connection.now()
-        window = int(now // WINDOW_S)
-        key = keys.requests(caller, window)
-        with translated_errors():
-            pipe = self._connection.redis.pipeline(transaction=True)
-            pipe.incr(key)
-            pipe.expire(key, 2 * WINDOW_S)
-            count, _ = pipe.execute()
-        return int(count), (window + 1) * WINDOW_S - now
-
-
 _ID_BYTES, _SECRET_BYTES = 6, 32
 
 

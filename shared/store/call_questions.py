@@ -153,7 +153,7 @@ def _answer_in(
         stamp = read_stamp(without_signature(raw[-1].encode())[1])
         if stamp.count != len(texts):
             raise UntrustedMessage("its signature is about more events")
-        signer = check_batch(trust, job_id, texts, stamp)
+        signer = check_batch(trust, job_id, texts, stamp, [event])
         if not may_write(signer, event):
             raise UntrustedMessage(f"it is signed by {signer.name}, which may not answer")
     return event

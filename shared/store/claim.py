@@ -30,6 +30,7 @@ from handoff_queue.shared.store.script_arguments import (
 from handoff_queue.shared.store.sealing import turns_place
 from handoff_queue.shared.trust.event_signatures import signed_events
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
+from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES, UNKNOWN, OneCall
 from handoff_queue.shared.types.call_approval import CallAnswer, CallQuestion
 from handoff_queue.shared.types.checkpoints import (
     Checkpoint,
@@ -57,6 +58,7 @@ from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.presence import HandoffWait, has_activity_changed
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, ExpectedUsage, RateLimits, Wait
+from handoff_queue.shared.types.usage import cost_usd
 
 CHORD_SILENCE_S = 3.0
 """Seconds that the body of a chord may take after the last part has ended. Then the sweeper
@@ -228,9 +230,7 @@ class Claim:
             raise MessagesWaiting(f"users have sent messages to {self.handoff_id}")
         if answer[0] == b"limit":
             level, limit = Level(answer[1].decode()), answer[2].decode()
-            raise LimitReached(
-                limit, f"{WHOSE[level]} does not allow another model call", level=level
-            )
+            raise LimitReached(limit, _refusal(WHOSE[level], limit, worst), level=level)
         if answer[0] == b"rate_limit":
             return Wait(int(answer[1]) / 1000, answer[2].decode())
         self.limiter.record_admission(expected, answer[1:])
@@ -273,11 +273,14 @@ class Claim:
         self.has_messages = False
         taken_events: list[UserMessageTaken] = []
         prompts: list[UserPrompted] = []
+        own_step = self.handoff_id.rpartition(".")[0]
         sealing = self.connection.sealing
-        for message_id, digest, stored in zip(
-            answer[2::3], answer[3::3], answer[4::3], strict=True
+        for message_id, digest, stored, step in zip(
+            answer[2::4], answer[3::4], answer[4::4], answer[5::4], strict=True
         ):
             text = unpack(sealing.open(self.job_id, digest.decode(), stored))
+            if step and step.decode() != own_step:  # this handoff is of a role
+                text = f"(to step {step.decode()}) {text}"
             prompt = UserPrompted(message_id=message_id.decode(), text=text)
             taken = UserMessageTaken(
                 message_id=prompt.message_id, handoff_id=self.handoff_id, turn=turn
@@ -405,7 +408,6 @@ class Claim:
             int(self.lease_s * 1000),
             self._doing,
             shown,
-            *retention_arguments(self.keep_s, self.deadline),
         ]
 
     def finish_request(
@@ -498,7 +500,7 @@ class Claim:
         """
         if self.reserved:
             return json_argument(
-                {"turns": 0, "input": 0, "output": 0, "usd": 0} | self.limiter.returned_share(None)
+                {amount.name: 0 for amount in AMOUNTS} | self.limiter.returned_share(None)
             )
         return ""
 
@@ -563,15 +565,18 @@ class Claim:
         if call is None:
             return ""
         usage = call.usage
-        if usage.cost_microusd is None:
-            usd = -1
-        else:
-            usd = usage.cost_microusd
-        used = {"turns": 1, "input": usage.input_tokens, "output": usage.output_tokens, "usd": usd}
+        used: dict[str, Any] = {}
+        for amount in AMOUNTS:
+            spent = amount.used(OneCall(usage))
+            used[amount.name] = UNKNOWN if spent is None else spent
         if usage.cut_calls:
             used["cut"] = True
         if usage.cache_read_tokens:
             used["cached"] = usage.cache_read_tokens
+        if usage.cache_saved_microusd:
+            used["saved"] = usage.cache_saved_microusd
+        if usage.cache_surcharge_microusd:
+            used["surcharge"] = usage.cache_surcharge_microusd
         if isinstance(call, ModelCallFailed):
             used["failed"] = True
         return json_argument(used | self.limiter.returned_share(usage))
@@ -638,6 +643,17 @@ class Claim:
         elif answer == b"cancelled":
             self._interrupted = Cancelled(f"{self.job_id} was cancelled")
         self._check_claim()
+
+
+def _refusal(whose: str, limit: str, worst: WorstCase) -> str:
+    """Return why a budget does not allow a call, and the amount that the call needs."""
+    text = f"{whose} does not allow another model call"
+    if limit == "max_usd" and worst.microusd is not None:
+        return f"{text}, which may cost up to ${cost_usd(worst.microusd):.4f}"
+    for measure in MEASURES:
+        if measure.stored_limit == limit and not measure.counts_calls:
+            return f"{text}, which may take up to {measure.worst(worst):,} {measure.name}"
+    return text
 
 
 def _unzipped(

@@ -17,6 +17,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishReply, FinishRequest
 from handoff_queue.shared.store.drain import Drain
+from handoff_queue.shared.store.handoff_roles import roles_of
 from handoff_queue.shared.store.journal import Commit, Journal, records_of_commit
 from handoff_queue.shared.store.payloads import unpack
 from handoff_queue.shared.store.rate_limiter import RateLimiter
@@ -182,18 +183,17 @@ class Claims:
     def turns(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
     ) -> dict[HandoffId, tuple[Checkpoint, ...]]:
-        """Return the stored checkpoints of the given handoffs, in one round trip. Handoffs
+        """Return the stored checkpoints of the given handoffs, in two round trips. Handoffs
         without checkpoints, or with checkpoints that this version cannot read, are left out.
         """
-        if not handoff_ids:
-            return {}
+        roles = roles_of(self._connection, job_id, handoff_ids)
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            for handoff_id in handoff_ids:
-                pipe.lrange(keys.turns(job_id, handoff_id), 0, -1)
+            for handoff_id, role in roles.items():
+                pipe.lrange(keys.turns(job_id, role, handoff_id), 0, -1)
             answers = pipe.execute()
         turns: dict[HandoffId, tuple[Checkpoint, ...]] = {}
-        for handoff_id, stored_checkpoints in zip(handoff_ids, answers, strict=True):
+        for handoff_id, stored_checkpoints in zip(roles, answers, strict=True):
             checkpoints, _ = self._read(job_id, handoff_id, stored_checkpoints)
             if checkpoints:
                 turns[handoff_id] = checkpoints

@@ -13,7 +13,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.types.errors import BudgetSpent, TooManyOpenJobs
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.usage import cost_usd, microusd
+from handoff_queue.shared.types.usage import dollars, microusd
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class DaySpending:
         The part is '' if nothing is left, or if no call was too large.
         """
         if 0 < self._left_microusd < self.needed_microusd:
-            return f", and a call may need {_dollars(self.needed_microusd)}"
+            return f", and a call may need {dollars(self.needed_microusd)}"
         if 0 < self._left_tokens < self.needed_tokens:
             return f", and a call may need {self.needed_tokens:,}"
         return ""
@@ -100,8 +100,8 @@ class DaySpending:
 
     @property
     def _money(self) -> str:
-        return _dollars(self.microusd) + (
-            f" of {_dollars(self.most_microusd)}" if self.most_microusd else ""
+        return dollars(self.microusd) + (
+            f" of {dollars(self.most_microusd)}" if self.most_microusd else ""
         )
 
     @property
@@ -196,10 +196,6 @@ def _problem(today: TodaysBudgets, tenant: str) -> str | None:
         if reached := spent.reached:
             return f"the budget of {whose} for today is spent ({reached}); {today.more}"
     return None
-
-
-def _dollars(microusd: int) -> str:
-    return f"${cost_usd(microusd):.6g}"
 
 
 def _duration(seconds: float) -> str:

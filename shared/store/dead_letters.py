@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import read_entries
 from handoff_queue.shared.store.sealing import digest_in
-from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
 from handoff_queue.shared.types.message import Message, digest_of
 
@@ -26,6 +27,8 @@ PATIENCE_S = 60.0
 """Seconds that a handoff is left to workers of another version. A rolling deploy takes about
 that time.
 """
+AT_ONCE = 20
+"""Oldest letters that one check of the retention reads."""
 MOST_BODY_CHARS = 65_536
 """Characters of a letter that are kept; longer letters are cut, so that all letters together
 stay small. The store has the full text of a handoff.
@@ -84,8 +87,6 @@ class DeadLetters:
             digest_in(text) or digest_of(text),
             int(patience_s * 1000),
             letter.to_json(),
-            KEEP_AT_MOST,
-            self._keep_s,
         ]
         answer = self._connection.script(
             "keep_unread", [keys.job(job_id), keys.DUE, keys.DEAD], arguments
@@ -108,8 +109,20 @@ class DeadLetters:
         )
 
     def _add(self, letter: DeadLetter) -> None:
-        arguments = [letter.queue, letter.to_json(), KEEP_AT_MOST, self._keep_s]
-        self._connection.script("dead_letter", [keys.DEAD], arguments)
+        self._connection.script("dead_letter", [keys.DEAD], [letter.queue, letter.to_json()])
+
+    def forget_old(self) -> None:
+        """Remove letters after their retention, and all letters but the newest `KEEP_AT_MOST`.
+        Supervisors do so, because workers may only add letters.
+        """
+        before = self._connection.now() - self._keep_s
+        with translated_errors():
+            self._connection.redis.ltrim(keys.DEAD, 0, KEEP_AT_MOST - 1)
+            oldest = self._connection.redis.lrange(keys.DEAD, -AT_ONCE, -1)
+            for stored in oldest:
+                with suppress(MalformedMessage, ValueError):
+                    if DeadLetter.from_json(stored).at < before:
+                        self._connection.redis.lrem(keys.DEAD, -1, stored)
 
     def publish_again(self, job_id: JobId, handoff_id: HandoffId) -> None:
         """Make the sweeper publish a handoff whose message was a dead letter.

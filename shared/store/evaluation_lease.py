@@ -37,15 +37,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim_grants import MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.journal import READ_AT_MOST, Journal, parse_stream_entry
+from handoff_queue.shared.store.journal_check import end_of
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.types.errors import PoisonJob, StoreUnavailable, TooManyEvaluators
-from handoff_queue.shared.types.events import RecordedEvent
+from handoff_queue.shared.types.events import HandoffEnd, RecordedEvent
 from handoff_queue.shared.types.ids import JobId, new_word
 
 FROZEN_AFTER_LEASES = 3
@@ -87,7 +89,9 @@ class EvaluationLease:
         most = [READ_AT_MOST, MAX_FAILED_EVALUATIONS]
         frozen_s = self.lease_s * FROZEN_AFTER_LEASES
         times_ms = [int(frozen_s * 1000), int(TOGETHER_S * 1000), int(self.lease_s * 1000)]
-        verdict, entries = self._evaluate("begin", after, *most, *times_ms)
+        wants_ends = int(self.journal.checks_signatures)
+        answer = self._evaluate("begin", after, *most, *times_ms, wants_ends)
+        verdict, entries = answer[:2]
         if verdict == b"frozen":
             raise PoisonJob(
                 f"the evaluations of {self.job_id} never ended, {MAX_FAILED_EVALUATIONS} times in"
@@ -95,11 +99,15 @@ class EvaluationLease:
             )
         if verdict == b"crowded":
             raise TooManyEvaluators(f"the processes that evaluate {self.job_id} now may be frozen")
+        ends: dict[bytes, HandoffEnd | None] = {}
+        for entry_id, fence, version in chain(*answer[2:]):
+            ends[entry_id] = end_of(fence, version)
         recorded: list[RecordedEvent] = []
         for entry_id, fields in entries:
-            recorded.append(
-                parse_stream_entry((entry_id, dict(zip(fields[::2], fields[1::2], strict=True))))
+            entry = parse_stream_entry(
+                (entry_id, dict(zip(fields[::2], fields[1::2], strict=True)))
             )
+            recorded.append(replace(entry, end=ends[entry_id]) if entry_id in ends else entry)
         if len(recorded) < READ_AT_MOST:
             return recorded
         return recorded + self.journal.read_all(self.job_id, recorded[-1].version)

@@ -6,20 +6,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
-from itertools import starmap
+from itertools import islice, starmap
+
+from redis.exceptions import NoPermissionError
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fleet_history import MOST_EXACT_INTEGER
+from handoff_queue.shared.store.presence import MOST_ANNOUNCED_BYTES, node_in
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import name_in
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
+from handoff_queue.shared.types.presence import role_slots
 from handoff_queue.shared.types.rate_limits import Allowance
 
 MOST_DUE_HANDOFFS = 5_000
 """Due handoffs whose state is read, the earliest due time first: about 20 ms of Redis's time.
 If more handoffs are due, the load reports only the running and deferred handoffs among these.
 """
+
+ANSWERS_OF_A_ROLE = 4
+"""Answers of Redis about the backlog of one role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,8 @@ class FleetLoad:
     """Paused roles, served or not."""
     waiting_jobs: int = 0
     """Open jobs that wait for a person."""
+    role_slots: int = 0
+    """Slots of the live supervisors for their roles."""
 
     def busy(self, queue: str) -> int:
         """Return the number of slots that run handoffs of this queue."""
@@ -123,7 +132,7 @@ class FleetLoadReader:
         """Seconds of the window that a provider's limits refer to."""
 
     def now(self, *, counts_jobs: bool = True) -> FleetLoad:
-        """Return the current load, in four round trips at any size.
+        """Return the current load, in five round trips at any size.
 
         Args:
             counts_jobs: False to read no open job; `open_jobs` and `waiting_jobs` are 0 then.
@@ -148,14 +157,19 @@ class FleetLoadReader:
             pipe.info("memory")
             serving, queues, paused, buckets, dead, memory = pipe.execute()
         served: list[str] = []
+        supervisors: list[str] = []
         for member in serving:
-            served.append(name_in(member).partition("/")[0])
+            queue, _, process = name_in(member).partition("/")
+            served.append(queue)
+            if queue == SUPERVISOR_QUEUE:
+                supervisors.append(process)
         roles = {*served, *map(name_in, queues)} - {SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE}
         return FleetLoad(
             at=at,
             open_jobs=int(open_jobs),
             waiting_jobs=int(waiting_jobs),
-            supervisors=served.count(SUPERVISOR_QUEUE),
+            supervisors=len(supervisors),
+            role_slots=self._role_slots(supervisors),
             at_work=tuple(starmap(_at_work, entries)),
             waiting=self._waiting(sorted(roles)),
             paused=frozenset(map(name_in, paused)),
@@ -166,18 +180,22 @@ class FleetLoadReader:
         )
 
     def _waiting(self, roles: list[str]) -> dict[str, QueueBacklog]:
-        """Return the backlog of each role's queue, in one round trip."""
+        """Return the backlog of each role's queue, in one round trip. A role whose queue this
+        process may not read is left out: a worker can announce any name.
+        """
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for role in roles:
                 for waiting in (keys.WAITING + role, keys.ON_HOLD + role):
                     pipe.zcard(waiting)
                     pipe.zrange(waiting, 0, 0, withscores=True)
-            answers = iter(pipe.execute() if roles else [])
+            answers = iter(pipe.execute(raise_on_error=False) if roles else [])
         backlogs: dict[str, QueueBacklog] = {}
         for role in roles:
-            published, oldest_published = next(answers), next(answers)
-            held, oldest_held = next(answers), next(answers)
+            parts = list(islice(answers, ANSWERS_OF_A_ROLE))
+            if any(isinstance(part, NoPermissionError) for part in parts):
+                continue
+            published, oldest_published, held, oldest_held = parts
             waiting_since: list[float] = []
             for _, score_ms in (*oldest_published, *oldest_held):
                 waiting_since.append(score_ms / 1000)
@@ -185,13 +203,26 @@ class FleetLoadReader:
             backlogs[role] = QueueBacklog(int(published) + int(held), since)
         return backlogs
 
+    def _role_slots(self, supervisors: list[str]) -> int:
+        """Return the slots of these supervisors for their roles, in one round trip."""
+        with translated_errors():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for name in supervisors:
+                pipe.getrange(keys.supervisor(name), 0, MOST_ANNOUNCED_BYTES)
+            announced = pipe.execute() if supervisors else []
+        total = 0
+        for text in announced:
+            if node := node_in(text):
+                total += role_slots(node.slots)
+        return total
+
     def _buckets(self, names: list[str], at: float) -> tuple[RateLimitBucket, ...]:
         """Return the rate-limit buckets of these names, in one round trip."""
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
                 pipe.hgetall(keys.bucket(name))
-                pipe.zcard(f"{keys.bucket(name)}:line")
+                pipe.zcard(keys.bucket_line(name))
             if names:
                 answers = pipe.execute()
             else:
@@ -257,8 +288,8 @@ def _at_work(
         job_id=JobId(job.decode()),
         handoff_id=HandoffId(handoff.decode()),
         role=role.decode(),
-        worker=worker.decode(),
-        doing=doing.decode(),
+        worker=name_in(worker),
+        doing=name_in(doing),
         turns=int(turns),
         since=float(since) / 1000,
         deferred_until=float(deferred) / 1000 if deferred else None,

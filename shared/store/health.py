@@ -49,7 +49,8 @@ class Health:
         self._connection = connection
 
     def facts(self) -> RedisFacts:
-        """Return the facts from INFO, and the settings from CONFIG if Redis allows it.
+        """Return the facts from INFO. A setting that INFO does not have comes from CONFIG, if Redis
+        allows it.
 
         Raises:
             StoreUnavailable: Redis cannot be reached, or refuses the client.
@@ -62,10 +63,10 @@ class Health:
         return RedisFacts(
             version=tuple(map(int, filter(str.isdigit, version_parts))),
             is_primary=info.get("role", "master") == "master",
-            append_only=self._setting("appendonly") == "yes"
-            or bool(int(info.get("aof_enabled", 0))),
-            eviction=self._setting("maxmemory-policy")
-            or str(info.get("maxmemory_policy", "unknown")),
+            append_only=self._is_append_only(info),
+            eviction=str(
+                info.get("maxmemory_policy") or self._setting("maxmemory-policy") or "unknown"
+            ),
             max_memory_bytes=int(info.get("maxmemory", 0)),
             used_memory_bytes=int(info.get("used_memory", 0)),
         )
@@ -125,6 +126,11 @@ class Health:
                 pipe.zcard(keys.WAITING + queue)
             counts = list(map(int, pipe.execute()))
         return list(map(QueueDepth, queues, counts[::2], counts[1::2]))
+
+    def _is_append_only(self, info: Mapping[str, Any]) -> bool:
+        if "aof_enabled" in info:
+            return bool(int(info["aof_enabled"]))
+        return self._setting("appendonly") == "yes"
 
     def _setting(self, name: str) -> str | None:
         """Return a setting, or None if a hosted Redis or an ACL refuses CONFIG."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.jobs import (
+    SPENT,
     HandoffStanding,
     JobStanding,
     handoff_standing,
@@ -49,16 +50,9 @@ _JOB_FIELDS = (
     "version",
     "title",
     "submitted_at",
-    "turns",
-    "input_tokens",
-    "output_tokens",
-    "usd",
-    "unpriced",
+    *SPENT,
     "cancelled",
     "specialists",
-    "cut_calls",
-    "cut_tokens",
-    "cut_usd",
     "asks",
     "asked_at",
     "calls",
@@ -178,7 +172,7 @@ class JobSummaries:
             is_cut=bool(more),
             first=_events(first)[0],
             tail=_events(tail),
-            messages=tuple(map(stored_message_in, said)),
+            messages=tuple(map(stored_message_in, said[::2], said[1::2])),
         )
 
     def routed(self, job_id: JobId) -> Routed | None:
@@ -196,7 +190,7 @@ class JobSummaries:
     def handoffs(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
     ) -> dict[HandoffId, HandoffRecord]:
-        """Return the existing handoffs among the given ones, in one round trip."""
+        """Return the existing handoffs among the given ones, in two round trips."""
         handoffs: dict[HandoffId, HandoffRecord] = {}
         for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items():
             handoffs[handoff_id] = _record_of(fields)

@@ -4,17 +4,22 @@ context of a job, and the sweep that finds due work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
+from math import isfinite
+from typing import Any, Protocol
 
 from handoff_queue.shared.observability.trace_ids import StoredTrace
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim_history import PastClaim, past_claims_of
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import job_id_in
+from handoff_queue.shared.store.handoff_roles import roles_of
+from handoff_queue.shared.store.redis.connection import Connection, answers_of, translated_errors
+from handoff_queue.shared.store.script_arguments import handoff_id_in, job_id_in
+from handoff_queue.shared.types.budget_measures import AMOUNTS
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId, JobIdField, is_job_id
+from handoff_queue.shared.types.usage import Usage
 
 SWEEP_AT_MOST = 200
 """Entries of each kind that one sweep reads."""
@@ -33,6 +38,15 @@ LOST_AFTER_S = 5.0
 """Seconds for which a message in no queue counts as on its way to the queue or to a claim.
 After that time it counts as lost.
 """
+
+SPENT = (
+    *(amount.total for amount in AMOUNTS),
+    "unpriced",
+    "cut_calls",
+    "cut_tokens",
+    "cut_usd",
+)
+"""Fields with the spent amounts of a handoff or a job."""
 
 
 class Traces:
@@ -57,8 +71,39 @@ class Traces:
         )
 
 
+class SpentAmounts(Protocol):
+    """The spent amounts of a handoff or a job, as its budget account counts them."""
+
+    __slots__ = ()
+
+    @property
+    def input_tokens(self) -> int: ...
+    @property
+    def output_tokens(self) -> int: ...
+    @property
+    def cost_microusd(self) -> int | None: ...
+    @property
+    def cut_calls(self) -> int: ...
+    @property
+    def cut_tokens(self) -> int: ...
+    @property
+    def cut_microusd(self) -> int: ...
+
+    @property
+    def usage(self) -> Usage:
+        """Return the usage of all model calls."""
+        return Usage(
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            cost_microusd=self.cost_microusd,
+            cut_calls=self.cut_calls,
+            cut_tokens=self.cut_tokens,
+            cut_microusd=self.cut_microusd,
+        )
+
+
 @dataclass(frozen=True, slots=True)
-class HandoffStanding:
+class HandoffStanding(SpentAmounts):
     """State of one handoff in the store. Times are Unix seconds."""
 
     state: str
@@ -89,6 +134,7 @@ class HandoffStanding:
     input_tokens: int = 0
     output_tokens: int = 0
     cost_microusd: int | None = 0
+    """None: the price of a call is unknown."""
     cut_calls: int = 0
     cut_tokens: int = 0
     cut_microusd: int = 0
@@ -106,7 +152,7 @@ class HandoffStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class JobStanding:
+class JobStanding(SpentAmounts):
     """Standing of one job: its status and its usage. Times are Unix seconds."""
 
     job_id: JobIdField
@@ -114,10 +160,10 @@ class JobStanding:
     version: int
     title: str
     submitted_at: float
-    turns: int
-    input_tokens: int
-    output_tokens: int
-    cost_microusd: int | None
+    turns: int = field(default=0, kw_only=True)
+    input_tokens: int = field(default=0, kw_only=True)
+    output_tokens: int = field(default=0, kw_only=True)
+    cost_microusd: int | None = field(default=0, kw_only=True)
     cancelled: bool
     specialists: tuple[str, ...] = ()
     """Allowed specialists; empty: all."""
@@ -169,6 +215,8 @@ class JobFilter:
     """Least cost so far in millionths of a US dollar."""
     specialist: str = ""
     """A specialist that got a handoff of the job."""
+    failed_specialist: str = ""
+    """A specialist of which a handoff of the job failed, also if a later handoff did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +257,7 @@ def _arguments(where: JobFilter, place: str, jobs_read: int, count: int) -> list
         where.text.encode().lower().decode(),  # as Lua does: ASCII only
         least,
         where.specialist,
+        where.failed_specialist,
         *sorted(where.statuses),
     ]
 
@@ -233,17 +282,23 @@ class Jobs:
         self._lease_s = lease_s
 
     def standings(self, job_ids: Sequence[JobId]) -> list[JobStanding]:
-        """Return the standing of each job, in one round trip; unknown jobs are left out."""
+        """Return the standing of each job, in one round trip; unknown jobs are left out. A job
+        whose record cannot be read has the status `unreadable`.
+        """
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.hgetall(keys.job(job_id))
+                pipe.hgetall(keys.progress(job_id))
                 pipe.zscore(keys.JOBS, job_id)
-            answers = pipe.execute()
+            answers = answers_of(pipe)
         standings: list[JobStanding] = []
-        for job_id, fields, submitted in zip(job_ids, answers[::2], answers[1::2], strict=True):
-            if fields:
-                standings.append(job_standing(job_id, fields, submitted or 0.0))
+        parts = [answers[place::3] for place in range(3)]
+        for job_id, fields, progress, submitted in zip(job_ids, *parts, strict=True):
+            if fields is None or progress is None:
+                standings.append(_unreadable(job_id, fields or {}, submitted or 0.0))
+            elif fields:
+                standings.append(job_standing(job_id, fields | progress, submitted or 0.0))
         return standings
 
     def tenant(self, job_id: JobId) -> str:
@@ -253,12 +308,27 @@ class Jobs:
         return tenant.decode() if tenant else DEFAULT_TENANT
 
     def owner(self, job_id: JobId) -> str | None:
-        """Return the tenant of a job, or None if the job does not exist."""
+        """Return the tenant of a job, or None if the job does not exist. See `owners`."""
+        return self.owners([job_id]).get(job_id)
+
+    def owners(self, job_ids: Sequence[JobId]) -> dict[JobId, str]:
+        """Return the tenant of each existing job, in one round trip. A job whose record cannot be
+        read has no tenant: ''.
+        """
         with translated_errors():
-            version, tenant = self._connection.redis.hmget(keys.job(job_id), ["version", "tenant"])
-        if version is None:
-            return None
-        return tenant.decode() if tenant else DEFAULT_TENANT
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for job_id in job_ids:
+                pipe.hmget(keys.job(job_id), ["status", "tenant"])
+            answers = answers_of(pipe)
+        owners: dict[JobId, str] = {}
+        for job_id, fields in zip(job_ids, answers, strict=True):
+            if fields is None:
+                owners[job_id] = ""
+                continue
+            status, tenant = fields
+            if status is not None:
+                owners[job_id] = tenant.decode(errors="replace") if tenant else DEFAULT_TENANT
+        return owners
 
     def newest(self, count: int, where: JobFilter = EVERY_JOB) -> list[JobId]:
         """Return at most `count` jobs that match the filter, the newest first."""
@@ -326,10 +396,11 @@ class Jobs:
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.hmget(keys.job(job_id), "tenant", "mode", "priority")
-            answers = pipe.execute()
+            answers = answers_of(pipe)
         labels: dict[JobId, JobLabels] = {}
         for job_id, values in zip(job_ids, answers, strict=True):
-            tenant, mode, priority = ((value or b"").decode() for value in values)
+            texts = [(value or b"").decode(errors="replace") for value in values or (b"",) * 3]
+            tenant, mode, priority = texts
             labels[job_id] = JobLabels(tenant or DEFAULT_TENANT, mode, priority)
         return labels
 
@@ -349,30 +420,35 @@ class Jobs:
     def handoffs(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
     ) -> dict[HandoffId, HandoffStanding]:
-        """Return the standing of each handoff, in one round trip; unknown handoffs are left out."""
+        """Return the standing of each handoff, in two round trips; unknown handoffs are left
+        out.
+        """
         handoffs: dict[HandoffId, HandoffStanding] = {}
         for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items():
             handoffs[handoff_id] = handoff_standing(fields)
         return handoffs
 
-    def delete(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
-        """Delete all data of an ended job except its documents, which other jobs may use.
-
-        Args:
-            handoff_ids: all handoffs of the job.
-        """
+    def delete(self, job_id: JobId) -> None:
+        """Delete all data of an ended job except its documents, which other jobs may use."""
         names = [
             keys.job(job_id),
+            keys.progress(job_id),
             keys.log(job_id),
             keys.blobs(job_id),
             keys.fetched(job_id),
             keys.refused(job_id),
+            keys.roles(job_id),
         ]
         due_members: list[str] = [job_id]
-        for handoff_id in handoff_ids:
-            names += [keys.handoff(job_id, handoff_id), keys.turns(job_id, handoff_id)]
-            due_members.append(f"{job_id}/{handoff_id}")
         with translated_errors():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            pipe.hgetall(keys.roles(job_id))
+            (roles,) = answers_of(pipe)
+            for stored_id, role in (roles or {}).items():
+                handoff_id, role_name = handoff_id_in(stored_id), role.decode(errors="replace")
+                names.append(keys.handoff(job_id, role_name, handoff_id))
+                names.append(keys.turns(job_id, role_name, handoff_id))
+                due_members.append(f"{job_id}/{handoff_id}")
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.unlink(*names)
             pipe.zrem(keys.JOBS, job_id)
@@ -467,7 +543,7 @@ class Jobs:
 
 
 def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobStanding:
-    """Return the standing of a job from the fields of its hash.
+    """Return the standing of a job from the fields of its hash and of its progress.
 
     An open job that waits for a person's answer has the status `waiting`, also while its other
     steps run. `waits_for_person` in `parts/prelude.lua` is the same rule for the filter of the
@@ -475,6 +551,33 @@ def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: flo
 
     Args:
         submitted_ms: score of the job in the list of jobs; 0 for a job that is not in the list.
+    """
+    try:
+        return _standing(job_id, fields, submitted_ms)
+    except (ValueError, OverflowError):  # another program has written a field
+        return _unreadable(job_id, fields, submitted_ms)
+
+
+def _unreadable(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobStanding:
+    """Return the standing of a job whose record cannot be read."""
+    words = fields.get(b"children", b"").decode(errors="replace").split()
+    return JobStanding(
+        job_id=job_id,
+        status=JobStatus.UNREADABLE,
+        version=0,
+        title="its record in Redis cannot be read",
+        submitted_at=submitted_ms / 1000 if isfinite(submitted_ms) else 0.0,
+        cost_microusd=None,
+        cancelled=False,
+        children=tuple(JobId(word) for word in words if is_job_id(word)),
+    )
+
+
+def _standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobStanding:
+    """Return the standing of a job, as `job_standing`.
+
+    Raises:
+        ValueError, OverflowError: a field has no value of its type.
     """
 
     def number(name: bytes) -> int:
@@ -493,15 +596,9 @@ def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: flo
         version=number(b"version"),
         title=text(b"title"),
         submitted_at=(int(submitted_ms) or number(b"submitted_at")) / 1000,
-        turns=number(b"turns"),
-        input_tokens=number(b"input_tokens"),
-        output_tokens=number(b"output_tokens"),
-        cost_microusd=None if b"unpriced" in fields else number(b"usd"),
+        **_spent_amounts(fields),
         cancelled=b"cancelled" in fields,
         specialists=tuple(text(b"specialists").split()),
-        cut_calls=number(b"cut_calls"),
-        cut_tokens=number(b"cut_tokens"),
-        cut_microusd=number(b"cut_usd"),
         asks=asks,
         approval=approval,
         calls_to_approve=tuple(call.partition(":")[2] for call in text(b"calls").split()),
@@ -512,22 +609,67 @@ def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: flo
     )
 
 
+def _spent_amounts(fields: Mapping[bytes, bytes]) -> dict[str, Any]:
+    """Return the fields of `SpentAmounts`.
+
+    Raises:
+        ValueError: a field is no number.
+    """
+
+    def number(name: bytes) -> int:
+        return int(fields.get(name, b"0"))
+
+    return {
+        "turns": number(b"turns"),
+        "input_tokens": number(b"input_tokens"),
+        "output_tokens": number(b"output_tokens"),
+        "cost_microusd": None if b"unpriced" in fields else number(b"usd"),
+        "cut_calls": number(b"cut_calls"),
+        "cut_tokens": number(b"cut_tokens"),
+        "cut_microusd": number(b"cut_usd"),
+    }
+
+
 def hashes_of(
     connection: Connection, job_id: JobId, handoff_ids: Sequence[HandoffId]
 ) -> dict[HandoffId, dict[bytes, bytes]]:
-    """Return the hashes of handoffs, in one round trip; unknown handoffs are left out."""
-    if not handoff_ids:
-        return {}
+    """Return the hashes of handoffs, in two or three round trips; unknown handoffs are left out.
+    The amounts of a handoff that a child job does are those of the child job.
+    """
+    roles = roles_of(connection, job_id, handoff_ids)
     with translated_errors():
         pipe = connection.redis.pipeline(transaction=False)
-        for handoff_id in handoff_ids:
-            pipe.hgetall(keys.handoff(job_id, handoff_id))
+        for handoff_id, role in roles.items():
+            pipe.hgetall(keys.handoff(job_id, role, handoff_id))
         answers = pipe.execute()
     hashes: dict[HandoffId, dict[bytes, bytes]] = {}
-    for handoff_id, fields in zip(handoff_ids, answers, strict=True):
+    for handoff_id, fields in zip(roles, answers, strict=True):
         if fields:
             hashes[handoff_id] = fields
+    _add_amounts_of_children(connection, hashes.values())
     return hashes
+
+
+def _add_amounts_of_children(connection: Connection, hashes: Iterable[dict[bytes, bytes]]) -> None:
+    """Add the spent amounts of child jobs to the hashes of the handoffs that they do. A handoff
+    whose child job has gone on for a later handoff has its amounts already.
+    """
+    done_by_children: list[dict[bytes, bytes]] = []
+    for fields in hashes:
+        if b"child" in fields and b"turns" not in fields:
+            done_by_children.append(fields)
+    if not done_by_children:
+        return
+    with translated_errors():
+        pipe = connection.redis.pipeline(transaction=False)
+        for fields in done_by_children:
+            pipe.hmget(keys.progress(JobId(fields[b"child"].decode())), SPENT)
+        answers = pipe.execute()
+    for fields, amounts in zip(done_by_children, answers, strict=True):
+        for name, amount in zip(SPENT, amounts, strict=True):
+            if amount is not None:
+                before = int(fields.get(f"before_{name}".encode(), 0))
+                fields[name.encode()] = str(int(amount) - before).encode()
 
 
 def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:
@@ -554,14 +696,8 @@ def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:
         lost_claims=number(b"lost_claims"),
         past_claims=past_claims_of(fields),
         claimed_at=seconds(b"claimed_at"),
-        turns=number(b"turns"),
         tool_calls=number(b"tools"),
-        input_tokens=number(b"input_tokens"),
-        output_tokens=number(b"output_tokens"),
-        cost_microusd=None if b"unpriced" in fields else number(b"usd"),
-        cut_calls=number(b"cut_calls"),
-        cut_tokens=number(b"cut_tokens"),
-        cut_microusd=number(b"cut_usd"),
+        **_spent_amounts(fields),
         doing=fields.get(b"doing", b"").decode(),
         issued_at=seconds(b"issued_at"),
         started_at=seconds(b"started_at"),

@@ -8,9 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.journal_check import JournalCheck, read_ends
+from handoff_queue.shared.store.journal_check import (
+    JournalCheck,
+    events_cut_off,
+    has_signature,
+    read_ends,
+    up_to_a_signature,
+)
 from handoff_queue.shared.store.payloads import payload_arguments
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection, answers_of, translated_errors
 from handoff_queue.shared.store.script_arguments import json_argument
 from handoff_queue.shared.trust.event_signatures import signed_events, without_signature
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
@@ -42,6 +48,8 @@ NEWEST_EVENTS = 5
 """Events of a job that `end_reasons` reads. Only deliveries to the caller follow the end."""
 READ_AT_MOST = 5_000
 """Events in one round trip."""
+REST_AT_MOST = 100
+"""Events in one round trip that looks for the end of a batch."""
 READ_AT_MOST_OF_EACH = 200
 """Events of one job in one round trip that reads several jobs."""
 
@@ -63,6 +71,19 @@ class AnsweredCall:
     handoff_id: HandoffId
     place: int
     """Place of the answer among the events of the commit, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """Amounts of the results in a job's journal, in the order of `AMOUNTS`. The budgets count at
+    least these amounts.
+    """
+
+    job: tuple[int, ...]
+    day: int
+    """Number of days since 1970, in UTC."""
+    today: tuple[int, ...]
+    """The part of `job` that was used on this day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +112,10 @@ class Commit:
     """Handoffs whose data must stay as long as the job."""
     answered: Sequence[AnsweredCall] = ()
     """Questions about tool calls that the events answer. Their handoffs continue."""
+    deadline: float | None = None
+    """Unix time in seconds until which the job may run. Its retention begins then. None: it begins
+    now.
+    """
     due_at: float | None = None
     """Unix time in seconds at which the sweeper must evaluate the job again; None: never."""
     creates: bool = False
@@ -105,6 +130,8 @@ class Commit:
     """A job that must exist, or None."""
     evaluation_id: str = ""
     """Id of the evaluation that ends with the commit; empty if none."""
+    booked: Booked | None = None
+    """Amounts of the results; None: unchanged."""
     forces_end: bool = False
     """True to end the job without the results that arrived since the decision. In a job of
     thousands of steps there is always a newer result.
@@ -123,6 +150,11 @@ class Journal:
         self._connection = connection
         self._trust = trust
         self._keep_ms = keep_s * 1000
+
+    @property
+    def checks_signatures(self) -> bool:
+        """Return whether the readers of journals check signatures."""
+        return self._trust.is_on
 
     def commit(self, commit: Commit) -> list[RecordedEvent]:
         """Append all events of the decision, or none, and return them with their versions.
@@ -268,32 +300,61 @@ class Journal:
             raise UnknownJob.named(job_id)
         return version
 
-    def read(self, job_id: JobId, after: int = 0) -> list[RecordedEvent]:
+    def read(self, job_id: JobId, after: int = 0, most: int | None = None) -> list[RecordedEvent]:
         """Return the events after a version, oldest first. With a keyring, `EventRefused` is in the
         place of each event whose signature does not hold.
+
+        `most`: most events. None: all events.
+
+        Raises:
+            UserError: this process has public keys, and no private key that codes are for.
         """
-        events = self.read_all(job_id, after)
         if not self._trust.is_on:
-            return events
+            return self.read_all(job_id, after, most)
+        self._trust.check_reader()
+        events = self._whole_batches(job_id, after, most)
         ends = read_ends(self._connection, job_id, events)
         check = JournalCheck(self._trust, job_id, ends)
         if after:
             check.forget_context()
         check.read(events)
-        return check.checked
+        return [recorded for recorded in check.checked if recorded.version > after][:most]
 
-    def read_all(self, job_id: JobId, after: int = 0) -> list[RecordedEvent]:
-        """Return the events after a version, oldest first, without a check."""
+    def read_all(
+        self, job_id: JobId, after: int = 0, most: int | None = None
+    ) -> list[RecordedEvent]:
+        """Return the events after a version, oldest first, without a check.
+
+        `most`: most events. None: all events.
+        """
         recorded: list[RecordedEvent] = []
-        while True:
+        while most is None or len(recorded) < most:
+            count = READ_AT_MOST
+            if most is not None:
+                count = min(count, most - len(recorded))
             with translated_errors():
                 entries = self._connection.redis.xrange(
-                    keys.log(job_id), min=f"{after + 1}-0", count=READ_AT_MOST
+                    keys.log(job_id), min=f"{after + 1}-0", count=count
                 )
             recorded.extend(map(parse_stream_entry, entries))
-            if len(entries) < READ_AT_MOST:
-                return recorded
+            if len(entries) < count:
+                break
             after = recorded[-1].version
+        return recorded
+
+    def _whole_batches(self, job_id: JobId, after: int, most: int | None) -> list[RecordedEvent]:
+        """Return the events after a version, and the rest of the first and of the last batch. The
+        signature of a batch holds for all its events together.
+        """
+        events = self.read_all(job_id, after, most)
+        while events and not has_signature(events[-1]):
+            rest = self.read_all(job_id, events[-1].version, REST_AT_MOST)
+            if not rest:
+                break
+            events += up_to_a_signature(rest)
+        if cut := min(after, events_cut_off(events)):
+            events = self.read_all(job_id, after - cut, cut) + events
+        return events
 
     def first_events(self, job_ids: Sequence[JobId]) -> dict[JobId, Event]:
         """Return the first event of each existing job, in one round trip."""
@@ -316,17 +377,19 @@ class Journal:
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.xrevrange(keys.log(job_id), count=NEWEST_EVENTS)
-            answers = pipe.execute()
+            answers = answers_of(pipe)
         reasons: dict[JobId, str] = {}
         for job_id, entries in zip(job_ids, answers, strict=True):
-            for entry in entries:
+            for entry in entries or ():
                 if reason := _end_reason(entry):
                     reasons[job_id] = reason
                     break
         return reasons
 
     def follow(self, job_id: JobId, after: int, wait_s: float) -> list[RecordedEvent]:
-        """Return the events after a version, and wait up to `wait_s` seconds for the first one."""
+        """Return the events after a version, checked as by `read`. Wait up to `wait_s` seconds for
+        the first one.
+        """
         with translated_errors():
             answer = self._connection.waiting.xread(
                 {keys.log(job_id): f"{after}-0"},
@@ -336,7 +399,15 @@ class Journal:
         if not answer:
             return []
         _, entries = answer[0]
-        return list(map(parse_stream_entry, entries))
+        return self._checked(job_id, after, list(map(parse_stream_entry, entries)))
+
+    def _checked(
+        self, job_id: JobId, after: int, events: list[RecordedEvent]
+    ) -> list[RecordedEvent]:
+        """Return new events as `read` returns them."""
+        if not self._trust.is_on:
+            return events
+        return self.read(job_id, after, len(events))
 
     def follow_each(
         self, positions: Mapping[JobId, int], wait_s: float
@@ -366,7 +437,12 @@ class Journal:
             )
         events_by_job: dict[JobId, list[RecordedEvent] | MalformedMessage] = {}
         for stream, entries in answer or ():
-            events_by_job[jobs[stream]] = _parsed(entries)
+            job_id = jobs[stream]
+            try:
+                events = list(map(parse_stream_entry, entries))
+                events_by_job[job_id] = self._checked(job_id, positions[job_id], events)
+            except MalformedMessage as error:
+                events_by_job[job_id] = error
         return events_by_job
 
     def set_due(
@@ -468,12 +544,17 @@ def _optional_fields(commit: Commit) -> dict[str, Any]:
         for call in commit.answered:
             answers.append({"asked": call.asked, "handoff": call.handoff_id, "place": call.place})
         fields["decided"] = answers
+    if commit.booked:
+        booked = commit.booked
+        fields["booked"] = {"job": booked.job, "day": str(booked.day), "today": booked.today}
     if commit.keep:
         fields["keep"] = list(commit.keep)
     if commit.creates:
         fields["created"] = 1
     if _ends_job(commit):
         fields["ended"] = 1
+    if commit.deadline is not None:
+        fields["deadline"] = int(commit.deadline * 1000)
     if commit.after:
         fields["after"] = commit.after
     if commit.score:
@@ -540,16 +621,6 @@ def _issue(event: HandoffIssued) -> dict[str, Any]:
         "queue": queue,
         "fields": fields | {"group": event.group, "index": event.index, "queue": queue},
     }
-
-
-def _parsed(
-    entries: Sequence[tuple[bytes, dict[bytes, bytes]]],
-) -> list[RecordedEvent] | MalformedMessage:
-    """Return the events, or the error of the first event that this version cannot read."""
-    try:
-        return list(map(parse_stream_entry, entries))
-    except MalformedMessage as error:
-        return error
 
 
 def _end_reason(entry: tuple[bytes, dict[bytes, bytes]]) -> str | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha1
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.handoff_roles import roles_of
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.trust.event_signatures import (
     DECISION,
@@ -27,6 +28,7 @@ from handoff_queue.shared.trust.signatures import Signer, Trust
 from handoff_queue.shared.types.errors import UntrustedMessage
 from handoff_queue.shared.types.events import (
     EventRefused,
+    HandoffEnd,
     HandoffFinished,
     HandoffIssued,
     JobSubmitted,
@@ -36,36 +38,63 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES, SUB_SUPERVISOR
 
 
-@dataclass(frozen=True, slots=True)
-class HandoffEnd:
-    """The end of a handoff as the store has noted it."""
-
-    fence: str
-    """SHA-1 of the fence of the claim that ended the handoff. A child job's fence is its id."""
-    version: int
-    """Version of the journal after the end."""
-
-
 def read_ends(
     connection: Connection, job_id: JobId, events: Sequence[RecordedEvent]
 ) -> dict[HandoffId, HandoffEnd]:
-    """Return the ends of the handoffs that these events end, in at most one round trip."""
+    """Return the ends of the handoffs that these events end, if they have none, in at most two
+    round trips.
+    """
     wanted: dict[HandoffId, None] = {}
     for recorded in events:
-        if isinstance(recorded.event, HandoffFinished):
+        if isinstance(recorded.event, HandoffFinished) and recorded.end is None:
             wanted[recorded.event.handoff_id] = None
     if not wanted:
         return {}
+    roles = roles_of(connection, job_id, list(wanted))
     with translated_errors():
         pipe = connection.redis.pipeline(transaction=False)
-        for handoff_id in wanted:
-            pipe.hmget(keys.handoff(job_id, handoff_id), "fence", "end_version")
+        for handoff_id, role in roles.items():
+            pipe.hmget(keys.handoff(job_id, role, handoff_id), "fence", "end_version")
         answers = pipe.execute()
     ends: dict[HandoffId, HandoffEnd] = {}
-    for handoff_id, (fence, version) in zip(wanted, answers, strict=True):
-        if fence and version and version.isdigit():
-            ends[handoff_id] = HandoffEnd(fence.decode(errors="replace"), int(version))
+    for handoff_id, (fence, version) in zip(roles, answers, strict=True):
+        if (end := end_of(fence, version)) is not None:
+            ends[handoff_id] = end
     return ends
+
+
+def end_of(fence: bytes | None, version: bytes | None) -> HandoffEnd | None:
+    """Return the end of a handoff from the fields of its hash; None: it has not ended."""
+    if fence and version and version.isdigit():
+        return HandoffEnd(fence.decode(errors="replace"), int(version))
+    return None
+
+
+def has_signature(recorded: RecordedEvent) -> bool:
+    """Return whether an event has a signature. The last event of each batch has it."""
+    return bool(without_signature(recorded.raw)[1])
+
+
+def up_to_a_signature(events: Sequence[RecordedEvent]) -> list[RecordedEvent]:
+    """Return the events up to the first event with a signature; all events if none has it."""
+    taken: list[RecordedEvent] = []
+    for recorded in events:
+        taken.append(recorded)
+        if has_signature(recorded):
+            break
+    return taken
+
+
+def events_cut_off(events: Sequence[RecordedEvent]) -> int:
+    """Return the number of events before these that are in the batch of the first event."""
+    batch = up_to_a_signature(events)
+    if not batch or not has_signature(batch[-1]):
+        return 0
+    try:
+        stamp = read_stamp(without_signature(batch[-1].raw)[1])
+    except UntrustedMessage:
+        return 0
+    return max(0, stamp.count - len(batch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +125,7 @@ class JournalCheck:
     trust: Trust
     job_id: JobId
     ends: Mapping[HandoffId, HandoffEnd]
-    """The ends of the handoffs that these events end, as the store has noted them."""
+    """The ends of handoffs as the store has noted them, for events that do not have theirs."""
     seen: SeenBatches = NOTHING_SEEN
     open_role: Callable[[HandoffId], str | None] | None = None
     """Returns the role of a handoff that is open before the events, or None. Without this function
@@ -168,15 +197,21 @@ class JournalCheck:
             if not self.seen.decided <= int(stamp.place) < first.version:
                 raise UntrustedMessage("it is a replay of an earlier decision")
         elif isinstance(first.event, HandoffFinished):
-            self._check_end(signer, first.event.handoff_id, batch[-1].version, stamp)
+            self._check_end(signer, first.event.handoff_id, batch, stamp)
         elif stamp.place in self.seen.words:
             raise UntrustedMessage("it is a replay of an earlier event")
 
-    def _check_end(self, signer: Signer, handoff_id: HandoffId, version: int, stamp: Stamp) -> None:
+    def _check_end(
+        self,
+        signer: Signer,
+        handoff_id: HandoffId,
+        batch: Sequence[RecordedEvent],
+        stamp: Stamp,
+    ) -> None:
         """Check that a result is the end of its handoff: the store has noted this version, and the
         fence of the claim. The fence is the word of the stamp.
         """
-        end = self.ends.get(handoff_id)
+        version, end = batch[-1].version, batch[0].end or self.ends.get(handoff_id)
         if self._role_of(handoff_id) is None and (end is None or end.version != version):
             raise UntrustedMessage(f"it is a replay: the handoff {handoff_id} is not open")
         is_own = signer.may(Right.DECIDE)
@@ -229,7 +264,7 @@ def signer_of_batch(
     for recorded in batch:
         event, _ = without_signature(recorded.raw)
         texts.append(event.decode())
-    signer = check_batch(trust, job_id, texts, stamp)
+    signer = check_batch(trust, job_id, texts, stamp, [recorded.event for recorded in batch])
     for recorded in batch:
         if not may_write(signer, recorded.event):
             raise UntrustedMessage(

@@ -90,7 +90,7 @@ EVALUATIONS = f"{PREFIX}evaluations"
 """list: ended evaluations, each an `EvaluationRun` as JSON, the newest first."""
 NOTHING = f"{PREFIX}nothing"
 """A key that never exists. `Health.refusal` writes zero bytes to it to see whether Redis
-accepts writes.
+accepts writes. Scripts read the state of an unknown handoff there.
 """
 
 
@@ -118,9 +118,23 @@ def schedule_month(schedule_id: str, month: str) -> str:
     return f"{PREFIX}schedule:{schedule_id}:{month}"
 
 
+def booked_month(schedule_id: str, month: str) -> str:
+    """string: micro-dollars of the results of a schedule's jobs in one month. Only supervisors
+    write it, in `parts/books.lua`.
+    """
+    return f"{schedule_month(schedule_id, month)}:booked"
+
+
 def job(job_id: JobId) -> str:
-    """hash: status, version, limits, spent and reserved."""
+    """hash: status, tenant, limits, options, messages of users. Workers only read it."""
     return f"{PREFIX}{{{job_id}}}"
+
+
+def progress(job_id: JobId) -> str:
+    """hash: version of the journal, spent and reserved amounts, numbers of handoffs, failed
+    roles, open questions. Workers write it, too.
+    """
+    return f"{job(job_id)}:progress"
 
 
 def log(job_id: JobId) -> str:
@@ -128,14 +142,23 @@ def log(job_id: JobId) -> str:
     return f"{job(job_id)}:log"
 
 
-def handoff(job_id: JobId, handoff_id: HandoffId) -> str:
-    """hash: state, SHA-1 of the fence, lease, claims, reservation, result."""
-    return f"{job(job_id)}:h:{handoff_id}"
+def roles(job_id: JobId) -> str:
+    """hash: handoff -> its role, which is a part of its keys. Workers only read it."""
+    return f"{job(job_id)}:roles"
 
 
-def turns(job_id: JobId, handoff_id: HandoffId) -> str:
-    """list: checkpoints of a handoff that has not ended."""
-    return f"{job(job_id)}:t:{handoff_id}"
+def handoff(job_id: JobId, role: str, handoff_id: HandoffId) -> str:
+    """hash: state, SHA-1 of the fence, lease, claims, reservation, result. Only supervisors and
+    workers of the role write it.
+    """
+    return f"{job(job_id)}:h:{role}:{handoff_id}"
+
+
+def turns(job_id: JobId, role: str, handoff_id: HandoffId) -> str:
+    """list: checkpoints of a handoff that has not ended. Only supervisors and workers of the role
+    write it.
+    """
+    return f"{job(job_id)}:t:{role}:{handoff_id}"
 
 
 def blobs(job_id: JobId) -> str:
@@ -168,10 +191,22 @@ def document(digest: str) -> str:
 
 
 def bucket(bucket_name: str) -> str:
-    """hash: limits and state of a rate-limit bucket. With `:line` and `:alive`, zsets: waiting
-    calls. `parts/rate_limiter.lua` writes them.
-    """
+    """hash: limits and state of a rate-limit bucket. `parts/rate_limiter.lua` writes it."""
     return f"{PREFIX}bucket:{bucket_name}"
+
+
+def bucket_line(bucket_name: str) -> str:
+    """zset: `job/handoff` of a call that waits for a rate-limit bucket -> Unix ms at which it began
+    to wait. `parts/rate_limiter.lua` writes it.
+    """
+    return f"{PREFIX}bucket_line:{bucket_name}"
+
+
+def bucket_alive(bucket_name: str) -> str:
+    """zset: `job/handoff` of a call that waits for a rate-limit bucket -> Unix ms until which its
+    place in the line holds. `parts/rate_limiter.lua` writes it.
+    """
+    return f"{PREFIX}bucket_alive:{bucket_name}"
 
 
 BUCKETS = f"{PREFIX}buckets"
@@ -185,6 +220,13 @@ def day(number: int | str, tenant: str | None = None) -> str:
     since 1970 in UTC. `parts/budgets.lua` writes it.
     """
     return f"{PREFIX}day:{number}{f':{tenant}' if tenant else ''}"
+
+
+def books(number: int | str, tenant: str | None = None) -> str:
+    """hash: sums of the results of one day, of all jobs or of one tenant's jobs: at least these
+    amounts are used. Only supervisors write it, in `parts/books.lua`.
+    """
+    return f"{PREFIX}books:{number}{f':{tenant}' if tenant else ''}"
 
 
 def open_jobs(tenant: str) -> str:
@@ -203,6 +245,18 @@ USED_DOCUMENTS = f"{PREFIX}used_documents"
 """zset: key of a document -> Unix ms at which a job last needed the document. `extend_ttl.lua`
 writes it while a deletion of a tenant looks for unused documents.
 """
+
+
+def notes(tenant: str) -> str:
+    """hash: path of a note of the tenant's memory -> the `Note` as JSON, compressed and, for a
+    tenant with a key, encrypted. `lua/store_note.lua` writes it.
+    """
+    return f"{PREFIX}notes:{tenant}"
+
+
+def note_expiry(tenant: str) -> str:
+    """zset: path of a note -> Unix ms of its expiry. `lua/store_note.lua` writes it."""
+    return f"{PREFIX}notes_expiry:{tenant}"
 
 
 def spending(number: int | str) -> str:

@@ -1,5 +1,6 @@
-"""Renewal of leases: one thread renews every lease of its process. Its renewals show that the
-process and its evaluations of jobs are not frozen.
+"""Renewal of leases: one thread renews every lease of its process. Its renewals are heartbeats:
+they show that the process and its evaluations of jobs are not frozen. `Claim.heartbeat` sends a
+heartbeat at once when an agent does something else.
 
 The watchdog here, and the scripts that recover the work of a frozen process
 (`evaluation_lease.py`), use the same limit, `FROZEN_AFTER_LEASES`.

@@ -21,6 +21,8 @@ METRICS_WITHOUT_TENANT = frozenset({
 })  # fmt: skip
 """Counts whose first label is no tenant. Every other count has the tenant as its first label."""
 _SEPARATOR = "\t"
+MOST_DIGITS = 19
+"""Digits of the largest integer of Redis. A longer text was written by another program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Metrics:
             fields = self._connection.redis.hgetall(keys.METRICS)
         counts: list[Count] = []
         for field, value in fields.items():
-            if value.isdigit():
+            if value.isdigit() and len(value) <= MOST_DIGITS:
                 counts.append(Count(tuple(name_in(field).split(_SEPARATOR)), int(value)))
         return counts
 

@@ -341,7 +341,8 @@ class PayloadStore:
         work_s: float,
         tenant: str = DEFAULT_TENANT,
     ) -> None:
-        """Store the text of a fetched page, and the page under its URL.
+        """Store the text of a fetched page, and the page under its URL. A job that has ended
+        gets no more pages.
 
         Args:
             work_s: seconds that the job may take.
@@ -353,14 +354,7 @@ class PayloadStore:
             entry: str | bytes = document.to_json()
         else:
             name, entry = self._sealing.document_names(tenant, f"{job_id} {name}")[0], sealed
-        with translated_errors():
-            pages = keys.fetched(job_id)
-            # other handoffs of the job may need the pages for longer
-            stay_s = max(self._stay_s(work_s), self._redis.ttl(pages))
-            pipe = self._redis.pipeline(transaction=False)
-            pipe.hset(pages, name, entry)
-            pipe.expire(pages, stay_s)
-            pipe.execute()
+        self._connection.script("keep_page", [keys.job(job_id)], [name, entry])
 
     def _stay_s(self, work_s: float) -> int:
         """Return the seconds for which a document is stored."""

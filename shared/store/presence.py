@@ -251,6 +251,14 @@ class PresenceStore:
         """
         return [signed.announcement for signed in self._signed_announcements()]
 
+    def needs_keys(self) -> bool:
+        """Return whether this process has no keys, and a live worker signs its messages."""
+        if self._trust.is_on:
+            return False
+        _, workers = self._live_names()
+        stored = self._announced(list(map(keys.worker, workers)))
+        return any(announced_text(text) is not text for text in filter(None, stored))
+
     def refused_announcements(self) -> list[tuple[str, str, str]]:
         """Return the name, the reason and the text of each announcement of a live worker whose
         signature does not hold.
@@ -293,9 +301,9 @@ class PresenceStore:
         )
         processes: list[LiveProcess] = []
         for name in supervisors:
-            processes.append(LiveProcess("supervisor", name, _node_in(next(stored))))
+            processes.append(LiveProcess("supervisor", name, node_in(next(stored))))
         for name in workers:
-            processes.append(LiveProcess("worker", name, _node_in(next(stored))))
+            processes.append(LiveProcess("worker", name, node_in(next(stored))))
         return processes
 
     def _live_names(self) -> tuple[list[str], list[str]]:
@@ -410,7 +418,7 @@ def _effects(spec: SpecialistSpec, announcements: Iterable[Announcement]) -> fro
     return frozenset(tools.intersection(spec.tools))
 
 
-def _node_in(text: bytes | None) -> Node | None:
+def node_in(text: bytes | None) -> Node | None:
     """Return the node in an announcement; None if it is missing or cannot be read."""
     try:
         return Node.from_json(announced_text(text or b""))

@@ -61,12 +61,14 @@ class RateLimiter:
         if expected is None:
             return {}
         self.bucket = expected.bucket
-        call = {
+        call: dict[str, Any] = {
             "bucket": expected.bucket,
             "window": self._window_ms,
             "input": expected.input_tokens,
             "output": expected.output_tokens,
         }
+        if not expected.joins_line:
+            call["no_line"] = True
         return {"call": call}
 
     def record_admission(self, expected: ExpectedUsage | None, answer: Sequence[int]) -> None:

@@ -98,8 +98,10 @@ class Schedules:
     def spent_microusd(self, schedule_id: str, month: str) -> int:
         """Return the money that the jobs of a month have spent, in micro-dollars."""
         with translated_errors():
-            spent = self._connection.redis.get(keys.schedule_month(schedule_id, month))
-        return int(spent or 0)
+            counters = self._connection.redis.mget(
+                keys.schedule_month(schedule_id, month), keys.booked_month(schedule_id, month)
+            )
+        return max(int(counter or 0) for counter in counters)
 
     def _replace(self, schedule: Schedule, old: str, new: str) -> bool:
         due_at = schedule.due_at

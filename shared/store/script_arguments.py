@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic_core import to_json
 
+from handoff_queue.shared.types.budget_measures import AMOUNTS, UNKNOWN
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -59,12 +60,10 @@ def worst_case_argument(
     """
     if worst is None:
         return ""
-    if worst.microusd is None:
-        usd = -1
-    else:
-        usd = worst.microusd
-    tokens = {"input": worst.input_tokens, "output": worst.output_tokens}
-    fields = {**tokens, "usd": usd, "model": worst.model, **call}
+    fields: dict[str, Any] = {"model": worst.model, **call}
+    for amount in AMOUNTS:
+        most = amount.worst(worst)
+        fields[amount.name] = UNKNOWN if most is None else most
     if takes_messages:
         fields["takes_messages"] = True
     if is_last:

@@ -32,6 +32,10 @@ class Amounts:
     """Input tokens that a provider read from its cache."""
     unpriced: int = 0
     """Calls of models without a known price."""
+    saved: int = 0
+    """Micro-dollars that the tokens from a cache would have cost more without it."""
+    surcharge: int = 0
+    """Micro-dollars that the tokens written to a cache cost more than other input."""
 
     def add(self, other: Amounts) -> None:
         self.calls += other.calls
@@ -39,11 +43,20 @@ class Amounts:
         self.input += other.input
         self.output += other.output
         self.cached += other.cached
+        self.saved += other.saved
+        self.surcharge += other.surcharge
         self.unpriced += other.unpriced
 
     @property
     def tokens(self) -> int:
         return self.input + self.output
+
+    @property
+    def net_saved(self) -> int:
+        """Return the micro-dollars that the cache saved, less the price of writing to it. It is
+        negative if the cache cost more than it saved.
+        """
+        return self.saved - self.surcharge
 
     @property
     def cached_share(self) -> float | None:

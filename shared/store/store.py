@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.api_tokens import ApiTokens, RequestCounts
+from handoff_queue.shared.store.api_tokens import ApiTokens
 from handoff_queue.shared.store.audit import Audit
 from handoff_queue.shared.store.claim_grants import Claims
 from handoff_queue.shared.store.daily_budget import DailyBudgets
@@ -22,12 +22,14 @@ from handoff_queue.shared.store.job_summary import JobSummaries
 from handoff_queue.shared.store.jobs import Jobs, Traces
 from handoff_queue.shared.store.journal import Journal
 from handoff_queue.shared.store.metrics import Metrics
+from handoff_queue.shared.store.notes import Notes
 from handoff_queue.shared.store.pauses import Pauses
 from handoff_queue.shared.store.payloads import PayloadStore
 from handoff_queue.shared.store.presence import PresenceStore
 from handoff_queue.shared.store.queue_repair import QueueRepair
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connection
 from handoff_queue.shared.store.refusals import Refusals
+from handoff_queue.shared.store.request_counts import RequestCounts
 from handoff_queue.shared.store.schedules import Schedules
 from handoff_queue.shared.store.sealing import Sealing
 from handoff_queue.shared.store.spending_history import SpendingHistory
@@ -73,6 +75,7 @@ class Store:
     spending: SpendingHistory
     evaluations: Evaluations
     tenants: Tenants
+    notes: Notes
     trust: Trust
     """The keys of this process."""
 
@@ -145,6 +148,7 @@ def open_store(
         spending=SpendingHistory(connection),
         evaluations=Evaluations(connection),
         tenants=Tenants(connection, keep_s),
+        notes=Notes(connection),
         trust=trust,
     )
 

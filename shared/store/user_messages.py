@@ -54,10 +54,15 @@ class StoredMessage:
     """The handoffs that took the message while they ran, each with the turn."""
 
 
-def stored_message_in(stored: bytes) -> StoredMessage:
-    """Return a message from the JSON in the hash of its job."""
+def stored_message_in(stored: bytes, takers: bytes) -> StoredMessage:
+    """Return a message.
+
+    Args:
+        stored: JSON in the hash of the job.
+        takers: JSON in the progress of the job; empty: nobody has taken the message.
+    """
     fields = json.loads(stored)
-    taken = fields.get("taken") or ()
+    taken = json.loads(takers) if takers else ()
     return StoredMessage(
         message_id=fields["id"],
         digest=fields["digest"],

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 
-import snowballstemmer
-
 
 def count_of(count: int, word: str) -> str:
     """Return a count with its word, such as `1 turn`, `2,310 tokens` or `3 processes`."""
@@ -26,6 +24,8 @@ def stem(word: str) -> str:
     A new stemmer is made for each word, because stemmers keep state and are not safe in
     threads.
     """
+    import snowballstemmer  # most commands need no stems, and it takes 20 ms
+
     stemmed: str = snowballstemmer.stemmer("english").stemWord(word.lower())
     return stemmed
 

@@ -2,6 +2,8 @@
 
 The last event of a batch has the signature of the whole batch as its last JSON field. All events of
 one script are a batch. The signature is bound to the job, so a batch is worthless in another job.
+Results and most decisions have codes for the readers of journals in place of a signature, because
+a signature costs more than all the codes.
 
 - A *decision* is bound to the version of the journal that its writer has read. It cannot be put
   behind a later decision.
@@ -25,6 +27,7 @@ from handoff_queue.shared.types.events import (
     CancelRequested,
     Event,
     HandoffFinished,
+    JobEnded,
     JobSubmitted,
     Rejected,
     RetryRequested,
@@ -35,7 +38,12 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 
 DECISION, FACT = "decision", "fact"
 _BEFORE, _AFTER = ',"signature":"', '"}'
-_MOST_STAMP_CHARS = 200
+_MOST_STAMP_CHARS = 700
+"""Characters of a stamp with `MOST_CODES` codes."""
+_CODED = (Right.DECIDE, Right.RESULT, Right.SUBMIT)
+"""Rights for which a code is as good as a signature: a supervisor could write such events, too, so
+a code of another process with its key is no danger.
+"""
 WORD_BYTES = 6
 """Random bytes of a fact's word."""
 
@@ -89,7 +97,10 @@ def signed_events(
     kind, place = FACT, word or token_hex(WORD_BYTES)
     if after is not None:
         kind, place = DECISION, str(after)
-    signature = trust.sign_for((), kind, job_id, place, *texts)
+    sign = trust.code_events
+    if any(map(_needs_signature, events)):
+        sign = trust.sign_events
+    signature = sign(kind, job_id, place, *texts)
     stamp = Stamp(kind, len(texts), place, signature)
     texts[-1] = f"{texts[-1][:-1]}{_BEFORE}{stamp}{_AFTER}"
     return texts
@@ -123,13 +134,17 @@ def read_stamp(text: str) -> Stamp:
     return Stamp(kind, int(count), place, signature)
 
 
-def check_batch(trust: Trust, job_id: JobId, texts: Sequence[str], stamp: Stamp) -> Signer:
-    """Return the identity that signed a batch.
+def check_batch(
+    trust: Trust, job_id: JobId, texts: Sequence[str], stamp: Stamp, events: Sequence[Event]
+) -> Signer:
+    """Return the identity that signed a batch. Its code for a supervisor is enough if a supervisor
+    could write the events.
 
     Raises:
         UntrustedMessage: the signature does not hold for these events in this job.
     """
-    return trust.signer_of(stamp.signature, stamp.kind, job_id, stamp.place, *texts)
+    codes = all(right_of(event) in _CODED for event in events)
+    return trust.signer_of(stamp.signature, stamp.kind, job_id, stamp.place, *texts, codes=codes)
 
 
 def may_write(signer: Signer, event: Event) -> bool:
@@ -137,6 +152,15 @@ def may_write(signer: Signer, event: Event) -> bool:
     if right_of(event) is Right.RESULT:
         return signer.may(Right.RESULT) or signer.may(Right.DECIDE)
     return signer.may(right_of(event))
+
+
+def _needs_signature(event: Event) -> bool:
+    """Return whether an event needs a signature, because codes for the readers of journals are not
+    enough. It is an action of a user, a worker reads it, or it ends the job.
+    """
+    if isinstance(event, Approved | Rejected | JobEnded):
+        return True
+    return right_of(event) not in (Right.RESULT, Right.DECIDE)
 
 
 def handoff_of(event: Event) -> HandoffId | None:

@@ -7,7 +7,7 @@ of a kind share a private key. The keyring has no secret, so every process may r
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
@@ -15,7 +15,8 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field, StringConstraints
 
-from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.message import Message, OmitNone
+from handoff_queue.shared.types.names import ROLES
 
 KEY_BYTES = 32
 """Bytes of a public key of Ed25519."""
@@ -23,6 +24,7 @@ MOST_KEYS = 2
 """Valid keys of an identity: the newest, and the one before it until the next rotation."""
 KEY_ID_CHARS = 16
 """Hexadecimal digits of a key's id."""
+_KEY_TEXT = r"^[A-Za-z0-9+/]{43}=$"
 EVERY_ROLE = "*"
 """The role of an identity that may do the work of every specialist."""
 NOT_SIGNED = "messages are not signed, so every program that reaches Redis can forge them"
@@ -58,9 +60,20 @@ class PublicKey(Message):
 
     id: Annotated[str, StringConstraints(pattern=rf"^[0-9a-f]{{{KEY_ID_CHARS}}}$")]
     """The first digits of the SHA-256 of the key."""
-    public: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9+/]{43}=$")]
+    public: Annotated[str, StringConstraints(pattern=_KEY_TEXT)]
     """The key's bytes in Base64."""
+    exchange: Annotated[Annotated[str, StringConstraints(pattern=_KEY_TEXT)] | None, OmitNone] = (
+        None
+    )
+    """The bytes of the public key of X25519 for codes, in Base64. None: a key of an older version,
+    which makes no codes.
+    """
     created_at: AwareDatetime
+
+    @cached_property
+    def raw_exchange(self) -> bytes | None:
+        """Return the bytes of the key for codes."""
+        return None if self.exchange is None else b64decode(self.exchange)
 
     @cached_property
     def raw(self) -> bytes:
@@ -76,6 +89,11 @@ class Identity(Message):
     """Specialists whose handoffs a worker of this identity does; `*`: all specialists."""
     keys: Annotated[tuple[PublicKey, ...], Field(max_length=MOST_KEYS)] = ()
     """Valid keys, the newest first."""
+
+    @property
+    def reads_journals(self) -> bool:
+        """Return whether codes of journals are for the identity. Workers read no journals."""
+        return not set(self.may) <= {Right.RESULT, Right.ANNOUNCE}
 
     def has_role(self, role: str) -> bool:
         """Return whether the identity may do the work of this specialist."""
@@ -95,6 +113,31 @@ class Keyring(Message):
     def holder(self, key_id: str) -> tuple[str, Identity, PublicKey] | None:
         """Return the identity that has this key, with its name; None for an unknown key."""
         return self._holders.get(key_id)
+
+    @cached_property
+    def deciders(self) -> tuple[PublicKey, ...]:
+        """Return the keys of the identities that decide about jobs."""
+        return self._keys_of(lambda identity: Right.DECIDE in identity.may)
+
+    @cached_property
+    def journal_readers(self) -> tuple[PublicKey, ...]:
+        """Return the keys of the identities that read journals: all but workers."""
+        return self._keys_of(lambda identity: identity.reads_journals)
+
+    def doers(self, role: str) -> tuple[PublicKey, ...]:
+        """Return the keys of the identities that do the handoffs of a role."""
+        if role in ROLES:
+            return self.deciders
+        return self._keys_of(
+            lambda identity: Right.RESULT in identity.may and identity.has_role(role)
+        )
+
+    def _keys_of(self, has_part: Callable[[Identity], bool]) -> tuple[PublicKey, ...]:
+        found: list[PublicKey] = []
+        for identity in self.identities.values():
+            if has_part(identity):
+                found.extend(identity.keys)
+        return tuple(found)
 
     @cached_property
     def _holders(self) -> dict[str, tuple[str, Identity, PublicKey]]:
@@ -120,24 +163,33 @@ def worker_identity(role: str) -> str:
     return f"{WORKER}-{role}"
 
 
-def new_identities(roles: Sequence[str]) -> dict[str, Identity]:
+def new_identities(
+    roles: Sequence[str], pools: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, Identity]:
     """Return the identities of an installation, without keys.
 
     Args:
-        roles: specialists whose workers have keys of their own. Empty: one identity stands for the
-            workers of all specialists.
+        roles: specialists whose workers have keys of their own. Without roles and pools, one
+            identity stands for the workers of all specialists.
+        pools: name -> specialists of workers that serve several specialists.
     """
     identities = {
         CLIENT: Identity(may=USER_RIGHTS),
         CONSOLE: Identity(may=USER_RIGHTS),
         SUPERVISOR: Identity(may=(Right.HANDOFF, Right.DECIDE, Right.SUBMIT)),
     }
-    rights = (Right.RESULT, Right.ANNOUNCE)
-    for role in roles:
-        identities[worker_identity(role)] = Identity(may=rights, roles=(role,))
-    if not roles:
-        identities[WORKER] = Identity(may=rights, roles=(EVERY_ROLE,))
+    workers: dict[str, Sequence[str]] = {role: (role,) for role in roles}
+    workers.update(pools or {})
+    for name, served in workers.items():
+        identities[worker_identity(name)] = workers_of(served)
+    if not workers:
+        identities[WORKER] = workers_of(())
     return identities
+
+
+def workers_of(roles: Sequence[str]) -> Identity:
+    """Return the identity of workers that serve these specialists, without keys. None: all."""
+    return Identity(may=(Right.RESULT, Right.ANNOUNCE), roles=tuple(roles) or (EVERY_ROLE,))
 
 
 def standard_identities(names: Iterable[str]) -> dict[str, Identity]:

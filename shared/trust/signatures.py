@@ -2,6 +2,7 @@
 
 A signature is a text: the id of the key, a dot, and the signature's bytes in URL-safe Base64. The
 signed bytes have a purpose and some texts, so a signature for one purpose is worthless for another.
+Codes for single readers (`pair_codes.py`) follow after commas, or stand alone: `KEY~READER.CODE`.
 
 A process reads the keys again when a file has changed. So keys rotate while processes run.
 """
@@ -15,27 +16,36 @@ from binascii import Error as NotBase64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hmac import compare_digest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.trust.key_files import keyring_file, read_keyring, read_private_key
-from handoff_queue.shared.trust.keyring import Identity, Keyring, PublicKey, Right, key_id_of
+from handoff_queue.shared.trust.key_files import keyring_file, read_keyring, read_private_keys
+from handoff_queue.shared.trust.keyring import Identity, Keyring, PublicKey, Right
+from handoff_queue.shared.trust.pair_codes import (
+    FOR,
+    PrivateKey,
+    ReaderSecrets,
+    code_of,
+)
 from handoff_queue.shared.types.errors import UntrustedMessage, UserError
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-        Ed25519PrivateKey,
-        Ed25519PublicKey,
-    )
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 PURPOSE = "handoff-queue/1"
 """Beginning of everything that is signed."""
 LOOK_EVERY_S = 1.0
 """Seconds between two looks at the files of keys."""
 MOST_SIGNATURE_CHARS = 120
+"""Characters of a signature, or of one code."""
+_DECIDERS, _READERS = "-deciders", "-readers"
+"""Names of readers of codes, which no role has."""
+MOST_CODES = 8
+"""Codes of one message."""
 MOST_REMEMBERED = 1_000
 """Verified texts that a process remembers, for texts that it reads again and again."""
 
@@ -111,7 +121,13 @@ class Trust:
         self._signer: Signer | None = None
         self._lock = threading.Lock()
         self._keyring = Keyring()
-        self._private: Ed25519PrivateKey | None = None
+        self._private: PrivateKey | None = None
+        self._own: dict[str, PrivateKey] = {}
+        """The private keys of this process by their ids: the newest, and the one before it."""
+        self._secrets_for: dict[str, ReaderSecrets] = {}
+        """Secrets for the codes that this process makes, by their readers."""
+        self._secrets_of: dict[str, tuple[Signer, bytes]] = {}
+        """Writers and secrets of the codes that this process checks, by `KEY~READER`."""
         self._keyring_file: _Watched | None = None
         self._private_file: _Watched | None = None
         self._remembered: dict[tuple[str, bytes], Signer] = {}
@@ -139,11 +155,10 @@ class Trust:
             )
         if self._signer is None:
             self._private_file.has_changed(at_once=True)
-            private = read_private_key(self._private_file.file)
+            private = read_private_keys(self._private_file.file)
             self._use_private(private)
-            if (
-                self._signer is None
-            ):  # the key may have been rotated since the public keys were read
+            if self._private is not private[0]:
+                # the key may have been rotated since the public keys were read
                 self._look(at_once=True)
                 self._use_private(private)
         if self._signer is None:
@@ -170,42 +185,172 @@ class Trust:
         if not self.is_on:
             return ""
         self._look()
-        signer, private = self.signer, self._private
+        self._check_rights(rights)
+        return self._signature(signed_bytes(purpose, texts))
+
+    def sign_handoff(self, role: str, text: str) -> str:
+        """Return the proof of a handoff: a code for each identity that does the handoffs of this
+        role. If one of these has no key for codes, the proof is a signature.
+
+        Raises:
+            UserError: see `sign`.
+        """
+        if not self.is_on:
+            return ""
+        self._look()
+        self._check_rights((Right.HANDOFF,))
+        secrets = self._secrets_for.get(role) or self._share(role, self._keyring.doers(role))
+        return self._codes_or_signature(signed_bytes(Right.HANDOFF, (text,)), secrets)
+
+    def sign_events(self, kind: str, *texts: str) -> str:
+        """Return the signature of events, with a code for supervisors.
+
+        Raises:
+            UserError: this process has no key.
+        """
+        self._look()
+        secrets = self._secrets_for.get(_DECIDERS)
+        secrets = secrets or self._share(_DECIDERS, self._keyring.deciders)
+        signed = signed_bytes(kind, texts)
+        return ",".join((self._signature(signed), *secrets.codes_of(signed)))
+
+    def code_events(self, kind: str, *texts: str) -> str:
+        """Return a code of events for each reader of journals. If one of these has no key for
+        codes, return a signature.
+
+        Raises:
+            UserError: this process has no key.
+        """
+        self._look()
+        secrets = self._secrets_for.get(_READERS)
+        secrets = secrets or self._share(_READERS, self._keyring.journal_readers)
+        return self._codes_or_signature(signed_bytes(kind, texts), secrets)
+
+    def _share(self, name: str, readers: Sequence[PublicKey]) -> ReaderSecrets:
+        """Return the secrets that this process shares with some readers, and remember them."""
+        _ = self.signer  # reads the private key
+        private = self._private
         assert private is not None
+        secrets: list[tuple[str, bytes]] = []
+        for reader in readers[:MOST_CODES]:
+            secret = private.secret_with(reader, private.id, reader.id)
+            if secret is not None and self._has_exchange(private):
+                secrets.append((f"{private.id}{FOR}{reader.id}", secret))
+        is_complete = bool(secrets) and len(secrets) == len(readers)
+        shared = self._secrets_for[name] = ReaderSecrets(tuple(secrets), is_complete)
+        return shared
+
+    def _has_exchange(self, private: PrivateKey) -> bool:
+        """Return whether the public keys have the key for codes of this process."""
+        holder = self._keyring.holder(private.id)
+        return holder is not None and holder[2].exchange is not None
+
+    def _check_rights(self, rights: Sequence[Right]) -> None:
+        signer = self.signer
         for right in rights:
             if not signer.may(right):
                 raise UserError(
                     f"the key in HANDOFF_SIGNING_KEY is the key of {signer.name}, which may not"
                     f" sign {right}: use the key of this kind of process"
                 )
-        signature = private.sign(_signed_bytes(purpose, texts))
-        return f"{signer.key_id}.{urlsafe_b64encode(signature).decode()}"
 
-    def check(self, right: Right, signature: object, *texts: str, again: bool = False) -> Signer:
+    def _signature(self, signed: bytes) -> str:
+        signer, private = self.signer, self._private
+        assert private is not None
+        return f"{signer.key_id}.{_encoded(private.ed25519.sign(signed))}"
+
+    def _codes_or_signature(self, signed: bytes, secrets: ReaderSecrets) -> str:
+        if secrets.is_complete:
+            return ",".join(secrets.codes_of(signed))
+        return self._signature(signed)
+
+    def check(
+        self, right: Right, signature: object, *texts: str, again: bool = False, codes: bool = False
+    ) -> Signer:
         """Check the signature of texts, and return the identity that made it.
 
         Args:
             again: True for a text that this process reads again and again.
+            codes: True if a code for this process is as good as a signature.
 
         Raises:
             UntrustedMessage: the signature is missing or wrong, or its identity may not sign
                 such messages.
         """
-        signer = self.signer_of(signature, str(right), *texts, again=again)
+        signer = self.signer_of(signature, str(right), *texts, again=again, codes=codes)
         signer.check(right)
         return signer
 
     def signer_of(
-        self, signature: object, purpose: str, *texts: str, again: bool = False
+        self, signature: object, purpose: str, *texts: str, again: bool = False, codes: bool = False
     ) -> Signer:
         """Return the identity that signed these texts for this purpose. See `check`."""
         if not isinstance(signature, str) or not signature:
             raise UntrustedMessage("it has no signature")
-        signed = _signed_bytes(purpose, texts)
+        signed = signed_bytes(purpose, texts)
         self._look()
         if again and (known := self._remembered.get((signature, signed))):
             return known
-        key_id, _, encoded = signature[:MOST_SIGNATURE_CHARS].partition(".")
+        parts = signature.split(",", MOST_CODES)
+        if codes and (writer := self._writer_of_codes(parts, signed)):
+            return writer
+        key_id, _, encoded = parts[0][:MOST_SIGNATURE_CHARS].partition(".")
+        if FOR in key_id:
+            self._look(at_once=True)  # the key of this process may be new
+            if codes and (writer := self._writer_of_codes(parts, signed)):
+                return writer
+            raise UntrustedMessage("its code is not for this process")
+        signer, key = self._holder(key_id)
+        if not _is_valid(key, encoded, signed):
+            raise _wrong(signer)
+        if again:
+            if len(self._remembered) >= MOST_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[signature, signed] = signer
+        return signer
+
+    def _writer_of_codes(self, parts: Sequence[str], signed: bytes) -> Signer | None:
+        """Return the identity that made the code for this process. None: there is no such code.
+
+        Raises:
+            UntrustedMessage: the code is wrong, or its key is unknown.
+        """
+        for part in parts:
+            ends, _, code = part.partition(".")
+            known = self._secrets_of.get(ends) or self._writer_of(ends)
+            if known is not None:
+                signer, secret = known
+                if not compare_digest(code_of(secret, signed).encode(), code.encode()):
+                    raise _wrong(signer)
+                return signer
+        return None
+
+    def _writer_of(self, ends: str) -> tuple[Signer, bytes] | None:
+        """Return the writer of codes for a key of this process, with their secret, and remember
+        both. None: the codes are for another process.
+
+        Args:
+            ends: `KEY~READER`.
+        """
+        key_id, is_code, reader = ends[:MOST_SIGNATURE_CHARS].partition(FOR)
+        if not is_code or self._private_file is None:
+            return None
+        _ = self.signer  # reads the private key
+        if reader not in self._own:
+            return None
+        signer, key = self._holder(key_id)
+        secret = self._own[reader].secret_with(key, key_id, reader)
+        if secret is None or not self._has_exchange(self._own[reader]):
+            return None
+        self._secrets_of[ends] = signer, secret
+        return signer, secret
+
+    def _holder(self, key_id: str) -> tuple[Signer, PublicKey]:
+        """Return the identity that has a public key.
+
+        Raises:
+            UntrustedMessage: no identity has this key.
+        """
         holder = self._keyring.holder(key_id)
         if holder is None:
             self._look(at_once=True)
@@ -213,14 +358,19 @@ class Trust:
         if holder is None:
             raise UntrustedMessage("its signature is of an unknown key")
         name, identity, key = holder
-        if not _is_valid(key, encoded, signed):
-            raise UntrustedMessage(f"its signature is not {name}'s signature of this text")
-        signer = Signer(name, identity, key_id)
-        if again:
-            if len(self._remembered) >= MOST_REMEMBERED:
-                self._remembered.clear()
-            self._remembered[signature, signed] = signer
-        return signer
+        return Signer(name, identity, key_id), key
+
+    def check_reader(self) -> None:
+        """Check that the codes of journals are for this process.
+
+        Raises:
+            UserError: it has no key, or the key of a worker.
+        """
+        if not self.signer.identity.reads_journals:
+            raise UserError(
+                f"the key in HANDOFF_SIGNING_KEY is the key of {self.signer.name}, which may not"
+                " read journals: use the key of this kind of process"
+            )
 
     def check_worker(self, roles: Sequence[str]) -> None:
         """Check that this process may do the work of these specialists.
@@ -264,8 +414,10 @@ class Trust:
             try:
                 self._keyring = read_keyring(self._keyring_file.file)
                 self._remembered.clear()
+                self._secrets_for.clear()
+                self._secrets_of.clear()
                 if self._private is not None and self._private_file is not None:
-                    self._use_private(read_private_key(self._private_file.file))
+                    self._use_private(read_private_keys(self._private_file.file))
                 log.info("keys read again")
             except UserError as error:
                 log.warning("the keys have changed and cannot be read", why=str(error))
@@ -273,12 +425,15 @@ class Trust:
     def _has_new_private_key(self, *, at_once: bool) -> bool:
         return self._private_file is not None and self._private_file.has_changed(at_once=at_once)
 
-    def _use_private(self, private: Ed25519PrivateKey) -> None:
-        """Sign with this key from now on, unless no identity has it."""
-        key_id = key_id_of(private.public_key().public_bytes_raw())
-        if holder := self._keyring.holder(key_id):
-            name, identity, _ = holder
-            self._private, self._signer = private, Signer(name, identity, key_id)
+    def _use_private(self, keys: Sequence[PrivateKey]) -> None:
+        """Sign with the first of these keys that an identity has. The others only check codes."""
+        for private in keys:
+            if holder := self._keyring.holder(private.id):
+                name, identity, _ = holder
+                self._own = {key.id: key for key in keys}
+                self._private, self._signer = private, Signer(name, identity, private.id)
+                self._secrets_for.clear()
+                return
 
 
 NO_TRUST = Trust()
@@ -300,12 +455,20 @@ def open_trust(settings: Settings) -> Trust:
     return Trust(keys, signing_key)
 
 
-def _signed_bytes(purpose: str, texts: Sequence[str]) -> bytes:
+def signed_bytes(purpose: str, texts: Sequence[str]) -> bytes:
     """Return the bytes that are signed. The lengths separate the texts."""
     parts = [PURPOSE, purpose, *texts]
     lengths = ",".join(str(len(part)) for part in parts)
     # a hostile text may have half a character
     return "\0".join((lengths, *parts)).encode(errors="surrogatepass")
+
+
+def _encoded(signature: bytes) -> str:
+    return urlsafe_b64encode(signature).decode()
+
+
+def _wrong(signer: Signer) -> UntrustedMessage:
+    return UntrustedMessage(f"its signature is not {signer.name}'s signature of this text")
 
 
 @lru_cache(maxsize=256)

@@ -94,6 +94,8 @@ class AuditAction(StrEnum):
     PAUSE_SCHEDULE = "pause_schedule"
     UNPAUSE_SCHEDULE = "unpause_schedule"
     REMOVE_SCHEDULE = "remove_schedule"
+    WRITE_NOTE = "write_note"
+    DELETE_NOTE = "delete_note"
     REFUSE = "refuse"
     """Redis refused a command to one of its users, or a process refused a message because of its
     signature. No user did this.
@@ -107,12 +109,12 @@ class AuditEntry(Message):
     """Unix time in seconds, by Redis's clock."""
     action: AuditAction
     subject: str
-    """The id of the job, of the dead letter or of the token; or the name of the role, of the
-    schedule, of the tenant or of the Redis user.
+    """The id of the job, of the dead letter or of the token. Or the name of the role, of the
+    schedule, of the tenant or of the Redis user. Or the path of the note.
     """
     detail: str = ""
     """The reason of a pause; the name and the rights of a token; the subject of an answer; the
-    tenant of a schedule.
+    tenant of a schedule or of a note. For a cancel by a schedule, the schedule.
     """
     actor: Actor | None = None
     """The user or program; None if the client names none."""

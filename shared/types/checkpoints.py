@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, NonNegativeInt, TypeAdapter
 
 from handoff_queue.shared.types.ids import MessageIdField
 from handoff_queue.shared.types.message import NO_PAYLOAD_IN_ERRORS, Message, OmitNone
@@ -23,6 +23,13 @@ class ModelReplied(Message):
     stop_reason: str
     usage: Usage
     model: str
+    """Name of the model in the server's answer."""
+    requested_model: Annotated[str | None, OmitNone] = None
+    """Name of the model in the request; None: the handoff has only one model."""
+
+    def is_from_another(self, model: str) -> bool:
+        """Return whether another model than this one wrote the reply."""
+        return self.requested_model not in (None, model)
 
 
 class ObservedImage(Message):
@@ -72,16 +79,64 @@ class ToolCallStarted(Message):
     tool_use_id: str
 
 
+class ContextCleared(Message):
+    """Results of calls that later requests no longer show. A short note is in their place, and
+    `read_result` shows such a result again.
+    """
+
+    kind: Literal["cleared"] = "cleared"
+    tool_use_ids: tuple[str, ...]
+    tokens: NonNegativeInt
+    """Estimated tokens of these results."""
+
+
+class CitedQuote(Message):
+    """A passage and the name of the source in which code has found it."""
+
+    source: str
+    quote: str
+
+
+class ContextCompacted(Message):
+    """A summary by the model, in place of all earlier turns in later requests. The opening message
+    and the messages of users stay.
+    """
+
+    kind: Literal["compacted"] = "compacted"
+    summary: str
+    quotes: tuple[CitedQuote, ...] = ()
+    """Quotes that the model has written so far, and that stand in their sources."""
+    results: tuple[str, ...] = ()
+    """Names of results that `read_result` shows again, such as `look#1 to look#9`."""
+    documents: tuple[str, ...] = ()
+    """Documents that the model has opened."""
+    tool_use_ids: tuple[str, ...]
+    """Calls whose results later requests no longer show."""
+    tokens: NonNegativeInt
+    """Estimated tokens of the turns that are left out."""
+
+
 class ModelCallFailed(Message):
     """A model call that gave no reply. It counts as a turn."""
 
     kind: Literal["call_failed"] = "call_failed"
     error: str
     usage: Usage
+    requested_model: Annotated[str | None, OmitNone] = None
+    """Name of the model in the request; None: the handoff has only one model."""
+    rules_out: Annotated[bool | None, OmitNone] = None
+    """True if this model serves no further turn of the handoff."""
 
 
 Checkpoint = Annotated[
-    ModelReplied | ToolObserved | AgentPrompted | UserPrompted | ToolCallStarted | ModelCallFailed,
+    ModelReplied
+    | ToolObserved
+    | AgentPrompted
+    | UserPrompted
+    | ToolCallStarted
+    | ContextCleared
+    | ContextCompacted
+    | ModelCallFailed,
     Field(discriminator="kind"),
 ]
 checkpoint_adapter: TypeAdapter[Checkpoint] = TypeAdapter(Checkpoint, config=NO_PAYLOAD_IN_ERRORS)

@@ -7,13 +7,16 @@ HandoffError
 │   ├── InvalidDocuments     the documents of a job
 │   ├── UnknownJob           no job has this id
 │   ├── UnknownSchedule      the tenant has no schedule of this name
+│   ├── ScheduleExists       the tenant has a schedule of this name
 │   ├── ManyProblems         several mistakes, one line for each
 │   │   └── PlanRefused      mistakes in a plan that a person has written, with their places
 │   ├── BudgetSpent          the budget of the day is spent
+│   ├── NotesFull            the memory of the tenant is full; also a StoreError
 │   ├── TooManyOpenJobs      the tenant has as many open jobs as it may have; also a StoreError
 │   ├── Conflict             the idempotency key belongs to another request
 │   └── MissingCredentials   a real model was requested, and there is no key
 ├── MalformedMessage     a message or a stored value that does not parse
+│   └── UnusableSubmission   the submission of a job has no valid signature; also a Conflict
 ├── StoreError
 │   ├── StoreUnavailable     Redis cannot be reached, refuses the client, or is full (exit 3)
 │   │   └── StoreRefusesWrites   Redis is full or read-only: this write was not made
@@ -93,6 +96,10 @@ class UnknownSchedule(UserError):
     """The tenant has no schedule of this name."""
 
 
+class ScheduleExists(UserError):
+    """The tenant has a schedule of this name."""
+
+
 class ManyProblems(UserError):
     """Several mistakes. The message has a line for each mistake."""
 
@@ -121,6 +128,17 @@ class Conflict(UserError):
     """The idempotency key was used before, for another request."""
 
 
+class UnreadableJob(Conflict):
+    """Another program has changed the record of the job in Redis."""
+
+    @classmethod
+    def named(cls, job_id: str) -> UnreadableJob:
+        return cls(
+            f"the record of {job_id} in Redis cannot be read: delete it with"
+            f" `handoff delete {job_id}`"
+        )
+
+
 class MissingCredentials(UserError):
     """A real model was requested, and no key is set."""
 
@@ -129,6 +147,19 @@ class MalformedMessage(HandoffError):
     """A message or a stored value does not parse. The message becomes a dead letter with this
     reason.
     """
+
+
+class UnusableSubmission(MalformedMessage, Conflict):
+    """The journal of a job does not begin with a submission that has a valid signature. The job may
+    be older than the keys of the installation.
+    """
+
+    @classmethod
+    def named(cls, job_id: str) -> UnusableSubmission:
+        return cls(
+            f"the submission of {job_id} has no valid signature: delete the job with"
+            f" `handoff delete {job_id}`, and submit its request again"
+        )
 
 
 class UntrustedMessage(HandoffError):
@@ -163,6 +194,10 @@ class UnreadablePayload(StoreError):
 
 class NoTenantKey(UnreadablePayload):
     """A text of a tenant is encrypted, and this process does not have the key."""
+
+
+class NotesFull(StoreError, UserError):
+    """The memory of a tenant has as many notes as it may have."""
 
 
 class TooManyOpenJobs(StoreError, UserError):

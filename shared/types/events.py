@@ -23,16 +23,19 @@ from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import HandoffIdField, StepIdField
 from handoff_queue.shared.types.job_events import (
+    BY_SCHEDULE,
     DEFAULT_TENANT,
     CancelRequested,
     Continuation,
     DecisionAsked,
     EndTaskTried,
     EventRefused,
+    Fork,
     JobEnded,
     JobEvent,
     JobStatus,
     JobSubmitted,
+    KeptStep,
     Parent,
     ParentTold,
     Quoted,
@@ -167,6 +170,16 @@ _adapter: TypeAdapter[Event] = TypeAdapter(
 
 
 @dataclass(frozen=True, slots=True)
+class HandoffEnd:
+    """The end of a handoff as the store has noted it."""
+
+    fence: str
+    """SHA-1 of the fence of the claim that ended the handoff. A child job's fence is its id."""
+    version: int
+    """Version of the journal after the end."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedEvent:
     """An event in its place in the journal."""
 
@@ -177,6 +190,8 @@ class RecordedEvent:
     event: Event
     raw: bytes = field(default=b"", compare=False, repr=False)
     """The event as the journal holds it, with its signature; empty if this process wrote it."""
+    end: HandoffEnd | None = field(default=None, compare=False, repr=False)
+    """The end of the handoff that the event ends; None: the reader has not read it."""
 
 
 def parse_event(text: str | bytes) -> Event:
@@ -192,6 +207,7 @@ def parse_event(text: str | bytes) -> Event:
 
 
 __all__ = [
+    "BY_SCHEDULE",
     "DEFAULT_TENANT",
     "LAST",
     "AbandonedStep",
@@ -214,6 +230,7 @@ __all__ = [
     "Event",
     "EventRefused",
     "FactsChecked",
+    "Fork",
     "GatesChecked",
     "HandoffFinished",
     "HandoffIssued",
@@ -222,6 +239,7 @@ __all__ = [
     "JobStatus",
     "JobSubmitted",
     "Judged",
+    "KeptStep",
     "NeedsResolved",
     "Parent",
     "ParentTold",

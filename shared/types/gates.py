@@ -42,6 +42,9 @@ class FactTable(Message):
     facts: tuple[KnownFact, ...] = ()
 
 
+REQUIREMENTS = "The answer must meet these conditions:"
+"""Heading of the conditions in a task."""
+
 Line = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 Number = Annotated[float, Field(allow_inf_nan=False)]

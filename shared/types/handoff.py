@@ -146,6 +146,10 @@ class AgentHandoff(Message):
     """JSON Schema of HandoffResult.output."""
     fallback_instruction: str = DEFAULT_FALLBACK
     limits: HandoffLimits = HandoffLimits()
+    compared: Annotated[bool | None, OmitNone] = None
+    """False if no other claims are compared with its claims. Then they need no subject, attribute
+    and value.
+    """
     acts_with: Annotated[tuple[str, ...] | None, OmitNone] = None
     """The only tools with effects that may be called; None: all tools of the specialist."""
     call_approval_s: Annotated[PositiveInt | None, OmitNone] = None
@@ -280,7 +284,9 @@ class HandoffResult(Message):
     stop_reason: StopReason = StopReason.FINISHED
     error: str | None = None
     model: str | None = None
-    """Name of the model in the server's answers."""
+    """Name of the model in the server's last answer, which wrote the output."""
+    replies_by_model: Annotated[dict[str, PositiveInt] | None, OmitNone] = None
+    """Number of replies of each model; None: all replies are from one model."""
     notes: tuple[str, ...] = ()
     acted: Annotated[bool | None, OmitNone] = None
     """True if a tool with effects may have run."""

@@ -13,13 +13,13 @@ from typing import Annotated, NewType
 from pydantic import StringConstraints
 
 from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.name_pattern import NAME_PATTERN
 
 JobId = NewType("JobId", str)
 StepId = NewType("StepId", str)
 HandoffId = NewType("HandoffId", str)
 
 JOB_ID_PATTERN = r"^j-[0-9a-f]{12}$"
-NAME_PATTERN = r"^[a-z][a-z0-9_-]{0,47}$"
 HANDOFF_ID_PATTERN = r"^[a-z][a-z0-9_-]{0,47}\.[0-9]{1,4}$"
 
 JobIdField = Annotated[JobId, StringConstraints(pattern=JOB_ID_PATTERN)]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.gates import Gates, GatesFrom
-from handoff_queue.shared.types.handoff import BlobRef, EarlierJob, GivenResult
+from handoff_queue.shared.types.handoff import BlobRef, EarlierJob, GivenResult, ResultStatus
 from handoff_queue.shared.types.ids import (
+    Digest,
     HandoffIdField,
     JobIdField,
     MessageIdField,
@@ -44,6 +45,10 @@ class JobStatus(StrEnum):
     FAILED = "failed"
     """There is no answer, but a reason."""
     CANCELLED = "cancelled"
+    UNREADABLE = "unreadable"
+    """Another program has changed the record of the job in Redis, so the job can only be deleted.
+    `shared.store.jobs` computes this status; it is not stored.
+    """
 
     @property
     def ended(self) -> bool:
@@ -56,6 +61,42 @@ class Parent(Message):
 
     job_id: JobIdField
     handoff_id: HandoffIdField
+
+
+class KeptStep(Message):
+    """A step of a forked job that the fork does not run again."""
+
+    step: StepIdField
+    result: BlobRef
+    """The step's `HandoffResult`, copied into the payloads of the fork."""
+    status: ResultStatus
+    comparable: NonNegativeInt = 0
+    """Number of claims that code can compare with other claims."""
+    trouble: BlobRef | None = None
+    """The `HandoffResult` with the reason of a status other than `ok`."""
+    given_to: NameField | None = None
+    """The specialist that did the step; None: the specialist of the plan."""
+    acted: bool = False
+    """True if the step may have acted on the world."""
+    origins: Origins = ()
+    """Origins of the results of all attempts at the step."""
+
+
+class Fork(Message):
+    """The job that this job was forked from, and its finished steps. The plan is the `workflow`
+    of the submission.
+    """
+
+    job_id: JobIdField
+    from_step: StepIdField
+    """The step that runs again, with all steps that depend on it."""
+    kept: tuple[KeptStep, ...] = ()
+    task_origins: Origins | None = None
+    """Origins of the tasks of the plan; None: the request."""
+    specialists: dict[NameField, Digest] = Field(default_factory=dict)
+    """Name of a specialist -> digest of the `SpecialistSpec` that the fork uses in place of the
+    announced spec. The worker's own file still sets the maximum.
+    """
 
 
 class JobSubmitted(Message):
@@ -109,6 +150,8 @@ class JobSubmitted(Message):
     """The user who submitted the job. A repeated submission with the same key keeps the first."""
     origins: Annotated[Origins | None, OmitNone] = None
     """Origins of the request of a child job; None: the user wrote the request."""
+    fork: Annotated[Fork | None, OmitNone] = None
+    """The job that this job was forked from; None: the job is no fork."""
 
     def is_same_request(self, other: Message) -> bool:
         """Return whether the other event has the same request, from any user."""
@@ -162,12 +205,16 @@ class JobEnded(Message):
     """The `HandoffResult` with more about the reason."""
 
 
+BY_SCHEDULE = "schedule "
+"""Begin of `CancelRequested.by` if the next slot of a schedule cancels the job."""
+
+
 class CancelRequested(Message):
     """The job must stop: no new work begins, and running handoffs are cut."""
 
     type: Literal["cancel_requested"] = "cancel_requested"
     by: str = "user"
-    """`user`, or the id of the parent job."""
+    """`user`, `schedule NAME` for the next slot of the schedule, or the id of the parent job."""
     actor: Annotated[Actor | None, OmitNone] = None
 
 

@@ -61,6 +61,17 @@ class ApprovalOf(StrEnum):
     """A single call of a tool, if the policy of tools or the specialist's `ask` says so."""
 
 
+_AWAITED = {
+    ApprovalOf.STEP.value: "an approval of a step",
+    ApprovalOf.FAILURE.value: "a decision about a failed step",
+}
+
+
+def awaited_answer(what: str) -> str:
+    """Return the answer that a job waits for, in words. `what`: the subject of its question."""
+    return _AWAITED.get(what, f"an approval of its {what}")
+
+
 class OnTimeout(StrEnum):
     """Action after a question was not answered in time."""
 

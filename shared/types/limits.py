@@ -72,15 +72,24 @@ class OnLimit(StrEnum):
     """The job waits for a decision of its user until its time is over."""
 
 
-class JobLimits(Message):
-    """The budget of a whole job, over all processes. None: no limit."""
+class BudgetLimits(Message):
+    """Limits of a job that its budget account checks before each model call. Each is the limit of
+    a `Measure` (`budget_measures.py`). None: no limit.
+    """
 
-    max_turns: Count | None = 200
+    max_turns: Count | None = None
     """Model calls of all handoffs together."""
     max_tokens: Tokens | None = None
     """Input and output tokens of all handoffs together."""
     max_microusd: Microusd | None = None
     """Money, in millionths of a US dollar. The prices of all models must be known."""
+
+
+class JobLimits(BudgetLimits):
+    """The budget of a whole job, over all processes. None: no limit."""
+
+    max_turns: Count | None = 200
+    """Model calls of all handoffs together."""
     max_seconds: Seconds = 3_600
     """Seconds from submission to answer. Then the job ends with its results so far."""
     max_rounds: Rounds = 2
@@ -99,17 +108,10 @@ class JobLimits(Message):
     """Upper bound for the max_turns of every specialist (`--max-turns`)."""
 
 
-class NewLimits(Message):
+class NewLimits(BudgetLimits):
     """New limits of a job that has ended or waits for a decision. They count from the
     submission. None: unchanged.
     """
-
-    max_turns: Count | None = None
-    """Model calls of all handoffs together."""
-    max_tokens: Tokens | None = None
-    """Input and output tokens of all handoffs together."""
-    max_microusd: Microusd | None = None
-    """Money, in millionths of a US dollar."""
 
 
 def raise_limits(limits: JobLimits, by: NewLimits) -> JobLimits:

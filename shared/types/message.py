@@ -14,11 +14,15 @@ from pydantic_core import PydanticSerializationError, to_json
 from handoff_queue.shared.text.words import close_names
 from handoff_queue.shared.types.characters import printable
 from handoff_queue.shared.types.errors import MalformedMessage
+from handoff_queue.shared.types.name_pattern import NAME_PATTERN, NAME_RULE
 
 OmitNone = Field(exclude_if=lambda value: value is None)
 """A field that the JSON does not contain if it is None, so that older versions can read the
 message.
 """
+
+OmitZero = Field(exclude_if=lambda value: value == 0)
+"""A number that the JSON does not contain if it is 0, as with `OmitNone`."""
 
 
 class Message(BaseModel):
@@ -105,6 +109,10 @@ def _digest(text: str | bytes) -> str:
 _digest_again = lru_cache(maxsize=256)(_digest)
 
 
+MOST_FIELDS_LISTED = 12
+"""Most fields that a message about an unknown field lists."""
+
+
 def each_problem(
     error: ValidationError, kind: type[BaseModel] | None = None, *, shows_values: bool = False
 ) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -134,12 +142,18 @@ def each_problem(
 
 
 def _similar_field(name: str, fields: Sequence[str]) -> str:
-    """Return the end of a message about an unknown field: the field that the user may mean."""
+    """Return the end of a message about an unknown field: the field that the user may mean, or
+    the fields if they are few.
+    """
     in_microusd = re.sub(r"usd$", "microusd", name)
     if in_microusd != name and in_microusd in fields:
         return f": did you mean {in_microusd}, in millionths of a US dollar?"
     close = close_names(name, fields)
-    return f": did you mean {close[0]}?" if close else ""
+    if close:
+        return f": did you mean {close[0]}?"
+    if 0 < len(fields) <= MOST_FIELDS_LISTED:
+        return f": use one of {', '.join(fields)}"
+    return ""
 
 
 def _has_inner(place: tuple[int | str, ...], places: Sequence[tuple[int | str, ...]]) -> bool:
@@ -201,6 +215,8 @@ def problem_text(kind: str, message: str) -> str:
     """
     for longer, shorter in _SHORTER.items():
         message = message.replace(longer, shorter)
+    if NAME_PATTERN in message:
+        return f"must be {NAME_RULE}"
     if kind in ("enum", "literal_error"):
         message = _MEMBER.sub(r"\1", message)
     if kind == "json_invalid":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Protocol
 
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, RateLimits
@@ -29,6 +30,24 @@ MessageParam = dict[str, Any]
 """A message of the Messages API: {"role": "user" | "assistant", "content": str | [Block]}."""
 
 
+class Effort(StrEnum):
+    """How much work a model puts into a reply: `effort` of the Messages API."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    XHIGH = "xhigh"
+    MAX = "max"
+
+
+class Thinking(StrEnum):
+    """When a model thinks before it writes: the type of `thinking` of the Messages API."""
+
+    ADAPTIVE = "adaptive"
+    BETWEEN_TOOLS = "between_tools"
+    DISABLED = "disabled"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCall:
     """Request for one reply of a model."""
@@ -44,6 +63,14 @@ class ModelCall:
     may_call_tools: bool = True
     """False if the model may not call tools in this reply. The tools stay defined, because the
     conversation may mention them.
+    """
+    effort: Effort | None = None
+    """None: the default of the model."""
+    thinking: Thinking | None = None
+    """None: the default of the model."""
+    caches_for_1h: bool = False
+    """True if the provider's cache should keep the request for one hour, at a higher price. False:
+    for 5 minutes.
     """
     timeout_s: float = 120.0
     """Longest silence on the connection in seconds."""

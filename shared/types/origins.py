@@ -25,6 +25,8 @@ DOCUMENT: Origin = "document"
 """A document of the job."""
 WEB: Origin = "web"
 """Public content: a web page, or the result of a tool that reads public data only."""
+CODE_EXECUTION = "code_execution"
+"""Name of the provider's tool that runs code within a model call."""
 MODEL: Origin = "model"
 """Words that a model chose."""
 

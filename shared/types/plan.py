@@ -283,8 +283,15 @@ class StepProblem(NamedTuple):
     """The problem in one clause."""
 
 
-def problems_by_step(steps: Sequence[Step], given: Collection[StepId] = ()) -> list[StepProblem]:
-    """Return the problems of `shape_problems`, each with its step."""
+def problems_by_step(
+    steps: Sequence[Step], given: Collection[StepId] = (), unread: Collection[str] = ()
+) -> list[StepProblem]:
+    """Return the problems of `shape_problems`, each with its step.
+
+    Args:
+        given: ids of results that the job has from the beginning.
+        unread: ids of steps of the plan that cannot be read. Other steps may depend on them.
+    """
     counts: Counter[StepId] = Counter()
     for step in steps:
         counts[step.id] += 1
@@ -298,7 +305,7 @@ def problems_by_step(steps: Sequence[Step], given: Collection[StepId] = ()) -> l
     for step_id, count in counts.items():
         if count > 1:
             problems.append(StepProblem(step_id, f"step id {step_id} is used {count} times"))
-    known = {*counts, *given}
+    known = {*counts, *given, *unread}
     for step in steps:
         for text in _of_one_step(step, known, given):
             problems.append(StepProblem(step.id, text))
@@ -308,7 +315,7 @@ def problems_by_step(steps: Sequence[Step], given: Collection[StepId] = ()) -> l
     return problems + _nothing_to_review(steps)
 
 
-def _of_one_step(step: Step, known: Collection[StepId], given: Collection[StepId]) -> Iterator[str]:
+def _of_one_step(step: Step, known: Collection[str], given: Collection[StepId]) -> Iterator[str]:
     """Yield the problems of one step.
 
     Args:

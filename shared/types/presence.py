@@ -110,6 +110,11 @@ class Node(Message):
     calls: tuple[ModelCalls, ...] = Field(default=(), max_length=2 * MOST_MODELS)
 
 
+def role_slots(slots: int) -> int:
+    """Return the slots of a supervisor that may run roles. The other slots are for decisions."""
+    return max(1, slots // 2)
+
+
 class Announcement(Node):
     """The announcement of one worker process."""
 
@@ -117,5 +122,7 @@ class Announcement(Node):
     specialists: tuple[SpecialistSpec, ...]
     effects: tuple[str, ...] = ()
     """The worker's tools that are not safe to repeat."""
+    not_served: dict[Line, Line] = Field(default_factory=dict, max_length=MOST_ROLES)
+    """Specialist that it cannot serve on its machine -> the reason."""
     lost_slots: int = 0
     """Slots that take no more handoffs until the process starts again (`shared.broker.slots`)."""

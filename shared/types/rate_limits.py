@@ -16,6 +16,10 @@ class ExpectedUsage:
     input_tokens: int
     output_tokens: int
     """Upper bound. The bucket takes the mean of recent calls if that is lower."""
+    joins_line: bool = True
+    """False if a call that must wait takes no place in the line of waiting calls, because
+    another model may serve it.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,24 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.ids import NAME_PATTERN, NameField
+from handoff_queue.shared.types.ids import NameField
 from handoff_queue.shared.types.job_options import MOST_NAME_CHARS
-from handoff_queue.shared.types.limits import Count, Dollars, OutputTokens, Seconds
+from handoff_queue.shared.types.limits import (
+    MOST_COUNT,
+    Count,
+    Dollars,
+    OutputTokens,
+    Seconds,
+    Tokens,
+)
 from handoff_queue.shared.types.message import Message, OmitNone
+from handoff_queue.shared.types.model import Effort, Thinking
+from handoff_queue.shared.types.name_pattern import NAME_PATTERN
 from handoff_queue.shared.types.names import RESERVED
 
 
@@ -42,6 +51,13 @@ class Tier(StrEnum):
     CHEAP = "cheap"
 
 
+class RunnerKind(StrEnum):
+    """A program that asks for the model calls of an agent, in place of our own loop alone."""
+
+    AGENT_SDK = "agent-sdk"
+    """The program of the Claude Agent SDK."""
+
+
 TaskName = Annotated[
     str, StringConstraints(min_length=1, max_length=MOST_NAME_CHARS, pattern=r"^[\x21-\x7e]+$")
 ]
@@ -50,6 +66,34 @@ TaskName = Annotated[
 
 Host = Annotated[str, StringConstraints(pattern=r"^(\*\.)?[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?$")]
 """A host in small letters. `*.example.org` stands for each subdomain."""
+
+
+ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^\S+$")]
+"""The name of a model in a list of models."""
+
+
+class ContextRules(Message):
+    """How the requests of a specialist stay short: `context` of its file."""
+
+    clear_tools_at: Tokens | None = None
+    """Input tokens of a request from which on old results of tools are cleared. None: four fifths
+    of the context window of the model, or of a lower limit above which its price is higher.
+    """
+    keep: Annotated[int, Field(ge=0, le=MOST_COUNT)] = 3
+    """Newest results that are not cleared."""
+    compact_at: Annotated[Tokens | None, OmitNone] = None
+    """Input tokens of a request from which on a summary replaces the earlier turns, if cleared
+    results do not suffice. None: nine tenths of the same length.
+    """
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.compact_at and self.clear_tools_at and self.compact_at < self.clear_tools_at:
+            raise ValueError(
+                f"compact_at is {self.compact_at}, below clear_tools_at, which is"
+                f" {self.clear_tools_at}; results are cleared first"
+            )
+        return self
 
 
 class SpecialistSpec(Message):
@@ -69,6 +113,12 @@ class SpecialistSpec(Message):
     """The body of the file: the system prompt."""
     model: str | None = None
     """A model's name; None: the default of its tier."""
+    models: Annotated[tuple[ModelName, ...] | None, OmitNone, Field(min_length=2, max_length=4)] = (
+        None
+    )
+    """Models in the order of preference, in place of `model`. A turn goes to the first model that
+    can serve it soon. None: one model serves all turns.
+    """
     tier: Tier = Tier.CHEAP
     tools: tuple[str, ...] = ()
     """The only tools that it can call."""
@@ -85,6 +135,16 @@ class SpecialistSpec(Message):
     """The longest that one handoff may take, from its first claim on."""
     output_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "string"})
     """JSON Schema of `output` in its results. Outputs of type string are Markdown."""
+    effort: Annotated[Effort | None, OmitNone] = None
+    """How much work its model puts into each reply; None: the default of the model."""
+    thinking: Annotated[Thinking | None, OmitNone] = None
+    """When its model thinks before it writes; None: the default of the model."""
+    runner: Annotated[RunnerKind | None, OmitNone] = None
+    """The program that asks for its model calls; None: our own loop does."""
+    context: Annotated[ContextRules | None, OmitNone] = None
+    """When results are cleared from its requests; None: the defaults."""
+    claims: Annotated[bool | None, OmitNone] = None
+    """False if its answer has no new claims. It still keeps the marks of other steps' claims."""
     celery_task: Annotated[TaskName | None, OmitNone] = None
     """The task of the host's own Celery app that does the work instead of a model; None: a
     model does the work.
@@ -95,6 +155,11 @@ class SpecialistSpec(Message):
     """False if that task is not safe to repeat. Then it counts as an effect, like a tool with
     effects.
     """
+
+    @property
+    def has_claims(self) -> bool:
+        """Return whether its answer has new claims."""
+        return self.claims is not False
 
     @property
     def task_with_effect(self) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt, PositiveInt, StringConstraints
 
 from handoff_queue.shared.types.handoff import BlobRef, ClaimId, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import (
@@ -176,6 +176,12 @@ class HandoffIssued(Message):
         return self.step_id == FACT_GATE
 
 
+Passage = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{12}$")]
+"""First digits of a hash of a document's digest and of the place of a quote in it."""
+MOST_PASSAGES = 32
+"""Passages of one result that its event names."""
+
+
 class HandoffFinished(Message):
     """A handoff has ended with a result. A failure is also a result, and has its reason."""
 
@@ -190,13 +196,24 @@ class HandoffFinished(Message):
     claims: NonNegativeInt = 0
     comparable: NonNegativeInt = 0
     """Number of claims that code can compare with other claims."""
+    passages: Annotated[tuple[Passage, ...] | None, OmitNone] = None
+    """Places in documents that the result's own claims cite; None: none, or unknown."""
     model: str | None = None
+    """Name of the model that wrote the output."""
+    replies_by_model: Annotated[dict[str, PositiveInt] | None, OmitNone] = None
+    """Number of replies of each model; None: all replies are from one model."""
     worker: str = ""
     to_finish_microusd: Annotated[NonNegativeInt | None, OmitNone] = None
     acted: Annotated[bool | None, OmitNone] = None
     """True if a tool with effects may have run."""
     origins: Annotated[Origins | None, OmitNone] = None
     """Origins of all that the handoff has seen; None: unknown."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Return the names of the models that have replied, the writer of the output first."""
+        first = (self.model,) if self.model else ()
+        return tuple(dict.fromkeys((*first, *(self.replies_by_model or ()))))
 
 
 class StepOutline(Message):

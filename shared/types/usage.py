@@ -5,11 +5,11 @@ limits down.
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import overload
+from typing import Annotated, Any, overload
 
 from pydantic import NonNegativeInt
 
-from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.message import Message, OmitZero
 
 MICROUSD = 1_000_000
 """Micro-dollars in one US dollar."""
@@ -41,6 +41,11 @@ def cost_usd(microusd: int | None) -> float | None:
     return microusd / MICROUSD
 
 
+def dollars(microusd: int) -> str:
+    """Return an amount with all its digits and no exponent, such as `$0.00002` or `$1234567.5`."""
+    return f"${(Decimal(microusd) / MICROUSD).normalize():f}"
+
+
 class Usage(Message):
     """Tokens and money of one or more model calls."""
 
@@ -51,6 +56,12 @@ class Usage(Message):
     """The part of input_tokens that was read from the provider's prompt cache."""
     cache_write_tokens: NonNegativeInt = 0
     """The part of input_tokens that was written to the provider's prompt cache."""
+    cache_write_1h_tokens: Annotated[NonNegativeInt, OmitZero] = 0
+    """The part of cache_write_tokens that the cache keeps for one hour, and not for 5 minutes."""
+    cache_saved_microusd: Annotated[NonNegativeInt, OmitZero] = 0
+    """What the tokens from the cache would have cost more without it."""
+    cache_surcharge_microusd: Annotated[NonNegativeInt, OmitZero] = 0
+    """What the tokens that were written to the cache cost more than other input."""
     cost_microusd: NonNegativeInt | None = 0
     """None if the price of the model is unknown. An unknown cost is never zero."""
     cut_calls: NonNegativeInt = 0
@@ -63,21 +74,14 @@ class Usage(Message):
     """Cost of these calls, if prices are known."""
 
     def __add__(self, other: Usage) -> Usage:
+        """Return the sum of each figure. A sum with an unknown figure is unknown."""
         if self is NOTHING_USED:
             return other
-        unknown = self.cost_microusd is None or other.cost_microusd is None
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
-            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
-            cost_microusd=(
-                None if unknown else (self.cost_microusd or 0) + (other.cost_microusd or 0)
-            ),
-            cut_calls=self.cut_calls + other.cut_calls,
-            cut_tokens=self.cut_tokens + other.cut_tokens,
-            cut_microusd=self.cut_microusd + other.cut_microusd,
-        )
+        sums: dict[str, Any] = {}
+        for name in _FIGURES:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            sums[name] = None if mine is None or theirs is None else mine + theirs
+        return Usage(**sums)
 
     def of_a_cut_call(self) -> Usage:
         """Return this usage as the usage of one call that was cut off. All figures are upper
@@ -100,4 +104,5 @@ class Usage(Message):
         return cost_usd(self.cost_microusd)
 
 
+_FIGURES = tuple(Usage.model_fields)
 NOTHING_USED = Usage()

@@ -79,8 +79,6 @@ def token(
     """  # fmt: skip
     if what is not TokenAction.CREATE and (role, tenant, expires) != (None, None, None):
         raise UserError("only `handoff token create` takes --role, --tenant and --expires")
-    if what is not TokenAction.LIST and as_json:
-        raise UserError("only `handoff token list` takes --json")
     match what:
         case TokenAction.LIST:
             if subject is not None:
@@ -89,28 +87,36 @@ def token(
         case TokenAction.CREATE:
             if subject is None or role is None:
                 raise UserError("`handoff token create` needs a NAME and --role")
-            _create(subject, role, tenant, expires)
+            _create(subject, role, tenant, expires, as_json=as_json)
         case TokenAction.REVOKE:
             if subject is None:
                 raise UserError("`handoff token revoke` needs an ID (see `handoff token list`)")
-            _revoke(subject)
+            _revoke(subject, as_json=as_json)
         case _:
             assert_never(what)
     return OK
 
 
-def _create(name: str, role: ApiRole, tenant: str | None, expires_s: float | None) -> None:
+def _create(
+    name: str, role: ApiRole, tenant: str | None, expires_s: float | None, *, as_json: bool
+) -> None:
     made, secret = client_of_broker().create_token(name, role, tenant, expires_s)
-    write_line(secret)
+    if as_json:
+        write_as_json({**made.model_dump(mode="json"), "secret": secret})
+    else:
+        write_line(secret)
     print_message(
         f"this is the secret of token {made.id}: keep it now, because no command shows it again."
         f" `handoff token revoke {made.id}` ends it"
     )
 
 
-def _revoke(token_id: str) -> None:
+def _revoke(token_id: str, *, as_json: bool) -> None:
     client_of_broker().revoke_token(token_id)
-    write_line(f"token {token_id} is revoked")
+    if as_json:
+        write_as_json({"revoked": token_id})
+    else:
+        write_line(f"token {token_id} is revoked")
 
 
 def _list(tokens: Sequence[ApiToken], *, as_json: bool) -> None:

@@ -66,7 +66,7 @@ def approve(
         ),
     ] = None,
 ) -> int:
-    """Approve a plan, steps, a tool call or an answer of a waiting job.
+    """Approve a plan, steps, a tool call or an answer.
 
     `handoff show JOB --full` prints the plan, the results or the draft that waits.
     """

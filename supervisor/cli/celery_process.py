@@ -18,7 +18,7 @@ from handoff_queue.shared.settings.foreign_environment import (
     forget_service_links,
 )
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.display.terminal import use_standard_streams
+from handoff_queue.supervisor.cli.display.terminal import print_message, use_standard_streams
 
 LOADED_WITHIN_S = 120.0
 """Seconds in which a process must have made its app. Large libraries take up to 30 s to import
@@ -43,7 +43,7 @@ def check_app(
     app: str, surroundings: Mapping[str, str], *, within_s: float = LOADED_WITHIN_S
 ) -> None:
     """Create the app once in a short process, to find faults in user files before anything
-    starts.
+    starts. Print its messages, for example about tools that nothing uses.
 
     Args:
         surroundings: environment variables to add.
@@ -68,10 +68,13 @@ def check_app(
             f"the files of your specialists and tools were not loaded within {within_s:g} s: "
             "a file of tools must not block while it is imported"
         ) from error
+    messages = messages_in(ended.stderr)
     if not ended.returncode:
+        for message in messages:
+            print_message(message)
         return
     problem = f"{app} cannot be started: {ended.stderr.strip()[-1_500:]}"
-    if messages := messages_in(ended.stderr):
+    if messages:
         problem = messages[-1]
     raise UserError(problem)
 

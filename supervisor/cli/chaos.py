@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 CHORDS = "chords"
 """Value of --only for the jobs that plain Celery chords support, too."""
+FEATURES = "features"
+"""Value of --only for the jobs with several models, notes and forks."""
 
 
 SIZE = "Size"
@@ -67,7 +69,8 @@ def chaos(
     only: Annotated[
         str | None,
         typer.Option(
-            metavar="MODES", help="Only jobs of these modes, comma-separated, or `chords`."
+            metavar="MODES",
+            help="Only jobs of these modes, comma-separated, or `chords` or `features`.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -121,8 +124,11 @@ def _draw(only: str | None) -> Draw | None:
     named = [name.strip() for name in only.split(",")]
     if named == [CHORDS]:
         return drawing.ONLY_CHORDS
+    if named == [FEATURES]:
+        return drawing.ONLY_FEATURES
     known = [mode.value for mode in Mode]
     if unknown := [name for name in named if name not in known]:
-        fix = suggestion(unknown[0], known, otherwise=f"name modes, or {CHORDS} alone")
+        otherwise = f"name modes, or {CHORDS} or {FEATURES} alone"
+        fix = suggestion(unknown[0], known, otherwise=otherwise)
         raise UserError(f"--only {unknown[0]!r:.80} is not a mode: {fix}")
     return drawing.only([Mode(name) for name in named])

@@ -30,13 +30,19 @@ class Entry:
     line: str
     """The first paragraph of the help. It fits on one line of the main help."""
     panel: str
+    shown_with: str | None = None
+    """The command on whose line of the main help this command is shown; None: its own line."""
+
+
+SHOWN_WITH = {"compare": "eval", "reject": "approve", "unpause": "pause", "top": "stats"}
+"""Commands without a line of their own in the main help."""
 
 
 def _entries(panels: dict[str, dict[str, tuple[str, str]]]) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     for panel, commands in panels.items():
         for name, (place, line) in commands.items():
-            entries[name] = Entry(place, line, panel)
+            entries[name] = Entry(place, line, panel, SHOWN_WITH.get(name))
     return entries
 
 
@@ -55,20 +61,25 @@ ENTRIES = _entries({
         "export": ("export:export", "Write a job, or all jobs of a tenant, to one file."),
         "schedule": ("schedule:schedule", "Start a job at the times of a cron expression."),
         "quote": ("quote:quote", "Plan a job and estimate its cost before it runs."),
+        "memory": ("memory:memory", "List, show, write or delete the notes of a tenant."),
+    },
+    "Evaluation": {
         "eval": ("eval:evaluate", "Run a set of requests in several modes and score the answers."),
         "compare": ("compare:compare", "Run one request in two modes and recommend one mode."),
+        "fork": ("fork:fork", "Run a part of an ended job again, as a new job."),
+        "golden": ("golden:golden", "Add an ended job to a golden set for `handoff eval`."),
     },
     "Decisions": {
         "approve": (
             "approve:approve",
-            "Approve a plan, steps, a tool call or an answer of a waiting job.",
+            "Approve a plan, steps, a tool call or an answer.",
         ),
         "reject": (
             "approve:reject",
             "Reject a plan, steps, a tool call or an answer, with feedback.",
         ),
         "say": ("say:say", "Send a message to the agents of a running job."),
-        "retry": ("retry:retry", "Repeat failed steps, fill gaps, or continue an interrupted run."),
+        "retry": ("retry:retry", "Repeat failed steps, fill gaps, or continue a stopped run."),
         "cancel": ("cancel:cancel", "Stop jobs on all machines."),
         "delete": ("delete:delete", "Delete an ended job, or everything of a tenant."),
     },

@@ -17,6 +17,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.cli.compare_jobs import compare_jobs
 from handoff_queue.supervisor.cli.display.tables import table
 from handoff_queue.supervisor.cli.display.terminal import (
     money,
@@ -59,8 +60,15 @@ if TYPE_CHECKING:
 AT_ONCE = 2
 
 
+Other = Annotated[
+    str | None,
+    typer.Argument(metavar="JOB", help="With a job as REQUEST: the job to compare it with."),
+]
+
+
 def compare(
     request: RequestText = None,
+    other: Other = None,
     docs: Docs = None,
     modes: Annotated[str, typer.Option(metavar="A,B", help="The two modes.")] = "single,team",
     model: Model = None,
@@ -103,7 +111,14 @@ def compare(
     """Run one request in two modes and recommend one mode.
 
     handoff compare "Which licences allow resale?" --docs licences --max-usd 1
+
+    With two jobs, such as a job and its fork, nothing runs: the command prints both side by
+    side.
+
+    handoff compare j-0123456789ab j-abcdef012345
     """
+    if other is not None:
+        return compare_jobs(request or "", other, as_json=as_json)
     settings, name = load_settings(), run_name(run, "compare")
     options = ComparisonOptions(
         name,

@@ -84,15 +84,20 @@ class JobPages:
 
 
 @contextmanager
-def job_pages(redis_url: str, *, are_wanted: bool) -> Iterator[JobPages | None]:
+def job_pages(
+    redis_url: str, keys: Mapping[str, str] | None = None, *, are_wanted: bool
+) -> Iterator[JobPages | None]:
     """Start a console for a Redis, and stop it at the end. None: no pages are wanted.
 
     The console starts in the background: `JobPages.open` waits for it.
+
+    Args:
+        keys: variables with the keys of the console; None: those of this process.
     """
     if not are_wanted:
         yield None
         return
-    environment = {"HANDOFF_REDIS_URL": redis_url, "HANDOFF_SERVE_USER_HEADER": ""}
+    environment = {"HANDOFF_REDIS_URL": redis_url, "HANDOFF_SERVE_USER_HEADER": "", **(keys or {})}
     port = free_port()
     with RunDirectory() as folder, Processes(folder.path) as processes:
         processes.start(console_spec(environment, port))

@@ -84,6 +84,7 @@ def _delete_tenant(tenant: str, wait_s: float, *, asks: bool) -> int:
         count_of(deletion.schedules, "schedule"),
         count_of(deletion.documents, "document"),
         count_of(deletion.letters, "dead letter"),
+        count_of(deletion.notes, "note"),
         count_of(deletion.tokens, "token"),
     )
     write_line(f"tenant {plain(tenant)}: deleted {', '.join(counts)}")

@@ -35,6 +35,7 @@ from handoff_queue.shared.types.names import (
 )
 from handoff_queue.supervisor.cli.connection import client_with
 from handoff_queue.supervisor.cli.display.terminal import clock, count_text, stdout, write_as_json
+from handoff_queue.supervisor.cli.doctor_models import named_models, of_models
 from handoff_queue.supervisor.cli.doctor_processes import (
     Finding,
     Level,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from handoff_queue.shared.store.pauses import Pause
     from handoff_queue.shared.store.presence import LiveProcess
     from handoff_queue.shared.types.presence import Announcement
+    from handoff_queue.shared.types.specialist import SpecialistSpec
     from handoff_queue.supervisor.client.client import Client
 
 WITHIN_S = 5.0
@@ -107,16 +109,24 @@ def examine(settings: Settings) -> Iterator[Finding]:
     """Yield all findings, the most basic first."""
     if settings.redis_url is None:
         yield from _without_broker()
-        yield from _of_this_shell(settings, is_fleet_live=False)
+        yield from _of_this_shell(settings)
     else:
         yield from _broker(settings)
 
 
-def _of_this_shell(settings: Settings, *, is_fleet_live: bool) -> Iterator[Finding]:
+def _of_this_shell(
+    settings: Settings,
+    *,
+    is_fleet_live: bool = False,
+    specialists: Collection[SpecialistSpec] = (),
+) -> Iterator[Finding]:
     """Yield the ignored variables of this shell, and whether its model can be reached.
 
     If a fleet is alive, no finding is a failure: the fleet does not use the model of this
     shell.
+
+    Args:
+        specialists: the specialists of the fleet.
     """
     yield from find_ignored_variables(os.environ)
     if settings.policy_file is not None:
@@ -131,6 +141,10 @@ def _of_this_shell(settings: Settings, *, is_fleet_live: bool) -> Iterator[Findi
         if settings.is_offline:
             finding = replace(finding, level=Level.OK, fix="")
     yield finding
+    if level == "ok" and settings.model_provider == "anthropic":
+        base, headers = _server(settings)
+        defaults = (settings.supervisor_model, settings.specialist_model)
+        yield from of_models(base, headers, named_models(defaults, specialists))
 
 
 def _policy(file: Path) -> Finding:
@@ -161,6 +175,7 @@ def _without_broker() -> Iterator[Finding]:
 
 def _broker(settings: Settings) -> Iterator[Finding]:
     processes: list[LiveProcess] = []
+    specialists: dict[str, SpecialistSpec] = {}
     try:
         jobs = client_with(settings)
         facts, refusal = jobs.store.health.facts(), jobs.store.health.refusal()
@@ -180,6 +195,8 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         yield from live_processes(processes, jobs.store.connection.now(), version("handoff-queue"))
         yield from _supervisors(jobs, nodes)
         yield from _workers(jobs, can_announce=refusal is None)
+        for announcement in jobs.store.presence.announcements():
+            specialists.update({spec.name: spec for spec in announcement.specialists})
         if nodes is not None:
             yield from brokers(announced_processes(processes), nodes)
         yield from find_paused_roles(jobs.store.pauses.all())
@@ -188,7 +205,9 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         yield from _leftovers(jobs)
     except (StoreUnavailable, UnusableRedis) as error:
         yield _refused(str(error))
-    yield from _of_this_shell(settings, is_fleet_live=bool(processes))
+    yield from _of_this_shell(
+        settings, is_fleet_live=bool(processes), specialists=specialists.values()
+    )
 
 
 def _signatures(jobs: Client) -> Finding:
@@ -274,8 +293,23 @@ def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
     for name, specialist in served.items():
         workers = f"{count_text(len(specialist.workers), 'process')} with {specialist.slots} slots"
         yield Finding(Level.OK, f"queue {name}", f"{workers}, {specialist.queued} waiting")
-    yield from find_lost_slots(jobs.store.presence.announcements())
+    announcements = jobs.store.presence.announcements()
+    yield from find_lost_slots(announcements)
+    yield from find_not_served(announcements)
     yield from find_unserved_queues(jobs.store.health.depths(), {*served, *RESERVED})
+
+
+def find_not_served(announcements: Iterable[Announcement]) -> Iterator[Finding]:
+    """Yield the specialists that a worker cannot serve on its machine."""
+    for worker in announcements:
+        for name, reason in sorted(worker.not_served.items()):
+            yield Finding(
+                Level.WARN,
+                f"worker {plain(worker.worker)}",
+                f"it cannot serve {plain(name)}: {plain(reason)}",
+                "correct this on its machine, or take `sandbox` or `runner` out of the"
+                " specialist's file",
+            )
 
 
 def find_lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
@@ -431,8 +465,7 @@ def model_access(settings: Settings) -> tuple[str, str, str]:
     names = f"{settings.supervisor_model}, {settings.specialist_model}"
     if settings.model_provider != "anthropic":
         return _of_provider(settings, names)
-    base, headers = split_credentials((settings.anthropic_base_url or DEFAULT_BASE_URL).rstrip("/"))
-    return _ask(base, {**_headers(settings), **headers}, names)
+    return _ask(*_server(settings), names)
 
 
 def _of_provider(settings: Settings, names: str) -> tuple[str, str, str]:
@@ -478,6 +511,12 @@ def _reason_of(error: Exception) -> str:
     if isinstance(reason, OSError):
         return str(reason)
     return type(reason).__name__
+
+
+def _server(settings: Settings) -> tuple[str, dict[str, str]]:
+    """Return the base URL of the model's server, and the headers with the key."""
+    base, headers = split_credentials((settings.anthropic_base_url or DEFAULT_BASE_URL).rstrip("/"))
+    return base, {**_headers(settings), **headers}
 
 
 def _headers(settings: Settings) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -16,10 +16,13 @@ from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.observability.telemetry import is_wanted
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.trust.key_files import keyring_file, make_keys_of, private_key_file
+from handoff_queue.shared.trust.keyring import CLIENT, CONSOLE, SUPERVISOR, WORKER, new_identities
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli import interrupted_runs
 from handoff_queue.supervisor.cli.celery_process import celery_command, messages_in
+from handoff_queue.supervisor.cli.console_process import JobPages, job_pages
 from handoff_queue.supervisor.cli.errors import BAD_INPUT
 
 if TYPE_CHECKING:
@@ -34,7 +37,8 @@ DRAIN_S = 2.0
 repeats it.
 """
 WITHOUT_KEYS = {"HANDOFF_KEYS": "", "HANDOFF_SIGNING_KEY": ""}
-"""No other program reaches a private Redis, so its processes sign nothing."""
+KEYS_FOLDER = "keys"
+"""Folder of the keys in the folder of the private Redis, which is kept with an interrupted run."""
 READY_WITHIN_S = 60.0
 _CHECK_EVERY_S = 0.02
 
@@ -71,6 +75,7 @@ class EmbeddedSystem:
                 parts.enter_context(fork_server)
             self._processes = parts.enter_context(Processes(self._folder, fork_server))
             self.url = PrivateRedis(self._processes, self._folder).start()
+            self._make_keys()
             for spec in self._children():
                 self._processes.start(spec)
             self._parts = parts.pop_all()
@@ -142,10 +147,37 @@ class EmbeddedSystem:
         if broken:
             raise UserError(self._last_words())
 
+    def _make_keys(self) -> None:
+        """Make the keys of a new run. An interrupted run of an older version has none, and goes on
+        without signatures.
+        """
+        self._keys = self._folder / "redis" / KEYS_FOLDER
+        if self._interrupted is None:
+            make_keys_of(self._keys, new_identities(()))
+
+    def variables(self, identity: str) -> dict[str, str]:
+        """Return the variables with the keys of one kind of process."""
+        if not keyring_file(self._keys).exists():
+            return WITHOUT_KEYS
+        return {
+            "HANDOFF_KEYS": str(keyring_file(self._keys)),
+            "HANDOFF_SIGNING_KEY": str(private_key_file(self._keys, identity)),
+        }
+
+    def pages(self, *, are_wanted: bool) -> AbstractContextManager[JobPages | None]:
+        """Return the console of this system, or None if no pages are wanted."""
+        return job_pages(self.url, self.variables(CONSOLE), are_wanted=are_wanted)
+
+    def client_settings(self) -> Settings:
+        """Return the settings of a client of this system."""
+        variables = self.variables(CLIENT)
+        paths = {name: Path(path) if path else None for name, path in variables.items()}
+        changes = {"keys": paths["HANDOFF_KEYS"], "signing_key": paths["HANDOFF_SIGNING_KEY"]}
+        return self._settings.model_copy(update=changes)
+
     def _children(self) -> list[ChildSpec]:
         environment = {
             **self._surroundings,
-            **WITHOUT_KEYS,
             "HANDOFF_REDIS_URL": self.url,
             "HANDOFF_DRAIN_S": str(DRAIN_S),
         }
@@ -154,7 +186,9 @@ class EmbeddedSystem:
             commands[f"worker{n}"] = _command(f"worker{n}", "handoff_queue.workers.app", SLOTS)
         child_specs: list[ChildSpec] = []
         for name, command in commands.items():
-            child_specs.append(ChildSpec(name, command, environment, fatal_exit_code=BAD_INPUT))
+            identity = SUPERVISOR if name == SUPERVISOR else WORKER
+            variables = {**environment, **self.variables(identity)}
+            child_specs.append(ChildSpec(name, command, variables, fatal_exit_code=BAD_INPUT))
         return child_specs
 
     def _last_words(self) -> str:
@@ -176,11 +210,6 @@ class EmbeddedSystem:
             if lines and last_line is None:
                 last_line = lines[-1]
         return f"a process of this run has ended: {last_line or 'its log is empty'}"
-
-
-def private_settings(settings: Settings) -> Settings:
-    """Return the settings of a client of a private system."""
-    return settings.model_copy(update={"keys": None, "signing_key": None})
 
 
 def surroundings_of(settings: Settings) -> dict[str, str]:

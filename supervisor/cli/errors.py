@@ -55,7 +55,7 @@ def exit_code_of(status: JobStatus, *, allow_partial: bool = False) -> int:
             return PARTIAL
         case JobStatus.CANCELLED:
             return INTERRUPTED
-        case JobStatus.FAILED:
+        case JobStatus.FAILED | JobStatus.UNREADABLE:
             return FAILED
         case JobStatus.QUEUED | JobStatus.RUNNING | JobStatus.WAITING:
             return NOT_ENDED

@@ -34,10 +34,7 @@ def whole_system(
         StoreUnavailable: Redis is away.
     """
     from handoff_queue.supervisor.cli import interrupted_runs
-    from handoff_queue.supervisor.cli.embedded_system import (
-        EmbeddedSystem,
-        private_settings,
-    )
+    from handoff_queue.supervisor.cli.embedded_system import EmbeddedSystem
     from handoff_queue.supervisor.client import client
 
     end_like_ctrl_c()
@@ -55,7 +52,7 @@ def whole_system(
     system = EmbeddedSystem(settings, interrupted=interrupted)
     with system:
         try:
-            jobs = as_this_user(client.connect(system.url, private_settings(settings)))
+            jobs = as_this_user(client.connect(system.url, system.client_settings()))
             print_progress(
                 "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)"
             )

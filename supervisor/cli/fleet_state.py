@@ -50,15 +50,29 @@ def served_models(served: Mapping[str, ServedSpecialist]) -> set[str]:
     return models
 
 
+def require_keys(jobs: Client) -> None:
+    """Check that the processes of the broker will not refuse the messages of this command.
+
+    Raises:
+        UserError: they check signatures, and this shell has no key.
+    """
+    if jobs.store.presence.needs_keys():
+        raise UserError(
+            "the processes of this Redis refuse messages without a signature, and this shell has"
+            " no key: set HANDOFF_KEYS and HANDOFF_SIGNING_KEY (`handoff up` prints both)"
+        )
+
+
 def require_processes(jobs: Client, model: str | None = None) -> None:
     """Check that the broker has a supervisor and a worker, before a command waits for an
     answer.
 
     Raises:
         UserError: no worker, no supervisor, or no worker has the model. The message names the
-            command that starts it.
+            command that starts it. Or see `require_keys`.
         StoreUnavailable: no process is announced, because Redis takes no writes.
     """
+    require_keys(jobs)
     served, has_supervisor = (
         jobs.store.presence.served(),
         SUPERVISOR_QUEUE in jobs.store.presence.presence().queues,

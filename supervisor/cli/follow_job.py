@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.job_options import ApprovalOf
+from handoff_queue.shared.types.job_options import ApprovalOf, awaited_answer
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, follow
 from handoff_queue.supervisor.cli.display.terminal import (
     BrokenPipe,
@@ -67,7 +67,7 @@ def ask_in_place(
     elif draft is not None:
         print_progress(f"\n{readable(draft, console.width)}\n")
     print_progress(
-        f"{job_id} waits for an approval of {_subject(question)}. y: approve; n: cancel the"
+        f"{job_id} waits for {_awaited(question)}. y: approve; n: cancel the"
         " job; other text: reject with this feedback"
     )
     asked = question.version if call is not None else None
@@ -86,20 +86,20 @@ def ask_in_place(
         print_message(str(error))
 
 
-def _subject(question: Question) -> str:
-    """Return the subject of the approval: `its plan`, `its steps left, right`, or `a call of
-    send_mail`.
+def _awaited(question: Question) -> str:
+    """Return the answer that the job waits for: `an approval of its plan`, `of its steps left,
+    right`, or `of a call of send_mail`.
     """
     from handoff_queue.supervisor.lifecycle.state import AskedCall
 
     if isinstance(question, AskedCall):
-        return f"a call of {question.tool}"
-    noun = f"its {question.what}"
+        return f"an approval of a call of {question.tool}"
     if question.what is not ApprovalOf.STEP or not question.steps:
-        return noun
+        return awaited_answer(question.what)
+    noun = "step"
     if len(question.steps) > 1:
-        noun += "s"
-    return f"{noun} {', '.join(question.steps)}"
+        noun = "steps"
+    return f"an approval of its {noun} {', '.join(question.steps)}"
 
 
 def _line() -> str:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, assert_never
 
 import typer
 
+from handoff_queue.shared.local.process_folders import write_process_folders
 from handoff_queue.shared.local.redis_users import USERS_FILE, WORKER, url_file, write_users
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.trust.key_files import (
+    add_exchange_keys,
     add_rights,
     keyring_file,
     make_keys,
@@ -23,8 +25,9 @@ from handoff_queue.shared.trust.key_files import (
     read_keyring,
     rotate_key,
 )
+from handoff_queue.shared.trust.keyring import worker_identity
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.ids import NAME_PATTERN
+from handoff_queue.shared.types.name_pattern import NAME_PATTERN
 from handoff_queue.supervisor.cli.display.terminal import print_message, write_as_json, write_line
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
@@ -55,8 +58,9 @@ def keys(
         list[str],
         typer.Option(
             metavar="SPECIALIST",
-            help="Make a key for the workers of this specialist. Repeatable. Default: one key for"
-            " all workers.",
+            help="Make a key for the workers of this specialist. NAME=SPECIALIST,SPECIALIST makes"
+            " a key for workers of several specialists. Repeatable. Default: one key for all"
+            " workers.",
         ),
     ] = [],  # noqa: B006
     redis: Annotated[
@@ -67,6 +71,14 @@ def keys(
             " each kind of process.",
         ),
     ] = None,
+    folders: Annotated[
+        bool,
+        typer.Option(
+            "--folders",
+            help="Write a folder for each kind of process, too, with the files that it reads."
+            " Needs --redis.",
+        ),
+    ] = False,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -86,8 +98,10 @@ def keys(
 
     handoff keys rotate supervisor --keys ./keys
     """  # fmt: skip
-    if (role or redis is not None) and what is not KeysAction.INIT:
-        raise UserError("only `handoff keys init` takes --role and --redis")
+    if (role or redis is not None or folders) and what is not KeysAction.INIT:
+        raise UserError("only `handoff keys init` takes --role, --redis and --folders")
+    if folders and redis is None:
+        raise UserError("--folders needs --redis URL")
     if as_json and what is not KeysAction.LIST:
         raise UserError("only `handoff keys list` takes --json")
     check_extra("encryption", "handoff keys", "encryption")
@@ -95,7 +109,7 @@ def keys(
         case KeysAction.INIT:
             if subject is None or folder is not None:
                 raise UserError("`handoff keys init` needs a DIR, and takes no --keys")
-            _init(Path(subject), role, redis)
+            _init(Path(subject), _workers_in(role), redis, with_folders=folders)
         case KeysAction.LIST:
             _list(keyring_file(_folder(folder or _path(subject))), as_json=as_json)
         case KeysAction.ROTATE:
@@ -123,40 +137,75 @@ def _folder(named: Path | None) -> Path:
     return expand_folder(found, "HANDOFF_KEYS")
 
 
-def _init(named: Path, roles: Sequence[str], redis: str | None) -> None:
+def _workers_in(options: Sequence[str]) -> dict[str, list[str]]:
+    """Return the specialists of each kind of worker, by its name.
+
+    Args:
+        options: values of `--role`: SPECIALIST, or NAME=SPECIALIST,SPECIALIST.
+
+    Raises:
+        UserError: a name is wrong.
+    """
+    workers: dict[str, list[str]] = {}
+    for option in options:
+        name, _, listed = option.partition("=")
+        roles = [name]
+        if "=" in option:
+            roles = listed.split(",")
+        for text in (name, *roles):
+            if not re.fullmatch(NAME_PATTERN, text):
+                raise UserError(f"--role {option[:64]!r}: name a specialist")
+        workers[name] = roles
+    return workers
+
+
+def _init(
+    named: Path, workers: Mapping[str, Sequence[str]], redis: str | None, *, with_folders: bool
+) -> None:
     folder = expand_folder(named, "DIR").resolve()
-    for role in roles:
-        if not re.fullmatch(NAME_PATTERN, role):
-            raise UserError(f"--role {role[:64]!r}: name a specialist")
     if redis is not None:
         try:
             read_address(redis)
         except ValueError as error:
             raise UserError(f"--redis: {error}") from None
-    made = make_keys(folder, tuple(dict.fromkeys(roles)))
+    made = make_keys(folder, pools=workers)
     for name in made:
         write_line(f"{name}  {private_key_file(folder, name)}")
     for name, rights in add_rights(folder).items():
         write_line(f"{name} may also sign {', '.join(rights)}")
+    for name in add_exchange_keys(folder):
+        write_line(f"{name} has a key for codes")
     print_message(
         f"{len(made)} keys made. Set HANDOFF_KEYS={folder} in all processes, and"
         " HANDOFF_SIGNING_KEY to the key of each kind of process"
     )
-    if redis is not None:
-        _write_redis_users(folder, redis, roles)
+    if redis is None:
+        return
+    users = _write_redis_users(folder, redis, workers)
+    if with_folders:
+        for written in write_process_folders(folder, users):
+            write_line(f"{written.name}  {written}")
 
 
-def _write_redis_users(folder: Path, address: str, roles: Sequence[str]) -> None:
-    """Write the Redis users: one for the workers of each role, or one for all workers."""
-    workers: dict[str, Sequence[str]] = {f"{WORKER}-{role}": [role] for role in roles}
-    if not roles:
-        workers = {WORKER: specialist_names(load_settings())}
-    for name in write_users(folder, address, workers):
+def _write_redis_users(
+    folder: Path, address: str, workers: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Write the Redis users: one for each kind of worker, or one for all workers. Return their
+    names.
+    """
+    served: dict[str, Sequence[str]] = {}
+    for name, roles in workers.items():
+        served[worker_identity(name)] = roles
+    if not workers:
+        served = {WORKER: specialist_names(load_settings())}
+    users = write_users(folder, address, served)
+    for name in users:
         write_line(f"{name}  {url_file(folder, name)}")
     print_message(
         f"{folder / USERS_FILE} has the users: name it in `aclfile` of Redis, or load it with ACL"
         " LOAD. Set HANDOFF_REDIS_URL_FILE to the URL file of each kind of process"
     )
+    return users
 
 
 def _list(file: Path, *, as_json: bool) -> None:

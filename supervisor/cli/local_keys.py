@@ -8,15 +8,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from handoff_queue.shared.settings.folders import expand_folder
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.trust.key_files import (
     keyring_file,
-    make_keys,
+    make_keys_of,
     private_key_file,
     read_keyring,
 )
-from handoff_queue.shared.trust.keyring import CLIENT, EVERY_ROLE, Identity, Right
+from handoff_queue.shared.trust.keyring import (
+    CLIENT,
+    NOT_SIGNED,
+    WORKER,
+    Identity,
+    new_identities,
+    worker_identity,
+    workers_of,
+)
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.embedded_system import WITHOUT_KEYS
+
+OWN_FOLDER = "keys"
+"""Folder of the keys in the home folder of `handoff up`."""
+_OTHERS = worker_identity("others")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +40,19 @@ class LocalKeys:
     """None: the processes sign nothing."""
     workers: Mapping[str, str | None] = field(default_factory=dict)
     """The identity of each worker process, by its name."""
+    why_none: str = ""
+    """Message about processes that sign nothing."""
 
     def variables(self, identity: str | None) -> dict[str, str]:
-        """Return the variables of a process. None: the process has no private key."""
+        """Return the variables of a process: the public keys, and the private key of its identity.
+        None: the process has no private key.
+        """
         if self.folder is None:
             return WITHOUT_KEYS
         key = ""
         if identity is not None:
             key = str(private_key_file(self.folder, identity))
-        return {"HANDOFF_KEYS": str(self.folder), "HANDOFF_SIGNING_KEY": key}
+        return {"HANDOFF_KEYS": str(keyring_file(self.folder)), "HANDOFF_SIGNING_KEY": key}
 
     def lines(self) -> list[str]:
         """Return the lines that the other terminal needs."""
@@ -45,38 +62,81 @@ class LocalKeys:
         return [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
 
 
-def signing_of(named: Path | None, queues: Mapping[str, Sequence[str]]) -> LocalKeys:
-    """Return the keys in a folder, and make the folder's keys if it has none.
+def signing_of(
+    home: Path,
+    settings: Settings,
+    queues: Mapping[str, Sequence[str]],
+    named: Path | None,
+    *,
+    has_none: bool,
+) -> LocalKeys:
+    """Return the keys of the processes, and make the missing keys of their folder.
+
+    With the private Redis, the folder is in the home folder. With a Redis of the user, and
+    without a named folder, nothing is signed.
 
     Args:
-        named: the folder; None: nothing is signed.
-        queues: see `workers_of`.
+        home: the home folder of `handoff up`.
+        queues: see `workers_of` of `handoff up`.
+        named: folder that the user has named.
+        has_none: True if the user wants no keys.
 
     Raises:
-        UserError: the folder cannot be used, or has no key for a worker process.
+        UserError: the folder cannot be used.
     """
-    if named is None:
-        return LocalKeys(workers=dict.fromkeys(queues))
-    folder = expand_folder(named, "--keys").resolve()
+    if named is not None and has_none:
+        raise UserError("--keys and --no-keys exclude each other: choose one")
+    folder = named or settings.keys
+    if has_none or folder is None:
+        why_none = _reason_for_none(home, settings, has_none=has_none)
+        if why_none:
+            return LocalKeys(workers=dict.fromkeys(queues), why_none=why_none)
+        folder = home / OWN_FOLDER
+    folder = expand_folder(folder, "--keys").resolve()
     if folder.is_file():
         folder = folder.parent
-    if not keyring_file(folder).exists():
-        make_keys(folder)
-    identities = read_keyring(keyring_file(folder)).identities
+    identities: dict[str, Identity] = {}
+    if keyring_file(folder).exists():
+        identities |= read_keyring(keyring_file(folder)).identities
     workers: dict[str, str | None] = {}
     for name, roles in queues.items():
-        workers[name] = _identity_of(roles, identities, folder)
+        identity = _name_of(workers_of(roles), identities)
+        workers[name] = identity
+        identities.setdefault(identity, workers_of(roles))
+    users = {name: one for name, one in new_identities(()).items() if name != WORKER}
+    make_keys_of(folder, users | identities)
     return LocalKeys(folder, workers)
 
 
-def _identity_of(roles: Sequence[str], identities: Mapping[str, Identity], folder: Path) -> str:
-    """Return the identity of a worker process with these specialists; empty: all specialists."""
-    for name, identity in identities.items():
-        wanted = roles or (EVERY_ROLE,)
-        is_worker = Right.RESULT in identity.may
-        if is_worker and all(map(identity.has_role, wanted)):
+def _reason_for_none(home: Path, settings: Settings, *, has_none: bool) -> str:
+    """Return the message that nothing is signed; '' if the keys of the home folder are used."""
+    if has_none:
+        return f"{NOT_SIGNED} (--no-keys)"
+    if settings.redis_url is not None:
+        return f"{NOT_SIGNED}: handoff up --keys DIR signs them"
+    own = home / OWN_FOLDER
+    if (home / "redis").exists() and not keyring_file(own).exists():
+        return (
+            f"{NOT_SIGNED}: {home} may have open jobs of a start without keys. After their end, use"
+            f" handoff up --keys {shlex.quote(str(own))}"
+        )
+    return ""
+
+
+def _name_of(wanted: Identity, known: Mapping[str, Identity]) -> str:
+    """Return the name of an identity with exactly these roles, or else a new name.
+
+    An identity never gets other roles. Otherwise its earlier results would become invalid.
+    """
+    for name, identity in known.items():
+        if set(identity.may) == set(wanted.may) and set(identity.roles) == set(wanted.roles):
             return name
-    raise UserError(
-        f"no key in {folder} is for a worker of {', '.join(roles) or 'all specialists'}: make one"
-        " with `handoff keys init`, or start one process for each role (--worker SPECIALIST=N)"
-    )
+    usual = _OTHERS
+    if wanted.roles == workers_of(()).roles:
+        usual = WORKER
+    elif len(wanted.roles) == 1:
+        usual = worker_identity(wanted.roles[0])
+    name, number = usual, 2
+    while name in known:
+        name, number = f"{usual}-{number}", number + 1
+    return name

@@ -72,6 +72,15 @@ Model = Annotated[
         help="The model of all agents of this job.",
     ),
 ]
+IdempotencyKey = Annotated[
+    str | None,
+    typer.Option(
+        "--idempotency-key",
+        metavar="K",
+        help="The same key gives the same job, also when sent twice.",
+        rich_help_panel=ADVANCED,
+    ),
+]
 MaxTurns = Annotated[
     int | None,
     typer.Option(

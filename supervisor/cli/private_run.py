@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE
+from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.supervisor.cli.connection import as_this_user
-from handoff_queue.supervisor.cli.console_process import job_pages
 from handoff_queue.supervisor.cli.display.terminal import (
     OutputFailed,
     can_ask,
@@ -18,12 +18,12 @@ from handoff_queue.supervisor.cli.display.terminal import (
 )
 from handoff_queue.supervisor.cli.errors import FAILED, INTERRUPTED, NOT_ENDED, end_like_ctrl_c
 from handoff_queue.supervisor.cli.follow_job import NoTerminal, follow_to_end
-from handoff_queue.supervisor.cli.request_options import RequestOptions, request_of
+from handoff_queue.supervisor.cli.request_options import RequestOptions, read_request
 
 if TYPE_CHECKING:
     from handoff_queue.shared.settings.settings import Settings
     from handoff_queue.shared.types.ids import JobId
-    from handoff_queue.supervisor.client.client import Client, Request
+    from handoff_queue.supervisor.client.client import Request
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def start_run(asked: RequestOptions, how: ResultOptions, settings: Settings) -> 
     Raises:
         UserError: the request cannot be used, or a process cannot start.
     """
-    return _run(settings, how, asked, None)
+    return _run(settings, how, _request(asked, settings), None)
 
 
 def continue_run(job_id: JobId, how: ResultOptions, settings: Settings) -> int:
@@ -61,25 +61,19 @@ def continue_run(job_id: JobId, how: ResultOptions, settings: Settings) -> int:
 def _run(
     settings: Settings,
     how: ResultOptions,
-    asked: RequestOptions | None,
+    request: Request | None,
     interrupted: JobId | None,
 ) -> int:
-    from handoff_queue.supervisor.cli.embedded_system import (
-        EmbeddedSystem,
-        private_settings,
-    )
+    from handoff_queue.supervisor.cli.embedded_system import EmbeddedSystem
 
     job_id, is_ready = interrupted, False
     system = EmbeddedSystem(settings, interrupted=interrupted)
     try:
-        with system, job_pages(system.url, are_wanted=how.opens_page) as pages:
+        with system, system.pages(are_wanted=how.opens_page) as pages:
             from handoff_queue.supervisor.client import client
 
-            jobs = as_this_user(client.connect(system.url, private_settings(settings)))
+            jobs = as_this_user(client.connect(system.url, system.client_settings()))
             try:
-                request = None
-                if asked:
-                    request = _request(asked, jobs)
                 print_progress(
                     "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not"
                     " set)"
@@ -119,17 +113,47 @@ def _run(
         return NOT_ENDED
 
 
-def _request(asked: RequestOptions, jobs: Client) -> Request:
-    """Return the checked request. Without a terminal, no question waits for an answer.
+def _request(asked: RequestOptions, settings: Settings) -> Request:
+    """Return the checked request, before anything starts. Without a terminal, no question waits
+    for an answer.
 
     Raises:
-        UserError: the request cannot be used, or a step needs an approval without a terminal.
+        UserError: the request cannot be used, it names an unknown specialist, or a step needs an
+            approval without a terminal.
     """
-    request = request_of(asked, jobs)
+    request = read_request(asked, settings)
+    _check_specialists(request, settings)
     if can_ask():
         return request
     _refuse_steps_to_approve(request)
     return replace(request, approvals=APPROVE_AT_ONCE)
+
+
+def _check_specialists(request: Request, settings: Settings) -> None:
+    """Check that the specialists of the workflow and of the gates exist: the workers of this run
+    serve no others.
+
+    Raises:
+        UserError: a specialist does not exist. The message names its place.
+    """
+    from handoff_queue.supervisor.cli.processes import check_roles, specialist_names
+    from handoff_queue.supervisor.client.request import answer_gates
+
+    named: list[tuple[str, str]] = []
+    for step in request.workflow.steps if request.workflow else ():
+        if step.specialist != SUB_SUPERVISOR:
+            named.append((step.where, step.specialist))
+    gates = answer_gates(request, settings).gates
+    if gates and gates.fact_checker:
+        named.append(("fact_checker", gates.fact_checker))
+    if not named:
+        return
+    known = specialist_names(settings)
+    for where, name in named:
+        try:
+            check_roles([name], known)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
 
 
 def _refuse_steps_to_approve(request: Request) -> None:

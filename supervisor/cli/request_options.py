@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 from pydantic import ValidationError
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings, load_settings
+from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.characters import has_half_a_character
 from handoff_queue.shared.types.errors import MalformedMessage, MissingCredentials, UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
@@ -56,6 +57,7 @@ from handoff_queue.supervisor.text.plain_yaml import read_bounded
 
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
+    from handoff_queue.shared.types.ids import JobId
     from handoff_queue.supervisor.client.client import Client, Request
 
 
@@ -241,10 +243,8 @@ def amount(option: str, usd: float | None) -> int | None:
 
 
 _OPTIONS = {
-    "max_turns": "--max-job-turns",
+    **{measure.limit: measure.option for measure in MEASURES},
     "max_turns_per_handoff": "--max-turns",
-    "max_tokens": "--max-tokens",
-    "max_microusd": "--max-usd",
     "max_rounds": "--max-rounds",
     "max_depth": "--max-depth",
     "max_seconds": "--timeout",
@@ -314,19 +314,38 @@ def new_limits(
 
 
 def request_of(asked: RequestOptions, jobs: Client) -> Request:
+    """Return the checked request with its documents, as `read_request` does. Check also the job
+    before it and the fact-checker, which need Redis.
+
+    Raises:
+        UserError: the request cannot be used.
+    """
+    after = None
+    if asked.after:
+        after = find_job(jobs.store, asked.after)
+    request = read_request(asked, load_settings(), after)
+    _check_fact_checker(request, jobs)
+    return request
+
+
+def read_request(asked: RequestOptions, settings: Settings, after: JobId | None = None) -> Request:
     """Return the checked request with its documents. Print a line for each file that is left
     out.
 
-    The workflow, the items and the documents are read from their files.
+    The workflow, the items and the documents are read from their files, without Redis.
+
+    Args:
+        after: the job before it.
 
     Raises:
         UserError: the request cannot be used.
     """
     from handoff_queue.supervisor.client.client import Request
-    from handoff_queue.supervisor.client.submission import plan_of
+    from handoff_queue.supervisor.client.request import check_request
+    from handoff_queue.supervisor.client.submission import documents_of, plan_of
     from handoff_queue.supervisor.workflows import Items, read_items, read_workflow
 
-    limits = limits_of(asked, load_settings().max_depth)
+    limits = limits_of(asked, settings.max_depth)
     workflow = None
     if asked.workflow:
         workflow = read_workflow(asked.workflow)
@@ -336,9 +355,6 @@ def request_of(asked: RequestOptions, jobs: Client) -> Request:
     gates, facts = None, None
     if asked.gates:
         gates, facts = asked.gates.gates, asked.gates.facts
-    after = None
-    if asked.after:
-        after = find_job(jobs.store, asked.after)
     request = Request(
         text=asked.request,
         documents=asked.docs,
@@ -359,10 +375,9 @@ def request_of(asked: RequestOptions, jobs: Client) -> Request:
         after=after,
         approvals=approvals_of(asked),
     )
-    jobs.check(request)
-    _check_fact_checker(request, jobs)
+    check_request(request, settings)
     if asked.docs is not None:
-        reading = jobs.read_documents(request)
+        reading = documents_of(request, settings)
         print_left_out_files(reading)
         request = replace(request, documents=reading)
     plan_of(request)

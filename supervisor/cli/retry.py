@@ -73,7 +73,7 @@ def retry(
     output: RowsFile = None,
     allow_partial: AllowPartial = False,
 ) -> int:
-    """Repeat failed steps, fill gaps, or continue an interrupted run.
+    """Repeat failed steps, fill gaps, or continue a stopped run.
 
     An ended job repeats the steps that failed. If its answer has gaps, it fills the gaps.
     Finished steps are not paid for again, and earlier spending still counts.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from handoff_queue.shared.settings.folders import expand_folder
+from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import Settings, load_settings
+from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.cli.connection import client_with
 from handoff_queue.supervisor.cli.display.terminal import (
@@ -127,10 +129,24 @@ def _lint(settings: Settings) -> int:
     remarks = lint(specs.values())
     for remark in remarks:
         write_line(str(remark))
+    for line in notes_on_runners(specs.values()):
+        print_progress(line)
     print_progress(f"{len(specs)} specialists, {len(remarks)} remarks")
     if remarks:
         return FAILED
     return OK
+
+
+def notes_on_runners(specs: Iterable[SpecialistSpec]) -> Iterator[str]:
+    """Yield a line for each specialist whose runner is not installed here. This is no fault of
+    the file, because a worker may run on another machine.
+    """
+    for spec in specs:
+        if spec.runner is not None:
+            try:
+                check_extra(spec.runner, f"{spec.name}: runner: {spec.runner}", spec.runner)
+            except UserError as error:
+                yield f"{error} on the machine of its worker"
 
 
 def specialists_view(

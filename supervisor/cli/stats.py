@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from handoff_queue.shared.types.names import ROLES_QUEUE
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.tables import Column, fit_table, middle
@@ -101,7 +100,17 @@ def headline(fleet_stats: FleetStats) -> str:
     jobs = count_text(fleet_stats.open_jobs, "open job")
     if fleet_stats.waiting_jobs:
         jobs += f" ({fleet_stats.waiting_jobs:,} waiting for a person)"
-    return "  ".join((jobs, supervisors, f"{_spent(fleet_stats.spent_today)} today", memory))
+    spent = f"{_spent(fleet_stats.spent_today)} today{_from_cache(fleet_stats)}"
+    return "  ".join((jobs, supervisors, spent, memory))
+
+
+def _from_cache(fleet_stats: FleetStats) -> str:
+    """Return the share of the input that came from a cache, and the money that this saved."""
+    if not fleet_stats.cached_share:
+        return ""
+    saved_usd = fleet_stats.cache_saved_usd
+    effect = f"{money(abs(saved_usd))} {'saved' if saved_usd >= 0 else 'lost'}"
+    return f" ({fleet_stats.cached_share:.0%} of the input cached, {effect})"
 
 
 def _spent(spent: DaySpending) -> str:
@@ -140,7 +149,7 @@ def _cells(role: RoleStats) -> tuple[str, ...]:
 
 
 def _style(role: RoleStats) -> str:
-    if role.queued and not role.slots and role.role != ROLES_QUEUE:
+    if role.queued and not role.slots:
         return "red"
     if role.is_paused or role.wanted_slots > role.slots > 0:
         return "yellow"

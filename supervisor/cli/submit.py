@@ -34,7 +34,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
     write_line,
 )
 from handoff_queue.supervisor.cli.errors import OK
-from handoff_queue.supervisor.cli.options import ADVANCED, RequestText
+from handoff_queue.supervisor.cli.options import ADVANCED, IdempotencyKey, RequestText
 from handoff_queue.supervisor.cli.request_options import (
     JobOptions,
     RequestOptions,
@@ -110,14 +110,7 @@ def submit(
         Path | None,
         typer.Option(metavar="JSONL", help="Submit many jobs: one JSON object per line."),
     ] = None,
-    idempotency_key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="K",
-            help="The same key gives the same job, also when sent twice.",
-            rich_help_panel=ADVANCED,
-        ),
-    ] = None,
+    idempotency_key: IdempotencyKey = None,
     webhook: Annotated[
         str | None,
         typer.Option(
@@ -136,9 +129,12 @@ def submit(
     Each line of the file is a JSON object, such as {"request": "...", "docs": "contracts"}. If
     a line is wrong, the command names the line and submits nothing.
     """
+    from handoff_queue.supervisor.cli.fleet_state import require_keys
+
     asked = replace(job.asked(), idempotency_key=idempotency_key, webhook=webhook)
     jobs = client_of_broker()
     requests = _requests(request, file, asked, jobs)
+    require_keys(jobs)
     _enqueue(jobs, requests)
     specialists: set[str] = set()
     for one_request in requests:

@@ -23,7 +23,7 @@ from handoff_queue.shared.settings.placeholder_passwords import check_log_ins, l
 from handoff_queue.shared.settings.ports import check_port, free_port, is_free
 from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.trust.keyring import CONSOLE, NOT_SIGNED, SUPERVISOR
+from handoff_queue.shared.trust.keyring import CONSOLE, SUPERVISOR
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.celery_process import (
     celery_command,
@@ -119,13 +119,16 @@ def up(
         typer.Option(
             metavar="DIR",
             help="Sign all messages with the keys in this folder, and make missing keys. Default:"
-            " HANDOFF_KEYS.",
+            " HANDOFF_KEYS, or with a Redis of its own DIR/keys of --home.",
         ),
     ] = None,
+    no_keys: Annotated[
+        bool, typer.Option("--no-keys", help="Sign nothing, for development.")
+    ] = False,
 ) -> int:
     """Start Redis, a supervisor, workers and the console here.
 
-    The command prints the `export` line for the other terminal. With HANDOFF_REDIS_URL, it
+    The command prints the `export` lines for the other terminal. With HANDOFF_REDIS_URL, it
     uses that Redis. Ctrl-C stops everything, and open jobs continue at the next start.
 
       handoff up --worker researcher=3 --flower --serve-port 8400
@@ -139,7 +142,6 @@ def up(
         check_port(serve_port, "choose another with --serve-port")
     settings = with_own(_without_own_url(load_process_settings(), home), specialists, tools)
     queues = workers_of(worker, specialist_names(settings))
-    signing = signing_of(keys or settings.keys, queues)
     check_cache_folder(settings)
     check_own(settings)
     if settings.redis_url is not None:
@@ -147,6 +149,7 @@ def up(
     end_like_ctrl_c()
     with ExitStack() as parts:
         folder = _take(home, parts)
+        signing = signing_of(folder, settings, queues, keys, has_none=no_keys)
         fork_server = celery_fork_server(is_offline=settings.is_offline)
         if fork_server is not None:
             parts.enter_context(fork_server)
@@ -321,7 +324,8 @@ def _print_use(
     """
     redis, there = "your Redis", "with the same HANDOFF_REDIS_URL"
     if settings.redis_url is None:
-        redis, there = "Redis with its data", "with the export line above"
+        lines = "line" if signing.folder is None else "lines"
+        redis, there = "Redis with its data", f"with the export {lines} above"
     print_progress(f"supervisor; {redis}; logs in {folder / 'logs'}")
     if flower_port:
         log_in = "log-in as in FLOWER_BASIC_AUTH"
@@ -334,7 +338,7 @@ def _print_use(
             " the first `handoff token create`"
         )
     if signing.folder is None:
-        print_progress(f"{NOT_SIGNED}: handoff up --keys DIR signs them")
+        print_progress(signing.why_none)
     print_progress(
         f"Ctrl-C stops everything; in another terminal, {there}: handoff submit, handoff run,"
         " handoff doctor"
@@ -370,7 +374,7 @@ def _start_redis(processes: Processes, folder: Path, users: RedisUsers) -> str:
     redis = PrivateRedis(processes, folder, earlier=earlier, users=users.lines())
     if earlier is not None and redis.access.port != earlier.port:
         print_progress(
-            f"port {earlier.port} of the last start is taken: the export line has changed"
+            f"port {earlier.port} of the last start is taken: the export lines have changed"
         )
     url = redis.start()
     write_access(folder / _ACCESS, redis.access)

@@ -25,7 +25,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import BlobRef, ref
 from handoff_queue.shared.types.ids import JobId, StepId
-from handoff_queue.shared.types.job_options import ApprovalOf
+from handoff_queue.shared.types.job_options import ApprovalOf, awaited_answer
 from handoff_queue.shared.types.message import each_problem
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import (
@@ -196,12 +196,12 @@ def approve(
     state, question, given = _waiting(job_id, events, asked)
     if arguments is not None:
         raise UserError(
-            f"{job_id} waits for an approval of its {question.what}, not of a call: leave out"
+            f"{job_id} waits for {awaited_answer(question.what)}, not of a call: leave out"
             " arguments (--arguments)"
         )
     if (steps or rows) and question.what is not ApprovalOf.STEP:
         raise UserError(
-            f"{job_id} waits for an approval of its {question.what}, not of steps:"
+            f"{job_id} waits for {awaited_answer(question.what)}, not of steps:"
             " leave out steps (--step) and rows (--row)"
         )
     steps = find_steps(store, state, question, steps, rows)
@@ -327,7 +327,7 @@ def reject(
     state, question, given = _waiting(job_id, events, asked)
     if (steps or rows) and question.what in (ApprovalOf.PLAN, ApprovalOf.COST):
         raise UserError(
-            f"{job_id} waits for an approval of its {question.what}: there is no finished step to"
+            f"{job_id} waits for {awaited_answer(question.what)}: there is no finished step to"
             " repeat, so leave out steps (--step) and rows (--row)"
         )
     steps = find_steps(store, state, question, steps, rows)
@@ -361,7 +361,7 @@ def _own_plan(
     """
     if question.what is not ApprovalOf.PLAN:
         raise UserError(
-            f"{state.job_id} waits for an approval of its {question.what}: only a plan can be"
+            f"{state.job_id} waits for {awaited_answer(question.what)}: only a plan can be"
             " edited: leave out plan (--edit)"
         )
     served = store.presence.served()
@@ -420,6 +420,7 @@ def _problems_of_steps(
     """Return the mistakes in the steps of a plan that a person has written."""
     problems: list[_Problem] = []
     steps: list[Step] = []
+    unread: list[str] = []
     places: dict[StepId, Sequence[str]] = {}
     for index, entry in enumerate(entries):
         place = ("steps", str(index))
@@ -427,13 +428,15 @@ def _problems_of_steps(
             step = Step.model_validate_json(json.dumps(entry))
         except ValidationError as error:
             for where, what in each_problem(error, Step):
-                text = f"step {index + 1}: {'.'.join(where) or 'it'}: {what}"
+                text = ": ".join(filter(None, (f"step {index + 1}", ".".join(where), what)))
                 problems.append((text, (*place, *where)))
+            if isinstance(entry, dict):
+                unread.append(str(entry.get("id")))
         else:
             steps.append(step)
             places[step.id] = place
     most = max(state.submitted.limits.max_steps, len(state.steps))
-    for step_id, problem in problems_by_step(steps, given):
+    for step_id, problem in problems_by_step(steps, given, unread):
         problems.append((problem, places[step_id]))
     for problem in count_problems(steps, most):
         problems.append((problem, ("steps",)))

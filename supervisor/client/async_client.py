@@ -50,8 +50,10 @@ if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.shared.store.dead_letters import DeadLetter
     from handoff_queue.shared.types.access import ApiRole, ApiToken, AuditEntry
+    from handoff_queue.shared.types.notes import Note
     from handoff_queue.shared.types.schedule import ScheduleStatus
     from handoff_queue.supervisor.client.export import Export
+    from handoff_queue.supervisor.client.forks import ForkOptions
     from handoff_queue.supervisor.client.outline import JobOutline
     from handoff_queue.supervisor.client.report import HandoffReport, JobResult
     from handoff_queue.supervisor.client.request import Request
@@ -115,7 +117,7 @@ class AsyncClient:
     def _close(self) -> None:
         self._hub.close()
         self._threads.shutdown()
-        self._client.store.connection.close()
+        self._client.close()
 
     async def _call(
         self,
@@ -153,7 +155,7 @@ class AsyncClient:
                 `RECONNECT_FOR_S` seconds.
         """
         if not follow:
-            for recorded in await self._read(job_id, after):
+            for recorded in await self._call(self._stored_events, job_id, after):
                 yield recorded
             return
         async for news in self.event_batches(job_id, after, wait_s=None):
@@ -175,7 +177,7 @@ class AsyncClient:
         subscription = self._hub.subscribe(job_id, standing.version)
         is_over = standing.status.ended
         try:
-            news = await self._read_after_outage(job_id, after)
+            news = await self._after_outage(self._stored_events, job_id, after)
             while True:
                 if news:
                     after = news[-1].version
@@ -185,12 +187,14 @@ class AsyncClient:
                     return
                 news = await subscription.news(wait_s)
                 if subscription.has_ended:
-                    news = await self._read_after_outage(job_id, after)
-                    is_over = True
+                    subscription.has_ended = False  # a job that is retried may end again
+                    standing = await self._after_outage(self._standing_of, job_id)
+                    news = await self._after_outage(self._stored_events, job_id, after)
+                    is_over = standing.status.ended
                     continue
                 news = [recorded for recorded in news if recorded.version > after]
                 if news and news[0].version > after + 1:
-                    news = await self._read_after_outage(job_id, after)
+                    news = await self._after_outage(self._stored_events, job_id, after)
                 if not news:
                     yield []
         finally:
@@ -297,11 +301,38 @@ class AsyncClient:
         """Continue an ended job, or a job whose budget is spent. Raises as `Client.retry`."""
         await self._call(self._client.retry, job_id, from_step, limits, key=key)
 
+    async def fork(
+        self,
+        job_id: JobId,
+        from_step: str,
+        options: ForkOptions | None = None,
+        *,
+        key: str | None = None,
+    ) -> JobId:
+        """Enqueue a fork of an ended job, and return its id. Raises as `Client.fork`."""
+        return await self._call(self._client.fork, job_id, from_step, options, key=key)
+
     async def finish(
         self, job_id: JobId, limits: NewLimits | None = None, *, key: str | None = None
     ) -> None:
         """Finish a partial answer: fill its gaps. Raises as `Client.finish`."""
         await self._call(self._client.finish, job_id, limits, key=key)
+
+    async def notes(self, tenant: str = DEFAULT_TENANT) -> list[Note]:
+        """Return the notes of a tenant's memory, in the order of their paths."""
+        return await self._call(self._client.notes, tenant)
+
+    async def note(self, path: str, tenant: str = DEFAULT_TENANT) -> Note:
+        """Return one note of a tenant's memory. Raises as `Client.note`."""
+        return await self._call(self._client.note, path, tenant)
+
+    async def write_note(self, path: str, text: str, tenant: str = DEFAULT_TENANT) -> Note:
+        """Store a note of a person. Raises as `Client.write_note`."""
+        return await self._call(self._client.write_note, path, text, tenant)
+
+    async def delete_note(self, path: str, tenant: str = DEFAULT_TENANT) -> None:
+        """Delete a note of a tenant's memory. Raises as `Client.delete_note`."""
+        await self._call(self._client.delete_note, path, tenant)
 
     async def say(
         self, job_id: JobId, text: str, step: str | None = None, *, key: str | None = None
@@ -436,13 +467,17 @@ class AsyncClient:
         """
         return await self._call(self._client.read_documents, request)
 
-    async def _read(self, job_id: JobId, after: int) -> list[RecordedEvent]:
+    def _stored_events(self, job_id: JobId, after: int) -> list[RecordedEvent]:
         """Return the stored events after a version. Raises `UnknownJob`."""
-        events = self._client.events(job_id, after, follow=False)
-        return await self._call(list, events)
+        return list(self._client.events(job_id, after, follow=False))
 
-    async def _read_after_outage(self, job_id: JobId, after: int) -> list[RecordedEvent]:
-        """Return the stored events after a version. Wait for a Redis that is away.
+    async def _after_outage(
+        self,
+        function: Callable[Arguments, Answer],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Answer:
+        """Call a function that reads. Wait for a Redis that is away.
 
         Raises:
             UnknownJob: the job does not exist.
@@ -451,7 +486,7 @@ class AsyncClient:
         patience = ReconnectLimit()
         while True:
             try:
-                return await self._read(job_id, after)
+                return await self._call(function, *args, **kwargs)
             except StoreUnavailable as error:
                 patience.record_failure(error)
             await asyncio.sleep(RECONNECT_EVERY_S)

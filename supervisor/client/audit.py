@@ -9,6 +9,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.access import Actor, AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import StoreRefusesWrites, UserError
 from handoff_queue.shared.types.events import (
+    BY_SCHEDULE,
     ApprovalAsked,
     Approved,
     CancelRequested,
@@ -110,6 +111,8 @@ def _action_of(  # noqa: PLR0911 (one case an event)
             return AuditAction.SUBMIT, "", event.actor
         case CancelRequested(by="user"):
             return AuditAction.CANCEL, "", event.actor
+        case CancelRequested() if event.by.startswith(BY_SCHEDULE):
+            return AuditAction.CANCEL, event.by, event.actor
         case RetryRequested(continuation=None):
             detail = "fills the gaps" if event.fills_gaps else event.from_step or ""
             return AuditAction.RETRY, detail, event.actor

@@ -41,10 +41,10 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.supervisor.client.administration import check_ended, delete_job, pause, unpause
 from handoff_queue.supervisor.client.argument_types import check_type, check_wait_s
 from handoff_queue.supervisor.client.audit import audited
-from handoff_queue.supervisor.client.control import check_ended, delete_job, pause, unpause
-from handoff_queue.supervisor.client.job_lookup import check_job_id, get_standing
+from handoff_queue.supervisor.client.job_lookup import check_job_id, find_standing, get_standing
 from handoff_queue.supervisor.client.journal_follower import events_of, wait_for_end
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 
@@ -52,9 +52,11 @@ if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.shared.store.dead_letters import DeadLetter
     from handoff_queue.shared.types.access import ApiRole, ApiToken
+    from handoff_queue.shared.types.notes import Note
     from handoff_queue.shared.types.schedule import ScheduleStatus
     from handoff_queue.supervisor.client.dispatch import Dispatcher
     from handoff_queue.supervisor.client.export import Export
+    from handoff_queue.supervisor.client.forks import ForkOptions
     from handoff_queue.supervisor.client.outline import JobOutline
     from handoff_queue.supervisor.client.report import HandoffReport, JobResult
     from handoff_queue.supervisor.client.request import Request
@@ -66,9 +68,11 @@ if TYPE_CHECKING:
 else:
     _PLACES = {
         "Clash": "handoff_queue.supervisor.client.submission",
+        "ForkOptions": "handoff_queue.supervisor.client.forks",
         "HandoffReport": "handoff_queue.supervisor.client.report",
         "JobOutline": "handoff_queue.supervisor.client.outline",
         "JobResult": "handoff_queue.supervisor.client.report",
+        "Note": "handoff_queue.shared.types.notes",
         "Request": "handoff_queue.supervisor.client.request",
         "Row": "handoff_queue.supervisor.client.rows",
         "ScheduleStatus": "handoff_queue.shared.types.schedule",
@@ -107,6 +111,12 @@ class Client:
         acting._actor = actor
         acting._origin = self._origin or self
         return acting
+
+    def close(self) -> None:
+        """Close all connections of this client, and of the clients of its `acting_as`."""
+        if "_dispatcher" in self.__dict__:
+            self._dispatcher.close()
+        self.store.connection.close()
 
     @property
     def settings(self) -> Settings:
@@ -305,6 +315,43 @@ class Client:
         """
         self._retry(job_id, from_step, limits, key)
 
+    def fork(
+        self,
+        job_id: JobId,
+        from_step: str,
+        options: ForkOptions | None = None,
+        *,
+        key: str | None = None,
+    ) -> JobId:
+        """Enqueue a fork of an ended job, and return its id.
+
+        The fork has the plan of the job. It keeps the results of all steps that do not depend
+        on `from_step`, and pays only for the other steps. The webhook and the end task of the job
+        get no news of the fork.
+
+        Args:
+            options: the differences between the fork and the job; None: none.
+            key: an idempotency key. Calls with the same key make one fork.
+
+        Raises:
+            UnknownJob: there is no such job.
+            Conflict: the key was used for another job.
+            UserError: the job is a child, has not ended, has no such step, or its documents are
+                gone. `UserError` also means that the fork would repeat another step that may
+                have acted on the world.
+            BudgetSpent, TooManyOpenJobs, StoreUnavailable: as `submit`.
+        """
+        from handoff_queue.supervisor.client.forks import ForkOptions, prepare_fork
+        from handoff_queue.supervisor.client.submission import submit
+
+        request, submission = prepare_fork(
+            self.store, job_id, from_step, options or ForkOptions(), key
+        )
+        self.check(request)
+        return submit(
+            self.store, self._dispatcher, self._settings, request, submission.by(self._actor)
+        )
+
     def finish(
         self, job_id: JobId, limits: NewLimits | None = None, *, key: str | None = None
     ) -> None:
@@ -456,6 +503,52 @@ class Client:
         """
         return unpause(self.store, role, self._actor)
 
+    def notes(self, tenant: str = DEFAULT_TENANT) -> list[Note]:
+        """Return the notes of a tenant's memory, in the order of their paths."""
+        return [entry.note for entry in self.store.notes.all(tenant)]
+
+    def note(self, path: str, tenant: str = DEFAULT_TENANT) -> Note:
+        """Return one note of a tenant's memory.
+
+        Raises:
+            UserError: the tenant has no such note.
+        """
+        from handoff_queue.supervisor.client.notes import find_note
+
+        return find_note(self.store, path, tenant).note
+
+    def write_note(self, path: str, text: str, tenant: str = DEFAULT_TENANT) -> Note:
+        """Store a note of a person. It replaces a note at the same path, `SUBJECT/NAME`.
+
+        Raises:
+            UserError: the path or the text is not valid, or the memory of the tenant is full.
+            Conflict: an agent has changed the note at the same time.
+        """
+        from handoff_queue.supervisor.client.notes import write_note
+
+        return self._audited(
+            AuditAction.WRITE_NOTE,
+            path,
+            lambda: write_note(self.store, path, text, tenant, self._actor),
+            f"of tenant {tenant}",
+        )
+
+    def delete_note(self, path: str, tenant: str = DEFAULT_TENANT) -> None:
+        """Delete a note of a tenant's memory.
+
+        Raises:
+            UserError: the tenant has no such note.
+            Conflict: an agent has changed the note at the same time.
+        """
+        from handoff_queue.supervisor.client.notes import delete_note
+
+        self._audited(
+            AuditAction.DELETE_NOTE,
+            path,
+            lambda: delete_note(self.store, path, tenant),
+            f"of tenant {tenant}",
+        )
+
     def requeue_dead(self, letter: DeadLetter) -> None:
         """Publish the message of a dead letter again, and drop the letter.
 
@@ -503,7 +596,7 @@ class Client:
         Raises:
             UserError: the name or the tenant is no line of text, or an admin has a tenant.
         """
-        from handoff_queue.supervisor.client.control import create_token
+        from handoff_queue.supervisor.client.administration import create_token
 
         return create_token(self.store, name, role, tenant, expires_s, self._actor)
 
@@ -513,7 +606,7 @@ class Client:
         Raises:
             UserError: there is no such token.
         """
-        from handoff_queue.supervisor.client.control import revoke_token
+        from handoff_queue.supervisor.client.administration import revoke_token
 
         revoke_token(self.store, token_id, self._actor)
 
@@ -523,8 +616,8 @@ class Client:
         The documents are read and stored now. `request.tenant` owns the schedule and its jobs.
 
         Raises:
-            UserError: the request, the cron expression or the time zone cannot be used, or the
-                tenant has a schedule of this name.
+            UserError: the request, the cron expression or the time zone cannot be used.
+            ScheduleExists: the tenant has a schedule of this name.
         """
         from handoff_queue.supervisor.client.request import check_is_request
         from handoff_queue.supervisor.client.schedules import (
@@ -631,12 +724,12 @@ class Client:
         return actions_in(job_id, self.store.journal.read(job_id))[-count:]
 
     def delete(self, job_id: JobId) -> None:
-        """Remove an ended job with its journal, its payloads and its child jobs.
+        """Remove an ended or unreadable job with its journal, its payloads and its child jobs.
 
         Raises:
             UserError: the job has not ended, or is a child of another job.
         """
-        standing = self._known(job_id)
+        standing = find_standing(self.store, job_id)
         if parent := standing.parent:
             raise UserError(
                 f"{job_id} is a child job of {parent}: delete {parent}, which deletes both"

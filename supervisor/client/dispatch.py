@@ -26,7 +26,6 @@ from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.trace_ids import JobSpan
 from handoff_queue.shared.store.sealing import PLAIN, Sealing
 from handoff_queue.shared.text.gil_yielding import with_pauses
-from handoff_queue.shared.trust.keyring import Right
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff
@@ -79,6 +78,10 @@ class Dispatcher:
         self._app = app
         self._trust = trust
         self._sealing = sealing
+
+    def close(self) -> None:
+        """Close the connections to the broker."""
+        self._app.close()
 
     def publish_group(self, job_id: JobId, outgoing: Sequence[OutgoingHandoff]) -> None:
         """Publish a chord: these handoffs, with `supervisor.advance` as its body.
@@ -236,7 +239,7 @@ class Dispatcher:
             args=(message,),
             shown=f"({job_id}, {handoff_id}, {task})",
             is_for=f"{job_id}/{handoff_id}",
-            signature=self._trust.sign(Right.HANDOFF, text),
+            signature=self._trust.sign_handoff(handoff.assigned_to, text),
             is_first=is_first,
             part=part,
         )

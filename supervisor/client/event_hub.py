@@ -38,12 +38,13 @@ BACKLOG = 1_000
 """Most unread events of one follower. A slower follower loses the oldest events, and reads the
 journal again.
 """
+CLOSED = "the client was closed"
 
 log = log_of(__name__)
 
 
 class FollowingEnded(HandoffError):
-    """The client was closed while a follower waited."""
+    """The client was closed, so it follows no job any more."""
 
 
 class Subscription:
@@ -110,12 +111,12 @@ class EventHub:
         `version`: where the reader starts if the job has no other follower.
 
         Raises:
-            RuntimeError: the client is closed.
+            FollowingEnded: the client was closed.
         """
         subscription = Subscription(job_id, asyncio.get_running_loop())
         with self._changed:
             if self._is_closed:
-                raise RuntimeError("this client is closed")
+                raise FollowingEnded(CLOSED)
             self._followers.setdefault(job_id, []).append(subscription)
             self._positions.setdefault(job_id, version)
             if self._reader is None:
@@ -142,7 +143,7 @@ class EventHub:
             reader, job_ids = self._reader, list(self._followers)
         if reader is not None:
             reader.join()
-        self._tell(job_ids, error=FollowingEnded("the client was closed"))
+        self._tell(job_ids, error=FollowingEnded(CLOSED))
 
     def _run(self) -> None:
         """Read until the hub is closed. An error of a read reaches the followers, never the

@@ -27,6 +27,7 @@ from handoff_queue.shared.store.daily_budget import DaySpending
 from handoff_queue.shared.store.fleet_load import FleetLoad, QueueBacklog, RateLimitBucket
 from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.store.presence import ServedSpecialist
+from handoff_queue.shared.store.spending_history import DAY_S, Amounts
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE, queue_of
@@ -112,7 +113,7 @@ class RoleStats:
 
     role: str
     workers: int
-    """Processes that serve the role. 0: none."""
+    """Workers that serve the specialist, or supervisors, which serve the roles. 0: none."""
     slots: int
     busy: int
     queued: int
@@ -142,11 +143,17 @@ class FleetStats:
     supervisors: int
     roles: tuple[RoleStats, ...]
     supervisor_roles: RoleStats
-    """The supervisor's roles together, under the name of their queue. Supervisors run them in
-    addition to their other work.
+    """The supervisor's roles together, under the name of their queue. Half of the slots of each
+    supervisor run them.
     """
     buckets: tuple[RateLimitBucket, ...]
     spent_today: DaySpending
+    cached_share: float | None
+    """Share of the input tokens of today that came from a provider's cache, from 0 to 1. None:
+    there was no input.
+    """
+    cache_saved_usd: float
+    """Money that caches saved today, less the price of writing to them."""
     dead_letters: int
     used_memory_bytes: int
     max_memory_bytes: int
@@ -170,8 +177,15 @@ def stats_of(
     samples: Samples,
     spent: DaySpending,
     window_s: float,
+    amounts: Amounts | None = None,
 ) -> FleetStats:
-    """Compute the statistics. `window_s`: the window of the provider's rate limits in seconds."""
+    """Compute the statistics.
+
+    Args:
+        window_s: window of the provider's rate limits in seconds.
+        amounts: sums over all model calls of today.
+    """
+    amounts = amounts or Amounts()
     samples = _by_queue(samples)
     names = _queue_names(load, served)
     refused = {bucket.name for bucket in load.buckets if bucket.refused_until is not None}
@@ -197,6 +211,8 @@ def stats_of(
         supervisor_roles=stats[ROLES_QUEUE],
         buckets=load.buckets,
         spent_today=spent,
+        cached_share=amounts.cached_share,
+        cache_saved_usd=cost_usd(amounts.net_saved),
         dead_letters=load.dead_letters,
         used_memory_bytes=load.used_memory_bytes,
         max_memory_bytes=load.max_memory_bytes,
@@ -211,12 +227,16 @@ def stats_now(store: Store, load: FleetLoad) -> FleetStats:
     """
     served = store.presence.served()
     samples, _ = store.history.read({*served, *load.waiting, *ROLES})
+    amounts = Amounts()
+    for spending in store.spending.days([int(load.at) // DAY_S]):
+        amounts.add(spending.amounts)
     return stats_of(
         load,
         served,
         samples,
         store.daily_budgets.today(DEFAULT_TENANT).installation,
         store.fleet_load.window_s,
+        amounts,
     )
 
 
@@ -327,10 +347,15 @@ def _role(
     wanted: int,
 ) -> RoleStats:
     waiting = load.waiting.get(name, NO_BACKLOG)
+    workers = slots = 0
+    if name == ROLES_QUEUE:
+        workers, slots = load.supervisors, load.role_slots
+    elif served is not None:
+        workers, slots = len(served.workers), served.slots
     return RoleStats(
         role=name,
-        workers=len(served.workers) if served else 0,
-        slots=served.slots if served else 0,
+        workers=workers,
+        slots=slots,
         busy=load.busy(name),
         queued=waiting.handoffs,
         oldest_s=None if waiting.since is None else max(0.0, load.at - waiting.since),

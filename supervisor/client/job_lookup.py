@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.errors import UnknownJob, UserError
+from handoff_queue.shared.types.errors import UnknownJob, UnreadableJob, UserError
+from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId, is_job_id, is_job_id_prefix
 
 MOST_CANDIDATES = 5
@@ -26,6 +27,19 @@ def check_job_id(job_id: JobId) -> JobId:
 
 def get_standing(store: Store, job_id: JobId) -> JobStanding:
     """Return the standing of a job.
+
+    Raises:
+        UnknownJob: no job has this id.
+        UnreadableJob: the record of the job cannot be read.
+    """
+    standing = find_standing(store, job_id)
+    if standing.status is JobStatus.UNREADABLE:
+        raise UnreadableJob.named(job_id)
+    return standing
+
+
+def find_standing(store: Store, job_id: JobId) -> JobStanding:
+    """Return the standing of a job, also if the record of the job cannot be read.
 
     Raises:
         UnknownJob: no job has this id.

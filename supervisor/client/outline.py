@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from handoff_queue.shared.store.job_summary import HandoffRecord, JobSummary
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer
+from handoff_queue.shared.types.errors import StoreError, UnreadableJob
 from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
     HandoffFinished,
@@ -25,6 +26,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.client.fleet_statistics import usage_of
+from handoff_queue.supervisor.client.job_lookup import get_standing
 from handoff_queue.supervisor.client.waiting_reasons import waiting_reasons_in
 from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
 
@@ -50,6 +52,8 @@ class JobOutline(Message):
     tenant: str = DEFAULT_TENANT
     priority: Priority = Priority.INTERACTIVE
     mode: Mode = Mode.TEAM
+    forked_from: str | None = None
+    """The job whose results this job keeps. Null: the job is no fork."""
     events: int
     """The number of events in the journal."""
     plan: dict[str, Any] | None = None
@@ -93,13 +97,26 @@ class JobOutline(Message):
     """
 
 
+def _summary(store: Store, job_id: JobId) -> JobSummary:
+    """Return the summary of the stored job. Raises as `outline_on`."""
+    try:
+        summary = store.job_summaries.of(job_id)
+    except StoreError:
+        get_standing(store, job_id)
+        raise
+    if summary.job.status is JobStatus.UNREADABLE:
+        raise UnreadableJob.named(job_id)
+    return summary
+
+
 def outline_on(store: Store, job_id: JobId) -> JobOutline:
     """Return the summary of a job, in at most eight round trips for any number of steps.
 
     Raises:
         UnknownJob: there is no such job.
+        UnreadableJob: the record of the job cannot be read.
     """
-    summary = store.job_summaries.of(job_id)
+    summary = _summary(store, job_id)
     job, submitted = summary.job, summary.first.event
     assert isinstance(submitted, JobSubmitted)
     routed = None
@@ -126,6 +143,7 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
         title=job.title,
         tenant=submitted.tenant,
         priority=submitted.priority,
+        forked_from=submitted.fork.job_id if submitted.fork else None,
         mode=routed.mode if routed else submitted.mode,
         events=job.version,
         plan=json.loads(summary.plan) if summary.plan else None,

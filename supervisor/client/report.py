@@ -17,7 +17,12 @@ from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.checkpoints import Checkpoint
-from handoff_queue.shared.types.errors import UnknownJob, UserError
+from handoff_queue.shared.types.errors import (
+    UnknownJob,
+    UnreadableJob,
+    UnusableSubmission,
+    UserError,
+)
 from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
     ApprovalAsked,
@@ -95,12 +100,18 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
 
     Raises:
         UnknownJob: there is no such job.
+        UnreadableJob, UnusableSubmission: another program has changed the job, or it is older than
+            the keys of the installation.
         StoreError: a payload is gone.
     """
     journal = tuple(store.journal.read(job_id))
     standing = next(iter(store.jobs.standings([job_id])), None)
     if not journal or standing is None:
         raise UnknownJob.named(job_id)
+    if standing.status is JobStatus.UNREADABLE:
+        raise UnreadableJob.named(job_id)
+    if not isinstance(journal[0].event, JobSubmitted):
+        raise UnusableSubmission.named(job_id)
     issued = _events_of(journal, HandoffIssued)
     handoff_ids = [event.handoff_id for event in issued]
     finished, results = set[HandoffId](), set[str]()
@@ -180,6 +191,8 @@ class JobResult(Message):
     """The owner of the job."""
     priority: Priority = Priority.INTERACTIVE
     """The priority of the job's messages."""
+    forked_from: str | None = None
+    """The job whose results this job keeps; null: the job is no fork."""
     answer: JsonValue = None
     """Markdown with numbered sources; the value itself for a job with an answer schema. Null:
     there is no answer, or none yet.
@@ -334,6 +347,7 @@ def report_of(record: JobRecord) -> JobResult:
         status=standing.status,
         tenant=submitted.tenant,
         priority=submitted.priority,
+        forked_from=submitted.fork.job_id if submitted.fork else None,
         answer=answer.content if answer else None,
         citations=_citations(answer),
         mode=_mode(events),
@@ -420,8 +434,7 @@ def _models(events: Sequence[RecordedEvent]) -> str | None:
     """
     models: dict[str, None] = {}
     for event in _events_of(events, HandoffFinished):
-        if event.model:
-            models[event.model] = None
+        models.update(dict.fromkeys(event.models))
     return ", ".join(models) or None
 
 

@@ -9,6 +9,7 @@ from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.access import Actor
+from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.errors import Conflict, UnknownJob, VersionConflict
 from handoff_queue.shared.types.events import RecordedEvent, RetryRequested
 from handoff_queue.shared.types.ids import JobId
@@ -51,11 +52,7 @@ def retry_commit(
 
 def used_limits(standing: JobStanding) -> dict[str, int]:
     """Return the usage of a job under the names of its limits."""
-    return {
-        "max_turns": standing.turns,
-        "max_tokens": standing.input_tokens + standing.output_tokens,
-        "max_microusd": standing.cost_microusd or 0,
-    }
+    return {measure.limit: measure.used(standing) for measure in MEASURES}
 
 
 def event_commit(state: JobState, event: RetryRequested, due_at: float) -> Commit:

@@ -18,7 +18,7 @@ from handoff_queue.shared.types.schedule import (
     Schedule,
     SlotStart,
 )
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import dollars
 from handoff_queue.supervisor.client.schedule_slots import (
     last_slot,
     month_of,
@@ -125,8 +125,8 @@ def is_spent(schedule: Schedule, spent_microusd: int) -> bool:
 
 def spent_note(schedule: Schedule, spent_microusd: int) -> str:
     """Return the words for a month whose amount is spent."""
-    most = cost_usd(schedule.max_microusd_per_month or 0)
-    return f"${cost_usd(spent_microusd):.6g} of ${most:.6g} of this month are spent"
+    most = dollars(schedule.max_microusd_per_month or 0)
+    return f"{dollars(spent_microusd)} of {most} of this month are spent"
 
 
 def skip_slot(schedule: Schedule, slot: int, why: str) -> Schedule:

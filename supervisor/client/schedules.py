@@ -17,14 +17,16 @@ from handoff_queue.shared.types.access import Actor, AuditAction
 from handoff_queue.shared.types.errors import (
     BudgetSpent,
     MalformedMessage,
+    ScheduleExists,
     StoreUnavailable,
     UnknownSchedule,
     UnreadablePayload,
     UserError,
     VersionConflict,
 )
-from handoff_queue.shared.types.events import CancelRequested
-from handoff_queue.shared.types.ids import NAME_PATTERN, JobId, job_id_for, new_job_id
+from handoff_queue.shared.types.events import BY_SCHEDULE, CancelRequested
+from handoff_queue.shared.types.ids import JobId, job_id_for, new_job_id
+from handoff_queue.shared.types.name_pattern import NAME_PATTERN
 from handoff_queue.shared.types.schedule import (
     Missed,
     Overlap,
@@ -127,8 +129,8 @@ def add_schedule(
     """Store a schedule with the job that it starts.
 
     Raises:
-        UserError: the cron expression or the time zone cannot be used, or the tenant has a schedule
-            of this name.
+        UserError: the cron expression or the time zone cannot be used.
+        ScheduleExists: the tenant has a schedule of this name.
     """
     now = store.connection.now()
     cron, first = check_cron(options.cron, options.timezone, now)
@@ -166,8 +168,8 @@ def add_schedule(
     return status_of(store, schedule)
 
 
-def _name_taken(name: str) -> UserError:
-    return UserError(
+def _name_taken(name: str) -> ScheduleExists:
+    return ScheduleExists(
         f"there is a schedule {name} already: remove it first (`handoff schedule remove {name}`)"
     )
 
@@ -336,7 +338,7 @@ def advance(
     spent = store.schedules.spent_microusd(schedule.id, month)
     decision = decide_next(schedule, ended, spent, now)
     for job_id in set(decision.to_cancel) - cancelled:
-        event = CancelRequested(actor=schedule.actor)
+        event = CancelRequested(by=f"{BY_SCHEDULE}{schedule.name}", actor=schedule.actor)
         if store.journal.append_unless_ended(job_id, event, {"cancelled": 1}):
             dispatcher.wake(job_id)
     if decision.schedule == schedule:

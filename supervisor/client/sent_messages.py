@@ -43,7 +43,7 @@ def message_line(message: Mapping[str, Any]) -> str:
     taken: list[str] = []
     for delivery in message["taken"]:
         taken.append(f"{delivery['handoff_id']} took it at turn {delivery['turn']}")
-    how = ", ".join(taken) or "for the task of the next agents"
+    how = ", ".join(taken) or "in the task of later agents"
     return f"message{to}: {' '.join(message['text'].split())} ({how})"
 
 

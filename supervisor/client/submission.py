@@ -24,6 +24,7 @@ from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.access import Actor
+from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.errors import (
     Conflict,
     HandoffError,
@@ -46,7 +47,7 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import JobId, StepId, job_id_for, new_job_id
 from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
-from handoff_queue.shared.types.limits import JobLimits, NewLimits
+from handoff_queue.shared.types.limits import BudgetLimits, JobLimits
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.plan import HIDDEN_TITLE, Plan, Step
 from handoff_queue.supervisor.client.dispatch import Dispatcher
@@ -360,17 +361,12 @@ def first_clash(submissions: Sequence[Submission], jobs: Mapping[JobId, Event]) 
     return None
 
 
-def budget_fields(limits: JobLimits | NewLimits) -> dict[str, int]:
+def budget_fields(limits: BudgetLimits) -> dict[str, int]:
     """Return the limits that are set as fields of the job's hash, which the budget scripts read."""
-    values = {
-        "max_turns": limits.max_turns,
-        "max_tokens": limits.max_tokens,
-        "max_usd": limits.max_microusd,
-    }
     fields: dict[str, int] = {}
-    for name, value in values.items():
-        if value is not None:
-            fields[name] = value
+    for measure in MEASURES:
+        if (limit := measure.of(limits)) is not None:
+            fields[measure.stored_limit] = limit
     return fields
 
 

@@ -20,7 +20,7 @@ from handoff_queue.shared.types.errors import UnknownJob, UnknownSchedule, UserE
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.message import Message
-from handoff_queue.supervisor.client.control import delete_job
+from handoff_queue.supervisor.client.administration import delete_job
 from handoff_queue.supervisor.client.report import job_of_letter
 from handoff_queue.supervisor.client.schedules import MOST_TRIES
 
@@ -45,6 +45,8 @@ class TenantDeletion(Message):
     """Tokens of the HTTP API that were revoked."""
     letters: int
     """Dead letters that were dropped."""
+    notes: int
+    """Notes of the memory."""
     documents: int
     """Texts of documents that were deleted."""
     kept_documents: int
@@ -76,11 +78,12 @@ def delete_tenant(
         if not left or time.monotonic() > until:
             break
         time.sleep(LOOK_AGAIN_S)
-    documents, kept = 0, 0
+    documents, kept, notes = 0, 0, 0
     if not left:
         documents, kept = _delete_documents(store, tenant)
         today = int(store.connection.now()) // DAY_S
         store.tenants.forget_statistics(tenant, today, MOST_DAYS)
+        notes = store.notes.forget(tenant)
         store.tenants.end_deletion(tenant)
     return TenantDeletion(
         tenant=tenant,
@@ -90,6 +93,7 @@ def delete_tenant(
         schedules=schedules,
         tokens=tokens,
         letters=letters,
+        notes=notes,
         documents=documents,
         kept_documents=kept,
     )

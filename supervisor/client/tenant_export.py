@@ -1,8 +1,9 @@
 """Export of all jobs and schedules of a tenant, as lines of JSON.
 
-The first line has the type `tenant`. A line of the type `schedule` or `job` follows for each
-schedule and each job, with its child jobs as jobs. A job that cannot be read is a line of the type
-`unreadable`. The last line has the type `end` and the counts, so that a cut file is seen.
+The first line has the type `tenant`. A line of the type `schedule`, `note` or `job` follows for
+each schedule, each note of the memory and each job, with its child jobs as jobs. A job that
+cannot be read is a line of the type `unreadable`. The last line has the type `end` and the
+counts, so that a cut file is seen.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ def tenant_lines(store: Store, settings: Settings, tenant: str, *, texts: bool) 
             fields["problem"] = str(error)
         counts["schedules"] += 1
         yield _line("schedule", **cleaned(fields, redactor))
+    for entry in store.notes.all(tenant):
+        counts["notes"] += 1
+        yield _line("note", **cleaned(entry.note.model_dump(mode="json"), redactor))
     for job_id in _with_children(store, tenant):
         try:
             whole = export_of(store, settings, job_id, texts=texts)
@@ -68,7 +72,9 @@ def tenant_lines(store: Store, settings: Settings, tenant: str, *, texts: bool) 
         counts["jobs"] += 1
         exported = whole.model_copy(update={"letters": letters}).to_json()
         yield f'{{"type":"job","export":{exported}}}'
-    yield _line("end", **{name: counts[name] for name in ("jobs", "schedules", "unreadable")})
+    yield _line(
+        "end", **{name: counts[name] for name in ("jobs", "schedules", "notes", "unreadable")}
+    )
 
 
 def _with_children(store: Store, tenant: str) -> Iterator[JobId]:

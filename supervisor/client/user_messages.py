@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from handoff_queue.shared.observability.redaction import without_credentials
@@ -14,11 +15,15 @@ from handoff_queue.shared.types.events import UserMessageSent
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import JobId, StepId, new_word
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.names import TAKES_NO_MESSAGES
+from handoff_queue.shared.types.name_pattern import NAME_PATTERN
 from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.lifecycle.user_messages import is_read_later, only_readers
+from handoff_queue.supervisor.lifecycle.user_messages import (
+    is_read_later,
+    only_readers,
+    open_readers,
+)
 
 MOST_MESSAGE_CHARS = 10_000
 """Most characters of a message. A longer text belongs in a document of a new job."""
@@ -67,8 +72,9 @@ def say(
         message_id = digest_of(f"{job_id}\0{key}")[:16]
     named = None
     if step is not None:
+        check_type("the step", step, str)
         named = StepId(step)
-    event = UserMessageSent(message_id=message_id, text=ref(clean), step=named, actor=actor)
+    can_be_step = named is None or re.fullmatch(NAME_PATTERN, named) is not None
     state = None
     answer: int | Refusal = Refusal.CHANGED
     for _ in range(MOST_TRIES):
@@ -76,8 +82,10 @@ def say(
         state = fold(job_id, state, store.journal.read(job_id, version))
         if state is None:
             raise UnknownJob.named(job_id)
-        if all(message.message_id != message_id for message in state.messages):
+        is_new = all(message.message_id != message_id for message in state.messages)
+        if is_new or not can_be_step:
             _check_readers(state, step)
+        event = UserMessageSent(message_id=message_id, text=ref(clean), step=named, actor=actor)
         readers = only_readers(state, named)
         answer = store.user_messages.send(job_id, event, clean, state.version, readers)
         if answer is not Refusal.CHANGED:
@@ -155,12 +163,10 @@ def _check_is_no_child(state: JobState, step: StepId | None) -> None:
 
 def _running(state: JobState, step: str | None) -> tuple[str, ...]:
     """Return the steps and roles that run now and get the message."""
-    running: list[str] = []
-    for issued in state.open.values():
-        is_asked = step in (None, issued.step_id) and issued.step_id not in TAKES_NO_MESSAGES
-        if is_asked and issued.child is None:
-            running.append(issued.step_id)
-    return tuple(running)
+    named = None
+    if step is not None:
+        named = StepId(step)
+    return tuple(issued.step_id for issued in open_readers(state, named))
 
 
 def _error_of(job_id: JobId, refusal: Refusal) -> UserError:

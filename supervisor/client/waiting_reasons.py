@@ -19,7 +19,7 @@ from handoff_queue.shared.store.presence import Presence
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.job_options import ApprovalOf
+from handoff_queue.shared.types.job_options import ApprovalOf, awaited_answer
 from handoff_queue.shared.types.names import ROLES, SUPERVISOR_QUEUE
 
 MOST_QUEUED = 200
@@ -105,13 +105,13 @@ def answers_to_wait_for(job: JobStanding) -> list[WaitingReason]:
     if job.asks:
         decision = f"a decision by a person{since}, because {job.asks}"
         questions.append(
-            WaitingReason(decision, _DECISION.format(job.job_id), fix_in_place=ANSWER_HERE)
+            WaitingReason(decision, DECISION.format(job.job_id), fix_in_place=ANSWER_HERE)
         )
     if job.approval:
-        subject = f"its {job.approval}"
+        answer = awaited_answer(job.approval)
         if job.approval == ApprovalOf.TOOLS:
-            subject = f"a call of {', '.join(dict.fromkeys(job.calls_to_approve))}"
-        approval = f"an approval of {subject} by a person{since}"
+            answer = f"an approval of a call of {', '.join(dict.fromkeys(job.calls_to_approve))}"
+        approval = f"{answer} by a person{since}"
         questions.append(
             WaitingReason(approval, APPROVAL.format(job.job_id), fix_in_place=ANSWER_HERE)
         )
@@ -236,7 +236,7 @@ def _may_be_planned(job: JobStanding, presence: Presence) -> bool:
 
 
 ANSWER_HERE = "answer here"
-_DECISION = (
+DECISION = (
     "continue it with `handoff retry {0} --max-usd X` (or --max-job-turns N), or end it with"
     " `handoff cancel {0}`"
 )

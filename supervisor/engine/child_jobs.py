@@ -22,6 +22,7 @@ from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer
+from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.errors import Interrupted, MalformedMessage, VersionConflict
 from handoff_queue.shared.types.events import (
     Continuation,
@@ -40,11 +41,10 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_for, handoff_id
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.limits import HandoffLimits, JobLimits
 from handoff_queue.shared.types.origins import origins_or_unknown
 from handoff_queue.shared.types.plan import HIDDEN_TITLE, Step
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.client.retry_request import event_commit, used_limits
 from handoff_queue.supervisor.client.submission import Submission
@@ -111,10 +111,10 @@ def hand_over(
     child = child_of(state, step.id, job_id if before and has_gaps_alone(before) else None)
     handoff = step_handoff(state, step, SPEC, SPEC.content_digest, texts, answer_schema, contract)
     budget: dict[str, int] = {}
-    for name in ("max_turns", "max_tokens", "max_microusd"):
-        limit = getattr(child.limits, name)
-        if limit is not None:
-            budget[name] = limit
+    for measure in MEASURES:
+        limit = measure.of(child.limits)
+        if limit is not None and measure.limit in HandoffLimits.model_fields:
+            budget[measure.limit] = limit
     limits = handoff.limits.model_copy(update=budget)
     handoff = handoff.model_copy(update={"limits": limits})
     writes.ref(SPEC.to_json())
@@ -385,12 +385,4 @@ def request_of(handoff: AgentHandoff) -> str:
 
 
 def _used(standing: JobStanding | HandoffStanding) -> ChildUsage:
-    usage = Usage(
-        input_tokens=standing.input_tokens,
-        output_tokens=standing.output_tokens,
-        cost_microusd=standing.cost_microusd,
-        cut_calls=standing.cut_calls,
-        cut_tokens=standing.cut_tokens,
-        cut_microusd=standing.cut_microusd,
-    )
-    return ChildUsage(usage, standing.turns)
+    return ChildUsage(standing.usage, standing.turns)

@@ -16,6 +16,7 @@ from handoff_queue.shared.agent.prompt import (
     STANDING_RULES,
 )
 from handoff_queue.shared.runtime.models import Models
+from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import MissingCredentials
 from handoff_queue.shared.types.model import ModelCall
@@ -64,12 +65,14 @@ class CostForecast:
         """Return fields of the job's hash: the reserve that steps may not use, and a text
         about the resources that its sub-teams lack.
 
-        The costs of closing calls are computed only for a job with a token or cost limit.
+        The costs of closing calls are computed only for a job with a limit on tokens or money.
         """
         limits = state.submitted.limits
         closing_calls: Sequence[WorstCase] = ()
-        if limits.max_tokens or limits.max_microusd:
-            closing_calls = self.foreseen(state)
+        for measure in MEASURES:
+            if measure.of(limits) and not measure.counts_calls:
+                closing_calls = self.foreseen(state)
+                break
         lacks = ""
         if has_teams(state):
             lacks = lacking(state, self.first_of_a_team(state))

@@ -350,6 +350,7 @@ class DecisionRecorder:
             plan,
             is_reviewed=is_reviewed or submitted.rubric is not None,
             acting=acting(self._store.presence.served()),
+            origins=submitted.fork.task_origins if submitted.fork else None,
         )
         writes.ref(text)
         writes.events.append(event)

@@ -16,7 +16,7 @@ from handoff_queue.shared.runtime.attempt import Attempts, PreparedAttempt
 from handoff_queue.shared.store.claim import Claim, FinishReply, FinishRequest
 from handoff_queue.shared.store.evaluation_lease import EvaluationLease
 from handoff_queue.shared.store.jobs import LOST_AFTER_S, HandoffStanding
-from handoff_queue.shared.store.journal import AnsweredCall, Commit
+from handoff_queue.shared.store.journal import AnsweredCall, Booked, Commit
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError
@@ -266,9 +266,11 @@ class DecisionMaker:
             dropped_children=children_of(before, dropped),
             keep=later.handed_over if asks else (),
             answered=_answered_calls(before, prepared.events),
+            deadline=None if later.status.ended else later.deadline,
             due_at=decision.due_at,
             score=score_in(before, later),
             evaluation_id=evaluation.name,
+            booked=_booked(later),
         )
 
     def _made(
@@ -317,6 +319,13 @@ def _answered_calls(before: JobState, events: Sequence[Event]) -> tuple[Answered
         if isinstance(event, Approved) and event.asked in handoffs:
             answered.append(AnsweredCall(event.asked, handoffs[event.asked], place))
     return tuple(answered)
+
+
+def _booked(state: JobState) -> Booked | None:
+    """Return the amounts of the results; None if no result has used anything."""
+    if any(state.books.job):
+        return Booked(state.books.job, state.books.day, state.books.today)
+    return None
 
 
 def _as_of(state: JobState, now: float, events: Sequence[Event]) -> list[RecordedEvent]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import assert_never
 
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
 from handoff_queue.shared.observability.logs import log_of
@@ -39,8 +40,8 @@ from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.engine.wake_up_coalescing import WakeUpCoalescer, WakeUpTicket
 from handoff_queue.supervisor.lifecycle.commands import (
     AskApproval,
-    Command,
     DeliverWebhook,
+    Effect,
     PublishAgain,
     RemindUser,
     RunRole,
@@ -229,7 +230,7 @@ class JobLoop:
         return self._execute(made.state, made.prepared.effects, evaluation)
 
     def _execute(
-        self, state: JobState, effects: Sequence[Command], evaluation: EvaluationLease
+        self, state: JobState, effects: Sequence[Effect], evaluation: EvaluationLease
     ) -> list[Sequence[RecordedEvent] | None]:
         """Execute the effects in order, and return the new events of each."""
         return [self._do(state, effect, evaluation) for effect in effects]
@@ -284,7 +285,7 @@ class JobLoop:
         return folded or self._states.load(state.job_id)
 
     def _do(
-        self, state: JobState, effect: Command, evaluation: EvaluationLease
+        self, state: JobState, effect: Effect, evaluation: EvaluationLease
     ) -> Sequence[RecordedEvent] | None:
         """Execute one effect. Return its new events of the journal, or None if it wrote none.
         The result is empty if the effect wrote events that it does not return.
@@ -313,7 +314,7 @@ class JobLoop:
                 self._webhooks.ask(state)
                 return None
             case _:
-                raise AssertionError(f"{effect} must be recorded, not executed")
+                assert_never(effect)
 
     def _run_role(
         self, state: JobState, handoff_id: HandoffId, evaluation: EvaluationLease

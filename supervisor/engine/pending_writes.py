@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from handoff_queue.shared.types.events import CountedFanIn, Event, HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff, BlobRef, ref
 from handoff_queue.supervisor.client.dispatch import OutgoingHandoff
-from handoff_queue.supervisor.lifecycle.commands import Command
+from handoff_queue.supervisor.lifecycle.commands import Effect
 from handoff_queue.supervisor.lifecycle.decide import MOST_HANDOFFS_A_DECISION
 
 
@@ -27,8 +27,8 @@ class PendingWrites:
     texts: dict[str, str] = field(default_factory=dict)
     """Payloads by digest, to be stored with the commit."""
     groups: list[list[OutgoingHandoff]] = field(default_factory=list)
-    effects: list[Command] = field(default_factory=list)
-    """Commands that run after the commit and are not recorded."""
+    effects: list[Effect] = field(default_factory=list)
+    """Commands that run after the commit."""
     role: RoleHandoff | None = None
     """Handoff of a role. At most one role works on a job at a time."""
     unreadable: set[str] = field(default_factory=set)

@@ -22,6 +22,7 @@ from handoff_queue.supervisor.lifecycle.replanning import (
     unbegun_steps,
     unseen_results,
 )
+from handoff_queue.supervisor.lifecycle.requirements import requirements_of
 from handoff_queue.supervisor.lifecycle.state import (
     JobState,
     StepState,
@@ -216,7 +217,9 @@ class RoleBriefs:
             vetoes = texts.objections(state.turned_down)
         gaps = [f"{gap.step}: {gap.why}" for gap in gaps_of(state, texts)]
         conflicts = [dispute.brief() for dispute in disputes_of(state, texts)]
-        text = synthesis_brief(request, plan, gaps, open_points, vetoes, conflicts)
+        text = synthesis_brief(
+            request, plan, gaps, open_points, vetoes, conflicts, requirements_of(state)
+        )
         return text, usable_sinks(state), self._loader.answer_schema(state)
 
     def _first_plan(self, state: JobState, request: str) -> RoleTask:

@@ -152,7 +152,11 @@ class RoleRunner:
         role, schema = handoff.assigned_to, handoff.expected_output_format
         if role == "synthesizer":
             envelope = EnvelopeFormat(
-                handoff.step_id, schema, documents.sources, loaded.known_claims()
+                handoff.step_id,
+                schema,
+                documents.sources,
+                loaded.known_claims(),
+                has_claims=read_role_once(role).has_claims,
             )
             return AgentSetup(envelope, answer_rules=ENVELOPE_RULES, streams_draft=True)
         if state.plan is None or role not in (REPLANNER, "planner"):

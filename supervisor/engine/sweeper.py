@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 
+from handoff_queue.shared.broker.transport import library_scripts
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.jobs import JobFilter
@@ -42,8 +43,8 @@ log = log_of(__name__)
 
 
 class Sweeper:
-    """A thread that sweeps at an interval. While no job and no schedule is due, a sweep is two
-    round trips to Redis.
+    """A thread that sweeps at an interval. While no job and no schedule is due, a sweep is three
+    round trips to Redis. One checks that Redis has all scripts, because workers cannot load them.
     """
 
     def __init__(
@@ -160,6 +161,7 @@ class Sweeper:
             self._announced_at = time.monotonic()
             self._store.refusals.copy_commands()
             self._store.refusals.move_reports()
+            self._store.dead_letters.forget_old()
             self.refuse_announcements()
 
     def _round(self) -> None:
@@ -171,8 +173,12 @@ class Sweeper:
             self._store.queue_repair.drop_orphans()
         self._rounds += 1
 
+    def _load_scripts(self) -> None:
+        self._store.connection.load_scripts(library_scripts())
+
     def _run(self) -> None:
         while not self._stop.is_set():
+            _succeeds("scripts not loaded", self._load_scripts)
             is_there = _succeeds("not announced", self._announce_in_time)
             self._tried.set()
             if is_there:

@@ -23,7 +23,12 @@ from handoff_queue.supervisor.lifecycle.arbitration import (
     rulings_of,
     settled_notes,
 )
-from handoff_queue.supervisor.lifecycle.citations import number_citations, number_form
+from handoff_queue.supervisor.lifecycle.citations import (
+    note_on_rest,
+    number_citations,
+    number_form,
+    number_rest,
+)
 from handoff_queue.supervisor.lifecycle.disputes import (
     dispute_notes,
     disputed_claims,
@@ -73,7 +78,8 @@ def _not_built_upon(
 
 def choose_method(state: JobState) -> AnswerMethod:
     """Return the method that makes the answer. A synthesizer is called only if results must be
-    reconciled, or if the answer needs a form that no single step was asked for.
+    reconciled, or if the answer needs a form that no single step was asked for. Results that make
+    their own claims from the same passage may contradict each other.
     """
     sinks = usable_sinks(state)
     if not sinks:
@@ -84,7 +90,20 @@ def choose_method(state: JobState) -> AnswerMethod:
         return AnswerMethod.SYNTHESIZED
     if state.plan is not None and state.plan.synthesis is Synthesis.RECONCILE:
         return AnswerMethod.SYNTHESIZED
+    if _share_a_passage(state, sinks):
+        return AnswerMethod.SYNTHESIZED
     return AnswerMethod.MERGED
+
+
+def _share_a_passage(state: JobState, step_ids: Iterable[StepId]) -> bool:
+    """Return whether several of these steps cite the same passage of a document."""
+    cited: set[str] = set()
+    for step_id in step_ids:
+        passages = state.steps[step_id].passages
+        if not cited.isdisjoint(passages):
+            return True
+        cited.update(passages)
+    return False
 
 
 def parts_of(state: JobState) -> tuple[BlobRef, ...]:
@@ -172,7 +191,10 @@ def content_of(state: JobState, texts: ResultTexts) -> AnswerContent:
         value, citations = number_form(parts[0].output, claims)
         return AnswerContent("", _as_text(value), value, citations, is_form, tuple(notes))
     body = body_of(state, parts)
-    text, citations = number_citations(body, claims)
+    text, cited = number_citations(body, claims)
+    citations = number_rest(claims, cited)
+    if rest := citations[len(cited) :]:
+        notes[note_on_rest(rest)] = None
     return AnswerContent(body, text, None, citations, is_form, tuple(notes))
 
 

@@ -8,26 +8,44 @@ need no rules about approvals.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from handoff_queue.shared.types.events import AnsweredCall, JobStatus
 from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
 from handoff_queue.shared.types.names import CLOSING_ROLES
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import dollars
 from handoff_queue.supervisor.lifecycle.budget import reason_for_decision
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     ApproveOnTimeout,
     AskApproval,
+    AskUser,
     CheckConditions,
+    CheckGates,
     ChooseAnswer,
     Command,
+    DeliverWebhook,
     EndJob,
+    FindConflicts,
     IssueFactCheck,
     IssueGroup,
     IssueRole,
     IssueToChild,
+    MakePlan,
+    MakeQuote,
+    PatchPlan,
+    PublishAgain,
     RemindUser,
+    Route,
+    RunRole,
+    SendEndTask,
+    SkipFactCheck,
     SkipReview,
+    SkipSteps,
+    StartChild,
+    TakeFactCheck,
+    TellParent,
+    TryAgain,
 )
 from handoff_queue.supervisor.lifecycle.job_end import end_now, question_due
 from handoff_queue.supervisor.lifecycle.state import (
@@ -67,8 +85,33 @@ def _approvals_of(command: Command) -> tuple[ApprovalOf, ...]:
             return (ApprovalOf.RESEARCH,)
         case EndJob(status=JobStatus.OK | JobStatus.PARTIAL):
             return (ApprovalOf.ANSWER,)
-        case _:
+        case (
+            Route()
+            | MakePlan()
+            | PatchPlan()
+            | MakeQuote()
+            | AbandonSteps()
+            | SkipSteps()
+            | TryAgain()
+            | FindConflicts()
+            | CheckGates()
+            | TakeFactCheck()
+            | SkipFactCheck()
+            | EndJob()
+            | AskUser()
+            | ApproveOnTimeout()
+            | AskApproval()
+            | RemindUser()
+            | PublishAgain()
+            | RunRole()
+            | StartChild()
+            | TellParent()
+            | DeliverWebhook()
+            | SendEndTask()
+        ):
             return ()
+        case _:
+            assert_never(command)
 
 
 def _approvals_of_end(state: JobState, command: Command) -> tuple[ApprovalOf, ...]:
@@ -139,8 +182,8 @@ def _why(state: JobState, what: ApprovalOf) -> str:
         case ApprovalOf.COST:
             above = state.submitted.approvals.above_microusd
             return (
-                f"it has cost ${cost_usd(state.usage.cost_microusd):.6g}, more than"
-                f" ${cost_usd(above):.6g}"
+                f"it has cost {dollars(state.usage.cost_microusd or 0)}, more than"
+                f" {dollars(above or 0)}"
             )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.names import CLOSING_ROLES
 from handoff_queue.shared.types.plan import Synthesis
-from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.lifecycle.arbitration import may_need_arbitration
 from handoff_queue.supervisor.lifecycle.disputes import JUDGE
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -50,18 +50,18 @@ def reason_for_decision(state: JobState) -> str:
 
 def amount(name: str, value: int) -> str:
     """Return the amount of a limit of this name: `12 turns`, `$0.5`."""
-    if name == "max_microusd":
-        return f"${cost_usd(value):.6g}"
+    for measure in MEASURES:
+        if measure.limit == name:
+            return measure.text(value)
     return f"{value} {name.removeprefix('max_')}"
 
 
 def _all_of(limits: JobLimits) -> str:
-    """Return the limits on turns, tokens and money that are set."""
+    """Return the limits on the budget that are set."""
     amounts: list[str] = []
-    for name in ("max_turns", "max_tokens", "max_microusd"):
-        limit = getattr(limits, name)
-        if limit is not None:
-            amounts.append(amount(name, limit))
+    for measure in MEASURES:
+        if (limit := measure.of(limits)) is not None:
+            amounts.append(measure.text(limit))
     return ", ".join(amounts)
 
 
@@ -87,10 +87,9 @@ def closing_roles(state: JobState) -> tuple[str, ...]:
 
 
 def reserved_budget(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str, int]:
-    """Return the reserve that steps may not use: the fields `keep_turns`, `keep_tokens` and
-    `keep_usd` (micro-dollars) of the job's hash, which `parts/budgets.lua` reads. A limit that
-    the job does not have gets no field, and only a job that wraps up at its limit has a
-    reserve.
+    """Return the reserve that steps may not use: the fields `keep_turns` and so on of the job's
+    hash, which `parts/budgets.lua` reads. A limit that the job does not have gets no field, and
+    only a job that wraps up at its limit has a reserve.
 
     Args:
         foreseen: upper bound of a call of each of the `closing_roles`.
@@ -98,18 +97,17 @@ def reserved_budget(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str,
     limits, turns = state.submitted.limits, len(closing_roles(state))
     if limits.on_limit is not OnLimit.WRAP_UP or not turns:
         return {}
-    tokens, cost_microusd = 0, 0
-    for call in foreseen:
-        tokens += call.input_tokens + call.output_tokens
-        cost_microusd += call.microusd or 0
     kept: dict[str, int] = {}
-    if limits.max_turns:
-        kept["keep_turns"] = min(turns, (limits.max_turns - 1) // 2)  # the steps get at least one
-    if limits.max_tokens:
-        kept["keep_tokens"] = _reserve(tokens, limits.max_tokens)
-    if limits.max_microusd:
-        kept["keep_usd"] = _reserve(cost_microusd, limits.max_microusd)
-    return {name: reserve for name, reserve in kept.items() if reserve}
+    for measure in MEASURES:
+        if not (most := measure.of(limits)):
+            continue
+        if measure.counts_calls:
+            reserve = min(turns, (most - 1) // 2)  # the steps get at least one
+        else:
+            reserve = _reserve(sum(map(measure.worst, foreseen)), most)
+        if reserve:
+            kept[measure.kept] = reserve
+    return kept
 
 
 def _reserve(needed: int, most: int) -> int:

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 from handoff_queue.shared.types.answer import Answer
+from handoff_queue.shared.types.budget_measures import MEASURES, Measure
 from handoff_queue.shared.types.citation_markers import MARKER, in_every_text
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import Claim, HandoffResult, ResultStatus, StopReason
@@ -179,11 +180,8 @@ def _stop_reason(state: JobState, so_far: ChildUsage) -> StopReason:
 def _limit_reached(state: JobState, so_far: ChildUsage) -> StopReason:
     """Return the stop reason for the limit whose used part is the largest."""
     limits = state.submitted.limits
-    parts = {
-        StopReason.MAX_TURNS: so_far.turns / (limits.max_turns or float("inf")),
-        StopReason.MAX_TOKENS: so_far.usage.total_tokens / (limits.max_tokens or float("inf")),
-        StopReason.MAX_USD: (
-            (so_far.usage.cost_microusd or 0) / (limits.max_microusd or float("inf"))
-        ),
-    }
-    return max(parts, key=lambda reason: parts[reason])
+
+    def used_part(measure: Measure) -> float:
+        return measure.used(so_far) / (measure.of(limits) or float("inf"))
+
+    return max(MEASURES, key=used_part).stop_reason

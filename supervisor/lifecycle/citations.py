@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
@@ -34,6 +34,32 @@ def number_citations(
     return text, tuple(numbers.values())
 
 
+def number_rest(
+    claims: Mapping[str, Claim], before: tuple[NumberedCitation, ...]
+) -> tuple[NumberedCitation, ...]:
+    """Return the citations with the sources of all other claims, which no marker points to.
+
+    Args:
+        before: citations of the text, which keep their numbers.
+    """
+    numbers: _Numbers = {}
+    for numbered in before:
+        numbers[_place_of(numbered.citation)] = numbered
+    for claim in claims.values():
+        for citation in claim.sources:
+            _number(numbers, claim.id, claim.text, citation)
+    return tuple(numbers.values())
+
+
+def note_on_rest(rest: Sequence[NumberedCitation]) -> str:
+    """Return the note on citations that no marker points to."""
+    numbers = ", ".join(f"[{citation.n}]" for citation in rest)
+    one = "source"
+    if len(rest) > 1:
+        one = "sources"
+    return f"The answer does not say which of its statements rest on the {one} {numbers}."
+
+
 def number_form(
     form: JsonValue, claims: Mapping[str, Claim]
 ) -> tuple[JsonValue, tuple[NumberedCitation, ...]]:
@@ -44,10 +70,7 @@ def number_form(
     numbered = in_every_text(
         form, lambda text: MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text)
     )
-    for claim in claims.values():
-        for citation in claim.sources:
-            _number(numbers, claim.id, claim.text, citation)
-    return numbered, tuple(numbers.values())
+    return numbered, number_rest(claims, tuple(numbers.values()))
 
 
 def _place_of(citation: Citation) -> _Place:

@@ -239,6 +239,17 @@ class SendEndTask:
 
 
 FactCheckCommand = IssueFactCheck | TakeFactCheck | SkipFactCheck
+Effect = (
+    AskApproval
+    | RemindUser
+    | PublishAgain
+    | RunRole
+    | StartChild
+    | TellParent
+    | DeliverWebhook
+    | SendEndTask
+)
+"""Commands that a supervisor executes after the commit."""
 Command = (
     Route
     | MakePlan
@@ -258,13 +269,6 @@ Command = (
     | FactCheckCommand
     | EndJob
     | AskUser
-    | AskApproval
-    | RemindUser
     | ApproveOnTimeout
-    | PublishAgain
-    | RunRole
-    | StartChild
-    | TellParent
-    | DeliverWebhook
-    | SendEndTask
+    | Effect
 )

@@ -130,7 +130,7 @@ def _sections(gates: Gates, text: str) -> Iterator[str]:
     headings = set(map(str.casefold, headings_in(text)))
     for section in gates.sections:
         if to_nfc(section).strip().casefold() not in headings:
-            yield f'It has no section "{section}": write a heading with these words.'
+            yield f'It has no section "{section}".'
 
 
 def _forbidden(gates: Gates, text: str) -> Iterator[str]:
@@ -158,15 +158,12 @@ def _sources(gates: Gates, text: str, sources: int) -> Iterator[str]:
     if not gates.cited:
         return
     if not sources:
-        yield "It has no sources: every statement of fact needs one."
+        yield "It has no sources."
     elif unproven := text.count(UNPROVEN):
         point = "point to claims"
         if unproven == 1:
             point = "points to a claim"
-        yield (
-            f"{unproven:,} of its statements {point} without a source: give a verbatim quote for"
-            " each, or drop it."
-        )
+        yield f"{unproven:,} of its statements {point} without a source."
 
 
 def _sentences(gates: Gates, text: str, sources: int, claims: Collection[str]) -> Iterator[str]:
@@ -178,10 +175,7 @@ def _sentences(gates: Gates, text: str, sources: int, claims: Collection[str]) -
         more = ""
         if len(uncited) > _MOST_SHOWN:
             more = f"; and {len(uncited) - _MOST_SHOWN:,} more"
-        yield (
-            f"{len(uncited):,} of its sentences {verb} without a source: {shown}{more}. Let each"
-            " point to a claim, or drop it."
-        )
+        yield f"{len(uncited):,} of its sentences {verb} without a source: {shown}{more}."
 
 
 def _shortened(sentence: str) -> str:

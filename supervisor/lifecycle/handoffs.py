@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.handoff import AgentHandoff, Artifact, ContextResult
 from handoff_queue.shared.types.ids import StepId, handoff_id
-from handoff_queue.shared.types.job_options import ApprovalOf
+from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.names import FACT_GATE, SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Step
@@ -25,6 +25,7 @@ from handoff_queue.supervisor.lifecycle.origins import (
     words_of_user,
 )
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
+from handoff_queue.supervisor.lifecycle.requirements import with_requirements
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.user_messages import remarks_on_step
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.handoff import BlobRef
 
 
-TOKENS_PER_TURN = 40_000
-"""Token budget of a handoff for each of its turns: a turn reads a long context and writes an
-answer.
+TOKENS_PER_TURN = 100_000
+"""Token budget of a handoff for each of its turns: a turn reads a long context, whose old results
+are cleared, and writes an answer.
 """
 MOST_TASK_CHARS = 99_000
-"""Most characters of a step's task if a sentence about missing inputs is added."""
+"""Most characters of a step's task if code adds sentences to it."""
 ROLE_STEPS_TOKENS = 400_000
 """Token budget of a role's handoff: a role may read the results of all steps."""
 
@@ -130,7 +131,7 @@ def step_handoff(
         attempt=attempt,
         assigned_to=step.specialist,
         specialist=spec_digest,
-        task_description=_task(step, ended),
+        task_description=with_requirements(state, step.id, _task(step, ended), MOST_TASK_CHARS),
         depends_on=tuple(inputs),
         context=context_for(state, inputs),
         feedback=tuple(
@@ -142,6 +143,7 @@ def step_handoff(
         limits=_limits(
             _within(spec, planned), max_turns, TOKENS_PER_TURN * max_turns, state.working_deadline
         ),
+        compared=_is_compared(state),
         acts_with=_effects_allowed(state, step.id, spec, planned),
         call_approval_s=_call_approval_s(state),
         model=state.submitted.model,
@@ -149,6 +151,15 @@ def step_handoff(
         origins=origins_of_step(state, step.id, inputs),
         request=words_of_user(state),
     )
+
+
+def _is_compared(state: JobState) -> bool | None:
+    """Return False if a step's claims are compared with no other claims and with no facts, which
+    is so for one specialist alone; else None.
+    """
+    if state.mode is Mode.SINGLE and state.submitted.facts is None:
+        return False
+    return None
 
 
 def _call_approval_s(state: JobState) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from handoff_queue.shared.types.events import AnswerMethod, JobStatus
+from handoff_queue.shared.types.events import BY_SCHEDULE, AnswerMethod, JobStatus
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.job_options import OnTimeout
@@ -59,6 +59,8 @@ def why_cancelled(state: JobState) -> str:
     """Return in words who cancelled the job."""
     if state.cancelled_by == "user":
         return "cancelled by the user"
+    if str(state.cancelled_by).startswith(BY_SCHEDULE):
+        return f"cancelled by {state.cancelled_by} for its next slot"
     return f"{state.cancelled_by} does not wait for it any more"
 
 

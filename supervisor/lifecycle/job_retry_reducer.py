@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.events import (
     HandoffFinished,
     JobStatus,
@@ -21,6 +22,7 @@ from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.supervisor.lifecycle.approval_events import ask_again_on_retry, clear_approvals
 from handoff_queue.supervisor.lifecycle.disputes import keep_good_judgement
 from handoff_queue.supervisor.lifecycle.fact_gate import reset_checks
+from handoff_queue.supervisor.lifecycle.forks import specialists_of_fork
 from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of
 from handoff_queue.supervisor.lifecycle.state import (
     AttemptFeedback,
@@ -61,7 +63,7 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
         "status": _status_again(state),
         "phase": first_phase(state.mode) if state.plan is None else Phase.WORKING,
         "steps": steps,
-        "specialists": {},
+        "specialists": specialists_of_fork(state.submitted),
         "started_at": at,
         "submitted": _submitted_again(state, event),
         "handoffs": 0,
@@ -168,7 +170,7 @@ def _as_if_untried(step: StepState, event: RetryRequested) -> StepState:
     """Return the step without its failures and the specialists that tried it. The planned
     specialist does it again. A step of a team goes to the team only if the retry raises a budget.
     """
-    has_more = event.max_turns or event.max_tokens or event.max_microusd
+    has_more = any(measure.of(event) for measure in MEASURES)
     given_to = None
     if step.outline.specialist == SUB_SUPERVISOR and not has_more:
         given_to = step.given_to

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, assert_never
 
-from handoff_queue.shared.types.errors import MalformedMessage
+from handoff_queue.shared.types.errors import UnusableSubmission
 from handoff_queue.shared.types.events import (
     ApprovalEvent,
     Arbitrated,
@@ -65,6 +65,7 @@ from handoff_queue.supervisor.lifecycle.fact_gate import (
     apply_facts_checked,
     without_outcome,
 )
+from handoff_queue.supervisor.lifecycle.forks import keep_results, specialists_of_fork
 from handoff_queue.supervisor.lifecycle.job_retry_reducer import (
     drop_kept_answer,
     first_phase,
@@ -124,10 +125,10 @@ def begin(job_id: JobId, recorded: RecordedEvent) -> JobState:
     """Return the first state.
 
     Raises:
-        MalformedMessage: the journal does not begin with the submission.
+        UnusableSubmission: the journal does not begin with the submission.
     """
     if not isinstance(recorded.event, JobSubmitted):
-        raise MalformedMessage(f"the journal of {job_id} does not begin with job_submitted")
+        raise UnusableSubmission.named(job_id)
     submitted = recorded.event
     return JobState(
         job_id=job_id,
@@ -137,6 +138,7 @@ def begin(job_id: JobId, recorded: RecordedEvent) -> JobState:
         started_at=recorded.at,
         mode=submitted.mode,
         phase=first_phase(submitted.mode),
+        specialists=specialists_of_fork(submitted),
     )
 
 
@@ -243,7 +245,7 @@ def _of_steps(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  
         case HandoffIssued():
             return _issued(state, event, at)
         case HandoffFinished():
-            return _finished(state, event)
+            return _finished(state, event, at)
         case PlanMade() | PlanPatched() | NeedsResolved():
             return {**_of_plan(state, event), "fruitless": 0}
         case StepsAbandoned():
@@ -265,7 +267,10 @@ def _of_steps(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  
 def _of_plan(state: JobState, event: PlanMade | PlanPatched | NeedsResolved) -> dict[str, Any]:
     match event:
         case PlanMade():
-            return {**apply_plan(event), "phase": Phase.WORKING}
+            changes = {**apply_plan(event), "phase": Phase.WORKING}
+            if state.submitted.fork is None:
+                return changes
+            return changes | keep_results(state, event, changes["steps"])
         case PlanPatched():
             return with_patch(state, event)
         case NeedsResolved():
@@ -304,6 +309,8 @@ def _issued(state: JobState, event: HandoffIssued, at: float) -> dict[str, Any]:
         "specialists": {**state.specialists, event.assigned_to: event.specialist},
         "messages": after_issue(state, event),
     }
+    if not state.open:
+        changes["books"] = state.books.model_copy(update={"busy_since": at})
     if event.group:
         changes["groups"] = max(state.groups, int(event.group[1:]))
     if event.is_of_a_role or event.is_fact_check:
@@ -331,17 +338,16 @@ def _issued(state: JobState, event: HandoffIssued, at: float) -> dict[str, Any]:
     return {**changes, "steps": state.steps | {event.step_id: running}}
 
 
-def _finished(state: JobState, event: HandoffFinished) -> dict[str, Any]:
+def _finished(state: JobState, event: HandoffFinished, at: float) -> dict[str, Any]:
     """Return the changes after a result. A result of a handoff that was abandoned before only
     counts for the usage.
     """
     issued = state.open.get(event.handoff_id)
-    models = state.models
-    if event.model is not None and event.model not in models:
-        models = (*models, event.model)
+    models = tuple(dict.fromkeys((*state.models, *event.models)))
     changes: dict[str, Any] = {
         "open": state.open.without(event.handoff_id),
         "usage": state.usage + event.usage,
+        "books": state.books.with_result(event, at, is_open=issued is not None),
         "turns": state.turns + event.turns,
         "spent_its_own": state.spent_its_own or event.stop_reason is StopReason.JOB_BUDGET,
         "models": models,

@@ -35,7 +35,9 @@ from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.origins import Origin
 from handoff_queue.shared.types.quote import Quote
+from handoff_queue.shared.types.step_events import Passage
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
+from handoff_queue.supervisor.lifecycle.books import NO_BOOKS, Books
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
 from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of
 from handoff_queue.supervisor.lifecycle.plan_patches import PatchHistory
@@ -253,6 +255,8 @@ class StepState(Message):
     result_status: ResultStatus | None = None
     comparable: NonNegativeInt = 0
     """Number of its claims that can be compared with other claims."""
+    passages: tuple[Passage, ...] = ()
+    """Places in documents that its own claims cite."""
     stop_reason: StopReason | None = None
     """Stop reason of its latest attempt; None: it runs, or was abandoned."""
     trouble: BlobRef | None = None
@@ -460,6 +464,7 @@ class JobState(Message):
     origins: tuple[Origin, ...] = ()
     """Origins of all results so far."""
     usage: Usage = NOTHING_USED
+    books: Books = NO_BOOKS
     turns: NonNegativeInt = 0
     models: tuple[str, ...] = ()
     """The models that answered, as their servers named them."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.events import StepRetry
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.ids import HandoffId, StepId
@@ -26,7 +27,7 @@ model calls, and a retry would reach a limit again.
 """
 GIVEN_AWAY = RETRIED | {StopReason.REFUSED}
 """Stop reasons after which another specialist, with other instructions, tries the step."""
-SLICE_SPENT = frozenset({StopReason.MAX_TURNS, StopReason.MAX_TOKENS, StopReason.MAX_USD})
+SLICE_SPENT = frozenset(measure.stop_reason for measure in MEASURES)
 """Stop reasons of a team whose slice of the job's budget is spent. One agent, which needs less
 than a team, may then do the step with the rest of the job's budget.
 """

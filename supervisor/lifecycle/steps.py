@@ -54,6 +54,7 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
             "result_status": event.status,
             "stop_reason": event.stop_reason,
             "comparable": event.comparable,
+            "passages": event.passages or (),
             "cost_microusd": event.usage.cost_microusd,
             "to_finish_microusd": event.to_finish_microusd,
             "trouble": event.result if event.status is not ResultStatus.OK else None,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.events import Child, JobSubmitted, StepOutline
 from handoff_queue.shared.types.handoff import BlobRef
@@ -19,7 +20,7 @@ from handoff_queue.shared.types.ids import JobId, StepId, child_id_for, handoff_
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import NOTHING_USED, dollars
 from handoff_queue.supervisor.lifecycle.budget import amount, reserved_budget
 from handoff_queue.supervisor.lifecycle.commands import Command, IssueToChild
 from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of
@@ -124,7 +125,7 @@ def child_limits(state: JobState) -> JobLimits:
     """Return the budget of a child that begins now: its share of the budget at planning time,
     and at most the rest.
     """
-    limits, usage, kept = state.submitted.limits, state.usage, reserved_budget(state, ())
+    limits, kept = state.submitted.limits, reserved_budget(state, ())
     shares = _shares(outlines_of(state.steps))
 
     def part(most: int | None, used: int, keep: int = 0) -> int | None:
@@ -132,12 +133,12 @@ def child_limits(state: JobState) -> JobLimits:
             return None
         return max(1, min((most - keep) * SHARES_OF_A_CHILD // shares, most - keep - used))
 
+    parts: dict[str, int | None] = {}
+    for measure in MEASURES:
+        keep = kept.get(measure.kept, 0)
+        parts[measure.limit] = part(measure.of(limits), measure.used(state), keep)
     changes = {
-        "max_turns": part(limits.max_turns, state.turns, kept.get("keep_turns", 0)),
-        "max_tokens": part(limits.max_tokens, usage.total_tokens, kept.get("keep_tokens", 0)),
-        "max_microusd": part(
-            limits.max_microusd, usage.cost_microusd or 0, kept.get("keep_usd", 0)
-        ),
+        **parts,
         "max_handoffs": part(limits.max_handoffs, state.handoffs),
         "max_seconds": seconds_for(state, state.as_of),
         # A child job has no user to ask.
@@ -210,13 +211,10 @@ def lacking(state: JobState, first: WorstCase) -> str:
     """
     if not has_teams(state):
         return ""
-    limits, tokens = _first_child_limits(state), first.input_tokens + first.output_tokens
-    needed = {
-        "max_turns": SHARES_OF_A_CHILD,
-        "max_handoffs": SHARES_OF_A_CHILD,
-        "max_tokens": tokens,
-        "max_microusd": first.microusd or 0,
-    }
+    limits = _first_child_limits(state)
+    needed = {"max_turns": SHARES_OF_A_CHILD, "max_handoffs": SHARES_OF_A_CHILD}
+    for measure in MEASURES:
+        needed.setdefault(measure.limit, measure.worst(first))
     shortages: list[str] = []
     for name, least in needed.items():
         most = getattr(limits, name)
@@ -234,13 +232,8 @@ def lacking(state: JobState, first: WorstCase) -> str:
 
 def _first_child_limits(state: JobState) -> JobLimits:
     """Return the slice of a child that begins before the job has used anything."""
-    unspent = {
-        "turns": 0,
-        "usage": state.usage.model_copy(
-            update={"input_tokens": 0, "output_tokens": 0, "cost_microusd": 0}
-        ),
-    }
-    return child_limits(state.model_copy(update=unspent | {"handoffs": 0}))
+    unspent = {"turns": 0, "usage": NOTHING_USED, "handoffs": 0}
+    return child_limits(state.model_copy(update=unspent))
 
 
 def bill_text(layers: Sequence[TeamLayer]) -> str:
@@ -254,7 +247,7 @@ def _layer_text(layer: TeamLayer, *, is_first: bool) -> str:
     if layer.max_turns:
         most.append(f"{layer.max_turns} turns")
     if layer.max_microusd:
-        most.append(f"${cost_usd(layer.max_microusd):.6g}")
+        most.append(dollars(layer.max_microusd))
     limits = " without a limit of their own"
     if most:
         limits = f" of at most {' and '.join(most)} each"

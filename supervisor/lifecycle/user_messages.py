@@ -2,7 +2,7 @@
 
 An agent that runs when a message comes takes it before its next model call. An agent that begins
 later has the message in its task. A message to one step is for the agents of that step. The
-planner, the replanner, the assessor and the synthesizer get every message, because they judge or
+planner, the replanner, the assessor and the synthesizer take every message, because they judge or
 use the work of all steps. The judge and the fact-checker decide by evidence alone.
 
 All functions are pure.
@@ -98,12 +98,17 @@ def only_readers(state: JobState, step_id: StepId | None) -> tuple[HandoffId, ..
     """
     if _has_later_readers(state, step_id):
         return ()
-    readers: list[HandoffId] = []
-    for handoff_id, issued in state.open.items():
-        is_asked = step_id in (None, issued.step_id) and issued.step_id not in TAKES_NO_MESSAGES
-        if is_asked and issued.child is None:
-            readers.append(handoff_id)
-    return tuple(readers)
+    return tuple(issued.handoff_id for issued in open_readers(state, step_id))
+
+
+def open_readers(state: JobState, step_id: StepId | None) -> list[HandoffIssued]:
+    """Return the open handoffs that take a message to a step, or to all agents (None)."""
+    readers: list[HandoffIssued] = []
+    for issued in state.open.values():
+        is_asked = issued.is_of_a_role or step_id in (None, issued.step_id)
+        if is_asked and issued.child is None and issued.step_id not in TAKES_NO_MESSAGES:
+            readers.append(issued)
+    return readers
 
 
 def _has_later_readers(state: JobState, step_id: StepId | None) -> bool:
@@ -119,8 +124,9 @@ def _has_later_readers(state: JobState, step_id: StepId | None) -> bool:
 def _has_roles_to_come(state: JobState) -> bool:
     """Return whether a replanner, an assessor or a synthesizer will probably begin."""
     if state.phase is Phase.WORKING:
-        has_review = state.is_reviewed and not state.review_over
-        return has_review or state.mode is Mode.ADAPTIVE or _may_be_synthesized(state)
+        has_review = state.is_reviewed and not state.review_over and not state.has_open("assessor")
+        is_replanned = state.mode is Mode.ADAPTIVE and state.step_index.unsettled > 0
+        return has_review or is_replanned or _may_be_synthesized(state)
     if state.phase is Phase.SYNTHESIZING and not state.has_open("synthesizer"):
         return choose_method(state) is AnswerMethod.SYNTHESIZED
     return False

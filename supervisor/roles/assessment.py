@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
+from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
 from handoff_queue.shared.agent.json_answers import LenientAnswer
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
@@ -36,18 +36,17 @@ from handoff_queue.supervisor.roles.answer_text import (
 LONGEST_POINT = 4_000
 LONGEST_WHY = 1_000
 MOST_SCORES = 80
-"""Most scores of one verdict. Each costs about 40 output tokens. If the steps need more
+"""Most scores of one verdict. Each costs about 10 output tokens. If the steps need more
 scores, only the results as a whole are scored.
 """
-WHOLE = "*"
-"""The `step` of a score for the results as a whole. No step can have this id."""
 
 
-class ScoreAnswer(LenientAnswer):
-    step: str = WHOLE
-    criterion: str
-    score: float
+class CriterionAnswer(LenientAnswer):
+    """The scores by one criterion."""
+
     why: str = ""
+    whole: Any = None
+    steps: dict[str, Any] = Field(default_factory=dict)
 
 
 class RevisionAnswer(LenientAnswer):
@@ -56,12 +55,12 @@ class RevisionAnswer(LenientAnswer):
 
 
 class VerdictAnswer(LenientAnswer):
-    scores: list[Any] = Field(default_factory=list)
     verdict: str
     revisions: list[RevisionAnswer] = Field(default_factory=list)
     open_points: list[str] = Field(default_factory=list)
+    scores: Any = None
 
-    @field_validator("scores", "revisions", "open_points", mode="before")
+    @field_validator("revisions", "open_points", mode="before")
     @classmethod
     def _none_or_one_is_a_list(cls, value: Any) -> Any:
         if isinstance(value, str | dict) and value:
@@ -96,12 +95,8 @@ class VerdictFormat:
                 "description": "the fault and the correction, for the specialist that did the step",
             },
         }
+        by_criterion = {name: {"$ref": "#/$defs/scores"} for name in self.rubric.names}
         properties = {
-            "scores": {
-                "type": "array",
-                "items": self._score,
-                "description": "one for each criterion, of the whole and of each step",
-            },
             "verdict": {**text, "enum": values_of(Decision)},
             "revisions": {
                 "type": "array",
@@ -115,24 +110,23 @@ class VerdictFormat:
                     "points that the reader must know and that no further work would settle"
                 ),
             },
+            "scores": closed_object(by_criterion),
         }
-        return closed_object(properties)
+        return {**closed_object(properties), "$defs": {"scores": self._scores_by_criterion}}
 
     @property
-    def _score(self) -> Mapping[str, Any]:
-        """Return the JSON Schema of one score."""
-        text = {"type": "string"}
-        score = {
-            "step": {
-                **text,
-                "enum": [WHOLE, *self.scored],
-                "description": f"`{WHOLE}`: the results as a whole, against the request",
-            },
-            "criterion": {**text, "enum": list(self.rubric.names)},
-            "why": {**text, "description": "one sentence that names the place"},
-            "score": {"type": "integer", "enum": list(range(LOWEST, HIGHEST + 1))},
+    def _scores_by_criterion(self) -> Mapping[str, Any]:
+        """Return the JSON Schema of the scores by one criterion. Its properties bound its length:
+        a small model may repeat the items of a list without an end.
+        """
+        score = {"type": "integer", "enum": list(range(LOWEST, HIGHEST + 1))}
+        properties: dict[str, Any] = {
+            "why": {"type": "string", "description": "one sentence that names the place"},
+            "whole": {**score, "description": "the results as a whole, against the request"},
         }
-        return closed_object(score)
+        if self.scored:
+            properties["steps"] = closed_object(dict.fromkeys(self.scored, score))
+        return closed_object(properties)
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:  # noqa: ARG002 (the last try accepts no contradiction either)
         """Read a verdict.
@@ -150,14 +144,19 @@ class VerdictFormat:
             remarks = [f"{revision.step}: {revision.problem}" for revision in revisions]
             remarks += strays
             raise InvalidAnswer(
-                "PASS names no step to do again: answer REVISE, or make these open points:"
-                f" {'; '.join(remarks)}"
+                Defect(
+                    f"its verdict is PASS, and it names steps to do again: {'; '.join(remarks)}",
+                    "answer REVISE, or make these open points",
+                )
             )
         if decision is Decision.REVISE and not revisions:
-            remedy = "; ".join(["or answer PASS", *strays])
+            fault = "its verdict is REVISE, and it names no step that can be done again"
             raise InvalidAnswer(
-                "REVISE must name, for each step to do again, the step (one of"
-                f" {', '.join(self.steps)}) and its problem; {remedy}"
+                Defect(
+                    "; ".join([fault, *strays]),
+                    f"name each step to do again (one of {', '.join(self.steps)}) and its problem,"
+                    " or answer PASS",
+                )
             )
         points: list[str] = []
         for raw in answer.open_points:
@@ -191,36 +190,35 @@ class VerdictFormat:
         return revisions, strays
 
     def _scores_of(self, answer: VerdictAnswer) -> tuple[Score, ...]:
-        """Return the first valid score for each criterion and step. Invalid scores are left
-        out, because a verdict is valid without scores.
+        """Return the valid scores. Invalid scores are left out, because a verdict is valid
+        without scores. The reason of a criterion belongs to the score of the whole.
         """
-        scores: dict[tuple[str, StepId | None], Score] = {}
-        for raw in answer.scores:
-            score = self._score_in(raw)
-            if score is not None:
-                scores.setdefault((score.criterion, score.step), score)
-        return tuple(scores.values())
+        scores: list[Score] = []
+        if not isinstance(answer.scores, Mapping):
+            return ()
+        for criterion in self.rubric.names:
+            try:
+                given = CriterionAnswer.model_validate(answer.scores.get(criterion))
+            except ValidationError:
+                continue
+            if (whole := _score_in(given.whole)) is not None:
+                why = clip(given.why, LONGEST_WHY)
+                scores.append(Score(criterion=criterion, score=whole, why=why))
+            for step in self.scored:
+                if (value := _score_in(given.steps.get(step))) is not None:
+                    scores.append(Score(criterion=criterion, score=value, step=StepId(step)))
+        return tuple(scores)
 
-    def _score_in(self, value: Any) -> Score | None:
-        """Return a score. None: it is malformed, out of range, or for another step or criterion."""
-        try:
-            raw = ScoreAnswer.model_validate(value)
-        except ValidationError:
-            return None
-        criterion = name_of(raw.criterion)
-        if criterion not in self.rubric.names or not LOWEST <= raw.score <= HIGHEST:
-            return None
-        step = None
-        if raw.step.strip() != WHOLE:
-            step = StepId(name_of(raw.step))
-            if step not in self.scored:
-                return None
-        return Score(
-            criterion=criterion,
-            score=round(raw.score),
-            why=clip(raw.why, LONGEST_WHY),
-            step=step,
-        )
+
+def _score_in(value: Any) -> int | None:
+    """Return a score. None: it is no number, or out of range."""
+    try:
+        score = round(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if LOWEST <= score <= HIGHEST:
+        return score
+    return None
 
 
 def verdict_format(state: JobState) -> VerdictFormat:

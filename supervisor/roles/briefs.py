@@ -2,7 +2,8 @@
 always has the same briefs.
 
 A brief begins with the role's job and ends with the request of the user. Between them, text of
-other authors is JSON, one item a line, so that it cannot look like a heading. There are no
+other authors is JSON, one item a line, so that it cannot look like a heading. Lines that change
+between two briefs of a job come last, so that the prompt cache can keep the rest. There are no
 tags, because a brief is inside the handoff's `<task>`, where closing tags are escaped. Results
 and documents are not in the brief: they are the handoff's context and artifacts.
 
@@ -143,7 +144,12 @@ def plan_brief(
             " of the note and steps that cannot work."
         )
     return _brief(
-        job, request, specialists=_offered(candidates), **known.lists(), rejected_plans=plans
+        job,
+        request,
+        specialists=_offered(candidates),
+        **known.lists(),
+        rejected_plans=plans,
+        waiting=_waiting(candidates),
     )
 
 
@@ -154,7 +160,13 @@ def route_brief(
     job = "Decide who does the request below: one specialist alone, or a team with a plan."
     if known.given:
         job += " The known results exist already, and the chosen specialist or team gets them."
-    return _brief(job, request, specialists=_offered(candidates), **known.lists())
+    return _brief(
+        job,
+        request,
+        specialists=_offered(candidates),
+        **known.lists(),
+        waiting=_waiting(candidates),
+    )
 
 
 def needs_brief(
@@ -205,12 +217,15 @@ def replan_brief(
         again = "this is the last time that it can be changed"
     else:
         again = f"it can be changed {left} more times"
-    job = (
-        f"There are new results of {', '.join(news)}. Decide what the plan needs now: at most"
-        f" {most} new steps, and {again}."
-    )
+    note = f"There are new results of {', '.join(news)}. Add at most {most} new steps; {again}."
     return _brief(
-        job, request, specialists=_offered(candidates), **known.lists(), plan=_steps(plan, standing)
+        "Decide what the plan needs now.",
+        request,
+        note,
+        specialists=_offered(candidates),
+        **known.lists(),
+        plan=_steps(plan, standing),
+        waiting=_waiting(candidates),
     )
 
 
@@ -237,7 +252,7 @@ def assessment_brief(
         again = "work may be sent back 1 more time"
     elif left:
         again = f"work may be sent back {left} more times"
-    job = f"Judge the results of round {round_number} against the request below ({again})."
+    note = f"This is round {round_number}: {again}."
     criteria: list[JsonValue] = []
     for criterion in rubric.criteria:
         criteria.append({"criterion": criterion.name, "means": criterion.means})
@@ -249,7 +264,8 @@ def assessment_brief(
             standing[step.id] = "waits for a PASS of this review"
     are_all_done = not about or len(about) == len(plan.steps)
     steps = _steps(plan, None if are_all_done else standing)
-    return _brief(job, request, rubric=criteria, plan=steps, conflicts=conflicts)
+    job = "Judge the results against the request below."
+    return _brief(job, request, note, rubric=criteria, plan=steps, conflicts=conflicts)
 
 
 def synthesis_brief(
@@ -259,6 +275,7 @@ def synthesis_brief(
     open_points: Sequence[str],
     vetoes: Sequence[str] = (),
     conflicts: Sequence[JsonValue] = (),
+    requirements: Sequence[str] = (),
 ) -> str:
     """Return the synthesizer's brief.
 
@@ -267,6 +284,7 @@ def synthesis_brief(
         open_points: the assessor's open points.
         vetoes: reasons for which the gates rejected the previous answer.
         conflicts: as in `assessment_brief`.
+        requirements: conditions that the answer must meet.
     """
     job = "Write one answer to the request below from the results of these steps."
     known: dict[str, Sequence[JsonValue]] = {
@@ -274,6 +292,7 @@ def synthesis_brief(
         "gaps": list(gaps),
         "open_points": list(open_points),
         "conflicts": conflicts,
+        "the_answer_must_meet": list(requirements),
     }
     return _brief(job, request, **known, turned_down_before_because=list(vetoes))
 
@@ -287,10 +306,20 @@ def _offered(candidates: Sequence[Candidate]) -> list[JsonValue]:
                 "name": candidate.name,
                 "description": candidate.description,
                 "tools": list(candidate.tools),
-                "waiting": candidate.queued,
             }
         )
     return offered
+
+
+def _waiting(candidates: Sequence[Candidate]) -> list[JsonValue]:
+    """Return one JSON item with the handoffs that wait for each candidate, if any wait."""
+    queued: dict[str, JsonValue] = {}
+    for candidate in sorted(candidates, key=attrgetter("name")):
+        if candidate.queued:
+            queued[candidate.name] = candidate.queued
+    if queued:
+        return [queued]
+    return []
 
 
 def _steps(plan: Plan, standing: Mapping[StepId, str] | None = None) -> list[JsonValue]:
@@ -321,8 +350,8 @@ def _whole(plan: Plan) -> JsonValue:
     return {**fields, "steps": steps}
 
 
-def _brief(job: str, request: str, **lists: Sequence[JsonValue]) -> str:
-    """Return the job, each list that is not empty, and the request. The text before the
+def _brief(job: str, request: str, note: str = "", /, **lists: Sequence[JsonValue]) -> str:
+    """Return the job, each list that is not empty, the note, and the request. The text before the
     request is cut at its end so that the brief has at most `MAX_BRIEF_CHARS`.
     """
     shown = clip(request, MAX_REQUEST_CHARS)
@@ -332,5 +361,7 @@ def _brief(job: str, request: str, **lists: Sequence[JsonValue]) -> str:
             lines.append(f"{name.replace('_', ' ').capitalize()}:")
         for item in items:
             lines.append(json.dumps(item, ensure_ascii=False))
+    if note:
+        lines.append(note)
     above = clip("\n".join(lines), MAX_BRIEF_CHARS - len(shown) - 20)
     return f"{above}\n\nRequest:\n{shown}"

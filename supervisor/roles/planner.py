@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
+from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
 from handoff_queue.shared.agent.json_answers import LenientAnswer
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, ResultStatus
 from handoff_queue.shared.types.ids import StepId
@@ -235,8 +235,10 @@ class PlanFormat:
             repeats.append(f"step {repeat.step} asks for the same as {repeat.earlier}")
         if repeats and not last_try:
             raise InvalidAnswer(
-                "; ".join(repeats)
-                + ". Leave out repeated steps, or state the difference in their tasks"
+                Defect(
+                    "; ".join(repeats),
+                    "leave out repeated steps, or state the difference in their tasks",
+                )
             )
         plan = Plan(
             steps=tuple(steps),

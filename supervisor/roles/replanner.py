@@ -1,8 +1,8 @@
 """The replanner's answer: calls of handoff tools, which are a patch to the plan; or the
 decision that the plan stays as it is or needs no more steps.
 
-There is a tool for each specialist that can get a new step, and there are two for steps that
-have not begun. The tools never run. All calls of one reply together are the patch.
+There is a tool that adds a step for a specialist, and there are two for steps that have not
+begun. The tools never run. All calls of one reply together are the patch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
+from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
 from handoff_queue.shared.agent.json_answers import LenientAnswer
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
@@ -47,7 +47,9 @@ from handoff_queue.supervisor.roles.planner import (
 )
 from handoff_queue.supervisor.text.markdown import title_of
 
-HAND_OFF = "hand_off_to_"
+HAND_OFF = "hand_off"
+HAND_OFF_TO = "hand_off_to_"
+"""Beginning of a name that models write for `hand_off` with a specialist."""
 CHANGE = "change_step"
 DROP = "drop_step"
 
@@ -65,7 +67,7 @@ def tools_for(
         may_ask: True if the user asked for approvals, so that a new step may be `on_failure: ask`.
     """
     policies = failure_policies(may_ask=may_ask)
-    tools = [_hand_off_to(name, policies) for name in sorted(specialists)]
+    tools = [_hand_off(specialists, policies)]
     if unbegun:
         tools += [_change(specialists, unbegun), _drop(unbegun)]
     return tuple(tools)
@@ -75,11 +77,12 @@ def is_handoff_tool(name: str) -> bool:
     """Return whether a tool of this name changes the plan, even if no worker serves its
     specialist.
     """
-    return name.startswith(HAND_OFF) or name in (CHANGE, DROP)
+    return name.startswith(HAND_OFF_TO) or name in (HAND_OFF, CHANGE, DROP)
 
 
-def _hand_off_to(name: str, policies: Collection[str]) -> Tool:
+def _hand_off(specialists: Collection[str], policies: Collection[str]) -> Tool:
     arguments = {
+        "specialist": {**_TEXT, "enum": sorted(specialists)},
         "id": {**_TEXT, "description": "short, lower case, new in this plan: check_config"},
         "title": {**_TEXT, "description": TITLE_HELP},
         "task": {**_TEXT, "description": "objective, output, what to work from, boundaries"},
@@ -95,8 +98,8 @@ def _hand_off_to(name: str, policies: Collection[str]) -> Tool:
         "why": _WHY,
     }
     return _tool(
-        f"{HAND_OFF}{name}",
-        f"Adds a step to the plan, and gives it to {name}.",
+        HAND_OFF,
+        "Adds a step to the plan, and gives it to a specialist.",
         arguments,
         optional=("title", "on_failure"),
     )
@@ -287,7 +290,7 @@ class PatchFormat:
         repeated = {repeat.step for repeat in repeats}
         repeats += twice_in([step for step in asked.add if step.id not in repeated])
         if repeats and not last_try:
-            raise InvalidAnswer("; ".join(map(self._told, repeats)) + ". " + _INSTEAD)
+            raise InvalidAnswer(Defect("; ".join(map(self._told, repeats)), _INSTEAD))
         return _accepted(_patch(asked, repeats), asked.notes)
 
     def _take(self, asked: _Asked, name: str, arguments: Any) -> None:
@@ -305,7 +308,10 @@ class PatchFormat:
             self._take_change(asked, ChangeAnswer.model_validate(arguments))
         else:
             answer = HandOffAnswer.model_validate(arguments)
-            specialist = self._offered(asked, name_of(name.removeprefix(HAND_OFF)))
+            wanted = answer.specialist
+            if name.startswith(HAND_OFF_TO):
+                wanted = name.removeprefix(HAND_OFF_TO)
+            specialist = self._offered(asked, name_of(wanted))
             answer = answer.model_copy(update={"specialist": specialist})
             asked.add.append(answer.step(may_ask=self.may_ask))
 
@@ -383,7 +389,7 @@ class PatchFormat:
         return f"step {repeat.step} asks for what {repeat.earlier} was asked for already; {result}"
 
 
-_INSTEAD = "Use the existing results, ask for new work only, or answer with your decision"
+_INSTEAD = "use the existing results, ask for new work only, or answer with your decision"
 
 
 def _patch(asked: _Asked, repeats: Sequence[Repeat]) -> Patch:

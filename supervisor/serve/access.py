@@ -39,6 +39,9 @@ SAFE_METHODS = ("GET", "HEAD")
 """Methods that change nothing."""
 LOCAL = "local"
 """The name of the caller of a server without tokens."""
+FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "via")
+"""Headers that a proxy adds to a request."""
+FOREIGN_PAGE = "a page of another site sent this request: it is refused"
 CHECK_S = 1.0
 """Seconds after which an open stream checks its token again."""
 
@@ -173,15 +176,18 @@ def _unauthorized(detail: str, error: str = "") -> Problem:
 
 
 def check_local(request: Request) -> None:
-    """Check that a program of this machine sent the request, and not a page of a web site.
+    """Check that a program of this machine sent the request, and not a page of a web site. A proxy
+    on this machine forwards requests of other machines.
 
     Raises:
-        Problem: the client, the header Host or the header Origin is not local.
+        Problem: the client, the header Host or the header Origin is not local, or a proxy has
+            forwarded the request.
     """
-    host = request.headers.get("host", "")
-    if not is_loopback_host(_host_of(f"//{host}")) or (
-        request.client is not None and not is_loopback_host(request.client.host)
-    ):
+    names = [_host_of(f"//{request.headers.get('host', '')}")]
+    if request.client is not None:
+        names.append(request.client.host)
+    is_forwarded = any(name in request.headers for name in FORWARDING_HEADERS)
+    if is_forwarded or not all(map(is_loopback_host, names)):
         raise Problem(
             403,
             "a server without tokens takes only requests to localhost: make a token with"
@@ -196,11 +202,16 @@ def check_same_site(request: Request) -> None:
     Raises:
         Problem: the header Origin or Sec-Fetch-Site names another site.
     """
-    host = request.headers.get("host", "")
-    origin = request.headers.get("origin")
-    is_foreign = origin is not None and urlsplit(origin).netloc != host
+    is_foreign = "origin" in request.headers and not has_own_origin(request)
     if is_foreign or request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
-        raise Problem(403, "a page of another site sent this request: it is refused")
+        raise Problem(403, FOREIGN_PAGE)
+
+
+def has_own_origin(request: Request) -> bool:
+    """Return whether the header Origin names the host of the header Host."""
+    host = request.headers.get("host", "")
+    origin = request.headers.get("origin", "")
+    return bool(host) and origin.partition("://")[2] == host
 
 
 def _host_of(url: str) -> str:

@@ -13,7 +13,6 @@ from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.event_hub import FollowingEnded
 from handoff_queue.supervisor.client.job_lookup import get_standing
 from handoff_queue.supervisor.client.json_forms import recorded_as_json
 from handoff_queue.supervisor.serve.access import Access, Reads, VisibleJob
@@ -93,10 +92,14 @@ async def events(
 
 
 def _page(access: Access, job_id: JobId, after: int, limit: int) -> EventsPage:
-    recorded = access.store.journal.read(job_id, after)
-    shown = list(map(recorded_as_json, recorded[:limit]))
-    last = recorded[:limit][-1].version if recorded else after
-    return EventsPage(job_id=job_id, events=shown, next_after=last, has_more=len(recorded) > limit)
+    recorded = access.store.journal.read(job_id, after, limit + 1)
+    page = recorded[:limit]
+    return EventsPage(
+        job_id=job_id,
+        events=list(map(recorded_as_json, page)),
+        next_after=page[-1].version if page else after,
+        has_more=len(recorded) > limit,
+    )
 
 
 async def checked_stream(access: Access, stream: AsyncIterator[str]) -> AsyncIterator[str]:
@@ -110,14 +113,7 @@ async def checked_stream(access: Access, stream: AsyncIterator[str]) -> AsyncIte
     except Problem as problem:
         yield sse("problem", problem.document())
     except HandoffError as error:
-        yield sse("problem", _problem(error).document())
-
-
-def _problem(error: HandoffError) -> Problem:
-    """Return the problem of an error. A server that stops closes its client."""
-    if isinstance(error, FollowingEnded):
-        return Problem(503, "the server stops: connect again")
-    return problem_of(error)
+        yield sse("problem", problem_of(error).document())
 
 
 def sse(event: str, data: Any) -> str:

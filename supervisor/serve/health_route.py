@@ -8,7 +8,7 @@ from fastapi.responses import PlainTextResponse
 router = APIRouter()
 
 
-@router.get("/healthz", include_in_schema=False)
+@router.api_route("/healthz", methods=["GET", "HEAD"], include_in_schema=False)
 async def healthz() -> PlainTextResponse:
     """Say that the server takes requests. It needs no token, and does not ask Redis."""
     return PlainTextResponse("ok\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode, Priority
+from handoff_queue.supervisor.client.event_hub import FollowingEnded
 from handoff_queue.supervisor.client.export import Export
 from handoff_queue.supervisor.client.json_forms import standing_as_json
 from handoff_queue.supervisor.client.outline import JobOutline
@@ -271,8 +273,17 @@ async def result(
     ] = 0.0,
 ) -> Response:
     """Return the answer, its sources and all results so far, as `handoff result --json` does."""
-    job_result = await access.jobs.result(job_id, wait_s)
+    job_result = await wait_for_result(access, job_id, wait_s)
     return json_response(job_result.to_json())
+
+
+async def wait_for_result(access: Access, job_id: JobId, wait_s: float) -> JobResult:
+    """Wait up to `wait_s` seconds for the end of a job, and return its result so far. A server
+    that stops ends the wait early.
+    """
+    with suppress(FollowingEnded):
+        return await access.jobs.result(job_id, wait_s)
+    return await access.jobs.result(job_id)
 
 
 @router.get(

@@ -12,6 +12,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from handoff_queue.shared.store.store import Store
 from handoff_queue.supervisor.serve.problems import Problem, response_of
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
 MOST_WRONG_TOKENS = 30
 """Most wrong tokens of one address in a minute. The next wrong tokens get status 429."""
 _NETWORK_BITS = 64
@@ -96,11 +98,23 @@ def count_wrong_token(store: Store, address: str | None) -> None:
 
 def _sender(address: str | None) -> str:
     """Return the part of an address that one client cannot change, without colons."""
-    try:
-        parsed = ipaddress.ip_address(str(address).partition("%")[0])
-    except ValueError:
+    parsed = parse_address(str(address))
+    if parsed is None:
         return "unknown"
     if parsed.version == 4:
         return str(parsed)
     network = ipaddress.ip_network((parsed, _NETWORK_BITS), strict=False)
     return str(network.network_address).replace(":", "-")
+
+
+def parse_address(address: str) -> Address | None:
+    """Return an address without its zone. An IPv4 address in an IPv6 address is an IPv4 address.
+    None: the text is no address.
+    """
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        return parsed.ipv4_mapped
+    return parsed

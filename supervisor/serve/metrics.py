@@ -76,6 +76,21 @@ COUNTERS = (
         _CALL_LABELS,
     ),
     Instrument(
+        "cache_saved_usd",
+        "Money that reads from the provider's cache saved.",
+        _CALL_LABELS,
+        "US dollars",
+        1_000_000,
+    ),
+    Instrument(
+        "cache_surcharge_usd",
+        "Money that writes to the provider's cache cost more than other input. It is part of"
+        " handoff_cost_usd.",
+        _CALL_LABELS,
+        "US dollars",
+        1_000_000,
+    ),
+    Instrument(
         "cost_usd",
         "Charged money. A call without a known price adds nothing.",
         _CALL_LABELS,
@@ -149,10 +164,14 @@ WANTED_SLOTS = Instrument(
     "Slots that would have work, and that the provider's limits allow.",
     ("role",),
 )
-SLOTS = Instrument("slots", "Slots of the live workers.", ("role",))
+SLOTS = Instrument("slots", "Slots of the live processes.", ("role",))
 BUSY_SLOTS = Instrument("busy_slots", "Slots that run a handoff.", ("role",))
 FREE_SLOTS = Instrument("free_slots", "Slots that run no handoff.", ("role",))
-WORKERS = Instrument("workers", "Live worker processes that serve a role.", ("role",))
+WORKERS = Instrument(
+    "workers",
+    "Live processes that serve a role.",
+    ("role",),
+)
 DEFERRED = Instrument(
     "deferred_handoffs",
     "Handoffs that wait without a slot: for their provider, or for a person's approval of a call.",

@@ -26,7 +26,10 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     401: _problem("There is no token, or the token is not valid."),
     403: _problem("The role or the tenant of the token does not allow it."),
     404: _problem("There is no such job, handoff, letter or schedule that the token may see."),
-    409: _problem("The idempotency key was used for another request."),
+    409: _problem(
+        "The idempotency key was used for another request, the name of a schedule is taken, or the"
+        " record of the job cannot be used."
+    ),
     413: _problem("The body is too large."),
     415: _problem("The body has the wrong media type."),
     422: _problem("Fields are not valid: `errors` has one entry for each problem."),

@@ -22,6 +22,7 @@ from handoff_queue.shared.types.errors import (
     ManyProblems,
     NoTenantKey,
     PlanRefused,
+    ScheduleExists,
     StoreUnavailable,
     TooManyOpenJobs,
     UnknownJob,
@@ -30,16 +31,19 @@ from handoff_queue.shared.types.errors import (
     VersionConflict,
 )
 from handoff_queue.shared.types.message import each_problem, problem_text
+from handoff_queue.supervisor.client.event_hub import FollowingEnded
 from handoff_queue.supervisor.serve.security_headers import HEADERS
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 5
 """Seconds after which a client tries again while Redis is away."""
+CONNECT_AFTER_S = 1
+"""Seconds after which a client connects again while this server stops."""
 JOB_ENDS_AFTER_S = 30
 """Seconds after which a client tries again while its tenant has too many open jobs."""
 BUDGET_SPENT, TOO_MANY_JOBS = "budget-spent", "too-many-open-jobs"
 DAY_S = 86_400
-METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 KINDS = {
     400: "bad-request",
     401: "no-token",
@@ -121,22 +125,35 @@ class Problem(Exception):
         return document
 
 
-def invalid(error: ValidationError, kind: type[BaseModel], prefix: str = "#") -> Problem:
+def invalid(error: ValidationError, kind: type[BaseModel]) -> Problem:
     """Return the problem of a body that does not validate. The problem never has the values of
     the body.
     """
     errors: list[tuple[str, str]] = []
     for place, text in each_problem(error, kind):
-        errors.append(("/".join((prefix, *place)), text))
+        errors.append((pointer_to(*place), text))
     return _of_fields(errors)
 
 
+def pointer_to(*place: str) -> str:
+    """Return the JSON Pointer (RFC 6901) to a place in the body, from the outermost field."""
+    names = [name.replace("~", "~0").replace("/", "~1") for name in place]
+    return "/".join(("#", *names))
+
+
+def name_at(pointer: str) -> str:
+    """Return the name of a field for a user, such as `limits.max_turns`; '' for the whole body."""
+    names = pointer.removeprefix("#").strip("/").split("/")
+    return ".".join(name.replace("~1", "/").replace("~0", "~") for name in names)
+
+
 def _of_fields(errors: Sequence[tuple[str, str]]) -> Problem:
-    first_place, first = errors[0]
+    """Return the problem of fields. `errors`: the pointer and the text of each problem."""
+    pointer, first = errors[0]
     more = ""
     if len(errors) > 1:
         more = f" (and {len(errors) - 1} more)"
-    name = first_place.removeprefix("#").strip("/").replace("/", ".")
+    name = name_at(pointer)
     detail = f"{name}: {first}{more}" if name else f"{first}{more}"
     return Problem(422, detail, errors=errors)
 
@@ -146,7 +163,7 @@ def problem_of(error: HandoffError) -> Problem:  # noqa: PLR0911 (one line for e
     text = str(error)
     match error:
         case PlanRefused():
-            errors = [("/".join(("#/plan", *place)), problem) for problem, place in error.problems]
+            errors = [(pointer_to("plan", *place), problem) for problem, place in error.problems]
             return Problem(422, text, errors=errors)
         case ManyProblems():
             return Problem(422, text, errors=[("#", line) for line in text.splitlines()])
@@ -154,7 +171,7 @@ def problem_of(error: HandoffError) -> Problem:  # noqa: PLR0911 (one line for e
             return Problem(404, text, kind="unknown-job")
         case UnknownSchedule():
             return Problem(404, text)
-        case Conflict() | VersionConflict():
+        case Conflict() | VersionConflict() | ScheduleExists():
             return Problem(409, text)
         case BudgetSpent():
             left_s = DAY_S - int(time.time()) % DAY_S
@@ -164,6 +181,9 @@ def problem_of(error: HandoffError) -> Problem:  # noqa: PLR0911 (one line for e
             return Problem(429, text, kind=TOO_MANY_JOBS, headers=headers)
         case NoTenantKey():
             return Problem(503, text)
+        case FollowingEnded():
+            headers = {"Retry-After": str(CONNECT_AFTER_S)}
+            return Problem(503, "the server stops: connect again", headers=headers)
         case StoreUnavailable():
             return Problem(503, text, headers={"Retry-After": str(RETRY_AFTER_S)})
         case UserError():

@@ -19,9 +19,9 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.api_tokens import MOST_NAME_CHARS
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.errors import UserError
+from handoff_queue.supervisor.serve.limits import parse_address
 from handoff_queue.supervisor.serve.problems import Problem
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -68,7 +68,7 @@ def address_of(request: Request, settings: Settings) -> str | None:
     address = request.client.host
     hops = ",".join(request.headers.getlist("x-forwarded-for")).split(",")
     while hops and is_proxy(address, settings):
-        earlier = _parsed(hops.pop().strip())
+        earlier = parse_address(hops.pop().strip())
         if earlier is None:
             break
         address = str(earlier)
@@ -77,7 +77,7 @@ def address_of(request: Request, settings: Settings) -> str | None:
 
 def is_proxy(address: str, settings: Settings) -> bool:
     """Return whether an address is an address of a proxy."""
-    parsed = _parsed(address)
+    parsed = parse_address(address)
     if parsed is None:
         return False
     return any(parsed in network for network in _networks(settings.serve_proxies))
@@ -149,17 +149,6 @@ def _text(value: str) -> str:
         return value.encode("latin-1").decode()
     except UnicodeDecodeError:
         return value
-
-
-def _parsed(address: str) -> Address | None:
-    """Return an address without its zone. An IPv4 address in an IPv6 address is an IPv4 address."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return None
-    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
-        return parsed.ipv4_mapped
-    return parsed
 
 
 @lru_cache(maxsize=16)

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.quote import Quote
 from handoff_queue.supervisor.client.async_client import AsyncClient
+from handoff_queue.supervisor.client.event_hub import FollowingEnded
 from handoff_queue.supervisor.client.quotes import (
     as_quoted,
     exceeds,
@@ -59,7 +60,7 @@ async def quote(
     try:
         async with asyncio.timeout(wait_s):
             state = await _state_with_quote(access.jobs, job_id)
-    except TimeoutError:
+    except (TimeoutError, FollowingEnded):
         return JSONResponse({"job_id": job_id, "quote": None}, 202, headers)
     if state.ended or state.plan is None:
         raise Problem(

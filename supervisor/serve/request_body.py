@@ -19,10 +19,11 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.gates import FactTable, Gates
-from handoff_queue.shared.types.ids import NAME_PATTERN, JobId
+from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
 from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
+from handoff_queue.shared.types.name_pattern import NAME_PATTERN
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.schedule import Missed, Overlap
 from handoff_queue.supervisor.client.request import Request
@@ -34,6 +35,8 @@ from handoff_queue.supervisor.workflows.workflow import MOST_STEPS
 
 JSON = "application/json"
 FORM = "multipart/form-data"
+FORMS = (FORM, "application/x-www-form-urlencoded")
+"""Media types of forms."""
 REQUEST_FIELD = "request"
 """The field of a form that holds the JSON. Every other part of the form is a document."""
 MOST_FIELDS = 20
@@ -240,18 +243,35 @@ def _media_type(http: HttpRequest) -> str:
     return http.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def body_of(http: HttpRequest, kind: type[Body]) -> Body:
+async def body_of(http: HttpRequest, kind: type[Body], media_types: str = JSON) -> Body:
     """Return the JSON body of a request. An empty body has the defaults of all fields.
+
+    Args:
+        media_types: the media types that the resource takes, for the words of an error.
 
     Raises:
         Problem: the body is not JSON, or a field is not valid.
     """
-    content = await http.body()
-    if not content:
-        content = b"{}"
-    elif _media_type(http) != JSON:
-        raise Problem(415, f"the body must be {JSON}")
-    return await run_in_threadpool(_parsed, content, kind)
+    _check_encoding(http)
+    # The check against forged requests may have read a form. So refuse a form before the body.
+    is_form = _media_type(http) in FORMS and http.headers.get("content-length") != "0"
+    content = b"" if is_form else await http.body()
+    if is_form or (content and _media_type(http) != JSON):
+        raise Problem(415, f"the body must be {media_types}")
+    return await run_in_threadpool(_parsed, content or b"{}", kind)
+
+
+def _check_encoding(http: HttpRequest) -> None:
+    """Check that a body is not compressed.
+
+    Raises:
+        Problem: the header Content-Encoding names a compression.
+    """
+    encoding = http.headers.get("content-encoding", "identity")
+    if encoding.strip().lower() != "identity":
+        raise Problem(
+            415, f"the body has the Content-Encoding {encoding!r:.40}: send it uncompressed"
+        )
 
 
 def _parsed(content: bytes, kind: type[Body]) -> Body:
@@ -270,8 +290,9 @@ async def job_body_of(http: HttpRequest, settings: Settings) -> tuple[JobBody, d
         Problem: the body is neither JSON nor a form, or a field is not valid.
     """
     if _media_type(http) == FORM:
+        _check_encoding(http)
         return await _job_of_form(http, settings)
-    body = await body_of(http, JobBody)
+    body = await body_of(http, JobBody, f"{JSON} or {FORM}")
     return body, documents_of(body)
 
 

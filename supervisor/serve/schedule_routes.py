@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.schedule import ScheduleStatus
-from handoff_queue.supervisor.client.request import MOST_TENANT_CHARS, Request
+from handoff_queue.supervisor.client.request import MOST_TENANT_CHARS
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
 from handoff_queue.supervisor.serve.access import (
     Access,
@@ -67,6 +67,15 @@ Name = Annotated[str, Path(description="The name of a schedule.")]
 async def add(http: HttpRequest, access: Submits) -> ScheduleStatus:
     """Store a schedule and the documents of its job."""
     body = await body_of(http, ScheduleBody)
+    return await run_in_threadpool(add_schedule, access, body)
+
+
+def add_schedule(access: Access, body: ScheduleBody) -> ScheduleStatus:
+    """Add the schedule of a body.
+
+    Raises:
+        UserError, Problem: a field cannot be used.
+    """
     options = ScheduleOptions(
         body.cron,
         body.timezone,
@@ -75,12 +84,9 @@ async def add(http: HttpRequest, access: Submits) -> ScheduleStatus:
         body.max_microusd_per_month,
         body.follows_last,
     )
-    request = await run_in_threadpool(_request, access, body)
-    return await access.jobs.add_schedule(body.name, request, options)
-
-
-def _request(access: Access, body: ScheduleBody) -> Request:
-    return request_of(body.job, documents_of(body.job), access.caller, access.settings, None)
+    documents = documents_of(body.job)
+    request = request_of(body.job, documents, access.caller, access.settings, None)
+    return access.client.add_schedule(body.name, request, options)
 
 
 @router.get("", summary="List the schedules")

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query
 from fastapi.responses import StreamingResponse
 
+from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.supervisor.client.request import MOST_TENANT_CHARS
 from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion
 from handoff_queue.supervisor.serve.access import Access, needs, tenant_for
+from handoff_queue.supervisor.serve.problems import Problem
 
 LINES = "application/x-ndjson"
 MOST_WAIT_S = 60.0
 """Longest time in seconds for which a deletion waits for the end of cancelled jobs."""
 
+log = log_of(__name__)
 router = APIRouter(prefix="/v1/tenants", tags=["tenants"])
 
 Tenant = Annotated[
@@ -33,7 +36,7 @@ AdministersFleet = Annotated[Access, Depends(needs(ApiRole.ADMIN, all_tenants=Tr
     responses={200: {"content": {LINES: {"schema": {"type": "string"}}}}},
     summary="Export a tenant",
 )
-def export(
+async def export(
     access: Administers,
     tenant: Tenant,
     texts: Annotated[bool, Query(description="Include the texts of the documents.")] = False,
@@ -46,13 +49,16 @@ def export(
     return StreamingResponse(_lines(access, tenant, texts), media_type=LINES)
 
 
-def _lines(access: Access, tenant: str, texts: bool) -> Iterator[str]:
-    """Yield the lines. An error ends them, because the status was sent."""
+async def _lines(access: Access, tenant: str, texts: bool) -> AsyncIterator[str]:
+    """Yield the lines as long as the caller has access. An error ends the lines, because the
+    status was sent.
+    """
     try:
-        for line in access.client.export_tenant(tenant, texts=texts):
+        async for line in access.jobs.export_tenant(tenant, texts=texts):
+            await access.check_token()
             yield line + "\n"
-    except HandoffError:
-        return
+    except (HandoffError, Problem) as error:
+        log.warning("an export has no end", tenant=tenant, error=str(error))
 
 
 @router.delete("/{tenant}", response_model=TenantDeletion, summary="Delete a tenant")

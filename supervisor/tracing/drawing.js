@@ -53,7 +53,7 @@ function folded(title, fill, open = false) {
 
 // --- a handoff
 
-const PLANNED = { "not begun": "planned", "given up": "stopped", skipped: "stopped", failed: "failed" }; // looks of a step without a handoff
+const PLANNED = { "not begun": "planned", "given up": "stopped", skipped: "stopped", failed: "failed", kept: "ok" }; // looks of a step without a handoff
 const isPlanned = (bar) => bar.handoff_id.startsWith("plan/");
 const idOf = (bar) => (isPlanned(bar) ? bar.step_id : bar.handoff_id);
 const nameOf = (bar) => `${idOf(bar)} ${bar.who === bar.step_id ? "" : bar.who}`.trim();
@@ -163,10 +163,11 @@ function turnsInto(into, checkpoints) {
   for (const one of checkpoints) {
     if (one.kind === "replied") {
       turn += 1;
-      into.append(el("div", "soft", `turn ${turn}: ${one.model}, ${figure(one.usage.input_tokens)} tokens in, ${figure(one.usage.output_tokens)} out, ${one.stop_reason}`));
+      into.append(el("div", "soft", `turn ${turn}: ${one.model}, ${figure(one.usage.input_tokens)} tokens in${one.usage.cache_read_tokens ? ` (${figure(one.usage.cache_read_tokens)} cached)` : ""}, ${figure(one.usage.output_tokens)} out, ${one.stop_reason}`));
       for (const block of one.content) into.append(el("pre", "", block.type === "text" ? block.text : block.type === "tool_use" ? `${block.name} ${asText(block.input)}` : asText(block)));
     } else if (one.kind === "observed") into.append(el("div", one.is_error ? "failed" : "soft", one.is_error ? "tool: error" : "tool"), el("pre", "", one.text));
     else if (one.kind === "user_prompted") into.append(el("div", "soft", `said at turn ${turn + 1}`), el("pre", "", one.text));
+    else if (one.kind === "cleared") into.append(el("div", "soft", `before turn ${turn + 1}: ${counted(one.tool_use_ids.length, "result")} cleared, about ${figure(one.tokens)} tokens`));
     else if (one.kind === "prompted") into.append(el("div", "soft", "told"), el("pre", "", one.text));
     else if (one.kind === "call_failed") { turn += 1; into.append(el("div", "failed", `turn ${turn}: the call failed`), el("pre", "", one.error)); }
   }

@@ -22,6 +22,7 @@ function headOf(job) {
     "Critical path": chain.length ? `${seconds(busy)} of work in ${counted(chain.length, "handoff")}` : "",
     Turns: figure(usage.turns ?? 0),
     Tokens: (usage.cut?.calls ? "at most " : "") + figure((usage.input_tokens ?? 0) + (usage.output_tokens ?? 0)),
+    "Input from the cache": job.cache ? `${Math.round(100 * job.cache.share)}%, ${job.cache.saved_usd < 0 ? "-" : ""}${money(Math.abs(job.cache.saved_usd))} saved` : "",
     Cost: (usage.cut?.calls ? "at most " : "") + money(usage.cost_usd),
     Quote: quoteOf(job.quote),
     Mode: job.mode,

@@ -25,7 +25,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 
 from handoff_queue.shared.types.checkpoints import Checkpoint
+from handoff_queue.shared.types.events import HandoffFinished, RecordedEvent
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.usage import NOTHING_USED, cost_usd
 from handoff_queue.supervisor.client.call_approvals import subject_of
 from handoff_queue.supervisor.client.report import JobRecord, JobResult
 from handoff_queue.supervisor.client.report_fields import change_in_words
@@ -387,6 +389,7 @@ def _job(traced: TracedJob) -> dict[str, Any]:
         "is_over": report.status.ended,
         "mode": report.mode.value,
         "usage": report.usage,
+        "cache": _cache_use(record.journal),
         "quote": report.quote,
         "bars": [asdict(bar) for bar in timeline.bars],
         "payloads": {digest: record.payloads[digest] for digest in sorted(digests)},
@@ -395,6 +398,20 @@ def _job(traced: TracedJob) -> dict[str, Any]:
         "told": report_sections(report),
         "story": list(traced.story),
     }
+
+
+def _cache_use(journal: Sequence[RecordedEvent]) -> dict[str, float] | None:
+    """Return the share of the input tokens that came from the provider's cache, and the money that
+    the cache saved. None: nothing came from a cache.
+    """
+    usage = NOTHING_USED
+    for recorded in journal:
+        if isinstance(recorded.event, HandoffFinished):
+            usage += recorded.event.usage
+    if not usage.cache_read_tokens:
+        return None
+    saved = usage.cache_saved_microusd - usage.cache_surcharge_microusd
+    return {"share": usage.cache_read_tokens / usage.input_tokens, "saved_usd": cost_usd(saved)}
 
 
 def _by_specialist(bars: Sequence[TimelineBar], until: float) -> list[dict[str, Any]]:

@@ -13,9 +13,11 @@ from handoff_queue.shared.store.claim_history import PastClaim
 from handoff_queue.shared.store.jobs import HandoffStanding
 from handoff_queue.shared.types.events import (
     ConditionsChecked,
+    Fork,
     HandoffFinished,
     HandoffIssued,
     JobEnded,
+    JobSubmitted,
     RecordedEvent,
     RetryRequested,
     StepsAbandoned,
@@ -27,7 +29,7 @@ from handoff_queue.supervisor.client.report import JobRecord
 
 STOPPED = "stopped"
 """State of a handoff that the job abandoned before it had ended."""
-GIVEN_UP, NOT_BEGUN = "given up", "not begun"
+GIVEN_UP, NOT_BEGUN, KEPT = "given up", "not begun", "kept"
 """States of a step without a handoff."""
 PLANNERS = ("planner", "replanner")
 """The roles that a step without dependencies comes after."""
@@ -100,9 +102,11 @@ class PlannedStep:
     step_id: StepId
     who: str
     state: str
-    """`not begun`, `given up`, `skipped`, or `failed` if its condition could not be decided."""
+    """`not begun`, `given up`, `skipped`, `failed` if its condition could not be decided, or
+    `kept` if a fork has its result from another job.
+    """
     why: str
-    """Reason why the step was given up; empty if there is none."""
+    """Reason of the state; empty if there is none."""
     after: tuple[str, ...]
     """The steps that it depends on: the latest handoff of each, or the name of a planned step."""
     is_critical: bool = False
@@ -164,9 +168,13 @@ def _ended_without_handoff(journal: Sequence[RecordedEvent]) -> dict[str, tuple[
     """Return the state and the reason of each step that ended without a handoff. A retry of the
     job plans these steps again.
     """
+    kept: dict[str, tuple[str, str]] = {}
     ended: dict[str, tuple[str, str]] = {}
     for recorded in journal:
         match recorded.event:
+            case JobSubmitted(fork=Fork() as fork):
+                for kept_step in fork.kept:
+                    kept[kept_step.step] = (KEPT, f"its result is from {fork.job_id}")
             case StepsAbandoned(steps=steps, why=why):
                 for step in steps:
                     ended[step.step] = (GIVEN_UP, why)
@@ -179,7 +187,7 @@ def _ended_without_handoff(journal: Sequence[RecordedEvent]) -> dict[str, tuple[
                 ended.clear()
             case _:
                 pass
-    return ended
+    return {**kept, **ended}
 
 
 def critical(bars: Sequence[TimelineBar]) -> frozenset[HandoffId]:
@@ -324,6 +332,16 @@ def _ended(bar: TimelineBar, at: float) -> TimelineBar:
     return replace(bar, ended_at=at, past_claims=tuple(past_claims))
 
 
+def _models_of(done: HandoffFinished) -> str | None:
+    """Return the model of a handoff. With several models, each name has its number of replies."""
+    if done.replies_by_model is None:
+        return done.model
+    parts: list[str] = []
+    for name in done.models:
+        parts.append(f"{name} ({done.replies_by_model.get(name, 0)})")
+    return ", ".join(parts)
+
+
 def _past_claims(standing: HandoffStanding) -> tuple[PastClaim, ...]:
     """Return all claims, also the claim that holds or that ended with a result."""
     if standing.past_claims or standing.claimed_at is not None:
@@ -355,7 +373,7 @@ def _bar(
         payload=event.handoff.digest,
         result=done.result.digest if done else None,
         worker=standing.worker,
-        model=done.model if done else None,
+        model=_models_of(done) if done else None,
         stop_reason=done.stop_reason.value if done else None,
         claims=standing.claims,
         lost_claims=standing.lost_claims,

@@ -24,7 +24,7 @@ def jobs(redis_url: str) -> Iterator[Client]:
         redis_url, Settings(offline=True, lease_s=3_600, serve_requests_per_minute=100_000)
     )
     yield connected
-    connected.store.connection.close()
+    connected.close()
 
 
 @pytest.fixture

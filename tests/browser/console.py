@@ -261,6 +261,23 @@ class SchedulesPage:
     def act(self, action: str, name: str) -> None:
         self.window.click(f'form[action="/schedules/{name}/{action}"] button')
 
+    def add(self, **texts: str) -> None:
+        """Fill the form for a new schedule, and send it."""
+        self.window.click('a[href="/schedules/new"]')
+        wait_until(lambda: self.window.count("#cron") == 1, expected="the form")
+        self.correct(**texts)
+
+    def correct(self, **texts: str) -> None:
+        """Replace texts of the form, and send it again."""
+        for name, text in texts.items():
+            self.window.run(f"document.getElementById({name!r}).value = ''; return null")
+            self.window.type(f"#{name}", text)
+        self.window.click("main button.main")
+
+    def refusal(self) -> str:
+        """Return the text of the refusal; '' as long as there is none."""
+        return str(self.window.run("return document.getElementById('problems')?.innerText ?? ''"))
+
     def remove(self, name: str, tenant: str = "default") -> None:
         self.window.click(f"#schedule-{tenant}-{name} summary")
         self.act("remove", name)
@@ -303,9 +320,96 @@ class FleetPage:
         self.window.visit(f"{self.url}/fleet")
         return self
 
+    def overflow_px(self) -> int:
+        """Return the width of the part of the table of roles that a user must scroll to."""
+        hidden: int = self.window.run(
+            "const area = document.querySelector('#fleet-roles').parentElement;"
+            " return area.scrollWidth - area.clientWidth"
+        )
+        return hidden
+
     def held(self) -> list[str]:
         """Return the names of the held handoffs."""
         names: list[str] = self.window.run(
             "return [...document.querySelectorAll('#held a')].map((one) => one.textContent)"
         )
         return names
+
+
+@dataclass(frozen=True)
+class InboxPage:
+    """The page of the jobs that wait for a person."""
+
+    window: Browser
+    url: str
+
+    def open(self) -> InboxPage:
+        self.window.visit(f"{self.url}/inbox")
+        return self
+
+    def jobs(self) -> list[str]:
+        ids: list[str] = self.window.run(
+            "return [...document.querySelectorAll('#inbox tbody tr')].map((row) => row.id)"
+        )
+        return ids
+
+    def decide(self, job_id: str) -> QuestionPage:
+        """Open the question of a job."""
+        self.window.click(f"#{job_id} td:last-child a")
+        return QuestionPage(self.window, job_id)
+
+    def decided(self) -> str:
+        """Return the line about the last decision; '' if there is none."""
+        return str(
+            self.window.run("return document.querySelector('[role=status]')?.innerText ?? ''")
+        )
+
+
+@dataclass(frozen=True)
+class QuestionPage:
+    """The page of the question of one job."""
+
+    window: Browser
+    job_id: str
+
+    def text(self, field: str) -> str:
+        """Return the text of an editor: `plan`, `arguments` or `note`."""
+        return str(self.window.run(f"return document.getElementById({field!r}).value"))
+
+    def write(self, field: str, text: str) -> None:
+        """Replace the text of an editor."""
+        self.window.run(f"document.getElementById({field!r}).value = ''; return null")
+        self.window.type(f"#{field}", text)
+
+    def press(self, decision: str) -> None:
+        """Press the button of a decision: `approve` or `reject`."""
+        self.window.click(f"button[value={decision}]")
+
+    def problems(self) -> list[str]:
+        """Return the lines of the refusal; none as long as there is no refusal."""
+        lines: list[str] = self.window.run(
+            "return [...document.querySelectorAll('#problems li')].map((one) => one.textContent)"
+        )
+        return lines
+
+
+@dataclass(frozen=True)
+class DeadLettersPage:
+    """The page of the dead letters."""
+
+    window: Browser
+    url: str
+
+    def open(self) -> DeadLettersPage:
+        self.window.visit(f"{self.url}/dead")
+        return self
+
+    def letters(self) -> list[str]:
+        """Return the ids of the letters, the newest first."""
+        ids: list[str] = self.window.run(
+            "return [...document.querySelectorAll('article')].map((one) => one.id.slice(7))"
+        )
+        return ids
+
+    def act(self, action: str, letter_id: str) -> None:
+        self.window.click(f'form[action="/dead/{letter_id}/{action}"] button')

@@ -56,6 +56,15 @@ class Browser:
         """Run a script and return its value. The script needs a `return` statement."""
         return self._post("execute/sync", script=script, args=[])
 
+    def set_hidden(self, is_hidden: bool) -> None:
+        """Let the page believe that another page hides it, or that the user sees it again."""
+        value = str(is_hidden).lower()
+        self.run(
+            f"const property = {{ get: () => {value}, configurable: true }};"
+            " Object.defineProperty(document, 'hidden', property);"
+            " document.dispatchEvent(new Event('visibilitychange')); return null"
+        )
+
     def text(self, selector: str = "body") -> str:
         """Return the visible text of the first element that matches."""
         return str(self.run(f"return document.querySelector({selector!r}).innerText"))

@@ -12,12 +12,17 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.serve.application import make_application
 from tests.browser.console import JobPage, JobTable, painted_after_ms, problems_everywhere
 from tests.browser.driver import Browser
 from tests.doubles.jobs import a_job
 from tests.doubles.many_jobs import many_jobs
 from tests.supervisor.many_rows import submit_rows
+from tests.supervisor.serve.serving import serving
+from tests.supervisor.serve.test_event_routes import followers
+from tests.supervisor.serve.test_job_routes import end
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.waiting import wait_until
 
@@ -257,6 +262,24 @@ def test_with_10_000_jobs_the_table_and_a_filter_cost_a_few_times_a_plain_page(
     assert len(table.jobs()) == 1
     assert median(whole) < 8 * median(plain)
     assert median(filtered) < 12 * median(plain)
+
+
+def test_a_hidden_page_of_a_job_holds_no_connection(window: Browser, jobs: Client) -> None:
+    """A browser has six connections to a server for all its pages."""
+    job_id = a_job(jobs.store)
+    app = make_application(AsyncClient(jobs), jobs.settings)
+    with serving(app) as url:
+        page = JobPage(window, url, job_id).open()
+        wait_until(lambda: followers(app) == 1, expected="the stream of events")
+
+        window.set_hidden(True)
+        wait_until(lambda: followers(app) == 0, expected="no stream of events")
+        end(jobs, job_id)
+        assert page.status() == "running"
+
+        window.set_hidden(False)
+        wait_until(lambda: page.status() == "ok", expected="the end of the job")
+        window.visit("about:blank")
 
 
 def test_a_job_of_2_000_handoffs_stays_usable(

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.supervisor.client.async_client import AsyncClient
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client, Request, connect
 from handoff_queue.supervisor.serve.application import make_application
 from tests.browser.console import JobPage, JobTable, problems_everywhere
 from tests.browser.driver import Browser
@@ -35,7 +36,8 @@ def served(window: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     folder = tmp_path_factory.mktemp("system")
     with running_system(folder, settings={"HANDOFF_KEEP_TURNS": "true"}) as system:
         jobs = system.jobs()
-        with serving(make_application(AsyncClient(system.jobs()), jobs.settings)) as url:
+        console = connect(system.url_of("console"), jobs.settings)
+        with serving(make_application(AsyncClient(console), jobs.settings)) as url:
             yield Served(jobs, url)
             window.visit("about:blank")
             window.console_errors()
@@ -61,6 +63,36 @@ def test_the_plan_lights_up_while_the_page_is_open(window: Browser, served: Serv
     assert "Qdrant is an open-source vector database" in window.text(".answer")
     assert "The job is now: ok." in window.text("#said")
     assert window.console_errors() == []
+
+
+def test_a_user_sees_the_quote_of_a_new_job_before_it_starts(
+    window: Browser, served: Served
+) -> None:
+    earlier = served.jobs.submit(Request(REQUEST, documents=DOCUMENTS))
+    assert served.jobs.result(earlier, wait_s=90).status == "ok"
+    names = sorted(DOCUMENTS.glob("*.md"))
+    window.visit(f"{served.url}/new")
+    window.type("#text", REQUEST)
+    window.drop("#documents", *names)
+
+    window.click("button[name=quote]")
+    job_id = wait_until(lambda: job_of_page(window), expected="the page of the new job")
+    page = JobPage(window, served.url, job_id)
+    wait_until(lambda: page.status() == "waiting", expected="the question", timeout_s=60)
+    waiting, begun = window.text("#live"), page.rows()
+    window.click('form[action$="/approve"] button')
+
+    wait_until(lambda: page.status() == "ok", expected="the end of the job", timeout_s=90)
+    assert "Quoted time\nlikely" in waiting
+    assert begun <= 1, "only the planner has worked"
+    documents = served.jobs.export(job_id).documents
+    assert sorted(document.path for document in documents) == [name.name for name in names]
+    assert window.console_errors() == []
+
+
+def job_of_page(window: Browser) -> JobId:
+    """Return the id of the job whose page is open; '' for another page."""
+    return JobId(window.run("return document.getElementById('live')?.dataset.job ?? ''"))
 
 
 def test_an_opened_handoff_shows_its_task_its_result_and_its_turns(

@@ -39,6 +39,11 @@ TASK, WHOLE, ROLE = (
     ("model_request", "key"),
     [
         (request(TASK, turn=2), CallKey("7-3", "a.1", 2)),
+        (request("<task>Do d of 7-3-fork.</task>"), CallKey("7-3-fork", "d.1", 1)),
+        (
+            request(ROLE.format('Judge.\n{"id": "d", "task": "Do d of 7-3-fork."}'), "verdict"),
+            CallKey("7-3-fork", "assessor.1", 1),
+        ),
         (request(f"{TASK}\n\n{REVISION}"), CallKey("7-3", "a.2", 1)),
         (request(f"{TASK}\n\n{REVISION}\n\n{REVISION}"), CallKey("7-3", "a.3", 1)),
         (
@@ -57,7 +62,7 @@ TASK, WHOLE, ROLE = (
         ),
         (request(ROLE.format("Resolve."), "resolutions"), CallKey("7-3", RESOLVER, 1)),
         (
-            request(ROLE.format("Judge the results of round 2 of it."), "verdict"),
+            request(ROLE.format("Judge the results of it. This is round 2: go."), "verdict"),
             CallKey("7-3", "assessor.2", 1),
         ),
         (

@@ -25,7 +25,7 @@ def job_id(store: Store) -> JobId:
 
 
 def test_the_counts_are_the_sums_over_all_jobs(store: Store, job_id: JobId) -> None:
-    assert store.connection.redis.hget(keys.job(job_id), "turns") == b"1"
+    assert store.connection.redis.hget(keys.progress(job_id), "turns") == b"1"
     assert miscounted(store.connection.redis) == []
 
 

@@ -17,6 +17,7 @@ from handoff_queue.chaos.report import broken_of, is_kept, json_of, table_of
 from handoff_queue.chaos.shapes import Shape
 from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
 from handoff_queue.chaos.unwanted_calls import SeenClaim
+from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.engine.failure_guard import FROZE
 
 JOB = PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer", turns=2),), seed=1)
@@ -28,10 +29,11 @@ CUT = Ended("partial", JOB_BUDGET)
 CALLS = (("planner.1", 1, 1.0), ("a.1", 1, 2.0), ("a.1", 2, 3.0), ("assessor.1", 1, 18.0))
 
 
+PAID = Usage(input_tokens=4_000, output_tokens=6_000, cost_microusd=3_500)
+
+
 def call(handoff: str, turn: int, at: float, process: str = "worker1") -> Call:
-    return Call(
-        CallKey("1-0", handoff, turn), process, at, tokens=10_000, microusd=3_500, out_at=at + 0.9
-    )
+    return Call(CallKey("1-0", handoff, turn), process, at, usage=PAID, out_at=at + 0.9)
 
 
 def records(

@@ -23,7 +23,9 @@ def leftovers(client: Any, *, was_struck: bool = False) -> list[str]:
     return left_behind(client, ("writer", "supervisor"), was_struck=was_struck)
 
 
-@pytest.mark.parametrize("key", ["handoff:{j-1}", "handoff:day:20410", "handoff:day:20410:default"])
+@pytest.mark.parametrize(
+    "key", ["handoff:{j-1}:progress", "handoff:day:20410", "handoff:day:20410:default"]
+)
 def test_a_remaining_reservation_is_found_in_the_accounts_of_the_job_and_the_day(
     client: Any, key: str
 ) -> None:
@@ -39,10 +41,10 @@ def test_a_remaining_reservation_is_found_in_the_accounts_of_the_job_and_the_day
 
 
 def test_a_handoffs_own_reservation_is_found(client: Any) -> None:
-    client.hset("handoff:{j-1}:h:a.1", mapping={"state": "done", "r_turns": 1})
-    client.expire("handoff:{j-1}:h:a.1", EXPIRY_S)
+    client.hset("handoff:{j-1}:h:a:a.1", mapping={"state": "done", "r_turns": 1})
+    client.expire("handoff:{j-1}:h:a:a.1", EXPIRY_S)
 
-    assert leftovers(client) == ["handoff:{j-1}:h:a.1: has set aside ['1']"]
+    assert leftovers(client) == ["handoff:{j-1}:h:a:a.1: has set aside ['1']"]
 
 
 def test_a_message_in_a_queue_is_found(client: Any) -> None:

@@ -12,9 +12,18 @@ import handoff_queue.supervisor.roles
 from handoff_queue.chaos.answers import reply_to
 from handoff_queue.chaos.expected_handoffs import course_of, keys_of, needs_of
 from handoff_queue.chaos.failpoint_run import OFTEN
-from handoff_queue.chaos.job_generator import EVERYTHING, ONLY_CHORDS, jobs_of, only
-from handoff_queue.chaos.plan import FACT_CHECKER, SPECIALISTS, TROUBLE_SHARE, CallKey, PlannedJob
-from handoff_queue.chaos.shapes import CHORDS, MODES, Shape
+from handoff_queue.chaos.fleet import OWN_SPECIALISTS
+from handoff_queue.chaos.job_generator import EVERYTHING, ONLY_CHORDS, ONLY_FEATURES, jobs_of, only
+from handoff_queue.chaos.plan import (
+    FACT_CHECKER,
+    KEEPER,
+    SPECIALISTS,
+    SWITCHING,
+    TROUBLE_SHARE,
+    CallKey,
+    PlannedJob,
+)
+from handoff_queue.chaos.shapes import CHORDS, FEATURES, MODES, NOT_DRAWN, Shape
 from handoff_queue.shared.specialists.reader import load_specialists, read_specialist
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import FACT_GATE, ROLES, SUB_SUPERVISOR
@@ -39,8 +48,8 @@ def test_jobs_can_be_generated_in_small_batches() -> None:
     assert jobs_of(1, 30) == [*jobs_of(1, 7), *jobs_of(1, 23, first=7)]
 
 
-def test_every_shape_is_present_except_the_shape_with_an_interactive_user() -> None:
-    assert {job.shape for job in jobs_of(1, ALL)} == set(Shape) - {Shape.CANCELLED}
+def test_every_shape_is_present_except_the_shapes_that_depend_on_a_user_or_another_job() -> None:
+    assert {job.shape for job in jobs_of(1, ALL)} == {*Shape} - {*NOT_DRAWN}
 
 
 def test_every_mode_is_present_and_each_shape_comes_in_all_its_possible_modes() -> None:
@@ -48,16 +57,20 @@ def test_every_mode_is_present_and_each_shape_comes_in_all_its_possible_modes() 
 
     assert {mode for _, mode in drawn} == set(Mode)
     assert drawn == {
-        (shape, mode)
-        for shape, modes in MODES.items()
-        for mode in modes
-        if shape is not Shape.CANCELLED
+        (shape, mode) for shape, modes in MODES.items() for mode in modes if shape not in NOT_DRAWN
     }
 
 
 @pytest.mark.parametrize("mode", Mode)
 def test_a_run_of_one_mode_has_jobs_of_no_other(mode: Mode) -> None:
     assert {job.mode for job in jobs_of(1, 30, draw=only([mode]))} == {mode}
+
+
+def test_a_run_of_features_has_several_models_notes_and_forks() -> None:
+    jobs = jobs_of(1, 3, draw=ONLY_FEATURES)
+
+    assert {job.shape for job in jobs} == {*FEATURES}
+    assert {job.then.shape for job in jobs if job.then} == {Shape.RECALLED, Shape.FORK}
 
 
 def test_the_control_gets_only_shapes_that_chords_can_do() -> None:
@@ -175,7 +188,7 @@ def test_a_join_needs_only_some_parts_and_a_child_jobs_calls_do_not_count_for_it
 
 
 def test_no_handoff_needs_more_turns_than_it_has_under_any_provider_fault() -> None:
-    specialists = load_specialists(built_in_specialists())
+    specialists = load_specialists(built_in_specialists(), OWN_SPECIALISTS)
     others = {
         name: read_specialist(
             Path(handoff_queue.supervisor.roles.__file__).with_name(f"{name}.md"), reserved=()
@@ -220,7 +233,8 @@ def test_two_attempts_at_a_step_have_different_texts() -> None:
 
 
 def test_every_plan_is_valid_at_its_first_try_except_the_plan_for_repair() -> None:
-    plan_format = PlanFormat((*SPECIALISTS, SUB_SUPERVISOR), max_steps=20)
+    specialists = (*SPECIALISTS, SWITCHING, KEEPER, SUB_SUPERVISOR)
+    plan_format = PlanFormat(specialists, max_steps=20)
     model_request = {"messages": [{"content": [{"type": "text", "text": "Make the plan."}]}]}
 
     for job in (

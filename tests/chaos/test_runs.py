@@ -36,14 +36,15 @@ def test_a_run_without_faults_makes_exactly_the_planned_calls_and_prints_json(
     command = [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main", "chaos"]
     options = ["--jobs", str(ALL_SHAPES), "--kills", "0", "--seed", str(SEED), "--json"]
 
-    done = forked_processes.run([*command, *options], os.environ, tmp_path, "", 300, fork_server)
+    line = forked_processes.with_forked_children([*command, *options], fork_server)
+    done = forked_processes.run(line, os.environ, tmp_path, "", 300, fork_server)
 
     report = json.loads(done.stdout)
     assert (report["seed"], report["jobs"], report["kept"]) == (
         SEED,
-        ALL_SHAPES + 1,
+        ALL_SHAPES + 3,
         done.returncode == 0,
-    ), "one more job follows another job"
+    ), "a job follows another, a job finds a note, and a job is a fork"
     assert report["kept"], report
     assert (report["calls_made"], report["calls_repeated"]) == (report["calls_needed"], 0)
     assert set(report["modes"]) == set(Mode)
@@ -52,6 +53,10 @@ def test_a_run_without_faults_makes_exactly_the_planned_calls_and_prints_json(
     assert did["questions_answered"] >= 4
     assert min(did["messages_taken"], did["jobs_of_schedules"], did["events_followed"]) > 0
     assert did["servers_that_answered"] == 2
+    features = report["features"]
+    assert features["calls_that_a_model_turned_away"] > 0
+    assert features["reservations_seen"] > 0
+    assert (features["notes"], features["jobs_that_found_a_note"], features["forks"]) == (1, 1, 1)
 
 
 @pytest.mark.alone

@@ -62,14 +62,17 @@ def test_a_tree_with_the_calls_that_its_root_allows_is_within_its_budget() -> No
 
 
 def test_an_overpayment_for_a_child_is_an_overrun_of_every_ancestor() -> None:
-    assert records(call("1-0-x", "c.1")).overruns == ["1-0: 11 of 10 calls", "1-0-x: 5 of 4 calls"]
+    assert records(call("1-0-x", "c.1")).overruns == [
+        "1-0: 11 turns of 10 turns",
+        "1-0-x: 5 turns of 4 turns",
+    ]
     with_larger_limit = {**STORIES, "1-0-x": replace(TEAM_STORY, limits=JobLimits(max_turns=20))}
     assert records(call("1-0-x", "c.1"), job_records=with_larger_limit).overruns == [
-        "1-0: 11 of 10 calls"
+        "1-0: 11 turns of 10 turns"
     ]
 
 
 def test_a_child_job_may_not_exceed_its_own_limit() -> None:
     with_smaller_limit = {**STORIES, "1-0-y": replace(TEAM_STORY, limits=JobLimits(max_turns=3))}
 
-    assert records(job_records=with_smaller_limit).overruns == ["1-0-y: 4 of 3 calls"]
+    assert records(job_records=with_smaller_limit).overruns == ["1-0-y: 4 turns of 3 turns"]

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from handoff_queue.shared.settings.settings import Settings
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -23,7 +25,10 @@ ROOT = Path(__file__).parents[2]
 class Project:
     """A running Compose project and its addresses on the host."""
 
-    redis_url: str
+    redis: str
+    """Host and port of Redis."""
+    keys: Path
+    """A copy of the folder with all keys, after `copy_keys`."""
     flower_url: str
     flower_log_in: str
     console_url: str
@@ -50,11 +55,28 @@ class Project:
         """Return the ids of a service's containers. The first 12 characters are the host name."""
         return self.compose_command("ps", "-q", "--no-trunc", service).split()
 
+    def copy_keys(self) -> None:
+        """Copy the keys from the volume of the project to the host."""
+        self.compose_command("cp", "keys:/etc/handoff/keys", str(self.keys))
+
+    def url_of(self, user: str) -> str:
+        """Return the URL of a Redis user, for a program on the host."""
+        url = (self.keys / f"{user}.redis-url").read_text().strip()
+        return url.replace("@redis:6379", f"@{self.redis}")
+
+    def client_settings(self) -> Settings:
+        """Return the settings of a client that signs."""
+        return Settings(offline=True, keys=self.keys, signing_key=self.keys / "client.key")
+
     def handoff(self, *arguments: str) -> str:
-        """Run the `handoff` command on the host, and return its output."""
+        """Run the `handoff` command on the host as a client, and return its output."""
         return run(
             [sys.executable, "-m", "handoff_queue.supervisor.cli.main", *arguments],
-            {"HANDOFF_REDIS_URL": self.redis_url},
+            {
+                "HANDOFF_REDIS_URL": self.url_of("client"),
+                "HANDOFF_KEYS": str(self.keys),
+                "HANDOFF_SIGNING_KEY": str(self.keys / "client.key"),
+            },
         )
 
     def flower(self, path: str, *, is_logged_in: bool = True) -> Any:
@@ -71,13 +93,12 @@ class Project:
 def running_project(folder: Path, settings: Mapping[str, str], *up: str) -> Iterator[Project]:
     """Build and start the project, yield it when it is healthy, and remove it with its volumes.
 
-    `settings`: lines of its .env, in addition to passwords and ports. `up`: arguments of `docker
+    `settings`: lines of its .env, in addition to password and ports. `up`: arguments of `docker
     compose up`.
     """
-    password, flower_password = secrets.token_hex(12), secrets.token_hex(12)
+    flower_password = secrets.token_hex(12)
     redis_port, flower_port, console_port = free_port(), free_port(), free_port()
     lines = {
-        "REDIS_PASSWORD": password,
         "REDIS_PORT": redis_port,
         "FLOWER_BASIC_AUTH": f"admin:{flower_password}",
         "FLOWER_PORT": flower_port,
@@ -95,7 +116,8 @@ def running_project(folder: Path, settings: Mapping[str, str], *up: str) -> Iter
         f"handoff-test-{secrets.token_hex(3)}",
     ]
     project = Project(
-        f"redis://:{password}@127.0.0.1:{redis_port}/0",
+        f"127.0.0.1:{redis_port}",
+        folder / "keys",
         f"http://127.0.0.1:{flower_port}",
         f"admin:{flower_password}",
         f"http://127.0.0.1:{console_port}",
@@ -104,6 +126,7 @@ def running_project(folder: Path, settings: Mapping[str, str], *up: str) -> Iter
     try:
         project.compose_command("build", "--quiet")
         project.up(*up)
+        project.copy_keys()
         yield project
     finally:
         project.compose_command("down", "--volumes", "--timeout", "5")

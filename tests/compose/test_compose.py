@@ -35,6 +35,7 @@ def test_every_container_is_healthy_and_has_only_the_rights_it_needs(system: Pro
     ]
 
     assert {state["Health"] for state in states} == {"healthy"}, states
+    assert "keys" not in {state["Service"] for state in states}, "it has ended"
     assert sum(state["Service"] == "researcher" for state in states) == RESEARCHERS
     user = system.compose_command("exec", "-T", "researcher", "id", "-u").strip()
     capabilities = system.compose_command(
@@ -60,6 +61,30 @@ def test_a_job_from_the_host_is_done_by_researchers_in_different_containers(
         expected="the researchers in Flower",
     )
     assert len({task["worker"] for task in tasks}) > 1, tasks
+
+
+WRITE = """
+import pathlib, redis
+url = pathlib.Path('/etc/handoff/keys/redis-url').read_text().strip()
+redis.Redis.from_url(url).lpush('submissions', '{}')
+"""
+
+
+def test_a_researcher_has_no_other_key_and_writes_to_no_other_queue(system: Project) -> None:
+    files = system.compose_command("exec", "-T", "researcher", "ls", "/etc/handoff/keys")
+
+    with pytest.raises(AssertionError, match="no permissions"):
+        system.compose_command("exec", "-T", "researcher", "python", "-c", WRITE)
+
+    assert files.split() == ["keyring.json", "redis-url", "signing.key"]
+    wait_until(
+        lambda: (
+            "refuse Redis user worker-researcher: key submissions"
+            in system.compose_command("exec", "-T", "console", "handoff", "audit")
+        ),
+        timeout_s=60,
+        expected="the refusal in the audit",
+    )
 
 
 def test_flower_answers_only_logged_in_users(system: Project) -> None:

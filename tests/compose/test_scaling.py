@@ -5,6 +5,7 @@ The model is a server on the host.
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import subprocess
@@ -19,13 +20,13 @@ from itertools import pairwise
 import pytest
 
 from handoff_queue.shared.local.processes import Processes
-from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client import client
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text
 from tests.compose.project import Project, run, running_project
 from tests.e2e.fleet import Fleet, Script
 from tests.running_system import RunningSystem
+from tests.system_users import refused_commands
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(900)]
@@ -173,12 +174,13 @@ def scaled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScaledProject]:
         }
         cleanup.callback(subprocess.run, ["docker", "rmi", NEXT], check=False, capture_output=True)
         with running_project(folder, settings, *SERVED) as project:
-            jobs = client.connect(project.redis_url, Settings(offline=True))
-            yield ScaledProject(
-                project,
-                Fleet(RunningSystem(project.redis_url, processes, {}), server, meter.script, jobs),
-                meter,
-            )
+            url, admin_url = project.url_of("client"), project.url_of("admin")
+            jobs = client.connect(url, project.client_settings())
+            admin = client.connect(admin_url, project.client_settings())
+            system = RunningSystem(url, processes, {}, admin_url, admin)
+            yield ScaledProject(project, Fleet(system, server, meter.script, jobs), meter)
+            assert not (refused := refused_commands(admin.store.connection.redis)), refused
+            admin.store.connection.close()
             jobs.store.connection.close()
 
 
@@ -259,14 +261,19 @@ def test_a_rolling_update_during_jobs_repeats_no_call_and_stops_no_role(
     assert set(scaled.calls("roll").values()) == {1}, scaled.calls("roll")
 
 
-def test_another_machine_needs_the_image_and_the_url_of_redis(scaled: ScaledProject) -> None:
-    """The new container is in no network of the project."""
+def test_another_machine_needs_the_image_and_the_keys_of_its_role(scaled: ScaledProject) -> None:
+    """The new container is in no network of the project. It has the keys of its role."""
     scaled.scale(0)
-    addresses = [
-        f"HANDOFF_REDIS_URL={scaled.project.redis_url}",
+    variables = [
+        f"HANDOFF_REDIS_URL={scaled.project.url_of('worker-researcher')}",
         f"ANTHROPIC_BASE_URL={scaled.fleet.server.url}",
+        "HANDOFF_KEYS=/etc/handoff/keys/keyring.json",
+        "HANDOFF_SIGNING_KEY=/etc/handoff/keys/signing.key",
     ]
-    settings = [argument for setting in addresses for argument in ("--env", setting)]
+    settings = [argument for setting in variables for argument in ("--env", setting)]
+    keys = scaled.project.keys / "worker-researcher"
+    for path in (keys, *keys.iterdir()):
+        os.chown(path, 10_001, 10_001)
     container = run(
         [
             "docker",
@@ -276,6 +283,8 @@ def test_another_machine_needs_the_image_and_the_url_of_redis(scaled: ScaledProj
             "--network",
             "host",
             "--init",
+            "--volume",
+            f"{keys}:/etc/handoff/keys:ro",
             *settings,
             "handoff-queue",
             "worker",

@@ -143,7 +143,7 @@ def test_a_call_that_can_never_fit_the_budget_is_a_limit(stored: StoredHandoff) 
     with pytest.raises(LimitReached) as reached:
         stored.checkpoints.reserve(WorstCase(900, 200, 0))
     assert (reached.value.level, reached.value.limit) == ("job", "max_tokens")
-    assert str(reached.value) == f"max_tokens: {NO_MORE}", "the message names the limit of the job"
+    assert str(reached.value).startswith(f"max_tokens: {NO_MORE}"), "it names the limit of the job"
 
 
 def test_the_cost_of_a_reply_is_taken_from_the_budget(stored: StoredHandoff) -> None:

@@ -84,6 +84,20 @@ def test_cached_input_counts_as_input(make_model: Maker) -> None:
     ) == (22, 3, 7, 5)
 
 
+def test_the_part_of_the_input_that_the_cache_keeps_for_an_hour_is_known(
+    make_model: Maker,
+) -> None:
+    usage = {
+        "input_tokens": 10,
+        "cache_creation_input_tokens": 5,
+        "cache_creation": {"ephemeral_5m_input_tokens": 1, "ephemeral_1h_input_tokens": 4},
+        "output_tokens": 3,
+    }
+    with make_model(text_reply("x", usage=usage)) as model:
+        used = model.reply(CALL, ignore).usage
+    assert (used.cache_write_tokens, used.cache_write_1h_tokens) == (5, 4)
+
+
 def test_unreported_usage_counts_as_zero(make_model: Maker) -> None:
     with make_model(text_reply("x", usage={})) as model:
         assert model.reply(CALL, ignore).usage.total_tokens == 0

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -17,11 +18,13 @@ from fastapi.testclient import TestClient
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.reader import load_specialists
+from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client, connect
 from handoff_queue.supervisor.serve.application import make_application
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.deploy.helm import CHART, Helm, unpack_helm
+from tests.docs.pages import text_of
 from tests.docs.test_samples import check_handoff, check_variables
 from tests.doubles.jobs import a_job, issue
 from tests.supervisor.serve.conftest import LOCAL, URL
@@ -48,6 +51,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "the defaults": (),
     "autoscaling": SCALED,
     "own roles": (*OWN_ROLE, *SCALED),
+    "one Redis user": ("--set", "secrets.redis.name=handoff-redis"),
     "everything optional is off": ("--set", "flower.enabled=false,secrets.model="),
     "everything optional is set": (*SCALED, *OPTIONAL),
 }
@@ -230,10 +234,47 @@ def test_variables_are_known_settings_and_secrets_come_by_reference(helm: Helm) 
         plain = {one["name"]: one["value"] for one in container["env"] if "value" in one}
         check_variables(plain)
         by_reference = {one["name"] for one in container["env"] if "valueFrom" in one}
-        assert "HANDOFF_REDIS_URL" in by_reference
+        assert by_reference == ({"FLOWER_BASIC_AUTH"} if name == "demo-flower" else set())
+        assert plain["HANDOFF_REDIS_URL_FILE"] == "/etc/handoff/keys/redis-url"
         is_agent = name == "demo-supervisor" or "-worker-" in name
         assert bool(container.get("envFrom")) is is_agent
         assert (plain.get("HANDOFF_LOG_LEVEL") == "INFO") is is_agent
+
+
+def test_each_pod_mounts_the_secret_of_its_part_and_no_other(helm: Helm, tmp_path: Path) -> None:
+    """The documented command makes a folder for each Secret."""
+    (command,) = re.findall(r"\$ handoff (keys init .+)", text_of("how-to/deploy-on-kubernetes"))
+    arguments = command.split()[1:]
+    arguments[1] = str(tmp_path)
+    load_command("keys").main(arguments, standalone_mode=False)
+    folders = {path.name: {file.name for file in path.iterdir()} for path in tmp_path.glob("*/")}
+
+    for name, deployment in of_kind(helm.template(), "Deployment").items():
+        part = name.removeprefix("demo-")
+        volumes = pod_of(deployment)["spec"]["volumes"]
+        (secret,) = [one["secret"] for one in volumes if "secret" in one]
+        assert secret == {"secretName": f"handoff-{part}", "defaultMode": 0o440}
+        container = container_of(deployment)
+        (mount,) = [one for one in container["volumeMounts"] if one["name"] == "keys"]
+        assert mount["readOnly"] is True
+        files = [
+            one["value"].removeprefix("/etc/handoff/keys/")
+            for one in container["env"]
+            if str(one.get("value")).startswith("/etc/handoff/keys/")
+        ]
+        assert set(files) <= folders[part]
+        assert ("signing.key" in files) is (part != "flower")
+
+
+def test_one_redis_user_serves_all_pods_for_development(helm: Helm) -> None:
+    objects = helm.template(*VARIANTS["one Redis user"])
+
+    for deployment in of_kind(objects, "Deployment").values():
+        (url,) = [
+            one for one in container_of(deployment)["env"] if one["name"] == "HANDOFF_REDIS_URL"
+        ]
+        assert url["valueFrom"]["secretKeyRef"] == {"name": "handoff-redis", "key": "url"}
+        assert "keys" not in {one["name"] for one in pod_of(deployment)["spec"]["volumes"]}
 
 
 def test_pods_have_few_rights_and_get_no_variables_of_services(helm: Helm) -> None:
@@ -312,7 +353,7 @@ def test_keda_scales_each_role_on_the_wanted_slots_of_the_server(helm: Helm, job
         "workers.researcher.slots=0",
         "workers.researcher.slot=4",
         "settings.log-level=INFO",
-        "secrets.redis.name=",
+        "secrets.processes=",
         "console.serviceType=Public",
         "supervisors.replicas=3",
     ],

@@ -56,7 +56,14 @@ def rare_faults(store: Store) -> None:
     store.jobs.sweep()
     live = granted_claim(store, job_id, "b.1")
     assert live.reserve(WorstCase(10, 10, 10, "some-model")) is None
-    usage = Usage(input_tokens=9, output_tokens=1, cache_read_tokens=5, cost_microusd=None)
+    usage = Usage(
+        input_tokens=9,
+        output_tokens=1,
+        cache_read_tokens=5,
+        cache_saved_microusd=2,
+        cache_surcharge_microusd=1,
+        cost_microusd=None,
+    )
     live.checkpoint(model_reply().model_copy(update={"usage": usage}))
     store.dead_letters.add("legal", "no JSON", "{")
     store.presence.announce_unplanned(job_id, ("nosuch",), store.connection.now())
@@ -66,7 +73,7 @@ def rare_faults(store: Store) -> None:
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[Series, float]:
     """Return the scrape of a server after a real job."""
     with running_system(tmp_path_factory.mktemp("metrics")) as system:
-        jobs = system.jobs()
+        jobs = system.admin
         request = Request("Compare HNSW and IVF.", documents=DOCUMENTS, tenant="acme")
         job_id = jobs.submit(request)
         assert jobs.wait(job_id, 60) is JobStatus.OK

@@ -34,6 +34,14 @@ steps:
     approve: true
     task: Read it.
 """
+WRITING = """\
+description: One step.
+review: false
+steps:
+  - id: write
+    specialist: writer
+    task: Write it.
+"""
 ADDRESSEES = "Order no.,name\nA-1042,Ann Lee\nA-1043,Bob Ray\nA-1044,Eve Orr\n"
 
 
@@ -56,6 +64,8 @@ class PreparedJobs:
                 return self.cancelled()
             case "say":
                 return self.with_a_step_to_begin
+            case "fork":
+                return self.written
             case _:
                 return self.ended
 
@@ -69,6 +79,15 @@ class PreparedJobs:
             items=read_items(self.folder / "complaints.csv"),
         )
         job_id = self.jobs.submit(request)
+        self.jobs.wait(job_id, 60)
+        return job_id
+
+    @cached_property
+    def written(self) -> JobId:
+        """A job with the step `write` that has ended."""
+        workflow = self.folder / "writing.yaml"
+        workflow.write_text(WRITING)
+        job_id = self.jobs.submit(Request("Write.", workflow=read_workflow(str(workflow))))
         self.jobs.wait(job_id, 60)
         return job_id
 

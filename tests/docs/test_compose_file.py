@@ -5,12 +5,15 @@ and no others.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from docs.generator.settings import GROUPS, variable
+from handoff_queue.shared.trust.key_files import read_keyring
+from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.cli.flower import OPTIONS
 from tests.docs.pages import ROOT, sections, text_of
 
@@ -20,14 +23,13 @@ SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml
 WORKERS = {
     name for name, service in SERVICES.items() if service.get("command", [""])[0] == "worker"
 }
-NO_AGENTS = ("console", "flower", "redis")
+NO_AGENTS = ("console", "flower", "keys", "redis")
 READ_BY = {variable(name): said for group in GROUPS.values() for name, said in group.items()}
 ABOUT_FOLDERS = {
     "HANDOFF_SPECIALISTS_DIRS",
     "HANDOFF_TOOLS_DIRS",
     "HANDOFF_CACHE_DIR",
     "HANDOFF_GATES",
-    "HANDOFF_REDIS_URL_FILE",
     "HANDOFF_POLICY_FILE",
     "HANDOFF_TENANT_CREDENTIAL_FUNCTION",
     "HANDOFF_TENANT_KEYS",
@@ -67,7 +69,8 @@ def test_a_setting_only_reaches_the_services_that_read_it(variable: str) -> None
     reached = {name for name in SERVICES if variable in given(name)}
 
     assert reached - {"flower"} == readers(variable)
-    assert "flower" not in reached or variable in {"HANDOFF_REDIS_URL", "HANDOFF_LOG_LEVEL"}
+    of_flower = {"HANDOFF_REDIS_URL", "HANDOFF_REDIS_URL_FILE", "HANDOFF_LOG_LEVEL"}
+    assert "flower" not in reached or variable in of_flower
 
 
 @pytest.mark.parametrize("service", NO_AGENTS)
@@ -77,7 +80,8 @@ def test_services_without_agents_get_no_key_of_a_model_and_no_secret_but_their_o
     own = {
         "console": {"HANDOFF_REDIS_URL", "HANDOFF_KEYS", "HANDOFF_SIGNING_KEY"},  # files of keys
         "flower": {"FLOWER_BASIC_AUTH", "HANDOFF_REDIS_URL"},
-        "redis": {"REDIS_PASSWORD"},
+        "keys": set(),
+        "redis": set(),
     }[service]
     secrets = {name for name in given(service) if SECRET.search(name)}
 
@@ -89,11 +93,11 @@ def test_services_without_agents_get_no_key_of_a_model_and_no_secret_but_their_o
 
 
 def test_flower_starts_as_in_handoff_up_and_keeps_its_state_in_its_own_folder() -> None:
-    command, mounts = SERVICES["flower"]["command"], SERVICES["flower"]["volumes"]
+    command, (mount, _keys) = SERVICES["flower"]["command"], SERVICES["flower"]["volumes"]
 
     assert command[-len(OPTIONS) :] == list(OPTIONS)
     assert "--db=/var/lib/flower/state" in command
-    assert mounts == ["flower-data:/var/lib/flower"]
+    assert mount == "flower-data:/var/lib/flower"
     assert [
         name for name, service in SERVICES.items() if "flower-data" in str(service.get("volumes"))
     ] == ["flower"]
@@ -124,7 +128,7 @@ def test_no_value_of_a_setting_is_fixed_but_where_it_must_be() -> None:
         name for service in SERVICES for name, value in given(service).items() if "${" not in value
     }
 
-    assert fixed == set()
+    assert fixed == {"HANDOFF_REDIS_URL_FILE", "HANDOFF_KEYS", "HANDOFF_SIGNING_KEY"}
 
 
 def test_the_environment_file_names_every_setting_that_compose_takes() -> None:
@@ -140,15 +144,50 @@ def test_the_environment_file_names_every_setting_that_compose_takes() -> None:
     assert named == taken
 
 
-def test_a_copy_of_the_environment_file_starts_nothing_before_its_passwords_are_set() -> None:
+def mounted_keys(service: str) -> list[str]:
+    """Return the folders of the volume of keys that a service mounts."""
+    folders: list[str] = []
+    for mount in SERVICES[service].get("volumes", []):
+        if "keys" in str(mount):
+            assert mount["read_only"] is True
+            folders.append(mount["volume"]["subpath"])
+    return folders
+
+
+def test_each_service_mounts_the_folder_of_its_own_redis_user_and_no_other(tmp_path: Path) -> None:
+    arguments = SERVICES["keys"]["command"].replace(" ${OWN_ROLES:-}", "").split()
+    arguments[arguments.index("init") + 1] = str(tmp_path)
+    load_command("keys").main(arguments[1:], standalone_mode=False)
+    made = {path.name for path in tmp_path.iterdir() if path.is_dir()}
+    mounted = {name: mounted_keys(name) for name in SERVICES if name != "keys"}
+
+    assert mounted == {
+        **{name: [f"worker-{name}"] for name in WORKERS},
+        **{name: [name] for name in ("supervisor", "console", "flower", "redis")},
+    }
+    assert made == {*(folder for (folder,) in mounted.values()), "client", "observer"}
+    keyring = read_keyring(tmp_path / "keyring.json").identities
+    for name in WORKERS:
+        served = SERVICES[name]["command"][1:-2]
+        assert keyring[f"worker-{name}"].roles == tuple(served)
+
+
+def test_redis_has_users_and_a_limit_of_memory() -> None:
+    command = SERVICES["redis"]["command"]
+
+    assert "--aclfile /etc/handoff/keys/users.acl" in command
+    assert "--maxmemory ${REDIS_MAXMEMORY:-2gb} --maxmemory-policy noeviction" in command
+    assert SERVICES["redis"]["mem_limit"] == "${REDIS_MEMORY:-5g}"
+    assert SERVICES["redis"]["depends_on"]["keys"]["condition"] == "service_completed_successfully"
+
+
+def test_a_copy_of_the_environment_file_starts_nothing_before_its_password_is_set() -> None:
     compose = (ROOT / "docker-compose.yml").read_text()
     example = (ROOT / ".env.example").read_text()
-    uses = re.findall(r"\$\{(REDIS_PASSWORD|FLOWER_BASIC_AUTH)(:\?.+?)?\}", compose)
+    refused = re.findall(r"\$\{(\w+):\?.+?\}", compose)
 
-    assert {name for name, _ in uses} == {"REDIS_PASSWORD", "FLOWER_BASIC_AUTH"}
-    assert all(refusal for _, refusal in uses)
-    for name in ("REDIS_PASSWORD", "FLOWER_BASIC_AUTH"):
-        assert re.search(rf"^{name}=$", example, re.MULTILINE)
+    assert refused == ["FLOWER_BASIC_AUTH"]
+    assert re.search(r"^FLOWER_BASIC_AUTH=$", example, re.MULTILINE)
     assert "openssl rand -hex 24" in example
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import shutil
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,6 @@ from tests.waiting import wait_until
 PAGE = text_of("operations")
 COMPOSE_PAGE = text_of("how-to/compose")
 GUIDES = [COMPOSE_PAGE, text_of("how-to/scale"), text_of("how-to/upgrade")]
-PACING = (ROOT / "shared" / "store" / "lua" / "parts" / "rate_limiter.lua").read_text()
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 WORDS = {3: "three", 5: "five"}
 
@@ -66,14 +66,18 @@ def test_compose_commands_name_services_that_exist() -> None:
     assert named <= set(COMPOSE)
 
 
-def test_the_override_changes_services_that_exist_and_serves_all_that_they_served() -> None:
-    (block,) = blocks(COMPOSE_PAGE, "yaml")
-    changed = yaml.safe_load(block)["services"]
+def test_an_override_changes_services_that_exist_or_adds_one_with_a_folder_of_its_own() -> None:
+    for_development, with_own = (
+        yaml.safe_load(textwrap.dedent(block))["services"] for block in blocks(COMPOSE_PAGE, "yaml")
+    )
 
-    assert set(changed) <= set(COMPOSE)
-    before, after = COMPOSE["experts"]["command"], changed["experts"]["command"]
-    assert set(after) - set(before) == {"orders", "8"}
-    assert set(before) - set(after) == {"${WORKER_SLOTS:-8}"}
+    assert set(for_development) <= set(COMPOSE)
+    ((_, orders),) = with_own.items()
+    assert orders["extends"]["service"] in COMPOSE
+    own_keys = orders["volumes"][-1]
+    assert own_keys["volume"] == {"subpath": "worker-orders"}
+    (keys,) = [one for one in COMPOSE["researcher"]["volumes"] if one["source"] == "keys"]
+    assert {**keys, "volume": own_keys["volume"]} == own_keys
 
 
 def test_the_figures_of_the_text_are_those_of_the_code() -> None:
@@ -177,7 +181,6 @@ def every_key() -> set[str]:
         for name in names_of(function)
         if name.startswith(keys.PREFIX)
     }
-    named |= {f":{part}" for part in re.findall(r"key \.\. ':(\w+)'", PACING)}
     return {re.sub(r"^handoff:\{JOB\}(?=:\w+$)", "", name) for name in named}
 
 
@@ -187,7 +190,7 @@ def test_every_key_of_the_store_is_listed_with_its_end() -> None:
     assert {name for name in every_key() if f"`{name}`" not in listed} == set()
     assert {
         ":log",
-        ":line",
+        "handoff:bucket_line:BUCKET",
         "handoff:day:DAY:TENANT",
         "handoff:on_hold:ROLE",
         "handoff:caps",

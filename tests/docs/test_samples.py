@@ -120,7 +120,9 @@ def check_docker(arguments: list[str]) -> None:
         scaled = re.findall(r"\b([a-z]+)=\d+", " ".join(arguments))
         named = [word for word in arguments[2:] if word in SERVICES]
         assert {*scaled, *named} <= set(SERVICES)
-        assert arguments[1] in {"up", "ps", "logs", "cp", "exec"}
+        assert arguments[1] in {"up", "ps", "logs", "cp", "exec", "run"}
+        if arguments[1:4] == ["run", "--rm", "keys"]:
+            check_handoff(arguments[4:] or ["keys"])
         if arguments[1] == "exec":
             assert arguments[2] in SERVICES
             assert arguments[3] == "handoff"
@@ -195,12 +197,14 @@ def check_program(sample: Sample, _folder: Path) -> None:
     compile(sample.text, str(sample), "exec")
 
 
-def check_asks(sample: Sample, folder: Path) -> None:
+def check_front_matter(sample: Sample, folder: Path) -> None:
     """Read the fields of a front matter in a specialist."""
     head = f"---\nname: mailer\ndescription: Sends mail.\n{sample.text}---\n"
     path = folder / "mailer.md"
     path.write_text(f"{head}You send the mail that you are asked to send.\n")
-    assert read_specialist(path).ask
+    spec = read_specialist(path)
+    for field in yaml.safe_load(sample.text):
+        assert getattr(spec, field), field
 
 
 def check_host_app(sample: Sample, folder: Path) -> None:
@@ -246,10 +250,12 @@ def check_golden(sample: Sample, folder: Path) -> None:
 
 def check_override(sample: Sample, _folder: Path) -> None:
     services = yaml.safe_load(sample.text)["services"]
-    assert set(services) <= set(SERVICES)
-    for service in services.values():
-        check_variables({n: v for n, v in service["environment"].items() if "${" not in v})
-        check_handoff(list(service["command"]))
+    for name, service in services.items():
+        assert service.get("extends", {}).get("service", name) in SERVICES
+        environment = service.get("environment", {})
+        check_variables({n: v for n, v in environment.items() if "${" not in v})
+        if name != "redis":
+            check_handoff(list(service["command"]))
 
 
 def check_override_with_a_proxy(sample: Sample, _folder: Path) -> None:
@@ -338,7 +344,8 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/web-backend.md", "python"): check_program,
     ("docs/how-to/workflows.md", "python"): check_program,
     ("docs/concepts/joins.md", "yaml"): check_workflow,
-    ("docs/how-to/approvals.md", "yaml"): check_asks,
+    ("docs/how-to/approvals.md", "yaml"): check_front_matter,
+    ("docs/reference/specialist-files.md", "yaml"): check_front_matter,
     ("docs/how-to/compose.md", "yaml"): check_override,
     ("docs/how-to/proxy-login.md", "dotenv"): check_environment,
     ("docs/how-to/proxy-login.md", "yaml"): check_override_with_a_proxy,
@@ -347,7 +354,7 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/metrics.md", "yaml"): check_scrape,
     ("docs/how-to/metrics.md", "promql"): check_promql,
     ("docs/operations.md", "dotenv"): check_environment,
-    ("docs/security.md", "acl"): check_acl,
+    ("docs/security-measures.md", "acl"): check_acl,
     ("docs/how-to/add-a-specialist.md", "markdown"): check_specialist,
     ("docs/how-to/add-a-specialist.md", "python"): check_host_app,
     ("docs/how-to/add-a-tool.md", "python"): check_tools,

@@ -1,5 +1,5 @@
-"""The ACL line of docs/security.md is enough for all that the store and its clients do, and
-for no more than it says.
+"""The ACL line of docs/security-measures.md is enough for all that the store and its clients do,
+and for no more than it says.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, finish, granted_claim, issue, model_reply
 from tests.doubles.sweep_states import QUEUE
 
-SECTIONS = sections(text_of("security"))
+SECTIONS = sections(text_of("security-measures"))
 PASSWORD = "of-this-test"
 
 

@@ -110,8 +110,13 @@ def test_the_declarations_of_the_built_in_tools_are_those_of_the_page(tmp_path: 
         for name in re.findall(r"`(\w+)`", names):
             tool = registry.tools[name]
             assert sends == ("any host" if tool.sends else "nothing")
-            private = {"private": ("document",), "public": ("web",), "nothing": ()}
-            assert tool.result_origins == private[reads]
+            origins = {
+                "private": ("document",),
+                "notes, which are private": ("tool memory",),
+                "public": ("web",),
+                "nothing": (),
+            }
+            assert tool.result_origins == origins[reads]
     registry.close()
 
 

@@ -7,10 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from handoff_queue.shared.agent.answer_format import AnswerFormat
+from handoff_queue.shared.agent.cleared_results import USUAL_CLEARING, ClearingRules
+from handoff_queue.shared.agent.compaction import USUAL_COMPACTION
 from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.loop import Agent
+from handoff_queue.shared.agent.model_choice import ModelChoice
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.prompt_caches import PromptCaches
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.sources import Sources
 from handoff_queue.shared.agent.tool import Tool
@@ -75,9 +79,16 @@ class Run:
     clock: Clock = field(default_factory=Clock)
     model: Model | None = None
     bucket: str | None = None
+    fallbacks: tuple[ModelChoice, ...] = ()
     streams_draft: bool = False
     tool_policy: ToolPolicy = field(default_factory=ToolPolicy)
     prices: Prices = field(default_factory=Prices)
+    clearing: ClearingRules = USUAL_CLEARING
+    compact_at: int = USUAL_COMPACTION
+    caches: PromptCaches = field(default_factory=PromptCaches)
+    may_wait_for_person: bool = False
+    hidden: list[str] = field(default_factory=list)
+    """Texts that requests to the model no longer show."""
     scripted: ScriptedModel = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,9 +99,14 @@ class Run:
         return self.scripted.calls
 
     def go(self) -> HandoffResult:
+        return self.agent().run(self.checkpoints, self.handoff.limits.deadline)
+
+    def agent(self) -> Agent:
+        """Return the agent of the run."""
         manifest, text_of = a_manifest(**TEXTS)
         results: dict[str, str] = {}
-        sources = Sources(text_of, manifest, results=results)
+        shown: list[str] = []
+        sources = Sources(text_of, manifest, results=results, shown=lambda: shown)
         answer_format = self.answer_format or EnvelopeFormat(
             STEP, self.handoff.expected_output_format, sources, self.loaded.known_claims()
         )
@@ -101,20 +117,29 @@ class Run:
             model=self.model or self.scripted,
             model_name="claude-haiku-5-5",
             bucket=self.bucket,
+            fallbacks=self.fallbacks,
             answer_format=answer_format,
             prices=self.prices,
             tools=self.tools,
+            clearing=self.clearing,
+            compact_at=self.compact_at,
+            caches=self.caches,
+            may_wait_for_person=self.may_wait_for_person,
             policy=self.tool_policy,
             tool_context=replace(
-                a_tool_context(manifest, text_of), note_result=results.__setitem__
+                a_tool_context(manifest, text_of),
+                note_result=results.__setitem__,
+                note_text=shown.append,
+                hide_text=self.hidden.append,
+                prove=sources.prove,
             ),
             now=self.clock.now,
             wait=self.clock.wait,
             jitter=lambda: 0.0,
             streams_draft=self.streams_draft,
         )
-        agent = Agent(self.handoff, spec, opening_of(self.handoff, spec, self.loaded), dependencies)
-        return agent.run(self.checkpoints, self.handoff.limits.deadline)
+        opening = opening_of(self.handoff, spec, self.loaded)
+        return Agent(self.handoff, spec, opening, dependencies)
 
 
 def run_with_replies(*replies: Reply | ModelError, **rest: Any) -> Run:

@@ -10,8 +10,10 @@ from typing import Any
 
 from handoff_queue.shared.agent.function_tools import function_tool
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolOutput, call_context_of
+from handoff_queue.shared.agent.tool_policy import PolicyRules
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.workers.tools.hosted_tools import host_tools
+from handoff_queue.workers.tools.network_proxy import Network
 from handoff_queue.workers.tools.tenant_credentials import Provider
 from handoff_queue.workers.tools.tool_host import limits_of
 from handoff_queue.workers.tools.tool_messages import ToolLimits
@@ -42,15 +44,27 @@ def write_tools(folder: Path, files: dict[str, str]) -> Path:
 
 @contextmanager
 def hosted(
-    folder: Path, limits: ToolLimits | None = None, provider: Provider | None = None
+    folder: Path,
+    limits: ToolLimits | None = None,
+    provider: Provider | None = None,
+    rules: PolicyRules | None = None,
+    network: Network | None = None,
 ) -> Iterator[dict[str, Tool]]:
     """Start a tool host for a folder of tools, and yield its tools by name.
 
     Args:
         limits: limits of the tools. None: the defaults of the settings.
         provider: returns the credentials of tenants.
+        rules: the operator's policy. None: the default.
+        network: access to hosts. None: public hosts.
     """
-    hosted_tools = host_tools((folder,), limits or limits_of(Settings(offline=True)), provider)
+    hosted_tools = host_tools(
+        (folder,),
+        limits or limits_of(Settings(offline=True)),
+        provider,
+        rules or PolicyRules(),
+        network or Network(),
+    )
     try:
         tools: dict[str, Tool] = {}
         for _, source in hosted_tools.sources:

@@ -8,8 +8,10 @@ from typing import Any
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishReply
 from handoff_queue.shared.store.claim_grants import ClaimRequest
+from handoff_queue.shared.store.jobs import SPENT
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.checkpoints import ModelReplied, WorstCase
 from handoff_queue.shared.types.errors import Interrupted
 from handoff_queue.shared.types.events import (
@@ -48,7 +50,7 @@ def a_job(
         accounts: limits of the job: `max_turns`, `max_tokens` and `max_usd`.
     """
     job_id = (
-        JobId(store.connection.redis.hget(keys.handoff(*parent), "child").decode())
+        JobId(store.connection.redis.hget(handoff_key(store, *parent), "child").decode())
         if parent
         else new_job_id()
     )
@@ -68,6 +70,21 @@ def a_job(
         )
     )
     return job_id
+
+
+def handoff_key(store: Store, job_id: JobId, handoff_id: HandoffId) -> str:
+    """Return the key with the state of a handoff."""
+    return keys.handoff(job_id, _role_of(store, job_id, handoff_id), handoff_id)
+
+
+def turns_key(store: Store, job_id: JobId, handoff_id: HandoffId) -> str:
+    """Return the key with the turns of a handoff."""
+    return keys.turns(job_id, _role_of(store, job_id, handoff_id), handoff_id)
+
+
+def _role_of(store: Store, job_id: JobId, handoff_id: HandoffId) -> str:
+    role: bytes = store.connection.redis.hget(keys.roles(job_id), handoff_id)
+    return role.decode()
 
 
 def version_of(store: Store, job_id: JobId) -> int:
@@ -107,15 +124,26 @@ def issue(
     role: str = "researcher",
     group: str | None = "g1",
     max_microusd: int | None = None,
+    job_s: float | None = None,
 ) -> None:
-    """Issue these handoffs as one group."""
+    """Issue these handoffs as one group.
+
+    Args:
+        job_s: seconds that the job may run from now on; None: its retention begins now.
+    """
     events = [
         issued_event(handoff_id, role, group, index, max_microusd)
         for index, handoff_id in enumerate(handoff_ids)
     ]
-    due_at = store.connection.now() + 3_600
+    now = store.connection.now()
     store.journal.commit(
-        Commit(job_id=job_id, expected=version_of(store, job_id), events=events, due_at=due_at)
+        Commit(
+            job_id=job_id,
+            expected=version_of(store, job_id),
+            events=events,
+            deadline=None if job_s is None else now + job_s,
+            due_at=now + 3_600,
+        )
     )
 
 
@@ -164,7 +192,7 @@ def expire_lease_of(store: Store, job_id: JobId, handoff_id: HandoffId) -> None:
     """Set the end of the handoff's lease to one second ago."""
     # The clocks of Redis and this process may differ by milliseconds on a busy machine.
     past_ms = int(store.connection.now() * 1000) - 1_000
-    store.connection.redis.hset(keys.handoff(job_id, handoff_id), "lease", past_ms)
+    store.connection.redis.hset(handoff_key(store, job_id, handoff_id), "lease", past_ms)
     store.connection.redis.zadd(keys.DUE, {f"{job_id}/{handoff_id}": past_ms})
 
 
@@ -225,18 +253,8 @@ def model_reply(
 
 def accounts(store: Store, job_id: JobId) -> dict[str, int]:
     """Return the amounts that the job has spent and reserved."""
-    fields = store.connection.redis.hgetall(keys.job(job_id))
-    spent = (
-        "turns",
-        "input_tokens",
-        "output_tokens",
-        "usd",
-        "unpriced",
-        "cut_calls",
-        "cut_tokens",
-        "cut_usd",
-    )
-    names = (*spent, "reserved_turns", "reserved_tokens", "reserved_usd")
+    fields = store.connection.redis.hgetall(keys.progress(job_id))
+    names = (*SPENT, *(measure.reserved for measure in MEASURES))
     return {name: int(fields.get(name.encode(), 0)) for name in names}
 
 

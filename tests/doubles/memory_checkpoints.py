@@ -60,6 +60,10 @@ class MemoryCheckpoints:
     answers: dict[str, CallAnswer] = field(default_factory=dict)
     pace: MemoryRateLimiter = field(default_factory=MemoryRateLimiter)
     """Shared by all handoffs under the same rate limits."""
+    paces: dict[str, MemoryRateLimiter] = field(default_factory=dict)
+    """Limiters of single buckets. Other buckets have `pace`."""
+    admitted_by: MemoryRateLimiter | None = None
+    """Limiter that has admitted the last call."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def earlier_checkpoints(self) -> tuple[Checkpoint, ...]:
@@ -106,19 +110,23 @@ class MemoryCheckpoints:
             and self.used_tokens + worst.input_tokens + worst.output_tokens > self.most_tokens
         ):
             raise LimitReached("max_tokens", NO_MORE, level=Level.JOB)
-        if expected is not None and (wait := self.pace.admit(id(self))) is not None:
-            return wait
+        if expected is not None:
+            pace = self.paces.get(expected.bucket, self.pace)
+            if (wait := pace.admit(id(self))) is not None:
+                return wait
+            self.admitted_by = pace
         self.reserved.append(worst)
         self.has_reserved_last |= is_last
         return None
 
     def report_limits(self, limits: RateLimits) -> None:
-        self.pace.report_limits(id(self), limits)
+        (self.admitted_by or self.pace).report_limits(id(self), limits)
 
     def report_refusal(
         self, why: str, retry_after_s: float | None, limits: RateLimits = NO_RATE_LIMITS
     ) -> None:
-        self.pace.report_refusal(id(self), why, retry_after_s, limits)
+        pace = self.admitted_by or self.pace
+        pace.report_refusal(id(self), why, retry_after_s, limits)
 
     def checkpoint(self, *checkpoints: Checkpoint, deferrable: bool = False) -> None:
         """Store the checkpoints at once, also with `deferrable`."""

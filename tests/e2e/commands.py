@@ -178,13 +178,26 @@ class HandoffInProcess(Handoff):
                 changes.setattr(sys, stream, getattr(sys, stream))
             changes.setattr(tempfile, "tempdir", None)
             changes.setattr(os, "execv", _refuse_to_become)
-            with pytest.raises(SystemExit) as end:
-                main()
+            exit_code = _exit_code_of_command()
             sys.stdout.flush()
             sys.stderr.flush()
         output, errors = self.capture.readouterr()
-        assert isinstance(end.value.code, int)
-        return subprocess.CompletedProcess(command, end.value.code, output, errors)
+        return subprocess.CompletedProcess(command, exit_code, output, errors)
+
+
+def _exit_code_of_command() -> int:
+    """Run the command with the arguments of `sys.argv`, and return its exit code.
+
+    `pytest.raises` would keep the frames of the command, and with them its connections to Redis,
+    until a garbage collection. A later test would fail with the ResourceWarning.
+    """
+    exit_code = None
+    try:
+        main()
+    except SystemExit as end:
+        exit_code = end.code
+    assert isinstance(exit_code, int), "the command returned without an exit code"
+    return exit_code
 
 
 def _refuse_to_become(path: str, _arguments: list[str]) -> NoReturn:

@@ -22,6 +22,7 @@ from handoff_queue.chaos.leaks import keys_for_ever
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fair_queue import is_for
 from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client.client import Client, Request
@@ -206,9 +207,22 @@ class Fleet:
     def submit(
         self, name: str, *, turns: int = 1, webhook_url: str | None = None, **plan: str
     ) -> JobId:
+        """Submit a job with this plan. `add_plan` explains the arguments."""
+        self.add_plan(name, plan, turns=turns)
+        return self.jobs.submit(Request(f"plan {name}", webhook_url=webhook_url))
+
+    def add_plan(self, name: str, plan: dict[str, str], *, turns: int = 1) -> None:
+        """Give the planner the plan of the job with this name: steps, each with the ids of the
+        steps that it needs, and the number of turns of each step.
+
+        The files of tests share a fleet. If an earlier test had a job with this name, its calls
+        count no more.
+        """
+        for call in list(self.model.calls):
+            if call[0] == name:
+                del self.model.calls[call]
         self.model.plans[name] = plan
         self.model.turns[name] = turns
-        return self.jobs.submit(Request(f"plan {name}", webhook_url=webhook_url))
 
     def wait_for_end(self, job_id: JobId, within_s: float = 60.0) -> JobResult:
         """Wait for the end of the job, check its journal and its budget, and return its
@@ -224,9 +238,8 @@ class Fleet:
             counts = Counter(event.handoff_id for event in events if isinstance(event, kind))
             assert all(count <= most for count in counts.values()), counts
         assert sum(isinstance(event, JobEnded) for event in events) == 1
-        reserved = self.redis.hmget(
-            keys.job(job_id), "reserved_turns", "reserved_tokens", "reserved_usd"
-        )
+        names = [measure.reserved for measure in MEASURES]
+        reserved = self.redis.hmget(keys.progress(job_id), names)
         assert all(int(value or 0) == 0 for value in reserved)
         return result
 
@@ -331,8 +344,14 @@ class Fleet:
         return wait_until(messages, expected=f"{steps} messages in the queue")
 
     @property
+    def admin(self) -> Client:
+        """Client with all rights. Other than `jobs`, it may pause roles and drop dead letters."""
+        return self.system.admin
+
+    @property
     def redis(self) -> Any:
-        return self.jobs.store.connection.redis
+        """Redis with all rights."""
+        return self.admin.store.connection.redis
 
     def is_complete(self) -> bool:
         """Return whether every process of the fleet runs and takes work."""

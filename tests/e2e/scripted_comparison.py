@@ -58,7 +58,7 @@ class ComparisonModel:
                 return json_reply({"steps": [step], "synthesis": "merge", "why": ""})
             case "assessor":
                 return json_reply(
-                    {"scores": [], "verdict": "PASS", "revisions": [], "open_points": []}
+                    {"scores": {}, "verdict": "PASS", "revisions": [], "open_points": []}
                 )
             case "judge":
                 self.briefs.append(message)

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 def submit_with_approvals(
     fleet: Fleet, name: str, *subjects: ApprovalOf, **policy: object
 ) -> JobId:
-    fleet.model.plans[name] = {"a": "", "b": "a"}
+    fleet.add_plan(name, {"a": "", "b": "a"})
     approvals = Approvals.model_validate({"what": subjects, **policy})
     return fleet.jobs.submit(
         Request(f"plan {name}", approvals=approvals, limits=JobLimits(max_seconds=20))
@@ -107,7 +107,7 @@ def test_an_approval_without_an_answer_in_time_has_the_chosen_effect(fleet: Flee
     continuing = submit_with_approvals(
         fleet, "silence", ApprovalOf.PLAN, timeout_s=1, on_timeout=OnTimeout.GO_ON
     )
-    stopping = submit_with_approvals(fleet, "silent", ApprovalOf.PLAN, timeout_s=1)
+    stopping = submit_with_approvals(fleet, "unanswered", ApprovalOf.PLAN, timeout_s=1)
 
     fleet.wait_for_success(continuing)
     result = fleet.wait_for_end(stopping)

@@ -448,7 +448,7 @@ def test_a_job_whose_commit_got_no_reply_is_submitted_once(tmp_path: Path, redis
         ),
         (
             ("--only", "team,chords"),
-            "--only 'chords' is not a mode: name modes, or chords alone (known: auto",
+            "--only 'chords' is not a mode: name modes, or chords or features alone (known: auto",
         ),
     ],
 )

@@ -42,6 +42,7 @@ KEYS = [
     "status",
     "tenant",
     "priority",
+    "forked_from",
     "answer",
     "citations",
     "mode",
@@ -152,9 +153,8 @@ def test_run_prints_the_answer_on_stdout_and_progress_on_stderr_and_leaves_nothi
 
 @linux_only
 def test_nothing_runs_5_seconds_after_the_command_was_killed(
-    tmp_path: Path, silent_model: str
+    handoff: Handoff, silent_model: str
 ) -> None:
-    handoff = Handoff(tmp_path, is_cold=True)
     with handoff.started("run", REQUEST, ANTHROPIC_BASE_URL=silent_model) as process:
         handoff.wait_for_text("submitted")
         assert len(handoff.remaining_processes()) >= 6, (
@@ -253,7 +253,7 @@ def test_a_run_with_an_unread_answer_is_interrupted_and_kept(tmp_path: Path) -> 
 
 def test_run_prints_the_answer_while_the_model_writes_it(fleet: Fleet, tmp_path: Path) -> None:
     handoff, url = Handoff(tmp_path), fleet.system.redis_url
-    fleet.model.plans["streamed"] = {"a": "", "b": ""}
+    fleet.add_plan("streamed", {"a": "", "b": ""})
     fleet.model.syntheses["streamed"] = "reconcile"
     fleet.model.envelopes["streamed", "synthesizer"] = ENVELOPE | {
         "output": "The whole of it. " * 200
@@ -270,7 +270,7 @@ def test_run_prints_the_answer_while_the_model_writes_it(fleet: Fleet, tmp_path:
 
 
 def test_a_job_out_of_time_ends_instead_of_hanging(fleet: Fleet, tmp_path: Path) -> None:
-    fleet.model.plans["late"] = {"a": ""}
+    fleet.add_plan("late", {"a": ""})
     fleet.model.hold("late", "a")
     # A held refusal sends no text. With text, the job may end in time with a partial answer.
     fleet.model.refusals["late", "a", 1] = 8.0

@@ -62,7 +62,7 @@ def test_a_private_run_opens_its_job_and_leaves_no_process(handoff: Handoff, bro
 def test_without_a_browser_one_line_says_so_and_the_job_goes_on(
     command: str, handoff: Handoff, system: RunningSystem
 ) -> None:
-    redis_url = system.redis_url
+    redis_url = system.url_of("console")
 
     done = handoff.run(
         *RUN, HANDOFF_REDIS_URL=redis_url, BROWSER=command, DISPLAY="", WAYLAND_DISPLAY=""
@@ -81,7 +81,7 @@ def test_a_run_on_a_broker_opens_a_console_of_its_own(
 
     done = handoff.run(
         *RUN,
-        HANDOFF_REDIS_URL=system.redis_url,
+        HANDOFF_REDIS_URL=system.url_of("console"),
         HANDOFF_SERVE_USER_HEADER=header,
         BROWSER=browser,
     )
@@ -94,10 +94,10 @@ def test_a_run_on_a_broker_opens_a_console_of_its_own(
 def test_a_broker_with_tokens_asks_the_browser_for_one(
     handoff: Handoff, browser: str, system: RunningSystem
 ) -> None:
-    store = open_store(system.redis_url, Settings())
+    store = open_store(system.url_of("console"), Settings())
     token, _ = store.api_tokens.create("a test", ApiRole.READ, None)
     try:
-        done = handoff.run(*RUN, HANDOFF_REDIS_URL=system.redis_url, BROWSER=browser)
+        done = handoff.run(*RUN, HANDOFF_REDIS_URL=system.url_of("console"), BROWSER=browser)
     finally:
         store.api_tokens.revoke(token.id)
         store.connection.close()
@@ -109,7 +109,7 @@ def test_a_broker_with_tokens_asks_the_browser_for_one(
 def test_on_a_terminal_the_page_stays_until_ctrl_c(
     handoff: Handoff, browser: str, system: RunningSystem
 ) -> None:
-    variables = {"HANDOFF_REDIS_URL": system.redis_url, "BROWSER": browser}
+    variables = {"HANDOFF_REDIS_URL": system.url_of("console"), "BROWSER": browser}
     with handoff.on_a_terminal(*RUN, output=None, **variables) as (process, terminal):
         os.set_blocking(terminal, False)
         shown = bytearray()

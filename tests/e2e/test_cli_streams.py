@@ -1,7 +1,6 @@
 """Commands work with a closed or full output, a closed terminal, and another encoding.
 
-A command on a terminal or with another locale, and one command with a closed descriptor, start in
-a new interpreter.
+A command with another locale starts in a new interpreter.
 """
 
 from __future__ import annotations
@@ -200,7 +199,7 @@ def test_a_worker_serves_jobs_although_its_log_cannot_be_written(
 ) -> None:
     store = system.jobs().store
     before = len(store.presence.announcements())
-    worker = start_worker(handoff, system.redis_url, full_disk)
+    worker = start_worker(handoff, system.url_of("worker"), full_disk)
     try:
         wait_until(
             lambda: len(store.presence.announcements()) > before,
@@ -214,19 +213,14 @@ def test_a_worker_serves_jobs_although_its_log_cannot_be_written(
 
 def test_a_run_with_a_closed_terminal_is_kept(handoff: Handoff) -> None:
     test_end, command_end = os.openpty()
-    command = [
-        "setsid",
-        "--ctty",
-        "env",
-        "--default-signal=HUP",
-        *handoff.command("run", REQUEST, "--docs", str(DOCUMENTS)),
-    ]
-    process = subprocess.Popen(
-        command,
-        stdin=command_end,
-        stdout=command_end,
-        stderr=command_end,
-        env=handoff.environment(TERM="xterm"),
+    command = handoff.command("run", REQUEST, "--docs", str(DOCUMENTS))
+    process = forked_processes.start(
+        [*command[:3], "tests.on_a_controlling_terminal", *command[3:]],
+        handoff.environment(TERM="xterm"),
+        handoff.folder,
+        command_end,
+        command_end,
+        command_end,
     )
     os.close(command_end)
     try:

@@ -20,7 +20,7 @@ def test_the_jobs_of_a_tenant_are_exported_and_its_open_jobs_are_cancelled_and_d
 ) -> None:
     handoff = Handoff(tmp_path)
     with running_system(tmp_path, [SUPERVISOR]) as system:
-        url, jobs = system.redis_url, system.jobs()
+        url, jobs = system.url_of("console"), system.jobs()
         open_job = jobs.submit(Request("Compare things.", tenant="acme"))
         other = jobs.submit(Request("Compare things.", tenant="globex"))
 

@@ -83,6 +83,18 @@ def test_a_revoked_token_opens_nothing(token: RunToken, store: Store) -> None:
     assert store.api_tokens.find(secret) is None
 
 
+def test_a_script_reads_the_new_and_the_revoked_token_as_json(
+    token: RunToken, store: Store
+) -> None:
+    created = json.loads(token.out("create", "billing", "--role", "submit", "--json"))
+    found = store.api_tokens.find(created.pop("secret"))
+
+    assert found is not None
+    assert created == found.model_dump(mode="json")
+    assert json.loads(token.out("revoke", found.id, "--json")) == {"revoked": found.id}
+    assert not store.api_tokens.exist()
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -95,7 +107,6 @@ def test_a_revoked_token_opens_nothing(token: RunToken, store: Store) -> None:
         (["create", "billing", "--role", "read", "--tenant", " "], "the tenant's name is empty"),
         (["create", "billing", "--role", "admin", "--tenant", "acme"], "tokens for every tenant"),
         (["create", "billing", "--role", "read", "--expires", "soon"], "'soon' is not a duration"),
-        (["create", "billing", "--role", "read", "--json"], "takes --json"),
         (["revoke"], "needs an ID"),
         (["revoke", "x"], "there is no token 'x' (see `handoff token list`)"),
         (["revoke", "x", "--role", "read"], "only `handoff token create` takes --role"),

@@ -27,6 +27,14 @@ import redis
 from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.local.redis_server import RedisAccess, write_access
 from handoff_queue.shared.settings.ports import free_port
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.store import open_store
+from handoff_queue.shared.trust.event_signatures import read_stamp, without_signature
+from handoff_queue.shared.trust.key_files import read_keyring
+from handoff_queue.shared.trust.keyring import KEY_ID_CHARS
+from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.names import ROLES
 from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
 from tests.e2e.commands import (
     BAD_INPUT,
@@ -52,10 +60,36 @@ def handoff(tmp_path: Path) -> Handoff:
 
 
 def printed_url(handoff: Handoff) -> str:
+    url: str = exported(handoff)["HANDOFF_REDIS_URL"]
+    return url
+
+
+def exported(handoff: Handoff) -> dict[str, Any]:
+    """Return the variables that `handoff up` prints for the other terminal."""
     handoff.wait_for_text("Ctrl-C stops everything")
-    match = re.search(r"^export HANDOFF_REDIS_URL=(\S+)$", handoff.read("out"), re.MULTILINE)
-    assert match, handoff.read("out")
-    return match[1]
+    return dict(re.findall(r"^export (\w+)=(\S+)$", handoff.read("out"), re.MULTILINE))
+
+
+def signers_of(variables: dict[str, Any], job_id: str) -> dict[str, str]:
+    """Return the identity that signed the results of each role in a job's journal."""
+    keyring = read_keyring(Path(variables["HANDOFF_KEYS"]))
+    store = open_store(variables["HANDOFF_REDIS_URL"], Settings())
+    roles: dict[str, str] = {}
+    signers: dict[str, str] = {}
+    ended: list[str] = []
+    for recorded in store.journal.read_all(JobId(job_id)):
+        event, stamp = recorded.event, without_signature(recorded.raw)[1]
+        if isinstance(event, HandoffIssued):
+            roles[event.handoff_id] = event.assigned_to
+        elif isinstance(event, HandoffFinished):
+            ended.append(roles[event.handoff_id])
+        if stamp:
+            holder = keyring.holder(read_stamp(stamp).signature[:KEY_ID_CHARS])
+            assert holder is not None
+            signers |= dict.fromkeys(ended, holder[0])
+            ended.clear()
+    store.connection.close()
+    return signers
 
 
 def printed_password(handoff: Handoff) -> str:
@@ -96,10 +130,15 @@ class FirstStart:
     home: Handoff
     taken: RedisAccess
     """Access to the Redis of an earlier start. Another program has its port."""
-    url: str
+    variables: dict[str, Any]
+    """Variables for the other terminal."""
     messages: str
     password: str
     job: subprocess.CompletedProcess[str]
+    signers: dict[str, str]
+    """Identity that signed the results of each role."""
+    without_key: subprocess.CompletedProcess[str]
+    """A submission in a terminal that has only the URL."""
     specialists: list[dict[str, Any]]
     second_up: subprocess.CompletedProcess[str]
     """Another `handoff up` with the same home folder, at the same time."""
@@ -131,17 +170,20 @@ def first_start(tmp_path_factory: pytest.TempPathFactory) -> FirstStart:
         write_access(home.folder / ".handoff" / "redis-access.json", taken)
         up = ("up", "--worker", "researcher=2", "--flower", "--port", str(free_port()))
         system = parts.enter_context(Handoff(home.folder, is_cold=True).started(*up))
-        url = printed_url(home)
-        job = home.run("run", REQUEST, "--docs", str(DOCUMENTS), "--json", HANDOFF_REDIS_URL=url)
-        specialists = home.run("specialists", "--json", HANDOFF_REDIS_URL=url)
+        variables = exported(home)
+        url = variables["HANDOFF_REDIS_URL"]
+        job = home.run("run", REQUEST, "--docs", str(DOCUMENTS), "--json", **variables)
+        specialists = home.run("specialists", "--json", **variables)
         second_up = home.run("up")
         return FirstStart(
             home=home,
             taken=taken,
-            url=url,
+            variables=variables,
             messages=home.read("err"),
             password=printed_password(home),
             job=job,
+            signers=signers_of(variables, json.loads(job.stdout)["job_id"]),
+            without_key=home.run("submit", REQUEST, HANDOFF_REDIS_URL=url),
             specialists=json.loads(specialists.stdout),
             second_up=second_up,
             jobs_over_http=jobs_at(console_of(home)),
@@ -174,9 +216,9 @@ class SecondStart:
             return
         flower = ("--flower", "--port", str(self.flower_port))
         up = ("up", *flower, "--serve-port", str(self.console_port), "--worker", "researcher=1")
-        variables = {"HANDOFF_REDIS_URL": self.first.url, **service_links("FLOWER")}
+        variables = {**self.first.variables, **service_links("FLOWER")}
         self.process = self._parts.enter_context(self.home.started(*up, **variables))
-        printed_url(self.home)
+        exported(self.home)
 
     def stop(self) -> None:
         self._parts.close()
@@ -201,6 +243,22 @@ def test_each_process_has_the_rights_that_it_needs(first_start: FirstStart) -> N
     assert first_start.refused == []
 
 
+def test_each_role_of_workers_signs_with_its_own_key(first_start: FirstStart) -> None:
+    """The researchers, the other specialists and the supervisor have different keys."""
+    signers = first_start.signers
+    assert signers["researcher"] == "worker-researcher"
+    assert {signers[role] for role in signers if role not in ("researcher", *ROLES)} <= {
+        "worker-others"
+    }
+    assert {signers[role] for role in signers if role in ROLES} == {"supervisor"}
+    assert "messages are not signed" not in first_start.messages
+
+
+def test_a_terminal_without_the_keys_is_told_to_set_them(first_start: FirstStart) -> None:
+    line = error_line(first_start.without_key, BAD_INPUT)
+    assert "set HANDOFF_KEYS and HANDOFF_SIGNING_KEY (`handoff up` prints both)" in line
+
+
 def test_up_serves_other_terminals_until_ctrl_c(first_start: FirstStart) -> None:
     """The folder has packages named `shared` and `workers`, which do not hide our packages."""
     workers = {
@@ -220,16 +278,17 @@ def test_up_takes_another_port_if_the_port_of_the_last_start_is_taken(
     taken = first_start.taken
 
     assert f"port {taken.port} of the last start is taken" in first_start.messages
-    assert first_start.url != taken.url
-    assert taken.password in first_start.url
+    url = first_start.variables["HANDOFF_REDIS_URL"]
+    assert url != taken.url
+    assert taken.password in url
 
 
 def test_a_second_start_keeps_the_url_the_jobs_and_the_password_of_flower(
     first_start: FirstStart, system: SecondStart
 ) -> None:
-    listed = system.home.run("list", "--json", HANDOFF_REDIS_URL=first_start.url)
+    listed = system.home.run("list", "--json", **first_start.variables)
 
-    assert printed_url(system.home) == first_start.url
+    assert exported(system.home) == first_start.variables
     access = system.home.folder / ".handoff" / "redis-access.json"
     assert access.stat().st_mode & 0o777 == 0o600
     assert [job["job_id"] for job in json.loads(listed.stdout)] == [

@@ -271,9 +271,9 @@ class Reader:
 
     def variables(self, command: TypedCommand, words: Sequence[str]) -> dict[str, str]:
         """Return the variables of the shell: those of the sample, with addresses of this test."""
-        root = self.system.redis_url.removesuffix("/0")
+        root = self.system.admin_url.removesuffix("/0")
         addresses = {
-            "HANDOFF_REDIS_URL": self.system.redis_url,
+            "HANDOFF_REDIS_URL": self.system.admin_url,
             "HANDOFF_HOST_BROKER_URL": f"{root}/1",
             "HANDOFF_HOST_RESULT_URL": f"{root}/2",
         }
@@ -281,7 +281,7 @@ class Reader:
         if words[1] == "run" and "--specialists" in words:
             return variables | model_environment(self.model, HANDOFF_MODE="auto")
         if words[1] != "up":
-            variables["HANDOFF_REDIS_URL"] = self.system.redis_url
+            variables["HANDOFF_REDIS_URL"] = self.system.admin_url
         return {"HANDOFF_MODE": "single", "COLUMNS": "200"} | variables
 
 
@@ -317,10 +317,10 @@ def module_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         running_system(tmp_path_factory.mktemp("system"), (SUPERVISOR, everyone)) as system,
         MessagesServer(clerk) as model,
     ):
-        prepared = PreparedJobs(system.jobs(), folder)
+        prepared = PreparedJobs(system.admin, folder)
         prepared.run("How does HNSW work?")
         export = Handoff(folder).run(
-            "export", prepared.ended, "-o", "job.json", HANDOFF_REDIS_URL=system.redis_url
+            "export", prepared.ended, "-o", "job.json", HANDOFF_REDIS_URL=system.admin_url
         )
         assert export.returncode == OK, export.stderr
         yield Reader(folder, system, prepared, model)

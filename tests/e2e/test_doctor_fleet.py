@@ -39,7 +39,7 @@ def answers(request: Json) -> Reply:
 
 def fail_specialists(request: Json) -> Reply:
     """Answer the supervisor, and refuse the workers."""
-    if "claims" in answer_properties(request):
+    if "output" in answer_properties(request):
         return error_reply(400, f"{REFUSAL}, key {KEY}", "invalid_request_error")
     return answers(request)
 
@@ -118,11 +118,9 @@ def test_doctor_lists_the_fleets_processes_and_marks_lines_about_this_shell(shel
 def test_a_worker_of_another_model_is_a_warning(shell: Shell) -> None:
     other = {"HANDOFF_SPECIALIST_MODEL": "another-model"}
     name, app, queues = ALL_SPECIALISTS
-    spec = replace(
-        shell.system.celery("other", "-A", app, "worker", "-n", f"other-{name}@%h", "-Q", queues),
-        environment={**shell.system.environment, **other},
-    )
-    shell.system.processes.start(spec)
+    options = ("-n", f"other-{name}@%h", "-Q", queues)
+    spec = shell.system.celery("other", "-A", app, "worker", *options)
+    shell.system.processes.start(replace(spec, environment={**spec.environment, **other}))
 
     wait_until(lambda: shell.levels("models") == {"warn"}, timeout_s=60, expected="a warning")
     assert shell.doctor()[0] == 0

@@ -34,7 +34,7 @@ def test_a_job_runs_through_all_processes_and_leaves_no_text_in_redis(tmp_path: 
 
         assert status in (JobStatus.OK, JobStatus.PARTIAL)
         assert IN_DOCUMENT in str(jobs.result(job_id).answer)
-        assert keys_with(jobs, IN_DOCUMENT) == set()
+        assert keys_with(system.admin, IN_DOCUMENT) == set()
 
 
 def test_a_worker_without_the_key_says_why_and_a_worker_with_the_key_does_the_handoff(
@@ -47,7 +47,7 @@ def test_a_worker_without_the_key_says_why_and_a_worker_with_the_key_does_the_ha
         name, app, queues = ALL_SPECIALISTS
         arguments = ("-A", app, "worker", "-Q", queues, "-c", "8")
         worker = system.celery("w1", *arguments, "-n", "w1@%h")
-        others = {name: value for name, value in system.environment.items() if name not in keys}
+        others = {name: value for name, value in worker.environment.items() if name not in keys}
         system.processes.start(replace(worker, environment=others, restart=False))
         jobs = client.connect(system.redis_url, Settings(offline=True, tenant_keys=folder))
         wait_until(jobs.store.presence.served, timeout_s=60, expected="the worker")

@@ -22,7 +22,7 @@ MODEL_TEXT = "the words of a model"
 
 @pytest.fixture
 def events(fleet: Fleet) -> Iterator[FlowerView]:
-    with watched_events(fleet.jobs._dispatcher._app) as view:
+    with watched_events(fleet.admin._dispatcher._app) as view:
         yield view
 
 
@@ -56,6 +56,31 @@ def test_a_failed_handoff_has_failed_without_the_models_text_and_its_chord_conti
     assert MODEL_TEXT not in str(failed.as_dict())
     group = next(event.group for event in fleet.issued(job_id) if event.step_id == "b")
     wait_until(lambda: events.states_of(job_id, f"{group}:fan-in"), expected="the chord's body")
+
+
+def test_a_second_delivery_of_a_failed_handoff_leaves_the_reason(
+    fleet: Fleet, events: FlowerView
+) -> None:
+    fleet.model.envelopes["shown-again", "a"] = {
+        **ENVELOPE,
+        "status": "failed",
+        "problem": MODEL_TEXT,
+    }
+    _, calls = fleet.occupy("shown-again-busy")
+    job_id = fleet.submit("shown-again", a="")
+    (message,) = fleet.queued(job_id, steps=1)
+    for call in calls:
+        call.release.set()
+    failed = events.wait_for_state(job_id, "a.1", "FAILURE")
+
+    fleet.redis.lpush(SPECIALIST, message)
+    wait_until(
+        lambda: len(events.states_of(job_id, "a.1")) >= 5,
+        expected="the events `task-received` and `task-started` of the second delivery",
+    )
+
+    assert failed.exception == "failed"
+    assert events.states_of(job_id, "a.1")[-1] == "FAILURE"
 
 
 def test_an_ended_job_is_shown_with_its_status(fleet: Fleet, events: FlowerView) -> None:
@@ -172,8 +197,8 @@ def test_a_deferred_handoff_of_a_cancelled_job_was_revoked(
     fleet: Fleet, events: FlowerView
 ) -> None:
     """The handoff has no message left, so no worker can report it."""
-    fleet.model.refusals["shown-cancelled", "a", 1] = 8.0
-    job_id = fleet.submit("shown-cancelled", a="")
+    fleet.model.refusals["shown-revoked", "a", 1] = 8.0
+    job_id = fleet.submit("shown-revoked", a="")
     events.wait_for_state(job_id, "a.1", "RETRY")
     fleet.jobs.cancel(job_id)
 
@@ -206,17 +231,17 @@ def test_a_handoff_of_a_paused_role_waits_and_then_succeeds(
     held = fleet.model.hold("shown-held", "a")
     job_id = fleet.submit("shown-held", turns=2, a="")
     assert held.arrived.wait(LONGEST_WAIT_S)
-    fleet.jobs.pause(SPECIALIST)
+    fleet.admin.pause(SPECIALIST)
     held.release.set()
 
     assert events.wait_for_state(job_id, "a.1", "RETRY").exception.startswith("held: ")
-    fleet.jobs.unpause(SPECIALIST)
+    fleet.admin.unpause(SPECIALIST)
     fleet.wait_for_success(job_id)
     events.wait_for_state(job_id, "a.1", "SUCCESS")
 
 
 def test_a_message_that_cannot_be_read_has_failed(fleet: Fleet, events: FlowerView) -> None:
-    app, job_id = fleet.jobs._dispatcher._app, new_job_id()
+    app, job_id = fleet.admin._dispatcher._app, new_job_id()
     declare_queues(app, [SPECIALIST])
     before = invalid_letters(fleet)
     app.send_task(task_of(SPECIALIST), args=("{",), queue=SPECIALIST, task_id=f"{job_id}:a.1")

@@ -109,10 +109,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
             settings = Settings(offline=True, lease_s=LEASE_S)
             jobs = client.connect(system.redis_url, settings)
             app = make_app(
-                "bystander", system.redis_url, settings, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE)
+                "bystander", system.admin_url, settings, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE)
             )
             bystander = Sweeper(
-                jobs.store, Dispatcher(app), "bystander", interval_s=0.1, keep_s=3_600
+                system.admin.store, Dispatcher(app), "bystander", interval_s=0.1, keep_s=3_600
             )
             bystander.start()
             yield Fleet(system, server, script, jobs)

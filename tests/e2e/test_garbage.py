@@ -23,9 +23,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def no_letters(fleet: Fleet) -> Iterator[None]:
     """Delete the dead letters before and after each test."""
-    fleet.jobs.store.dead_letters.drop_all()
+    fleet.admin.store.dead_letters.drop_all()
     yield
-    fleet.jobs.store.dead_letters.drop_all()
+    fleet.admin.store.dead_letters.drop_all()
 
 
 UNKNOWN_JOB = "j-000000000000"

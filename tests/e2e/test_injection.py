@@ -31,6 +31,7 @@ def test_each_attack_of_the_suites_demands_something() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_children")
 def test_the_default_policy_stops_each_attack() -> None:
     outcomes = run(list(tasks(tuple(suites()), 1))[::EACH])
 
@@ -41,6 +42,7 @@ def test_the_default_policy_stops_each_attack() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_children")
 def test_without_a_policy_the_model_obeys_each_attack_and_completes_each_task() -> None:
     outcomes = run(list(tasks(tuple(suites()), 1))[:: 2 * EACH], ALLOW_ALL)
 

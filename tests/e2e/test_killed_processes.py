@@ -120,11 +120,11 @@ def test_a_worker_that_wakes_up_after_its_lease_can_write_nothing(fleet: Fleet) 
 def test_a_worker_that_is_stopped_finishes_its_turn_and_releases_the_rest_at_once(
     fleet: Fleet,
 ) -> None:
-    held = fleet.model.hold("deploy", "a")
-    job_id = fleet.submit("deploy", turns=2, a="")
+    held = fleet.model.hold("deployed", "a")
+    job_id = fleet.submit("deployed", turns=2, a="")
     assert held.arrived.wait(LONGEST_WAIT_S)
     pid = fleet.pid_of(job_id, "a.1")
-    next_turn = fleet.model.hold("deploy", "a", turn=2)
+    next_turn = fleet.model.hold("deployed", "a", turn=2)
     log = fleet.log_of(pid)
     earlier_length = len(log.read_text(errors="replace"))
     fleet.kill(pid, signal.SIGTERM)
@@ -143,4 +143,4 @@ def test_a_worker_that_is_stopped_finishes_its_turn_and_releases_the_rest_at_onc
     assert fleet.standing(job_id, "a.1").claims == 1, "a released claim does not count"
     next_turn.release.set()
     fleet.wait_for_success(job_id)
-    assert [fleet.model.calls["deploy", "a", turn] for turn in (1, 2)] == [1, 1]
+    assert [fleet.model.calls["deployed", "a", turn] for turn in (1, 2)] == [1, 1]

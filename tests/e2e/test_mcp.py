@@ -137,7 +137,7 @@ def test_a_person_approves_a_plan_through_a_task(system: RunningSystem, handoff:
             await update_task(client.session, created.task_id, {key: decision})
             return request, await until(lambda: at("completed"))
 
-    with served(handoff, system.redis_url) as (_, url):
+    with served(handoff, system.url_of("console")) as (_, url):
         request, ended = asyncio.run(run(url))
 
     assert request["method"] == "elicitation/create"
@@ -155,7 +155,7 @@ def test_a_task_survives_a_kill_of_the_server_the_supervisors_and_the_workers(
 ) -> None:
     held = fleet.model.hold("mcp-kill", "a")
     fleet.model.plans["mcp-kill"] = {"a": ""}
-    redis_url = fleet.system.redis_url
+    redis_url, console_url = fleet.system.redis_url, fleet.system.url_of("console")
 
     async def submit(url: str) -> str:
         async with connected(url) as client:
@@ -165,7 +165,7 @@ def test_a_task_survives_a_kill_of_the_server_the_supervisors_and_the_workers(
             assert isinstance(created, CreatedTask)
             return created.task_id
 
-    with served(handoff, redis_url) as (process, url):
+    with served(handoff, console_url) as (process, url):
         task_id = asyncio.run(submit(url))
         assert held.arrived.wait(30)
         process.send_signal(signal.SIGKILL)
@@ -189,7 +189,7 @@ def test_a_task_survives_a_kill_of_the_server_the_supervisors_and_the_workers(
         async with over_stdio(redis_url) as client:
             return await follow(client)
 
-    with served(handoff, redis_url) as (_, url):
+    with served(handoff, console_url) as (_, url):
         over_http = asyncio.run(result_over_http(url))
     again = asyncio.run(result_over_stdio())
     held.release.set()

@@ -98,7 +98,7 @@ def test_a_message_that_arrives_twice_runs_once(fleet: Fleet) -> None:
     (event,) = [event for event in issued if event.step_id == "a"]
     text = fleet.jobs.store.payloads.get(job_id, [event.handoff.digest])[event.handoff.digest]
     duplicate = OutgoingHandoff(AgentHandoff.from_json(text), text, event.group or "", event.index)
-    dispatcher: Dispatcher = fleet.jobs._dispatcher
+    dispatcher: Dispatcher = fleet.admin._dispatcher
     for _ in range(3):
         dispatcher.publish_again(job_id, [duplicate])
     wait_until(lambda: fleet.redis.llen(SPECIALIST) == 0, expected="an empty queue")
@@ -114,7 +114,7 @@ def test_a_message_that_arrives_twice_runs_once(fleet: Fleet) -> None:
 def test_a_malformed_message_becomes_a_dead_letter_with_its_reason_and_no_process_stops(
     fleet: Fleet,
 ) -> None:
-    app = fleet.jobs._dispatcher._app
+    app = fleet.admin._dispatcher._app
     from handoff_queue.shared.broker.celery_app import declare_queues
 
     declare_queues(app, [SPECIALIST])

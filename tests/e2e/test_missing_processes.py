@@ -25,16 +25,20 @@ from tests.doubles.handoffs import a_spec
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import LEASE_S, SHORT_LEASES, SPECIALIST, Script
 from tests.running_system import (
+    ALL_SPECIALISTS,
     SUPERVISOR,
     RunningSystem,
     model_environment,
     running_system,
     system_on,
 )
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 WAITS = f"step a waits for a worker of `{SPECIALIST}`: start one with `handoff worker {SPECIALIST}`"
+LOOK_UPS = ("evalsha", "script|exists")
+"""Commands with which a worker finds out that a script is missing."""
 REPORTED_WITHIN_S = ANNOUNCED_FOR_S + LEASE_S + 5
 
 
@@ -128,3 +132,30 @@ def test_the_next_command_finds_all_processes_of_a_ready_system(
 ) -> None:
     with running_system(tmp_path) as system:
         require_processes(system.jobs())
+
+
+def test_a_worker_that_starts_first_waits_for_the_scripts_of_a_supervisor(tmp_path: Path) -> None:
+    with running_system(tmp_path, ()) as system:
+        redis = system.admin.store.connection.redis
+        redis.script_flush()
+        redis.config_resetstat()
+        name, app, queues = ALL_SPECIALISTS
+        worker = system.celery(name, "-A", app, "worker", "-n", "worker@%h", "-Q", queues)
+        system.processes.start(worker)
+        log = system.processes.log_of(name)
+
+        def refused_tries() -> int:
+            commands = redis.info("commandstats")
+            tries = sum(commands.get(f"cmdstat_{n}", {}).get("calls", 0) for n in LOOK_UPS)
+            return int(tries)
+
+        # Celery ends a worker that connects again more than five times without a pause
+        wait_until(lambda: refused_tries() > 6, expected="the waiting worker")
+
+        name, app, queues = SUPERVISOR
+        system.processes.start(
+            system.celery(name, "-A", app, "worker", "-n", "supervisor@%h", "-Q", queues)
+        )
+
+        system.processes.wait_until_ready()
+        assert "Frequent restarts" not in log.read_text()

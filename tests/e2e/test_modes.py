@@ -24,6 +24,13 @@ steps:
     for_each: lines
     task: "{item}"
 """
+UNKNOWN_SPECIALIST = """\
+description: A step of a specialist that does not exist.
+steps:
+  - id: a
+    specialist: nobody
+    task: Write.
+"""
 
 
 class JsonRun:
@@ -162,6 +169,8 @@ def test_a_rubric_adds_a_review_to_a_single_agent_and_offline_there_is_no_score(
         (("--gates", "untrue.yaml"), "facts.csv:2: column 'value' is empty"),
         (("--gates", "lines.txt"), "must be lines of `field: value`"),
         (("--gates", "wrong.yaml"), "least_words: there is no such field"),
+        (("--gates", "unchecked.yaml"), "fact_checker: there is no specialist 'nobody'"),
+        (("--workflow", "./unknown.yaml"), "step 'a': there is no specialist 'nobody'"),
     ],
 )
 def test_incompatible_options_are_refused_in_one_line_before_the_start(
@@ -172,8 +181,14 @@ def test_incompatible_options_are_refused_in_one_line_before_the_start(
     (handoff.folder / "facts.csv").write_text("subject,attribute,value\nQdrant,language,\n")
     (handoff.folder / "untrue.yaml").write_text("facts: {file: facts.csv}\n")
     (handoff.folder / "wrong.yaml").write_text("least_words: 3\n")
+    (handoff.folder / "unknown.yaml").write_text(UNKNOWN_SPECIALIST)
+    (handoff.folder / "unchecked.yaml").write_text("fact_checker: nobody\n")
+    left_behind = handoff.folder / "handoff-run-killed"  # the next run that starts removes it
+    left_behind.mkdir()
+    (left_behind / "lock").touch()
     completed = handoff.run("run", QUESTION, *arguments)
 
     assert completed.returncode == BAD_INPUT
     assert text in completed.stderr
+    assert left_behind.exists()
     assert len(completed.stderr.splitlines()) == 1, completed.stderr

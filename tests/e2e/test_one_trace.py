@@ -135,7 +135,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TracedFleet]:
 
 def submit_plan(traced: TracedFleet, name: str, *, turns: int = 1, **plan: str) -> JobId:
     model = traced.fleet.model
-    model.plans[name], model.turns[name] = plan, turns
+    traced.fleet.add_plan(name, plan, turns=turns)
     model.tasks[name, "a"] = f"Be {WORD}."
     return traced.submitted(name)
 
@@ -207,7 +207,7 @@ def test_one_trace_holds_the_command_every_handoff_every_turn_and_every_tool_cal
 
 
 def test_the_trace_of_a_job_contains_its_child_jobs(traced: TracedFleet) -> None:
-    traced.fleet.model.plans["trace-inner"] = {"x": ""}
+    traced.fleet.add_plan("trace-inner", {"x": ""})
     traced.fleet.model.teams["trace-outer", "t"] = "trace-inner"
     job_id = submit_plan(traced, "trace-outer", t="")
     traced.fleet.wait_for_success(job_id)
@@ -324,7 +324,7 @@ def test_an_absent_collector_delays_no_process(traced: TracedFleet) -> None:
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
         "OTEL_EXPORTER_OTLP_TIMEOUT": "60",
     }
-    traced.fleet.model.plans["trace-away"] = {"a": ""}
+    traced.fleet.add_plan("trace-away", {"a": ""})
     began = time.monotonic()
     completed = run_command(
         "submit",
@@ -341,7 +341,7 @@ def test_an_absent_collector_delays_no_process(traced: TracedFleet) -> None:
 def test_a_job_submitted_without_tracing_is_still_one_trace(
     traced: TracedFleet,
 ) -> None:
-    traced.fleet.model.plans["trace-late"] = {"a": ""}
+    traced.fleet.add_plan("trace-late", {"a": ""})
     job_id = traced.fleet.jobs.submit(client.Request("plan trace-late"))
     traced.fleet.wait_for_success(job_id)
     trace = complete_trace(traced, job_id, 3)

@@ -22,7 +22,7 @@ def nothing_stays_paused(fleet: Fleet) -> Iterator[None]:
     """Unpause all roles after each test, because the tests share the fleet."""
     yield
     for role in fleet.jobs.store.pauses.roles():
-        fleet.jobs.unpause(role)
+        fleet.admin.unpause(role)
 
 
 def test_a_paused_role_stops_everywhere_after_its_turn_and_continues_without_repeating_a_turn(
@@ -34,7 +34,7 @@ def test_a_paused_role_stops_everywhere_after_its_turn_and_continues_without_rep
         lambda: sum(call.arrived.is_set() for call in held.values()) == 3,
         expected="three running turns",
     )
-    fleet.jobs.pause(SPECIALIST, "it cites nonsense")
+    fleet.admin.pause(SPECIALIST, "it cites nonsense")
     for call in held.values():
         call.release.set()
     running = [step for step, call in held.items() if call.arrived.is_set()]
@@ -58,7 +58,7 @@ def test_a_paused_role_stops_everywhere_after_its_turn_and_continues_without_rep
         "the plan of the other job, and no turn of the paused role"
     )
     assert all(fleet.standing(job_id, f"{step}.1").claims == 0 for step in STEPS)
-    assert fleet.jobs.unpause(SPECIALIST) is not None
+    assert fleet.admin.unpause(SPECIALIST) is not None
     for id_of_job in (job_id, other):
         fleet.wait_for_success(id_of_job)
     assert all(fleet.model.calls["switch", step, turn] == 1 for step in STEPS for turn in (1, 2))
@@ -80,19 +80,19 @@ def test_workers_leave_the_messages_of_a_paused_role_in_its_queue(fleet: Fleet) 
         }
 
     wait_until(lambda: balance() == {0}, expected="workers that take from the queue")
-    fleet.jobs.pause(SPECIALIST)
+    fleet.admin.pause(SPECIALIST)
     wait_until(lambda: balance() == {1}, expected="workers that leave it")
 
     job_id = fleet.submit("left-alone", a="", b="")
 
     assert len(fleet.queued(job_id, 2)) == 2
-    fleet.jobs.unpause(SPECIALIST)
+    fleet.admin.unpause(SPECIALIST)
     fleet.wait_for_success(job_id)
     assert all(fleet.standing(job_id, f"{step}.1").claims == 1 for step in ("a", "b"))
 
 
 def test_while_the_planner_is_paused_no_job_gets_a_plan(fleet: Fleet) -> None:
-    fleet.jobs.pause("planner", "wait for the new prompt")
+    fleet.admin.pause("planner", "wait for the new prompt")
     job_id = fleet.submit("no-plan", a="")
     wait_until(
         lambda: fleet.redis.zscore(keys.ON_HOLD + "planner", f"{job_id}/planner.1"),
@@ -105,7 +105,7 @@ def test_while_the_planner_is_paused_no_job_gets_a_plan(fleet: Fleet) -> None:
         " with `handoff unpause planner`"
     )
     assert fleet.model.calls["no-plan", "planner", 1] == 0
-    fleet.jobs.unpause("planner")
+    fleet.admin.unpause("planner")
     fleet.wait_for_success(job_id)
     assert (
         fleet.jobs.store.jobs.handoffs(job_id, [HandoffId("planner.1")])[

@@ -29,9 +29,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
             tmp_path_factory.mktemp("fleet"), workers, model_environment(server, **SHORT_LEASES)
         ) as system,
     ):
-        running = Fleet(system, server, script, system.jobs())
+        running = Fleet(system, server, script, system.admin)
         yield running
-        running.jobs.store.connection.close()
 
 
 @pytest.mark.parametrize("snapshot_at", ORDER[:-1])

@@ -15,8 +15,8 @@ ROLE_SLOTS = 4
 
 
 def test_other_jobs_continue_while_all_role_slots_are_busy(fleet: Fleet) -> None:
-    step_call = fleet.model.hold("fan-in", "a")
-    working_job = fleet.submit("fan-in", a="", b="a")
+    step_call = fleet.model.hold("fan-in-while-busy", "a")
+    working_job = fleet.submit("fan-in-while-busy", a="", b="a")
     assert step_call.arrived.wait(LONGEST_WAIT_S)
     names = [f"role-{n}" for n in range(3 * ROLE_SLOTS)]
     held = [fleet.model.hold(name, "planner") for name in names]

@@ -1,7 +1,7 @@
 """API keys, secrets in documents and secrets that a model repeats stay in payloads. No other key,
 event, log or message contains them.
 
-docs/security.md lists the keys of payloads.
+docs/security-measures.md lists the keys of payloads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ pytestmark = pytest.mark.slow
 
 IN_DOCUMENT = "canary-in-a-document-7731"
 PAYLOAD_KEYS = [
-    name for row in rows(sections(text_of("security"))["Where texts are"]) for name in spans(row[0])
+    name
+    for row in rows(sections(text_of("security-measures"))["Where texts are"])
+    for name in spans(row[0])
 ]
 PLACEHOLDERS = {
     "JOB": "j-[0-9a-f]{12}",
@@ -35,6 +37,8 @@ PLACEHOLDERS = {
     "DIGEST": "[0-9a-f]{64}",
     "SCHEDULE": "[0-9a-f]{12}",
     "SPECIALIST": SPECIALIST,
+    "ROLE": "[a-z_-]+",
+    "TENANT": "[a-z]+",
 }
 PAYLOADS = re.compile(
     "|".join(

@@ -58,8 +58,8 @@ def test_a_job_survives_a_failover_and_repeats_no_call(
     fleet: Fleet, watched: WatchedRedis, tmp_path: Path
 ) -> None:
     before = watched.processes.pids()
-    held = fleet.model.hold("lost", "a")
-    job_id = fleet.submit("lost", a="", b="a")
+    held = fleet.model.hold("lost-master", "a")
+    job_id = fleet.submit("lost-master", a="", b="a")
     assert held.arrived.wait(LONGEST_WAIT_S)
     watched.wait_for_copy()
 

@@ -49,7 +49,7 @@ def http(
     """Yield a client of a server that several tests share."""
     handoff = Handoff(tmp_path_factory.mktemp("serve"))
     with (
-        served(handoff, system.redis_url) as (_, url),
+        served(handoff, system.url_of("console")) as (_, url),
         httpx2.Client(base_url=url, timeout=2 * WAIT_S) as client,
     ):
         yield client

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked_processes
 from tests.docs.samples import of_page
 from tests.running_system import ROOT
 
@@ -27,8 +28,9 @@ def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
 
+    pytest_command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     completed = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"],
+        forked_processes.with_forked_children([*pytest_command, "-W", "error"]),
         cwd=tmp_path,
         # The plugins of this repository's own tests take seconds, and a user does not have them.
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},

@@ -53,8 +53,7 @@ def test_a_person_decides_about_a_failed_step_and_has_it_retried(
         "status": "failed",
         "problem": "The archive is closed.",
     }
-    fleet.model.plans["asked-about"] = {"a": "", "b": "a"}
-    fleet.model.turns["asked-about"] = 1
+    fleet.add_plan("asked-about", {"a": "", "b": "a"})
     job_id = fleet.jobs.submit(Request("plan asked-about", approvals=COST_ONLY))
     wait_until(
         lambda: fleet.jobs.standing(job_id).approval == ApprovalOf.FAILURE,

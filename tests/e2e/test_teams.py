@@ -127,14 +127,14 @@ def test_a_share_too_small_for_a_team_is_reported_and_the_generalist_takes_the_s
     asking = Approvals(what=(ApprovalOf.PLAN,))
 
     job_id = fleet.jobs.submit(
-        Request("plan small", limits=JobLimits(max_tokens=34_000), approvals=asking)
+        Request("plan small", limits=JobLimits(max_tokens=32_000), approvals=asking)
     )
     wait_until(lambda: fleet.jobs.standing(job_id).approval, timeout_s=30, expected="the question")
     plan = fleet.jobs.result(job_id).plan or {}
     fleet.jobs.approve(job_id)
     fleet.wait_for_end(job_id, TIMEOUT_S)
 
-    assert "too little: 13600 tokens where a team needs room for " in plan["sub_teams"]
+    assert "too little: 12800 tokens where a team needs room for " in plan["sub_teams"]
     specialists = [event.assigned_to for event in fleet.issued(job_id) if event.step_id == "x"]
     assert specialists == ["supervisor", "generalist"]
 

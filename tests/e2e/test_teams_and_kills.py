@@ -84,7 +84,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, points: Path) -> Iterator[Fl
             system.processes.start(
                 replace(
                     spec,
-                    environment={**system.environment, FAILPOINTS: str(points)},
+                    environment={**spec.environment, FAILPOINTS: str(points)},
                     is_killed_on_purpose=True,
                 )
             )

@@ -101,9 +101,9 @@ def test_a_crash_of_a_tool_costs_one_result_and_a_tool_sees_no_key_of_its_worker
     fleet: Fleet,
 ) -> None:
     pid = fleet.system.processes.pids()["worker"]
-    fleet.model.specialists["bad"] = "breaker"
+    fleet.model.specialists["damaged"] = "breaker"
 
-    fleet.wait_for_success(fleet.submit("bad", broken=""))
+    fleet.wait_for_success(fleet.submit("damaged", broken=""))
 
     assert isinstance(fleet.model, BreakingModel)
     results = " ".join(fleet.model.results)

@@ -224,3 +224,43 @@ def test_the_replanner_that_begins_later_gets_a_message_to_a_step_that_has_ended
     ]
     assert [shown(fleet, text, name, step) for step in ("a", "b", "c")] == [[0], [0], [0]]
     assert taken(fleet, job_id) == [], "the message was in the task of the replanner"
+
+
+def requests_of_the_reviewer(fleet: Fleet, name: str) -> list[str]:
+    """Return the messages of each request of the reviewer of the job NAME, in order."""
+    texts: list[str] = []
+    for request in fleet.server.requests:
+        if f"plan {name}" in _text(request) and "verdict" in answer_properties(request):
+            texts.append(_text(request))
+    return texts
+
+
+def test_a_reviewer_that_runs_takes_a_message_to_a_step_that_has_ended(fleet: Fleet) -> None:
+    name, text = "say-reviewed", "Mind the currency."
+    held = fleet.model.hold(name, "assessor")
+    job_id = fleet.submit(name, a="")
+    assert held.arrived.wait(LONGEST_WAIT_S)
+    sent = fleet.jobs.say(job_id, text, "a")
+    held.release.set()
+
+    fleet.wait_for_success(job_id)
+
+    assert sent.running == ("assessor",)
+    reviews = requests_of_the_reviewer(fleet, name)
+    assert [request.count(f"(to step a) {text}") for request in reviews] == [0, 1]
+    assert taken(fleet, job_id) == [("assessor.1", 2)]
+
+
+def test_a_replanner_that_runs_takes_a_message_to_a_step_that_has_ended(fleet: Fleet) -> None:
+    name, text = "say-replanning", "Mind the Chilean price."
+    held = fleet.model.hold(name, "replanner")
+    job_id = submit_adaptive(fleet, name, a="")
+    assert held.arrived.wait(LONGEST_WAIT_S)
+    fleet.jobs.say(job_id, text, "a")
+    held.release.set()
+
+    fleet.wait_for_success(job_id)
+
+    requests = replanner_requests(fleet, name)
+    assert [request.count(f"(to step a) {text}") for request in requests] == [0, 1]
+    assert taken(fleet, job_id) == [("replanner.1", 2)]

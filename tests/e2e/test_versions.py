@@ -19,6 +19,7 @@ from handoff_queue.shared.store.dead_letters import PATIENCE_S
 from handoff_queue.shared.store.fair_queue import ENQUEUE, FOR, enqueue_arguments
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from tests import forked_processes
+from tests.doubles.jobs import handoff_key
 from tests.e2e.a_worker_of_the_next_version import NEXT
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import SPECIALIST, Fleet
@@ -74,7 +75,7 @@ def a_worker_of_the_next_version(fleet: Fleet) -> Iterator[int]:
 
 
 def unread_since(fleet: Fleet, job_id: JobId) -> int:
-    return int(fleet.redis.hget(keys.handoff(job_id, HANDOFF), "unread") or 0)
+    return int(fleet.redis.hget(handoff_key(fleet.jobs.store, job_id, HANDOFF), "unread") or 0)
 
 
 def test_a_worker_of_the_next_version_takes_its_messages_and_the_job_ends(
@@ -131,7 +132,7 @@ def test_a_message_untaken_for_a_minute_is_a_dead_letter_that_a_command_retries(
     command = Handoff(tmp_path)
 
     def dead(*arguments: str) -> str:
-        completed = command.run("dead", *arguments, HANDOFF_REDIS_URL=fleet.system.redis_url)
+        completed = command.run("dead", *arguments, HANDOFF_REDIS_URL=fleet.system.admin_url)
         assert completed.returncode == 0, completed.stderr
         return completed.stdout
 
@@ -139,9 +140,9 @@ def test_a_message_untaken_for_a_minute_is_a_dead_letter_that_a_command_retries(
     job_id = fleet.submit("dead", a="")
     (message,) = fleet.queued(job_id, 1)
     long_ago_ms = int((fleet.jobs.store.connection.now() - PATIENCE_S - 1) * 1000)
-    fleet.redis.hset(keys.handoff(job_id, HANDOFF), "unread", long_ago_ms)
+    fleet.redis.hset(handoff_key(fleet.jobs.store, job_id, HANDOFF), "unread", long_ago_ms)
     convert_to_next_version(fleet, message)
-    app = fleet.jobs._dispatcher._app
+    app = fleet.admin._dispatcher._app
     declare_queues(app, [SPECIALIST])
     app.send_task(f"specialist.{SPECIALIST}", args=("{",), queue=SPECIALIST)
     for call in held:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -50,6 +51,7 @@ from handoff_queue.supervisor.gates.gates_file import gates_in_file
 from handoff_queue.supervisor.gates.tables import rows_in
 from handoff_queue.supervisor.workflows.parser import workflow_in
 from handoff_queue.supervisor.workflows.template import Template
+from handoff_queue.workers.tools.network_proxy import NoProxyRequest, parse_request
 from tests.doubles.handoffs import a_handoff, a_result
 from tests.shared.documents.sample_files import pdf_with
 
@@ -296,6 +298,16 @@ def template(data: bytes) -> None:
     parsed.fill(dict.fromkeys(parsed.names, "x"))
 
 
+def proxy_request(data: bytes) -> None:
+    """A request of a tool to its proxy names a plain host, and is passed on with this host."""
+    with suppress(NoProxyRequest):
+        request = parse_request(data)
+        assert re.fullmatch(r"[a-z0-9.-]{1,253}", request.host)
+        assert 0 < request.port < 65_536
+        if not request.is_tunnel:
+            assert request.head.split(b"\r\n")[1].startswith(f"Host: {request.host}".encode())
+
+
 def cron(data: bytes) -> None:
     with suppress(UserError):
         _, slot = check_cron(_text(data), "Europe/Berlin", NOON)
@@ -341,5 +353,12 @@ TARGETS = {
         condition, (b"a.output.x > 3 and not b.status == 'ok'", b"a.b in [1, 'x']")
     ),
     "template": Target(template, (b"Look at {item} and {{this}}",)),
+    "proxy_request": Target(
+        proxy_request,
+        (
+            b"CONNECT api.example.org:443 HTTP/1.1\r\nHost: api.example.org\r\n\r\n",
+            b"GET http://api.example.org:81/a?b=c HTTP/1.1\r\nProxy-Connection: close\r\n\r\nx",
+        ),
+    ),
     "cron": Target(cron, (b"0 9 * * mon-fri", b"*/5 1,2 L * 3#2", b"@daily")),
 }

@@ -85,6 +85,8 @@ DIGESTS = {
     "v12-tool-calls.jsonl": "c1eb3f2ff80cf2f318344e926694a3f31e529113e3c4d21a7bb37e9c994b0ab4",
     "v13-origins.json": "66d56480f4803765cebdbb1a2b548737e3bf2bf80862e3e276b95d00416a58e4",
     "v13-origins.jsonl": "c81f1d38900e98d02c67f2dfbc07598caddd38470dac575ccb99dd2c1fdfee5a",
+    "v14-fork.json": "60c46d2833077912536c7e0c591affe5baaf4692a7b82e3401b56461c09b992b",
+    "v14-fork.jsonl": "7ed74123874690761862d232a34a8da36b8514c228639a932f3cf08a8628acab",
 }
 JOURNALS = sorted((Path(__file__).parent / "journals").glob("*.jsonl"))
 

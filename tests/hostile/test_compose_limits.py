@@ -20,7 +20,7 @@ def test_each_container_without_redis_has_a_limit_of_memory(service: str) -> Non
 
 
 def test_redis_refuses_writes_before_the_memory_of_the_machine_is_full() -> None:
-    command = SERVICES["redis"]["command"][-1]
+    command = SERVICES["redis"]["command"]
 
     assert re.search(r"--maxmemory \$\{REDIS_MAXMEMORY:-\d+gb\}", command)
     assert "--maxmemory-policy noeviction" in command

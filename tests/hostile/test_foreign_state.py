@@ -27,11 +27,18 @@ def job_id(store: Store) -> JobId:
 def make_running(store: Store, job_id: JobId, **fields: str) -> None:
     """Write a job with a running handoff whose lease has ended."""
     redis = store.connection.redis
-    redis.hset(keys.job(job_id), mapping={"status": "running", "version": "1", **fields})
+    redis.hset(keys.job(job_id), mapping={"status": "running", **fields})
+    redis.hset(keys.progress(job_id), "version", "1")
     reservation = {"r_turns": "1", "r_in": "1", "r_out": "1", "r_usd": "1", "r_day": "1"}
     handoff = {"state": "running", "lease": "0", "role": "a", "queue": "a", **reservation}
-    redis.hset(keys.handoff(job_id, HANDOFF), mapping=handoff)
-    for key in (keys.job(job_id), keys.handoff(job_id, HANDOFF)):
+    redis.hset(keys.roles(job_id), HANDOFF, "a")
+    redis.hset(keys.handoff(job_id, "a", HANDOFF), mapping=handoff)
+    for key in (
+        keys.job(job_id),
+        keys.progress(job_id),
+        keys.roles(job_id),
+        keys.handoff(job_id, "a", HANDOFF),
+    ):
         redis.expire(key, KEPT_S)
     redis.zadd(keys.DUE, {f"{job_id}/{HANDOFF}": 1})
 
@@ -46,7 +53,7 @@ def test_jobs_that_are_children_of_each_other_stop_no_commit(store: Store, job_i
     redis = store.connection.redis
     chain = [JobId(f"j-{number:012x}") for number in range(40)]
     for child, below in zip(chain, [*chain[1:], job_id], strict=True):
-        redis.hset(keys.job(child), mapping={"version": "1", "children": f"{below} {below}"})
+        redis.hset(keys.job(child), mapping={"status": "running", "children": f"{below} {below}"})
         redis.expire(keys.job(child), KEPT_S)
     redis.hset(keys.job(job_id), "children", f"{chain[0]} {chain[0]}")
 
@@ -58,7 +65,7 @@ def test_jobs_that_are_children_of_each_other_stop_no_commit(store: Store, job_i
 
 def test_a_lease_that_is_no_number_stops_no_sweep(store: Store, job_id: JobId) -> None:
     make_running(store, FOREIGN)
-    store.connection.redis.hset(keys.handoff(FOREIGN, HANDOFF), "lease", "garbage")
+    store.connection.redis.hset(keys.handoff(FOREIGN, "a", HANDOFF), "lease", "garbage")
     issue(store, job_id, "a.1")
     store.connection.redis.zadd(keys.DUE, {job_id: 1})
 
@@ -96,3 +103,19 @@ def test_an_outage_key_of_another_type_is_written_again(store: Store, job_id: Jo
     assert job_id in store.jobs.sweep().due
 
     assert redis.type(keys.OUTAGE) == b"hash"
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 5_000, "nan", "-1"])
+def test_a_count_that_is_no_integer_of_redis_is_left_out(store: Store, text: str) -> None:
+    store.connection.redis.hset(keys.METRICS, mapping={"jobs_submitted\tacme": text})
+
+    assert store.metrics.counts() == []
+
+
+def test_an_outage_without_an_end_keeps_no_claim_for_ever(store: Store) -> None:
+    make_running(store, FOREIGN)
+    redis = store.connection.redis
+    redis.hset(keys.handoff(FOREIGN, "a", HANDOFF), "lease", 1_000)
+    redis.hset(keys.OUTAGE, mapping={"since": 0, "until": 2**53})
+
+    assert FOREIGN in store.jobs.sweep().due

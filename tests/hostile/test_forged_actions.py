@@ -5,6 +5,7 @@ messages of users.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 
@@ -22,6 +23,7 @@ from handoff_queue.shared.types.events import (
     HandoffIssued,
     JobEnded,
     JobStatus,
+    JobSubmitted,
     Rejected,
     RetryRequested,
     UserMessageSent,
@@ -80,7 +82,18 @@ def actions_on(store: Store, job_id: JobId) -> dict[str, Event]:
     }
 
 
-ACTIONS = ("approve", "reject", "cancel", "retry", "say")
+ACTIONS = {
+    "approve": Approved,
+    "reject": Rejected,
+    "cancel": CancelRequested,
+    "retry": RetryRequested,
+    "say": UserMessageSent,
+}
+
+
+def test_each_event_of_a_user_is_forged_except_the_submission() -> None:
+    of_users = {kind for kind in get_args(Event) if "actor" in kind.model_fields}
+    assert of_users - {JobSubmitted} == {*ACTIONS.values()}
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -190,9 +203,9 @@ def test_a_process_of_another_kind_cannot_act_as_a_user(
     signed: SignedSystem, waiting: JobId, identity: str
 ) -> None:
     taken_over = signed.client_of(settings_of(signed.keys, identity))
-    with pytest.raises(UserError, match=f"the key of {identity}, which may not sign"):
+    with pytest.raises(UserError, match=f"the key of {identity}, which may not"):
         taken_over.approve(waiting)
-    with pytest.raises(UserError, match=f"the key of {identity}, which may not sign"):
+    with pytest.raises(UserError, match=f"the key of {identity}, which may not"):
         taken_over.cancel(waiting)
 
 
@@ -204,10 +217,11 @@ def test_a_submission_is_worthless_under_another_id(signed: SignedSystem) -> Non
     redis = attacker.connection.redis
     copy = JobId("j-00000000beef")
     fields = redis.hgetall(keys.job(honest))
-    redis.hset(keys.job(copy), mapping={**fields, "version": 1, "status": "queued"})
+    redis.hset(keys.job(copy), mapping={**fields, "status": "queued"})
+    redis.hset(keys.progress(copy), "version", 1)
     redis.xadd(keys.log(copy), {"e": raw, "t": 1}, id="1-0")
     redis.copy(keys.blobs(honest), keys.blobs(copy))
-    for name in (keys.job(copy), keys.log(copy), keys.blobs(copy)):
+    for name in (keys.job(copy), keys.progress(copy), keys.log(copy), keys.blobs(copy)):
         redis.expire(name, 600)
     redis.zadd(keys.DUE, {copy: 1})
     signed.wait_for_letter(f"event 1 of {copy} (job_submitted) is not used: its signature is not")

@@ -22,6 +22,7 @@ from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, Resu
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.workers.specialists import BUILT_IN
+from tests.doubles.jobs import handoff_key
 from tests.hostile.signed_system import ANALYST, GENERALIST, RESEARCHER, SignedSystem
 from tests.waiting import wait_until
 
@@ -43,7 +44,7 @@ def held(signed: SignedSystem) -> Iterator[JobId]:
 
 def issued_in(store: Store, job_id: JobId) -> HandoffIssued | None:
     """Return the newest handoff of a specialist."""
-    for recorded in reversed(store.journal.read(job_id)):
+    for recorded in reversed(store.journal.read_all(job_id)):
         event = recorded.event
         if isinstance(event, HandoffIssued) and event.group:
             return event
@@ -188,7 +189,8 @@ def test_a_reader_of_redis_cannot_end_the_handoff_of_a_running_worker(
     signed: SignedSystem, unserved: JobId
 ) -> None:
     claim = claim_of(signed.store_of("worker-researcher"), unserved)
-    stored = signed.store.connection.redis.hget(keys.handoff(unserved, claim.handoff_id), "fence")
+    redis = signed.store.connection.redis
+    stored = redis.hget(handoff_key(signed.store, unserved, claim.handoff_id), "fence")
     with pytest.raises(LeaseLost):
         end(replace(claim, fence=stored.decode()), forged_result(signed.store, unserved))
     claim.renew()

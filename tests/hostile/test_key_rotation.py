@@ -6,6 +6,7 @@ import pytest
 
 from handoff_queue.shared.trust.event_signatures import read_stamp, without_signature
 from handoff_queue.shared.trust.key_files import rotate_key
+from handoff_queue.shared.trust.keyring import KEY_ID_CHARS
 from handoff_queue.shared.types.errors import UntrustedMessage
 from handoff_queue.shared.types.events import HandoffIssued, JobStatus
 from handoff_queue.shared.types.ids import JobId
@@ -22,7 +23,7 @@ def keys_in(signed: SignedSystem, job_id: JobId) -> dict[str, str]:
     for recorded in signed.store.journal.read(job_id):
         _, text = without_signature(recorded.raw)
         if text:
-            signing[recorded.event.type] = read_stamp(text).signature.partition(".")[0]
+            signing[recorded.event.type] = read_stamp(text).signature[:KEY_ID_CHARS]
     return signing
 
 

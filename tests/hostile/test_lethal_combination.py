@@ -83,7 +83,7 @@ class Attack:
             task = " ".join(f"GET {url}" for url in orders)
             asked = {"step": "read", "action": "add_step", "specialist": READER, "task": task}
             return json_reply({"resolutions": [{**asked, "answer": ""}]})
-        if f"hand_off_to_{READER}" in names_of_tools(request):
+        if "hand_off" in names_of_tools(request):
             return self._replanner(request, orders)
         if "verdict" in properties:
             return json_reply(PASS)
@@ -95,7 +95,7 @@ class Attack:
             return json_reply({"decision": "finalize", "why": ""})
         task = " ".join(f"GET {url}" for url in orders)
         added = {"id": "look", "task": task, "depends_on": [], "why": ""}
-        return tool_call_reply((f"hand_off_to_{READER}", added))
+        return tool_call_reply(("hand_off", {"specialist": READER, **added}))
 
     def _specialist(self, request: Json, orders: list[str]) -> Reply:
         tools = names_of_tools(request)

@@ -162,3 +162,14 @@ def test_a_hostile_element_reaches_no_task(name: str, capsys: pytest.CaptureFixt
 
 def test_a_message_of_this_project_reaches_its_task() -> None:
     assert reason_of(json.dumps(MESSAGE).encode()) is None
+
+
+def test_a_message_that_is_put_back_goes_to_the_queue_that_had_it() -> None:
+    """A process that drains would else write to a key of the sender's choice."""
+    forged = json.loads(json.dumps(MESSAGE))
+    forged["properties"]["delivery_info"] = {"exchange": "", "routing_key": "handoff:due"}
+
+    message = deliverable(json.dumps(forged).encode(), "writer")
+
+    info = message["properties"]["delivery_info"]
+    assert (info["exchange"], info["routing_key"]) == ("", "writer")

@@ -4,13 +4,18 @@ what the processes of this kind may do, and no more.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import kombu.transport.redis
 import pytest
 import redis
 from pydantic import SecretStr
@@ -25,17 +30,35 @@ from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.call_questions import answer_call
+from handoff_queue.shared.store.claim import ClaimVerdict
+from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.fair_queue import ENQUEUE, FOR, enqueue_arguments
+from handoff_queue.shared.store.fleet_load import FleetLoad
+from handoff_queue.shared.store.journal import Booked, Commit
 from handoff_queue.shared.store.redis.acl import CONNECTION, DATA, Database
+from handoff_queue.shared.store.redis.script import source_of
+from handoff_queue.shared.store.spending_history import DAY_S
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.access import AuditAction
 from handoff_queue.shared.types.call_approval import CallAnswer
-from handoff_queue.shared.types.events import AnsweredCall, Approved
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.errors import StoreUnavailable
+from handoff_queue.shared.types.events import AnsweredCall, Approved, CancelRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.fleet_statistics import stats_now
 from handoff_queue.supervisor.client.request import Request
 from tests.doubles.call_questions import ask
-from tests.doubles.jobs import a_job, finish, granted_claim, issue, model_reply
+from tests.doubles.jobs import (
+    a_job,
+    claim,
+    finish,
+    granted_claim,
+    issue,
+    model_reply,
+    reservation_answer,
+    version_of,
+)
 from tests.waiting import wait_until
 
 WORKERS = {"worker-analyst": ["analyst"], "worker-writer": ["writer"]}
@@ -57,6 +80,8 @@ ADMINISTRATION: tuple[Command, ...] = (
     ("CLIENT", "KILL", "TYPE", "normal"),
     ("CLIENT", "LIST"),
     ("CLIENT", "PAUSE", "1"),
+    ("CLIENT", "TRACKING", "ON"),
+    ("CLIENT", "UNBLOCK", "1"),
     ("CONFIG", "GET", "requirepass"),
     ("CONFIG", "SET", "maxmemory", "1"),
     ("EVAL", "return 1", "0"),
@@ -100,7 +125,7 @@ OTHERS_WORK: tuple[Command, ...] = (
     ("HGETALL", JOB),
     ("DEL", JOB),
     ("UNLINK", f"{JOB}:log"),
-    ("DEL", f"{JOB}:h:a.1"),
+    ("DEL", f"{JOB}:h:analyst:a.1"),
     ("DEL", f"{JOB}:blob"),
     ("DEL", keys.DUE),
     ("DEL", keys.SERVING),
@@ -109,6 +134,55 @@ OTHERS_WORK: tuple[Command, ...] = (
     ("DEL", keys.day(1)),
 )
 """Commands that read or remove the work of others."""
+WRITERS_HANDOFF = keys.handoff(JobId(OTHER_JOB), "writer", HandoffId("write.1"))
+WRITERS_TURNS = keys.turns(JobId(OTHER_JOB), "writer", HandoffId("write.1"))
+PLANNERS_HANDOFF = keys.handoff(JobId(OTHER_JOB), "planner", HandoffId("planner.1"))
+HANDOFFS_OF_OTHER_ROLES: tuple[Command, ...] = (
+    ("HMGET", WRITERS_HANDOFF, "state"),
+    ("HSET", WRITERS_HANDOFF, "state", "issued"),
+    ("HDEL", WRITERS_HANDOFF, "fence"),
+    ("HINCRBY", WRITERS_HANDOFF, "max_usd", "9"),
+    ("PEXPIRE", WRITERS_HANDOFF, "1"),
+    ("LRANGE", WRITERS_TURNS, "0", "-1"),
+    ("RPUSH", WRITERS_TURNS, "{}"),
+    ("DEL", WRITERS_TURNS),
+    ("HSET", PLANNERS_HANDOFF, "state", "issued"),
+    ("RPUSH", f"{JOB}:t:planner:planner.1", "{}"),
+    ("HSET", f"{JOB}:roles", "write.1", "analyst"),
+    ("HDEL", f"{JOB}:roles", "write.1"),
+    ("HGETALL", f"{JOB}:roles"),
+)
+"""Commands on handoffs of roles that a worker does not serve."""
+JOBS: tuple[Command, ...] = (
+    ("HSET", JOB, "tenant", "evil"),
+    ("HSET", JOB, "max_usd", "999999999"),
+    ("HSET", JOB, "status", "ok"),
+    ("HSET", JOB, "cancelled", "1"),
+    ("HSET", JOB, "message:1", "{}"),
+    ("HSETNX", JOB, "month", "handoff:schedule:a:2026-11"),
+    ("HINCRBY", JOB, "max_turns", "9"),
+    ("HINCRBYFLOAT", JOB, "max_usd", "9"),
+    ("HINCRBY", JOB, "booked_usd", "-9"),
+    ("HDEL", JOB, "max_usd"),
+    ("HDEL", JOB, "cancelled"),
+    ("HSET", keys.handoff(JobId(OTHER_JOB), "supervisor", HandoffId("team.1")), "state", "done"),
+)
+"""Commands that change the tenant, the limits or the status of a job."""
+TIMES_TO_LIVE: tuple[Command, ...] = (
+    ("PEXPIRE", JOB, "1"),
+    ("EXPIRE", JOB, "1"),
+    ("PEXPIREAT", JOB, "1"),
+    ("PERSIST", JOB),
+    ("PEXPIRE", f"{JOB}:progress", "1"),
+    ("PEXPIRE", f"{JOB}:log", "1"),
+    ("PEXPIRE", f"{JOB}:blob", "1"),
+    ("PEXPIRE", f"{JOB}:roles", "1"),
+    ("PEXPIRE", f"{JOB}:h:analyst:a.1", "1"),
+    ("DEL", f"{JOB}:progress"),
+    ("LTRIM", keys.DEAD, "1", "0"),
+    ("PEXPIRE", keys.DEAD, "1"),
+)
+"""Commands that remove the data of a job, or dead letters."""
 FLEET: tuple[Command, ...] = (
     ("HSET", keys.CAPS, "day_usd", "999999999"),
     ("DEL", keys.CAPS),
@@ -127,6 +201,11 @@ FLEET: tuple[Command, ...] = (
     ("LRANGE", keys.SCORES, "0", "-1"),
     ("LPUSH", keys.history("writer"), "{}"),
     ("ZADD", keys.open_jobs("acme"), "1", "a"),
+    ("HINCRBY", keys.books(1), "booked_usd", "-9"),
+    ("HINCRBY", keys.books(1, "acme"), "booked_usd", "-9"),
+    ("PEXPIRE", keys.books(1), "1"),
+    ("DEL", keys.books(1, "acme")),
+    ("INCRBY", keys.booked_month("a", "2026-11"), "-9"),
     ("SET", keys.ORPHANS, "a"),
 )
 """Commands on the state of the fleet."""
@@ -152,6 +231,9 @@ ATTACKS: dict[str, tuple[Command, ...]] = {
         *ADMINISTRATION,
         *SEARCHES,
         *OTHERS_WORK,
+        *HANDOFFS_OF_OTHER_ROLES,
+        *JOBS,
+        *TIMES_TO_LIVE,
         *FLEET,
         *QUEUES,
         ("PSUBSCRIBE", "/0.handoff.events/*"),
@@ -209,7 +291,7 @@ ATTACKS: dict[str, tuple[Command, ...]] = {
         *SEARCHES[:7],
         ("HMGET", f"{JOB}:blob", DIGEST),
         ("HGETALL", f"{JOB}:blob"),
-        ("LRANGE", f"{JOB}:t:a.1", "0", "-1"),
+        ("LRANGE", WRITERS_TURNS, "0", "-1"),
         ("GET", keys.document(DIGEST)),
         ("HSET", JOB, "status", "ok"),
         ("XADD", f"{JOB}:log", "*", "e", "{}"),
@@ -250,6 +332,19 @@ class Server:
     def connected_as(self, user: str) -> redis.Redis:
         return redis.Redis.from_url(self.users.url(user, self.address))
 
+    def observed_fleet(self) -> FleetLoad:
+        """Return the load of the fleet that an observer sees."""
+        with self.store("observer") as store:
+            return store.fleet_load.now()
+
+    @contextmanager
+    def store(self, user: str) -> Iterator[Store]:
+        """Return a store that one user has opened."""
+        url = self.users.url(user, self.address)
+        store = open_store(url, Settings(redis_url=SecretStr(url)))
+        yield store
+        store.connection.close()
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -257,7 +352,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("redis")
     with Processes(folder) as processes:
         private = PrivateRedis(processes, folder, append_only=False, users=users.lines())
-        yield Server(private.start(), users)
+        server = Server(private.start(), users)
+        with server.store("supervisor") as store:
+            store.connection.load_scripts()
+        yield server
 
 
 @pytest.mark.parametrize(("user", "command"), CASES, ids=name_of)
@@ -266,16 +364,268 @@ def test_a_user_may_not_run_commands_of_others(server: Server, user: str, comman
         connection.execute_command(*command)
 
 
-@pytest.mark.parametrize("command", [*OTHERS_WORK, *FLEET], ids=name_of)
+@pytest.mark.parametrize(
+    "command", [*OTHERS_WORK, *HANDOFFS_OF_OTHER_ROLES, *JOBS, *TIMES_TO_LIVE, *FLEET], ids=name_of
+)
 def test_a_script_of_a_worker_may_do_no_more_than_the_worker(
     server: Server, command: Command
 ) -> None:
     name, *arguments = command
     quoted = ", ".join(f"'{argument}'" for argument in (name, *arguments))
+    with redis.Redis.from_url(server.address) as admin:
+        digest = admin.script_load(f"return redis.call({quoted})")
+    with (
+        server.connected_as("worker-analyst") as connection,
+        pytest.raises(redis.ResponseError, match="permission"),
+    ):
+        connection.evalsha(digest, 1, arguments[0])
+
+
+@pytest.mark.parametrize("user", ["worker-analyst", "flower", "observer"])
+def test_a_user_without_that_right_runs_no_script_of_its_own(server: Server, user: str) -> None:
+    """An endless script stops Redis for all users."""
+    with server.connected_as(user) as connection:
+        for command in (("SCRIPT", "LOAD", "while true do end"), ("EVAL", "return 1", "0")):
+            with pytest.raises(NoPermissionError):
+                connection.execute_command(*command)
+
+
+def test_a_worker_waits_until_a_supervisor_has_loaded_the_scripts(server: Server) -> None:
+    with (
+        server.store("supervisor") as supervisor,
+        server.store("worker-analyst") as worker,
+        redis.Redis.from_url(server.address) as admin,
+    ):
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        claimed = granted_claim(worker, job_id, "find.1")
+        admin.script_flush()
+
+        with pytest.raises(StoreUnavailable, match="start a supervisor"):
+            claimed.renew()
+        with pytest.raises(StoreUnavailable, match="start a supervisor"):
+            worker.connection.script_for_each("renew", [claimed.renewal()])
+        supervisor.connection.load_scripts()
+        claimed.renew()
+        assert worker.connection.script_for_each("renew", [claimed.renewal()]) == [b"ok"]
+
+
+VALUES: Mapping[str, Command] = {
+    "string": ("SET", "1"),
+    "counter": ("INCRBY", "1"),
+    "hash": ("HSET", "a", "b"),
+    "list": ("LPUSH", "a"),
+    "set": ("SADD", "a"),
+    "sorted set": ("ZADD", "1", "a"),
+    "stream": ("XADD", "*", "a", "b"),
+}
+"""Type of a value -> a command that stores such a value in a new key, without the key."""
+
+
+def test_a_worker_can_store_values_of_one_type_only_in_each_key(server: Server) -> None:
+    """Every script that reads a key fails if the key has a value of another type."""
+    user = "worker-analyst"
+    rules = " ".join(server.users.rules[user]).replace("(-@all +evalsha ~*)", "")
+    patterns = set(re.findall(r"(?<![&\w])~([^ )]+)", rules))
+    found: dict[str, list[str]] = {}
+    with redis.Redis.from_url(server.address) as admin:
+        for pattern in patterns:
+            key = pattern.replace("[^_]", "a").replace("*", "a").replace("?", "0")
+            found[key] = []
+            for kind, (name, *values) in VALUES.items():
+                answer = admin.execute_command("ACL", "DRYRUN", user, name, key, *values)
+                if answer in (b"OK", "OK"):
+                    found[key].append(kind)
+
+    assert len(found) > len(WORKERS)
+    assert {key: kinds for key, kinds in found.items() if len(kinds) > 1} == {}
+
+
+FOREIGN_MEMBERS = ("zzz", "zzz/b.1", "/", "a/", "j-0123456789ab}:h:analyst:x", "\x1b]0;x\x07/a.1")
+"""Members of a set of jobs that name no job."""
+
+
+@pytest.mark.parametrize("key", [keys.DUE, f"{keys.OUT}supervisor", f"{keys.WAITING}analyst"])
+def test_a_supervisor_sweeps_past_members_that_a_worker_has_invented(
+    server: Server, key: str
+) -> None:
     with server.connected_as("worker-analyst") as connection:
-        script = connection.register_script(f"return redis.call({quoted})")
-        with pytest.raises(redis.ResponseError, match="permission"):
-            script(keys=[arguments[0]])
+        connection.zadd(key, dict.fromkeys(FOREIGN_MEMBERS, 1))
+    with server.store("supervisor") as supervisor:
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        supervisor.connection.redis.zadd(keys.DUE, {job_id: 2})
+
+        assert job_id in supervisor.jobs.sweep().due
+
+        assert set(supervisor.connection.redis.zrange(key, 0, -1)).isdisjoint(
+            member.encode() for member in FOREIGN_MEMBERS
+        )
+
+
+def test_a_hash_that_a_worker_has_made_is_no_job(server: Server) -> None:
+    forged = f"{OTHER_JOB}}}:h:analyst:x"
+    with server.connected_as("worker-analyst") as connection:
+        connection.hset(f"{keys.PREFIX}{{{forged}}}", mapping={"status": "queued"})
+        connection.zadd(keys.DUE, {forged: 1})
+
+    with server.store("supervisor") as supervisor:
+        assert forged not in supervisor.jobs.sweep().fresh
+
+
+@pytest.mark.parametrize("text", ["x", "", "nan", "-1e999", "0x10", "[" * 5_000])
+def test_fields_of_a_handoff_that_cannot_be_read_stop_no_sweep_and_no_cancel(
+    server: Server, text: str
+) -> None:
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id, other = a_job(supervisor), a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        granted_claim(worker, job_id, "find.1")
+        handoff = keys.handoff(job_id, "analyst", HandoffId("find.1"))
+        attacker = worker.connection.redis
+        fields = [*READ_FIELDS, *map(bytes.decode, supervisor.connection.redis.hkeys(handoff))]
+        attacker.hset(handoff, mapping={**dict.fromkeys(fields, text), "state": "running"})
+        attacker.hset(keys.progress(job_id), mapping=dict.fromkeys(("tally", "calls", "g:x"), text))
+        attacker.zadd(keys.DUE, {f"{job_id}/find.1": 1, other: 2})
+
+        assert other in supervisor.jobs.sweep().due
+        assert server.observed_fleet()
+        version = version_of(supervisor, job_id)
+        decision = Commit(job_id, version, [CancelRequested()], drop=[HandoffId("find.1")])
+        assert supervisor.journal.commit(decision)
+
+
+def test_a_handoff_that_names_a_foreign_job_as_its_child_cancels_nothing(server: Server) -> None:
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id, victim = a_job(supervisor), a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        handoff = keys.handoff(job_id, "analyst", HandoffId("find.1"))
+        worker.connection.redis.hset(handoff, "child", victim)
+
+        version = version_of(supervisor, job_id)
+        drop = [HandoffId("find.1")]
+        supervisor.journal.commit(Commit(job_id, version, [CancelRequested()], drop=drop))
+
+        assert not supervisor.connection.redis.hexists(keys.job(victim), "cancelled")
+
+
+def test_an_announcement_of_an_unknown_role_stops_no_statistics(server: Server) -> None:
+    """The console may not read the queue of a role that the installation does not have."""
+    with server.connected_as("worker-analyst") as attacker, server.store("console") as console:
+        attacker.zadd(keys.SERVING, {"tailor/h:1": 2**53, "writer/h:1": 2**53})
+
+        assert "writer" in {
+            role.role for role in stats_now(console, console.fleet_load.now()).roles
+        }
+
+        attacker.zrem(keys.SERVING, "tailor/h:1", "writer/h:1")
+
+
+def test_a_worker_that_lowers_the_counters_of_a_day_raises_no_cap(server: Server) -> None:
+    used = Booked((1, 100, 20, 5), int(time.time()) // DAY_S, (1, 100, 20, 5))
+    with server.store("supervisor") as supervisor, server.store("worker-writer") as honest:
+        supervisor.daily_budgets.set_caps(DailyCaps(tenant_day_usd=6))
+        job_id = a_job(supervisor, "acme")
+        issue(supervisor, job_id, "write.1", role="writer")
+        claimed = granted_claim(honest, job_id, "write.1")
+        claimed.checkpoint(model_reply())
+        finish(claimed)
+        issue(supervisor, job_id, "write.2", role="writer")
+        version = version_of(supervisor, job_id)
+        supervisor.journal.commit(Commit(job_id, version, [CancelRequested()], booked=used))
+        with server.connected_as("worker-analyst") as attacker:
+            attacker.hincrby(keys.day(used.day, "acme"), "usd", -1_000)
+
+        answer = reservation_answer(granted_claim(honest, job_id, "write.2"), WorstCase(1, 1, 2))
+        supervisor.daily_budgets.set_caps(DailyCaps())
+
+    assert answer == [b"limit", b"tenant", b"max_usd"]
+
+
+def test_a_flood_of_labels_makes_no_sweep_long(server: Server) -> None:
+    labels = f"{keys.METRICS}:tenant"
+    with server.connected_as("worker-analyst") as attacker:
+        attacker.sadd(labels, *range(MANY))
+        attacker.zadd(f"{keys.WAITING}analyst", {f"{OTHER_JOB}/lost.1": 1})
+    with server.store("supervisor") as supervisor, redis.Redis.from_url(server.address) as admin:
+        admin.hset(keys.QUEUES, "analyst", 0)
+        before = calls_of(admin, "zrem")
+
+        supervisor.jobs.sweep()
+
+        assert calls_of(admin, "zrem") - before < MANY
+        admin.delete(labels)
+
+
+MANY = 2_000
+"""Values of a label, many more than a script writes."""
+
+
+def calls_of(connection: redis.Redis, command: str) -> int:
+    """Return how often Redis has run a command."""
+    return int(connection.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
+
+READ_FIELDS = (
+    "asks",
+    "claimed_at",
+    "deferred",
+    "group",
+    "heartbeat",
+    "lease",
+    "lost_claims",
+    "past_claims",
+    "r_day",
+    "r_in",
+    "r_out",
+    "r_turns",
+    "r_usd",
+    "turn_at",
+    "turns",
+    "usd",
+)
+"""Fields of a handoff that a sweep, the end of the handoff or a list of running handoffs reads."""
+
+ENDLESS_S = 5
+"""Seconds after which a script counts as endless."""
+
+
+def endless_commit(job_id: JobId) -> list[str | int]:
+    """Return a commit that ends a handoff with countless arguments."""
+    decision = {"expected": 1, "tip": -1, "events": 0, "fields": {}, "due": -1, "keep_ms": 1}
+    text = json.dumps({**decision, "evaluation": "", "ends": 10**15})
+    return [3, keys.job(job_id), keys.DUE, keys.JOBS, text]
+
+
+def endless_search(connection: redis.Redis, job_id: JobId) -> list[str | int]:
+    """Return a search in a list of jobs of the worker's own, whose job is its own child."""
+    own_list, loop = f"{keys.FAIR}analyst", f"{job_id}}}:h:analyst:x"
+    connection.hset(f"{keys.PREFIX}{{{loop}}}", mapping={"status": "queued", "children": loop})
+    connection.zadd(own_list, {loop: 1})
+    return [1, own_list, "+inf", "10", "j-"]
+
+
+@pytest.mark.parametrize("script", ["commit", "find_jobs"])
+def test_a_worker_makes_no_script_endless(server: Server, script: str) -> None:
+    with server.store("supervisor") as supervisor:
+        job_id = a_job(supervisor)
+    url = server.users.url("worker-analyst", server.address)
+    digest = hashlib.sha1(source_of(script).encode(), usedforsecurity=False).hexdigest()
+    with (
+        redis.Redis.from_url(url, socket_timeout=ENDLESS_S, retry=None) as connection,
+        redis.Redis.from_url(server.address) as admin,
+    ):
+        if script == "commit":
+            arguments = endless_commit(job_id)
+        else:
+            arguments = endless_search(connection, job_id)
+        try:
+            with suppress(redis.ResponseError):
+                connection.execute_command("EVALSHA", digest, *arguments)
+        except redis.TimeoutError:
+            admin.script_kill()
+            pytest.fail(f"the script {script} does not end")
+        admin.delete(f"{keys.FAIR}analyst")
 
 
 def test_a_refused_command_is_in_the_audit_once(server: Server) -> None:
@@ -310,7 +660,7 @@ def test_a_client_with_its_own_user_submits_a_job(server: Server) -> None:
 
     job_id = jobs.submit(Request("Which database is the best?"))
 
-    assert [row.job_id for row in jobs.newest()] == [job_id]
+    assert jobs.newest()[0].job_id == job_id
 
 
 def test_a_supervisor_announces_a_waiting_job_and_the_server_counts_it(server: Server) -> None:
@@ -352,6 +702,39 @@ def test_a_worker_with_its_own_user_asks_about_a_call_and_gets_the_answer(server
         store.connection.close()
 
 
+def test_a_process_that_names_an_unknown_handoff_is_no_attacker(server: Server) -> None:
+    """Redis may have lost the handoff."""
+    with (
+        server.store("supervisor") as supervisor,
+        server.store("worker-analyst") as worker,
+        server.store("observer") as observer,
+    ):
+        job_id, lost = a_job(supervisor), HandoffId("lost.1")
+        supervisor.connection.redis.zadd(keys.DUE, {f"{job_id}/{lost}": 1})
+
+        assert claim(worker, job_id, lost).verdict is ClaimVerdict.UNKNOWN
+        at_work = [running.handoff_id for running in observer.fleet_load.now().at_work]
+        assert lost not in at_work
+        supervisor.jobs.sent(job_id, [lost])
+        supervisor.jobs.sweep()
+        supervisor.journal.commit(
+            Commit(job_id, version_of(supervisor, job_id), [CancelRequested()], drop=[lost])
+        )
+
+
+def test_an_observer_reads_the_statistics_with_the_spending_of_today(server: Server) -> None:
+    with server.store("supervisor") as supervisor, server.store("observer") as observer:
+        today = int(supervisor.connection.now()) // DAY_S
+        supervisor.connection.redis.delete(keys.spending(today))  # of other tests
+        for name, more in (("input", 200), ("cached", 150)):
+            field = f"{name}\tdefault\twriter\tm\tteam"
+            supervisor.connection.redis.hincrby(keys.spending(today), field, more)
+        stats = stats_now(observer, observer.fleet_load.now())
+        supervisor.connection.redis.delete(keys.spending(today))
+
+    assert stats.cached_share == 0.75
+
+
 @pytest.fixture(scope="module")
 def oldest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Return the oldest Redis that we support, which has no rules for reading and writing."""
@@ -387,12 +770,32 @@ def test_a_worker_may_not_run_commands_of_others_on_redis_6(
         connection.execute_command(*command)
 
 
+def test_no_rule_names_a_command_that_redis_7_0_does_not_know() -> None:
+    """Redis refuses all users of an ACL file with an unknown command."""
+    newer = {"client|setinfo", "client|no-touch", "cluster|myshardid", "waitaof"}
+    for rules in new_users(WORKERS, Database()).rules.values():
+        named = set(re.findall(r"[+-]([a-z|-]+)", " ".join(rules)))
+        assert not named & newer
+
+
 def test_supervisors_may_run_every_command_of_the_scripts() -> None:
     used: set[str] = set()
     for script in LUA.rglob("*.lua"):
         used |= set(re.findall(r"redis\.p?call\(\s*'(\w+)'", script.read_text()))
 
     assert {command.lower() for command in used} <= {*DATA, *CONNECTION}
+
+
+def test_no_user_has_a_command_that_no_process_runs() -> None:
+    texts = [Path(kombu.transport.redis.__file__).read_text()]
+    for part in ("shared", "supervisor"):
+        texts += [file.read_text() for file in (LUA.parents[2] / part).rglob("*.py")]
+    texts += [script.read_text() for script in LUA.rglob("*.lua")]
+    text = "".join(texts)
+    called = set(re.findall(r"\.(\w+)\(", text))
+    called |= {name.lower() for name in re.findall(r"['\"]([A-Z]+)['\"]", text)}
+
+    assert set(DATA) <= called
 
 
 def test_a_worker_wakes_a_supervisor_while_other_wake_ups_wait(server: Server) -> None:

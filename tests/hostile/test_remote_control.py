@@ -16,10 +16,12 @@ from celery.worker import WorkController
 from celery.worker import state as worker_state
 from celery.worker.consumer.control import Control
 from celery.worker.control import Panel
+from redis import Redis
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.consumer import REMOTE_CONTROL
 from handoff_queue.shared.settings.settings import Settings
+from tests.waiting import wait_until
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "add_consumer": {"queue": "two"},
@@ -57,14 +59,18 @@ class Worker:
                 limit=1,
             )
             while not asked.done():
-                with suppress(TimeoutError):
-                    self.consumer.connection.drain_events(timeout=0.05)
+                self.read()
         (answer,) = asked.result()
         return answer["test@here"]
 
+    def read(self) -> None:
+        """Have the worker read messages for a moment. Its first read subscribes to its channel."""
+        with suppress(TimeoutError):
+            self.consumer.connection.drain_events(timeout=0.05)
+
 
 @pytest.fixture(scope="module")
-def worker(redis_server: str) -> Iterator[Worker]:
+def worker(redis_server: str, redis_client: Redis) -> Iterator[Worker]:
     app, attacker = (make_app("test", redis_server, Settings(), ["one"]) for _ in range(2))
     consumer = WorkController(app=app, hostname="test@here", pool_cls="solo").consumer
     (control,) = (step for step in consumer.steps if isinstance(step, Control))
@@ -72,8 +78,16 @@ def worker(redis_server: str) -> Iterator[Worker]:
         consumer.connection = connection
         consumer.task_consumer = app.amqp.TaskConsumer(connection)
         consumer.task_consumer.consume()
+        patterns = redis_client.pubsub_numpat()
         control.start(consumer)
-        yield Worker(attacker, consumer)
+        worker = Worker(attacker, consumer)
+
+        def is_subscribed() -> bool:
+            worker.read()
+            return bool(redis_client.pubsub_numpat() > patterns)
+
+        wait_until(is_subscribed, expected="the worker's subscription")
+        yield worker
         control.stop(consumer)
     app.close()
     attacker.close()
@@ -101,3 +115,35 @@ def test_a_worker_answers_the_commands_of_doctor_and_flower(worker: Worker) -> N
     assert worker.answer("ping") == {"ok": "pong"}
     assert [queue["name"] for queue in worker.answer("active_queues")] == ["one"]
     assert worker.answer("stats")["pid"] > 0
+
+
+VICTIM = "handoff:out:submissions"
+"""A key that a supervisor may write, and a worker may not."""
+SENDER = "0a1b2c3d-0000-1111-2222-333344445555"
+REPLIES = "reply.handoff.control.pidbox"
+ADDRESSES: dict[str, dict[str, Any]] = {
+    "a key": {"exchange": "", "routing_key": VICTIM},
+    "a bound queue": {"exchange": "unrouted", "routing_key": "one"},
+    "no sender": {"exchange": REPLIES, "routing_key": "_kombu.binding"},
+    "a forged binding": {"exchange": REPLIES, "routing_key": SENDER},
+}
+"""Addresses of replies that name no reply queue of a sender."""
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_a_reply_goes_to_no_key_that_an_attacker_chooses(
+    worker: Worker, redis_server: str, name: str
+) -> None:
+    mailbox = worker.attacker.control.mailbox
+    command = {"method": "ping", "arguments": {}, "ticket": "t", "reply_to": ADDRESSES[name]}
+    assert worker.answer("ping") == {"ok": "pong"}, "the worker listens"
+    with Redis.from_url(redis_server) as connection:
+        connection.sadd(f"_kombu.binding.{REPLIES}", f"{SENDER}\x06\x16\x06\x16{VICTIM}")
+        connection.sadd("_kombu.binding.unrouted", f"one\x06\x16\x06\x16{VICTIM}")
+        with worker.attacker.amqp.producer_pool.acquire() as producer:
+            producer.publish(command, exchange=mailbox.exchange, declare=[mailbox.exchange])
+
+        assert worker.answer("ping") == {"ok": "pong"}
+
+        assert not connection.exists(VICTIM, "one")
+        assert connection.type(f"_kombu.binding.{REPLIES}") == b"set"

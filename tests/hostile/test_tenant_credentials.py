@@ -12,6 +12,7 @@ from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import InvalidTool, UserError
 from handoff_queue.workers.tools.tenant_credentials import provider_of
+from handoff_queue.workers.tools.user_tools import load_tools
 from tests.doubles.function_tools import hosted, write_tools
 from tests.workers.tools.contexts import ToolHarness
 
@@ -59,16 +60,20 @@ def whose(tenant: str, context: CallContext) -> str:
     """Return the tenant of the call, whatever the model asks for."""
     return f"{context.tenant} {len(os.environ['CRM_TOKEN'])}"
 '''
-VALUES = {
+VALUES: dict[tuple[str, str], object] = {
     ("acme", "CRM_TOKEN"): 'canary-of-acme "x',
     ("globex", "CRM_TOKEN"): "canary-of-globex-with-more",
 }
 ASKED: list[tuple[str, str]] = []
 
 
-def credential_of(tenant: str, name: str) -> str | None:
+def credential_of(tenant: str, name: str) -> object:
+    """Return the value of a credential, or raise it if it is an error."""
     ASKED.append((tenant, name))
-    return VALUES.get((tenant, name))
+    value = VALUES.get((tenant, name))
+    if isinstance(value, Exception):
+        raise value
+    return value
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +93,7 @@ def test_each_tenant_has_its_own_credential_and_the_model_cannot_choose_a_tenant
     tools: dict[str, Tool],
 ) -> None:
     for tenant in ("acme", "globex"):
-        size = len(VALUES[tenant, "CRM_TOKEN"])
+        size = len(str(VALUES[tenant, "CRM_TOKEN"]))
         assert harness_of(tenant).call(tools["length"]) == str(size)
         assert harness_of(tenant).call(tools["whose"], tenant="globex") == f"{tenant} {size}"
 
@@ -144,14 +149,12 @@ def test_only_the_names_in_the_code_are_asked_for(tools: dict[str, Tool]) -> Non
 
 
 @pytest.mark.parametrize("wrong", [None, "", b"bytes", 7, "a\0b", "x" * 32_769, ValueError("x")])
-def test_a_wrong_credential_is_refused_without_its_value(wrong: object, tmp_path: Path) -> None:
-    def provider(_tenant: str, _name: str) -> object:
-        if isinstance(wrong, Exception):
-            raise wrong
-        return wrong
+def test_a_wrong_credential_is_refused_without_its_value(
+    wrong: object, tools: dict[str, Tool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(VALUES, ("odd", "CRM_TOKEN"), wrong)
 
-    with hosted(write_tools(tmp_path / "files", {"crm": TOOLS}), provider=provider) as found:
-        failure = harness_of("acme").failure(found["length"])
+    failure = harness_of("odd").failure(tools["length"])
 
     assert failure == "length is not set up for this tenant: it has no CRM_TOKEN"
 
@@ -169,8 +172,8 @@ def test_a_name_that_is_a_secret_and_a_credential_is_refused(tmp_path: Path) -> 
     files = write_tools(tmp_path / "files", {"crm": text})
     refused = pytest.raises(InvalidTool, match="CRM_TOKEN is in its secrets and in its credentials")
 
-    with refused, hosted(files):
-        pass
+    with refused:
+        load_tools(files)
 
 
 def test_the_setting_names_a_function_or_is_refused_in_one_line() -> None:

@@ -26,7 +26,7 @@ from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
 from handoff_queue.testing import Json, Reply, answer_properties, json_reply, result_reply
-from tests.doubles.jobs import granted_claim, issue
+from tests.doubles.jobs import granted_claim, issue, turns_key
 from tests.doubles.tenant_keys import new_key, sealed_client, sealing_of, write_keys
 from tests.hostile.obedient_system import ObedientSystem, obedient_system
 from tests.supervisor.client.test_open_jobs import end
@@ -223,8 +223,8 @@ def test_turns_of_another_handoff_are_refused(jobs: Client) -> None:
         granted_claim(jobs.store, job_id, name).checkpoint(
             UserPrompted(message_id="0123456789abcdef", text=name)
         )
-    foreign = redis.lindex(keys.turns(job_id, HandoffId("b.1")), 0)
-    redis.lset(keys.turns(job_id, HandoffId("a.1")), 0, foreign)
+    foreign = redis.lindex(turns_key(jobs.store, job_id, HandoffId("b.1")), 0)
+    redis.lset(turns_key(jobs.store, job_id, HandoffId("a.1")), 0, foreign)
 
     assert set(jobs.store.claims.turns(job_id, [HandoffId("a.1"), HandoffId("b.1")])) == {"b.1"}
 

@@ -60,7 +60,7 @@ def fixed_jobs(folder: Path) -> Iterator[FixedJobs]:
         "cancelled": (QUESTION, "--docs", str(DOCUMENTS), "--approve", "plan", "--mode", "team"),
         "waiting": (QUESTION, "--docs", str(DOCUMENTS), "--approve", "plan", "--mode", "team"),
     }
-    with handoff.started("up", "--no-serve", "--concurrency", "1"):
+    with handoff.started("up", "--no-serve", "--no-keys", "--concurrency", "1"):
         jobs = FixedJobs(handoff, printed_url(handoff), {})
         for name, arguments in submissions.items():
             jobs.ids[name] = _submit(jobs, arguments)

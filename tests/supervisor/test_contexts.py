@@ -40,7 +40,6 @@ PLAN: list[dict[str, object]] = [
     {"step": "pro", "specialist": "writer", "task": "Speak for Qdrant.", "depends_on": ["find"]},
     {"step": "con", "specialist": "writer", "task": "Speak for Milvus.", "depends_on": ["find"]},
 ]
-FALLBACK = "<fallback>Say exactly what is missing, and give what you have.</fallback>"
 
 
 @pytest.fixture
@@ -91,32 +90,36 @@ def prompt_of(shell: Shell, job_id: JobId, role: str) -> str:
     return str(block["text"])
 
 
-def expected_prompt(job: str, lists: dict[str, list[dict[str, object]]], *steps: str) -> str:
+def expected_prompt(
+    job: str, lists: dict[str, list[dict[str, object]]], *steps: str, note: str = ""
+) -> str:
     listed = (
         line for name, items in lists.items() for line in (f"{name}:", *map(json.dumps, items))
     )
-    task = "\n".join((job, *listed, "", "Request:", REQUEST))
+    notes = (note,) if note else ()
+    task = "\n".join((job, *listed, *notes, "", "Request:", REQUEST))
     results = (
         f'<result step="{step}" status="ok">'
         f" <data>{json.dumps({'output': FINDS[step], 'claims': []})}</data> </result>"
         for step in steps
     )
-    return "\n\n".join((f"<task>{task}</task>", *results, FALLBACK))
+    return "\n\n".join((f"<task>{task}</task>", *results))
 
 
 def test_the_assessors_context_holds_rubric_plan_request_and_results_and_nothing_else(
     shell: Shell, job_id: JobId
 ) -> None:
-    job = (
-        "Judge the results of round 1 against the request below (work may be sent back 2 more"
-        " times)."
-    )
     rubric: list[dict[str, object]] = [
         {"criterion": criterion.name, "means": criterion.means}
         for criterion in DEFAULT_RUBRIC.criteria
     ]
     assert prompt_of(shell, job_id, "assessor") == expected_prompt(
-        job, {"Rubric": rubric, "Plan": PLAN}, "find", "pro", "con"
+        "Judge the results against the request below.",
+        {"Rubric": rubric, "Plan": PLAN},
+        "find",
+        "pro",
+        "con",
+        note="This is round 1: work may be sent back 2 more times.",
     )
 
 

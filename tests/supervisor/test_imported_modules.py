@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 SDK = {"anthropic", "aiohttp"}
 AGENTS = {*SDK, "genai_prices", "httpx2", "jsonschema", "re2"}
 PUBLISHING = {"celery", "kombu", "structlog"}
-NOT_FOR_LISTS = {*AGENTS, *PUBLISHING, "yaml"}
+NOT_FOR_LISTS = {*AGENTS, *PUBLISHING, "snowballstemmer", "yaml"}
 UNUSED = {
     "list": NOT_FOR_LISTS,
     "list --json": NOT_FOR_LISTS,

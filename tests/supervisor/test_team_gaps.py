@@ -197,7 +197,7 @@ def test_a_new_team_fills_the_gaps_if_nothing_of_the_first_is_kept(
     shell: Shell, tmp_path: Path
 ) -> None:
     job_id, child, _ = team_with_gap(shell, tmp_path)
-    shell.store.jobs.delete(child, [])
+    shell.store.jobs.delete(child)
     shell.jobs.retry(job_id)
 
     run_tree(shell, job_id)

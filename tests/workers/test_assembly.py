@@ -16,12 +16,16 @@ from celery.worker import state as worker_state
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.providers.anthropic.clients import model_from
 from handoff_queue.shared.runtime.process import GENERATIONS, SWITCH_EVERY_S
+from handoff_queue.shared.settings.optional_packages import PACKAGES
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.specialist import RunnerKind
 from handoff_queue.workers.assembly import LazyWorker, Worker
 from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools.registry import build_registry
+from handoff_queue.workers.tools.sandbox import sandbox_fault
 from tests.doubles.handoffs import a_spec
 from tests.waiting import wait_until
 
@@ -94,6 +98,71 @@ def test_a_worker_withdraws_its_announcement(worker: LazyWorker, store: Store) -
 
     worker.stopping()
     wait_until(lambda: not store.presence.announcements(), expected="the withdrawal")
+
+
+@pytest.fixture
+def without_sandbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("PATH", "")
+    sandbox_fault.cache_clear()
+    yield
+    sandbox_fault.cache_clear()
+
+
+def worker_of(redis_url: str, folder: Path, *tools: str) -> LazyWorker:
+    """Return a worker of a specialist with each of the tools."""
+    settings = Settings(lease_s=3_600, redis_url=redis_url, cache_dir=folder)
+    specs = {f"with-{tool}": a_spec(tool, name=f"with-{tool}") for tool in tools}
+    app = make_app("workers", redis_url, settings, list(specs))
+    registry = build_registry(settings, DocumentIndex(folder))
+    return LazyWorker(app, settings, specs, registry, model_from)
+
+
+@pytest.mark.usefixtures("without_sandbox")
+def test_a_worker_without_a_sandbox_announces_the_specialists_that_it_cannot_serve(
+    redis_url: str, store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = worker_of(redis_url, tmp_path, "now", "run_code")
+
+    worker.check()
+    worker.started(consumer(worker))
+    (announcement,) = wait_until(store.presence.announcements, expected="the announcement")
+    worker.stopping()
+
+    assert list(worker._app.amqp.queues.consume_from) == ["with-now"]
+    assert [spec.name for spec in announcement.specialists] == ["with-now"]
+    reason = "bubblewrap is not installed (apt-get install bubblewrap)"
+    assert announcement.not_served == {"with-run_code": f"no sandbox: {reason}"}
+    (line,) = [one.getMessage() for one in caplog.records if "no sandbox" in one.getMessage()]
+    assert reason in line
+    assert worker._built is not None
+    worker._built.process.leases.stop()
+
+
+@pytest.mark.usefixtures("without_sandbox")
+def test_a_worker_that_can_serve_no_specialist_does_not_start(
+    redis_url: str, tmp_path: Path
+) -> None:
+    worker = worker_of(redis_url, tmp_path, "run_code")
+
+    with pytest.raises(UserError, match="cannot serve with-run_code: no sandbox on this machine"):
+        worker.check()
+
+
+def test_a_worker_without_the_agent_sdk_does_not_serve_its_specialists(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PACKAGES, "agent-sdk", ("no_such_package",))
+    worker = worker_of(redis_url, tmp_path, "now", "fetch_url")
+    with_runner = worker._specialists["with-now"].model_copy(
+        update={"runner": RunnerKind.AGENT_SDK}
+    )
+    worker._specialists = {**worker._specialists, "with-now": with_runner}
+
+    worker.check()
+
+    assert list(worker._app.amqp.queues.consume_from) == ["with-fetch_url"]
+    needs = "runner: agent-sdk needs the package no_such_package: install handoff-queue[agent-sdk]"
+    assert worker._not_served == {"with-now": f"no Claude Agent SDK: {needs}"}
 
 
 def test_a_worker_announces_its_lost_slots(

@@ -19,6 +19,10 @@ With fewer words the share is smaller.
 """
 _CANDIDATES = 100
 """Best passages by bm25. The boost for the path applies only to these."""
+_LEAST_SHARE = 0.25
+"""Least share of the best score that a passage needs. A passage below it has only words that
+most passages have.
+"""
 _MOST_OF_ONE_DOCUMENT = 3
 """Passages of one document in a result, if other documents have enough passages."""
 _FREQUENT = 2_000
@@ -62,7 +66,8 @@ def find_passages(
         if expression:
             candidates = connection.execute(_MATCHES, (expression, ids_json)).fetchall()
         if len(candidates) >= enough:
-            return _shown(connection, _varied(_ranked(candidates, words, paths), limit))
+            ranked = _ranked(candidates, words, paths)
+            return _shown(connection, _varied(_without_junk(ranked), limit))
     return []
 
 
@@ -125,6 +130,12 @@ def _ranked(
         scored,
         key=lambda passage: (-passage[1], paths[passage[0] >> ORDINAL_BITS], passage[0]),
     )
+
+
+def _without_junk(ranked: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Return the passages with at least `_LEAST_SHARE` of the best score."""
+    least = _LEAST_SHARE * ranked[0][1]
+    return [passage for passage in ranked if passage[1] >= least]
 
 
 def _varied(ranked: list[tuple[int, float]], limit: int) -> list[tuple[int, float]]:

@@ -31,6 +31,8 @@ def make_builtin_tool(
     arguments: type[Given],
     run: Callable[[Given, ToolContext], str | ToolOutput],
     *,
+    is_lookup: bool = False,
+    reads_documents: bool = False,
     origins: tuple[Origin, ...] = (),
 ) -> Tool:
     """Return a tool whose arguments are checked. It raises `ToolFailed` with the defects of
@@ -39,6 +41,8 @@ def make_builtin_tool(
     Args:
         arguments: type of the arguments.
         run: the function of the tool.
+        is_lookup: see `Tool.is_lookup`.
+        reads_documents: see `Tool.reads_documents`.
         origins: origins of its results, unless a result names others.
     """
 
@@ -54,6 +58,8 @@ def make_builtin_tool(
         description=description,
         input_schema=_schema_of(arguments),
         run=checked,
+        is_lookup=is_lookup,
+        reads_documents=reads_documents,
         origins=origins,
     )
 

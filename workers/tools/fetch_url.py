@@ -112,7 +112,9 @@ def fetch_url_tool(web: Web | None = None) -> Tool:
                 documents.popitem(last=False)
         return _answer(document, text, arguments.offset)
 
-    tool = make_builtin_tool("fetch_url", _DESCRIPTION, _Fetch, fetch, origins=(WEB,))
+    tool = make_builtin_tool(
+        "fetch_url", _DESCRIPTION, _Fetch, fetch, is_lookup=True, origins=(WEB,)
+    )
     return replace(tool, reads="public", sends=(ANY_HOST,), url_argument="url")
 
 

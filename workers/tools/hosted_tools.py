@@ -17,17 +17,29 @@ from handoff_queue.shared.agent.tool import (
     ToolOutput,
     call_context_of,
 )
+from handoff_queue.shared.agent.tool_policy import PolicyRules
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.specialists.policy_file import rules_in
+from handoff_queue.shared.types.errors import InvalidTool
+from handoff_queue.workers.tools.network_proxy import CallNetwork, Network
 from handoff_queue.workers.tools.tenant_credentials import (
     Provider,
     credentials_for,
     provider_of,
     without_values,
 )
-from handoff_queue.workers.tools.tool_host import ToolHost, limits_of
-from handoff_queue.workers.tools.tool_messages import CallRequest, ToolDefinition, ToolLimits
+from handoff_queue.workers.tools.tool_host import ToolHost, clean_output, limits_of
+from handoff_queue.workers.tools.tool_messages import (
+    CallRequest,
+    NetworkAccess,
+    ToolDefinition,
+    ToolLimits,
+)
 from handoff_queue.workers.tools.tool_process import run_in_process
 from handoff_queue.workers.tools.user_tools import installed_points
+
+_DEFAULT_RULES = PolicyRules()
+_PUBLIC = Network()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +60,43 @@ def start_user_tools(settings: Settings) -> HostedTools:
     """
     if not settings.tools_dirs and not installed_points():
         return HostedTools()
-    return host_tools(settings.tools_dirs, limits_of(settings), provider_of(settings))
+    return host_tools(
+        settings.tools_dirs,
+        limits_of(settings),
+        provider_of(settings),
+        rules_in(settings.policy_file),
+    )
 
 
 def host_tools(
-    folders: tuple[Path, ...], limits: ToolLimits, provider: Provider | None = None
+    folders: tuple[Path, ...],
+    limits: ToolLimits,
+    provider: Provider | None = None,
+    rules: PolicyRules = _DEFAULT_RULES,
+    network: Network = _PUBLIC,
 ) -> HostedTools:
     """Start a host for these folders and the installed packages, and return its tools.
 
     Args:
         provider: returns the credentials of tenants.
+        rules: the operator's policy.
+        network: the access to the hosts of tools with a limited network.
 
     Raises:
-        InvalidTool: a tool cannot be loaded.
+        InvalidTool: a tool cannot be loaded, or its network cannot be limited.
     """
-    host = ToolHost(folders, limits)
+    host = ToolHost(folders, limits, may_limit_networks=bool(rules.networks))
     sources: list[tuple[str, tuple[Tool, ...]]] = []
     try:
-        for source in host.sources():
-            tools = tuple(_tool(host, limits, definition, provider) for definition in source.tools)
-            sources.append((source.place, tools))
+        loaded = host.loaded()
+        for source in loaded.sources:
+            tools: list[Tool] = []
+            for definition in source.tools:
+                reached = CallNetwork(_lists_of(definition, rules), network)
+                if loaded.border_fault and reached.access is not NetworkAccess.ALL:
+                    raise InvalidTool(_no_border(definition.name, loaded.border_fault))
+                tools.append(_tool(host, limits, definition, provider, reached))
+            sources.append((source.place, tuple(tools)))
     except BaseException:
         host.close()
         raise
@@ -76,8 +105,28 @@ def host_tools(
     return HostedTools(tuple(sources), host.close)
 
 
+def _lists_of(definition: ToolDefinition, rules: PolicyRules) -> tuple[tuple[str, ...], ...]:
+    """Return the lists of hosts of a tool: its own list, and the list of the operator. Each must
+    allow a host.
+    """
+    lists = (definition.network, rules.hosts_for(definition.name))
+    return tuple(hosts for hosts in lists if hosts is not None)
+
+
+def _no_border(name: str, fault: str) -> str:
+    why = clean_output(fault.encode())
+    return (
+        f"tool {name}: its network is limited, but this machine cannot limit it ({why}):"
+        " allow user namespaces and use Linux 5.19 or newer, or remove the limit"
+    )
+
+
 def _tool(
-    host: ToolHost, limits: ToolLimits, definition: ToolDefinition, provider: Provider | None
+    host: ToolHost,
+    limits: ToolLimits,
+    definition: ToolDefinition,
+    provider: Provider | None,
+    network: CallNetwork,
 ) -> Tool:
     """Return a tool that checks its secrets and runs in the host. The values of the secrets and of
     the credentials are removed from its text and from its errors.
@@ -100,7 +149,9 @@ def _tool(
             call_context = call_context_of(definition.name, arguments, context)
         request = CallRequest(arguments=arguments, context=call_context, secrets=secrets)
         try:
-            output = run_in_process(host, limits, definition.name, request, context.is_abandoned)
+            output = run_in_process(
+                host, limits, definition.name, request, context.is_abandoned, network
+            )
         except ToolFailed as error:
             raise ToolFailed(without_values(str(error), secrets)) from None
         return ToolOutput(without_values(output.text, secrets), output.images)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from pydantic import Field
 
+from handoff_queue.shared.agent.document_texts import was_shown
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
+from handoff_queue.shared.agent.tool_calls import SAME_RESULT
 from handoff_queue.shared.text.words import close_names
 from handoff_queue.shared.types.characters import to_nfc
 from handoff_queue.shared.types.handoff import Document
-from handoff_queue.shared.types.origins import DOCUMENT, WEB
+from handoff_queue.shared.types.origins import DOCUMENT, WEB, Origin, tool_origin
 from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
 
 MOST_CHARS = 12_000
@@ -21,6 +24,10 @@ _DESCRIPTION = (
     " `total_chars` is its whole length: to read on, call again with `offset` set to where the"
     " previous text ended."
 )
+
+
+_RESULT = re.compile(r"tool:[^/]+/([a-zA-Z0-9_-]{1,64})#")
+"""Beginning of the source of a stored result of a tool, see `Conversation`."""
 
 
 class _Read(Arguments):
@@ -35,24 +42,43 @@ class _Read(Arguments):
 
 def read_document_tool() -> Tool:
     """Return the tool. It reads the job's documents from its context."""
-    return make_builtin_tool("read_document", _DESCRIPTION, _Read, _read, origins=(DOCUMENT,))
+    return make_builtin_tool(
+        "read_document",
+        _DESCRIPTION,
+        _Read,
+        _read,
+        is_lookup=True,
+        reads_documents=True,
+        origins=(DOCUMENT,),
+    )
 
 
 def _read(arguments: _Read, context: ToolContext) -> ToolOutput:
     document = context.manifest.labelled(arguments.source.strip())
     if document is None:
-        document = _named(arguments.source, (*context.manifest.documents, *context.fetched()))
-    origin = WEB
-    if document in context.manifest.documents:
-        origin = DOCUMENT
+        document = named_document(
+            arguments.source, (*context.manifest.documents, *context.fetched())
+        )
     text = context.text_of(document.digest)
     offset = min(max(arguments.offset, 0), len(text))
     piece = text[offset : offset + MOST_CHARS]
+    if piece.strip() and was_shown(piece, context.texts_shown()):
+        return ToolOutput(SAME_RESULT, origins=())
     answer = {"source": document.path, "offset": offset, "total_chars": len(text), "text": piece}
-    return ToolOutput(json.dumps(answer, ensure_ascii=False), origins=(origin,))
+    origins = (origin_of(document, context),)
+    return ToolOutput(json.dumps(answer, ensure_ascii=False), origins=origins)
 
 
-def _named(source: str, documents: Sequence[Document]) -> Document:
+def origin_of(document: Document, context: ToolContext) -> Origin:
+    """Return the origin of a document of the job, a fetched page, or a stored result of a tool."""
+    if document in context.manifest.documents:
+        return DOCUMENT
+    if result := _RESULT.match(document.path):
+        return tool_origin(result[1])
+    return WEB
+
+
+def named_document(source: str, documents: Sequence[Document]) -> Document:
     """Return the document with this path. Models add `./` and forget folders, so the only
     document with the same file name is accepted, too.
 

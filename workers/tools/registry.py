@@ -11,19 +11,26 @@ from handoff_queue.shared.agent.prompt import READ_RESULT
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer
+from handoff_queue.shared.specialists.reader import TOOL_OF_SANDBOX
 from handoff_queue.shared.text.words import suggestion
 from handoff_queue.shared.types.errors import InvalidTool
+from handoff_queue.shared.types.origins import CODE_EXECUTION
+from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.workers.index.index import DocumentIndex
+from handoff_queue.workers.tools.code_execution import code_execution_tool
 from handoff_queue.workers.tools.current_time import now_tool
 from handoff_queue.workers.tools.fetch_url import fetch_url_tool
 from handoff_queue.workers.tools.hosted_tools import start_user_tools
 from handoff_queue.workers.tools.mcp.tools import make_mcp_tools
+from handoff_queue.workers.tools.memory import memory_tool
 from handoff_queue.workers.tools.read_document import read_document_tool
+from handoff_queue.workers.tools.run_code import run_code_tool
 from handoff_queue.workers.tools.search_documents import search_documents_tool
+from handoff_queue.workers.tools.tool_messages import INSTALLED
 from handoff_queue.workers.tools.web_search import web_search_tool
 
-BUILT_IN = ("fetch_url", "now", "read_document", "search_documents", "web_search")
-"""Names that no user's tool can take."""
+BUILT_IN = ("fetch_url", "memory", "now", "read_document", "search_documents", "web_search")
+"""Tools that a specialist's file may name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +42,15 @@ class Registry:
     """Reason by name of each tool that this worker cannot offer. A specialist may name such a
     tool, and runs without it.
     """
+    own: tuple[str, ...] = ()
+    """Names of the tools in the user's folders of tools."""
     close: Callable[[], None] = lambda: None
     """Ends the connections to MCP servers, and the processes of the user's tools."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of tools that a specialist's file may use."""
-        return tuple(sorted({*self.tools, *self.not_offered}))
+        return tuple(sorted({*self.tools, *self.not_offered} - {*TOOL_OF_SANDBOX.values()}))
 
     @property
     def effects(self) -> tuple[str, ...]:
@@ -51,6 +60,20 @@ class Registry:
             if not tool.repeatable:
                 names.append(tool.name)
         return tuple(sorted(names))
+
+    def without_use(self, specs: Iterable[SpecialistSpec]) -> str | None:
+        """Return a line about the tools in the user's folders that no specialist names, or None."""
+        named: set[str] = set()
+        for spec in specs:
+            named.update(spec.tools)
+        unused = sorted({*self.own} - named)
+        if not unused:
+            return None
+        names = ", ".join(unused)
+        return (
+            f"no specialist can call {names}: write `tools: [{names}]` into the file of a"
+            " specialist (--specialists DIR)"
+        )
 
     def tools_for(self, names: Iterable[str]) -> tuple[Tool, ...]:
         """Return the tools that a specialist names, in the same order. Tools of `not_offered`
@@ -85,18 +108,24 @@ def build_registry(
     """
     built_in = (
         fetch_url_tool(),
+        memory_tool(),
         now_tool(),
         read_document_tool(),
+        run_code_tool(),
+        code_execution_tool(),
         search_documents_tool(index),
         web_search_tool(),
     )
     tools = {tool.name: tool for tool in built_in}
     hosted = start_user_tools(settings)
+    own: list[str] = []
     for where, user_tools in hosted.sources:
         for tool in user_tools:
+            if where != INSTALLED:
+                own.append(tool.name)
             if tool.name in tools or tool.name == READ_RESULT:
                 taken = "is taken by another of your tools"
-                if tool.name in (*BUILT_IN, READ_RESULT):
+                if tool.name in (*BUILT_IN, *TOOL_OF_SANDBOX.values(), READ_RESULT):
                     taken = "is the name of a built-in tool"
                 hosted.close()
                 raise InvalidTool(f"{where}: tool {tool.name}: {taken}: rename it")
@@ -105,6 +134,8 @@ def build_registry(
     if settings.is_offline:
         del tools["web_search"]
         not_offered["web_search"] = "the offline model has no web search: set ANTHROPIC_API_KEY"
+        del tools[CODE_EXECUTION]
+        not_offered[CODE_EXECUTION] = "the offline model runs no code: set ANTHROPIC_API_KEY"
     from_servers = make_mcp_tools(servers)
     if taken_names := sorted(tools.keys() & from_servers.tools.keys()):
         hosted.close()
@@ -117,5 +148,6 @@ def build_registry(
     return Registry(
         tools | dict(from_servers.tools),
         not_offered | dict(from_servers.not_offered),
+        tuple(own),
         close,
     )

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from dataclasses import asdict
 
 from pydantic import Field
 
+from handoff_queue.shared.agent.document_texts import short_documents, was_shown, whole_texts
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
+from handoff_queue.shared.agent.tool_calls import SAME_RESULT
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.origins import DOCUMENT
 from handoff_queue.workers.index.index import DocumentIndex, SearchResult
 from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
+from handoff_queue.workers.tools.read_document import MOST_CHARS
 
 MOST_HITS = 20
 _DESCRIPTION = (
     "Full-text search in the documents of this job. Returns the best passages, each with its source"
-    " (the document's path), its place (start and end, in characters) and the verbatim snippet,"
-    " from which you can quote. Search for the few words that matter; search again with other words"
-    " if nothing fits. `searched` is the number of documents that were searched."
+    " (the document's path) and the verbatim snippet, from which you can quote. A passage of a long"
+    " document has its `offset` for read_document. Short documents are returned whole instead."
+    " Search for the few words that matter; search again with other words if nothing fits."
 )
 
 
@@ -32,6 +34,8 @@ def search_documents_tool(index: DocumentIndex) -> Tool:
     """Return the tool. It searches the document index of this host."""
 
     def search(arguments: _Search, context: ToolContext) -> ToolOutput:
+        if (whole := _whole(context)) is not None:
+            return whole
         limit = min(max(arguments.limit, 1), MOST_HITS)
         try:
             result = index.search(
@@ -41,17 +45,42 @@ def search_documents_tool(index: DocumentIndex) -> Tool:
             raise ToolFailed(
                 f"the search failed ({error}): read the documents with read_document instead"
             ) from error
-        return _answer(result)
+        return _answer(result, context)
 
-    return make_builtin_tool("search_documents", _DESCRIPTION, _Search, search, origins=(DOCUMENT,))
+    return make_builtin_tool(
+        "search_documents",
+        _DESCRIPTION,
+        _Search,
+        search,
+        is_lookup=True,
+        reads_documents=True,
+        origins=(DOCUMENT,),
+    )
 
 
-def _answer(result: SearchResult) -> ToolOutput:
+def _whole(context: ToolContext) -> ToolOutput | None:
+    """Return all documents of the job if they are short, or one line if the model has seen them.
+    None: they are too long, or one cannot be read.
+    """
+    try:
+        documents = short_documents(context.manifest, context.text_of)
+    except ToolFailed:
+        return None
+    if not documents:
+        return None
+    if all(was_shown(text, context.texts_shown()) for _, text in documents):
+        return ToolOutput(SAME_RESULT, origins=())
+    return ToolOutput(whole_texts(documents), origins=(DOCUMENT,))
+
+
+def _answer(result: SearchResult, context: ToolContext) -> ToolOutput:
     """Return the hits. Without a hit, no text of a document is in the result."""
-    answer: dict[str, object] = {
-        "hits": [asdict(hit) for hit in result.hits],
-        "searched": result.searched,
-    }
+    long_ones = {item.path for item in context.manifest.documents if item.chars > MOST_CHARS}
+    hits: list[dict[str, object]] = []
+    for hit in result.hits:
+        place = {"offset": hit.start} if hit.source in long_ones else {}
+        hits.append({"source": hit.source, **place, "snippet": hit.snippet})
+    answer: dict[str, object] = {"hits": hits, "searched": result.searched}
     if result.missing:
         answer["not_searched"] = list(result.missing[:20])
     origins = (DOCUMENT,) if result.hits else ()

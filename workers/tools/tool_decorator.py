@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from handoff_queue.shared.agent.tool import ANY_HOST, CallContext, Reads, ToolFailed
 
@@ -17,7 +17,7 @@ Returned = TypeVar("Returned")
 
 DEFAULT_TIMEOUT_S = 300.0
 """Seconds after which a call of a user's tool has failed, unless the tool sets `timeout_s`."""
-_HOST = re.compile(r"(\*\.)?[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
+HOST = re.compile(r"(\*\.)?[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
 LONGEST_TIMEOUT_S = 3_600.0
 """Highest `timeout_s` of a user's tool."""
 
@@ -36,6 +36,7 @@ def tool(
     reads: Reads = "private",
     acts: bool = False,
     sends: Sequence[str] = (),
+    network: Literal["all", "none"] | Sequence[str] = "all",
 ) -> Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]: ...
 
 
@@ -50,6 +51,7 @@ def tool(
     reads: Reads = "private",
     acts: bool = False,
     sends: Sequence[str] = (),
+    network: Literal["all", "none"] | Sequence[str] = "all",
 ) -> (
     Callable[Parameters, Returned]
     | Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]
@@ -69,6 +71,8 @@ def tool(
         reads: `public` if the results hold only data that everybody may see.
         acts: True if a call changes something outside of the job, such as an order or a message.
         sends: hosts that get data of the call; `*`: the model chooses the host.
+        network: `none`: a call reaches no network. A list of hosts: a call reaches only these,
+            through a proxy. `all`: a call reaches all networks of the worker.
 
     Raises:
         TypeError: the decorated object has no attributes that can be set.
@@ -84,6 +88,7 @@ def tool(
                 reads=reads,
                 acts=acts,
                 sends=sends,
+                network=network,
             )
         except TypeError:
             raise TypeError(
@@ -118,10 +123,30 @@ def declarations_of(function: Callable[..., object]) -> dict[str, Any]:
         sends = (sends,)
     hosts = tuple(sends)
     for host in hosts:
-        is_host = isinstance(host, str) and _HOST.fullmatch(host)
+        is_host = isinstance(host, str) and HOST.fullmatch(host)
         if not is_host and host != ANY_HOST:
             raise ValueError(f"its sends must be hosts such as example.org, not {host!r:.80}")
     return {"reads": reads, "acts": acts, "sends": hosts}
+
+
+def network_of(function: Callable[..., object]) -> tuple[str, ...] | None:
+    """Return the only hosts that a function may reach. None: all networks.
+
+    Raises:
+        ValueError: the declaration is invalid.
+    """
+    network = getattr(function, "network", "all")
+    if network == "all":
+        return None
+    if network == "none":
+        return ()
+    hosts = () if isinstance(network, str) else tuple(network)
+    if not hosts:
+        raise ValueError("its network must be 'all', 'none' or a list of hosts")
+    for host in hosts:
+        if not isinstance(host, str) or not HOST.fullmatch(host):
+            raise ValueError(f"its network must have hosts such as example.org, not {host!r:.80}")
+    return hosts
 
 
 def secrets_of(function: Callable[..., object]) -> tuple[str, ...]:

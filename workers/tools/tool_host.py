@@ -32,7 +32,6 @@ from handoff_queue.workers.tools.tool_messages import (
     Refused,
     Report,
     ToolLimits,
-    ToolSource,
 )
 
 VARIABLES = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "PYTHONPATH")
@@ -150,8 +149,8 @@ class RunningHost(threading.Thread):
         self._output_bytes = 0
         self._is_closing = threading.Event()
 
-    def sources(self) -> tuple[ToolSource, ...]:
-        """Wait until the tools are loaded, and return them.
+    def loaded(self) -> Loaded:
+        """Wait until the tools are loaded, and return their definitions.
 
         Raises:
             InvalidTool: a tool cannot be loaded, or the host ended, or was not ready in time.
@@ -163,7 +162,7 @@ class RunningHost(threading.Thread):
                 " tools must not block while it is imported"
             )
         if isinstance(self._outcome, Loaded):
-            return self._outcome.sources
+            return self._outcome
         raise self._outcome or InvalidTool("the tools cannot be loaded")
 
     def close(self) -> None:
@@ -181,7 +180,7 @@ class RunningHost(threading.Thread):
             with self.server:
                 if not self._is_closing.is_set():
                     self._listen()
-        except Exception as error:  # noqa: BLE001 - `sources` raises it, in another thread
+        except Exception as error:  # noqa: BLE001 - `loaded` raises it, in another thread
             _log.exception("the tool host cannot be started")
             self._outcome = InvalidTool(f"the tool host cannot start: {type(error).__name__}")
         finally:
@@ -256,26 +255,32 @@ class RunningHost(threading.Thread):
 class ToolHost:
     """The tool host of this worker."""
 
-    def __init__(self, folders: Sequence[Path], limits: ToolLimits) -> None:
+    def __init__(
+        self, folders: Sequence[Path], limits: ToolLimits, may_limit_networks: bool = False
+    ) -> None:
         """Prepare a host. It is started by its first use.
 
         Args:
             folders: folders of tool files.
+            may_limit_networks: whether the operator may limit the network of a tool.
         """
         self._config = HostConfig(
-            python_path=tuple(sys.path), folders=tuple(map(str, folders)), limits=limits
+            python_path=tuple(sys.path),
+            folders=tuple(map(str, folders)),
+            limits=limits,
+            may_limit_networks=may_limit_networks,
         )
         self._lock = threading.Lock()
         self._running: RunningHost | None = None
         self._is_closed = False
 
-    def sources(self) -> tuple[ToolSource, ...]:
+    def loaded(self) -> Loaded:
         """Return all tools that the host has loaded, by folder.
 
         Raises:
             InvalidTool: a tool cannot be loaded.
         """
-        return self._live().sources()
+        return self._live().loaded()
 
     def running(self) -> RunningHost:
         """Return a host that has loaded the tools.
@@ -285,7 +290,7 @@ class ToolHost:
         """
         host = self._live()
         try:
-            host.sources()
+            host.loaded()
         except InvalidTool as error:
             raise ToolFailed(f"the tools of this worker cannot be loaded: {error}") from None
         return host

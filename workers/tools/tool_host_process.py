@@ -27,6 +27,12 @@ from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.local.fork_server_child import ForkServerChild, Ward
 from handoff_queue.shared.types.characters import in_whole_characters
 from handoff_queue.shared.types.errors import UserError
+from handoff_queue.workers.tools.network_border import (
+    fault_of_border,
+    leave_networks,
+    listen_within,
+    open_internet_sockets_only,
+)
 from handoff_queue.workers.tools.tool_confinement import (
     adopt_orphans,
     children_of_this_process,
@@ -34,6 +40,7 @@ from handoff_queue.workers.tools.tool_confinement import (
     outlive_parent,
 )
 from handoff_queue.workers.tools.tool_messages import (
+    INSTALLED,
     MOST_RESULT_BYTES,
     MOST_TEXT_CHARS,
     CallRequest,
@@ -41,6 +48,7 @@ from handoff_queue.workers.tools.tool_messages import (
     HostConfig,
     Loaded,
     Loading,
+    NetworkAccess,
     Raised,
     Refused,
     Returned,
@@ -53,7 +61,6 @@ from handoff_queue.workers.tools.user_tools import (
     load_tools,
 )
 
-_INSTALLED = "an installed package"
 _MOST_ROUNDS = 1_000
 
 
@@ -113,7 +120,7 @@ def _load(config: HostConfig, reports: int) -> dict[str, UserTool]:
         report(Loading(loading=in_whole_characters(place)[:MOST_TEXT_CHARS]))
 
     try:
-        loaded = [(_INSTALLED, load_installed_tools(installed_points(), loading))]
+        loaded = [(INSTALLED, load_installed_tools(installed_points(), loading))]
         for folder in config.folders:
             loaded.append((folder, load_tools(Path(folder), loading)))
     except UserError as error:
@@ -125,7 +132,12 @@ def _load(config: HostConfig, reports: int) -> dict[str, UserTool]:
         sources.append(ToolSource(place=place, tools=tuple(tool.definition for tool in found)))
         for tool in found:
             tools[tool.name] = tool
-    report(Loaded(sources=tuple(sources)))
+    fault = ""
+    if config.may_limit_networks or any(
+        tool.definition.network is not None for tool in tools.values()
+    ):
+        fault = fault_of_border()
+    report(Loaded(sources=tuple(sources), border_fault=fault))
     return tools
 
 
@@ -134,11 +146,19 @@ def _run_call(tool: UserTool | None, config: HostConfig) -> NoReturn:
     connection = os.dup(0)
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    confine(config.limits)
     with open(connection, "rb", closefd=False) as incoming:
         request = CallRequest.model_validate_json(incoming.readline())
-    os.environ.update(request.secrets)
-    result = _result_of(tool, request)
+    result: Returned | Failed | Raised
+    try:
+        proxy = _limit_network(request.network, connection)
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        result = Failed(failed=f"not run: its network cannot be limited here ({why})")
+    else:
+        confine(config.limits)
+        os.environ.update(request.secrets)
+        os.environ.update(proxy)
+        result = _result_of(tool, request)
     _flush()
     line = result.model_dump_json().encode() + b"\n"
     if len(line) > MOST_RESULT_BYTES:
@@ -147,6 +167,29 @@ def _run_call(tool: UserTool | None, config: HostConfig) -> NoReturn:
     with open(connection, "wb", closefd=False) as outgoing:
         outgoing.write(line)
     os._exit(0)
+
+
+def _limit_network(access: NetworkAccess, connection: int) -> dict[str, str]:
+    """Take the networks from this process, and return the variables that name its proxy.
+
+    Args:
+        connection: descriptor of the socket to the worker.
+
+    Raises:
+        OSError: the kernel does not allow it.
+    """
+    if access is NetworkAccess.ALL:
+        return {}
+    leave_networks(connection)
+    variables: dict[str, str] = {}
+    if access is NetworkAccess.PROXY:
+        with listen_within() as listener, socket.socket(fileno=os.dup(connection)) as worker:
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            socket.send_fds(worker, [b"!"], [listener.fileno()])
+        for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+            variables[name] = url
+    open_internet_sockets_only()
+    return variables
 
 
 def _result_of(tool: UserTool | None, request: CallRequest) -> Returned | Failed | Raised:

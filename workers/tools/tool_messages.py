@@ -4,6 +4,7 @@ message of the host.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -17,6 +18,11 @@ MOST_RESULT_BYTES = 24_000_000
 MOST_REPORT_BYTES = 50_000_000
 """Bytes of all definitions of tools."""
 MOST_TEXT_CHARS = 1_000
+_WORD = r"^\w+$"
+"""The length is a separate limit: pydantic takes 100 ms to compile `\\w{1,200}`."""
+VariableName = Annotated[str, Field(pattern=_WORD, max_length=200)]
+INSTALLED = "an installed package"
+"""Place of the tools of installed packages."""
 
 
 class _Message(BaseModel):
@@ -40,6 +46,8 @@ class HostConfig(_Message):
     """`sys.path` of the worker."""
     folders: tuple[str, ...]
     limits: ToolLimits
+    may_limit_networks: bool = False
+    """True if the operator may limit the network of a tool."""
 
 
 class ToolDefinition(_Message):
@@ -50,13 +58,15 @@ class ToolDefinition(_Message):
     input_schema: dict[str, Any]
     repeatable: bool
     timeout_s: float = Field(gt=0, le=LONGEST_TIMEOUT_S)
-    secrets: tuple[Annotated[str, Field(pattern=r"^\w{1,200}$")], ...]
-    credentials: tuple[Annotated[str, Field(pattern=r"^\w{1,200}$")], ...] = ()
+    secrets: tuple[VariableName, ...]
+    credentials: tuple[VariableName, ...] = ()
     """Names of credentials of the job's tenant."""
     reads_context: bool
     reads: Reads = "private"
     acts: bool = False
     sends: tuple[Annotated[str, Field(max_length=260)], ...] = ()
+    network: tuple[Annotated[str, Field(max_length=260)], ...] | None = None
+    """The only hosts that a call may reach. None: all networks."""
 
 
 class Loading(_Message):
@@ -82,9 +92,22 @@ class Loaded(_Message):
     """The host has loaded all tools."""
 
     sources: tuple[ToolSource, ...]
+    border_fault: str = Field(default="", max_length=MOST_TEXT_CHARS)
+    """Reason why this machine cannot limit the network of a tool. Empty if it can, or if no tool
+    needs it.
+    """
 
 
 Report = TypeAdapter[Loading | Refused | Loaded](Loading | Refused | Loaded)
+
+
+class NetworkAccess(StrEnum):
+    """Networks that the process of a call reaches."""
+
+    ALL = "all"
+    PROXY = "proxy"
+    """Only a proxy of the worker."""
+    NONE = "none"
 
 
 class CallRequest(_Message):
@@ -97,6 +120,7 @@ class CallRequest(_Message):
     arguments: dict[str, Any]
     context: CallContext | None
     secrets: dict[str, str]
+    network: NetworkAccess = NetworkAccess.ALL
 
 
 class Returned(_Message):
@@ -116,7 +140,7 @@ class Failed(_Message):
 class Raised(_Message):
     """Any other exception. Its text may hold a secret, so it is left out."""
 
-    raised: str = Field(pattern=r"^\w{1,100}$")
+    raised: str = Field(pattern=_WORD, max_length=100)
     """Type of the exception."""
     place: str = Field(max_length=MOST_TEXT_CHARS)
     """File and line."""

@@ -21,6 +21,7 @@ from handoff_queue.shared.agent.tool import Image, ToolFailed, ToolOutput
 from handoff_queue.shared.agent.tool_values import image_of
 from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.workers.tools.network_proxy import CallNetwork, NetworkProxy
 from handoff_queue.workers.tools.tenant_credentials import without_values
 from handoff_queue.workers.tools.tool_host import (
     RunningHost,
@@ -33,6 +34,7 @@ from handoff_queue.workers.tools.tool_messages import (
     CallRequest,
     CallResult,
     Failed,
+    NetworkAccess,
     Raised,
     Returned,
     ToolLimits,
@@ -46,6 +48,7 @@ CHECK_EVERY_S = 0.25
 """Seconds between two checks whether the call was abandoned."""
 _PIECE = 65_536
 _MODULE = "handoff_queue.workers.tools.tool_host_process"
+ALL_NETWORKS = CallNetwork()
 _log = log_of(__name__)
 
 
@@ -55,6 +58,7 @@ def run_in_process(
     name: str,
     request: CallRequest,
     is_abandoned: Callable[[], bool],
+    network: CallNetwork = ALL_NETWORKS,
 ) -> ToolOutput:
     """Run one call of a tool in a new process. The process and all processes that it has
     started are killed at the end.
@@ -62,14 +66,16 @@ def run_in_process(
     Args:
         name: name of the tool.
         is_abandoned: returns whether to give the call up.
+        network: networks that the call may reach.
 
     Raises:
         ToolFailed: the call failed, or was given up.
     """
+    request = request.model_copy(update={"network": network.access})
     try:
-        line = _run(host, limits, name, request, is_abandoned)
+        line = _run(host, limits, name, request, is_abandoned, network)
     except _NotStarted:  # the host had just ended, and the tool has not run
-        line = _run(host, limits, name, request, is_abandoned)
+        line = _run(host, limits, name, request, is_abandoned, network)
     try:
         result = CallResult.validate_json(line)
     except ValidationError:
@@ -89,6 +95,7 @@ def _run(
     name: str,
     request: CallRequest,
     is_abandoned: Callable[[], bool],
+    network: CallNetwork,
 ) -> bytes:
     """Return the line of the result of a call.
 
@@ -97,7 +104,7 @@ def _run(
         ToolFailed: there is no result.
     """
     running = host.running()
-    call = _Call(running, limits, name)
+    call = _Call(running, limits, name, network)
     try:
         return call.run(request, is_abandoned)
     except _NotStarted:
@@ -126,10 +133,15 @@ def _image(name: str, data: str) -> Image:
 class _Call:
     """A call that runs."""
 
-    def __init__(self, running: RunningHost, limits: ToolLimits, name: str) -> None:
+    def __init__(
+        self, running: RunningHost, limits: ToolLimits, name: str, network: CallNetwork
+    ) -> None:
         self._running = running
         self._limits = limits
         self._name = name
+        self._network = network
+        self._awaits_listener = network.access is NetworkAccess.PROXY
+        self._proxy: NetworkProxy | None = None
         self._connection, self._theirs = socket.socketpair()
         self._output, self._their_output = os.pipe()
         self._process: ForkedProcess | None = None
@@ -173,6 +185,8 @@ class _Call:
         """Let the host kill the processes of this call. Log their output."""
         if self._process is not None:
             self._process.abandon()
+        if self._proxy is not None:
+            self._proxy.close()
         for descriptor in (self._output, self._their_output):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -213,12 +227,35 @@ class _Call:
         Raises:
             ToolFailed: the call has written too much.
         """
+        if self._awaits_listener and self._connection.fileno() in descriptors:
+            self._start_proxy()
         for descriptor in tuple(descriptors):
             while (piece := _read_piece(descriptor)) is not None:
                 if not piece:
                     self._open.discard(descriptor)
                     break
                 self._keep(descriptor, piece)
+
+    def _start_proxy(self) -> None:
+        """Take the socket that the process of the call listens on, and start its proxy. Without a
+        socket, the byte belongs to the result.
+        """
+        try:
+            byte, descriptors, _, _ = socket.recv_fds(self._connection, 1, 1)
+        except BlockingIOError:
+            return
+        except OSError:  # the process has ended
+            byte, descriptors = b"", []
+        self._awaits_listener = False
+        if not descriptors:
+            self._result += byte
+            return
+        try:
+            listener = socket.socket(fileno=descriptors[0])
+        except OSError:
+            os.close(descriptors[0])
+            raise ToolFailed(f"{self._name} sent no socket for its proxy") from None
+        self._proxy = NetworkProxy(listener, self._name, self._network)
 
     def _keep(self, descriptor: int, piece: bytes) -> None:
         """Raises: ToolFailed."""

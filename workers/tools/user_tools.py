@@ -30,6 +30,7 @@ from handoff_queue.workers.tools.tool_decorator import (
     credentials_of,
     declarations_of,
     is_tool,
+    network_of,
     secrets_of,
     timeout_of,
 )
@@ -196,6 +197,7 @@ def _as_tool(function: Callable[..., Any], name: str, where: str) -> UserTool:
             secrets=secrets_of(function),
             credentials=credentials_of(function),
             reads_context=tool.reads_context,
+            network=network_of(function),
             **declarations_of(function),
         )
     except InvalidTool as error:

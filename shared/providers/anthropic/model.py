@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from queue import Empty, SimpleQueue
@@ -24,7 +25,7 @@ from handoff_queue.shared.providers.anthropic.errors import (
 )
 from handoff_queue.shared.providers.anthropic.event_loop import LONGEST_POLL_DELAY_S, EventLoop
 from handoff_queue.shared.providers.anthropic.http_client import watch_sending
-from handoff_queue.shared.providers.anthropic.request import request_of
+from handoff_queue.shared.providers.anthropic.request import Option, request_of
 from handoff_queue.shared.providers.anthropic.stream import PartialReply, events_of
 from handoff_queue.shared.types.errors import (
     HandoffError,
@@ -46,8 +47,13 @@ READ_LOOP = EventLoop("model-calls")
 """The loop that reads all replies of this process."""
 _PAID = ("message_start", "message_delta")
 """Events that report usage."""
-_STRICTNESS = ("output_config", "output_format", "strict", "json_schema", "schema")
-"""Words in the 400 of a server that takes no strict schemas."""
+_WORDS = {
+    Option.EFFORT: ("effort",),
+    Option.THINKING: ("thinking",),
+    Option.CACHE_1H: ("cache_control",),
+    Option.STRICT: ("output_config", "output_format", "strict", "json_schema", "schema"),
+}
+"""Words in the 400 of a server that refuses an option."""
 
 Client = (
     anthropic.AsyncAnthropic
@@ -68,33 +74,46 @@ class AnthropicModel:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._not_strict: set[str] = set()
-        """Models whose server takes no strict schemas."""
+        self._refused: defaultdict[str, set[Option]] = defaultdict(set)
+        """Options that the server refuses, by model."""
         self._exchanges: set[_Exchange] = set()
         self._is_open = False
 
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
         """See `shared.types.model.Model`."""
-        exchange = _Exchange(call, request_of(call, omit_strict=call.model in self._not_strict))
+        exchange = _Exchange(call, request_of(call, without=self._refused[call.model]))
         reading = READ_LOOP.run(exchange.read(self._client))
         self._exchanges.add(exchange)
         self._open()
         try:
             return exchange.wait(on_pulse, lambda: pulse_every_s(len(self._exchanges)))
         except ModelRejected as error:
-            if (
-                error.status == 400
-                and call.model not in self._not_strict
-                and any(word in str(error) for word in _STRICTNESS)
-            ):
-                self._not_strict.add(call.model)
-                raise SchemaRejected(
-                    f"{error}; trying without strict schemas", status=400, retry_after_s=0
-                ) from error
-            raise
+            option = self._refused_by(error, call)
+            if option is None:
+                raise
+            self._refused[call.model].add(option)
+            raise SchemaRejected(
+                f"{error}; trying without {option.value}", status=400, retry_after_s=0
+            ) from error
         finally:
             reading.cancel()
             self._exchanges.discard(exchange)
+
+    def _refused_by(self, error: ModelRejected, call: ModelCall) -> Option | None:
+        """Return the option of the call that the server has refused, or None for another error."""
+        if error.status != 400:
+            return None
+        sent = {
+            Option.EFFORT: call.effort,
+            Option.THINKING: call.thinking,
+            Option.CACHE_1H: call.caches_for_1h,
+            Option.STRICT: True,
+        }
+        for option, words in _WORDS.items():
+            is_sent = sent[option] and option not in self._refused[call.model]
+            if is_sent and any(word in str(error) for word in words):
+                return option
+        return None
 
     def close(self) -> None:
         """End all waiting calls, and close the connections. A call whose reply has not arrived

@@ -5,7 +5,8 @@ breakpoints and strict schemas.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +16,8 @@ from handoff_queue.shared.types.model import Block, MessageParam, ModelCall
 
 MOST_STRICT_TOOLS = 20
 """The provider's limit of strict tools in one request."""
-_EPHEMERAL = {"type": "ephemeral"}
+_FOR_5_MINUTES = {"type": "ephemeral"}
+_FOR_1_HOUR = {"type": "ephemeral", "ttl": "1h"}
 _LOOSE = (
     "allOf",
     "not",
@@ -31,18 +33,31 @@ change the meaning of a schema.
 """
 
 
-def request_of(call: ModelCall, *, omit_strict: bool = False) -> dict[str, Any]:
+class Option(StrEnum):
+    """An option of a request that not every model or server accepts."""
+
+    STRICT = "strict schemas"
+    EFFORT = "effort"
+    THINKING = "thinking"
+    CACHE_1H = "a cache for one hour"
+
+
+def request_of(call: ModelCall, *, without: Collection[Option] = ()) -> dict[str, Any]:
     """Return the arguments of `client.messages.create`.
 
     Args:
-        omit_strict: True for a server that refuses `output_config` or `strict`. The system prompt
-            then contains the schema of the answer.
+        without: options that the server refuses for this model. Without strict schemas, the system
+            prompt contains the schema of the answer.
     """
+    omit_strict = Option.STRICT in without
+    mark = _FOR_5_MINUTES
+    if call.caches_for_1h and Option.CACHE_1H not in without:
+        mark = _FOR_1_HOUR
     request: dict[str, Any] = {
         "model": call.model,
         "max_tokens": call.max_output_tokens,
-        "messages": _with_cached_end(call.messages),
-        "system": [{"type": "text", "text": call.system, "cache_control": _EPHEMERAL}],
+        "messages": _with_cached_end(call.messages, mark),
+        "system": [{"type": "text", "text": call.system, "cache_control": mark}],
         "stream": True,
     }
     if call.output_schema is not None:
@@ -53,6 +68,10 @@ def request_of(call: ModelCall, *, omit_strict: bool = False) -> dict[str, Any]:
             request["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         else:
             request["system"].append({"type": "text", "text": _in_words(call.output_schema)})
+    if call.effort and Option.EFFORT not in without:
+        request.setdefault("output_config", {})["effort"] = call.effort.value
+    if call.thinking and Option.THINKING not in without:
+        request["thinking"] = {"type": call.thinking.value}
     if call.tools:
         request["tools"] = list(call.tools)
         if not omit_strict:
@@ -153,7 +172,9 @@ def _strict_tools(tools: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
     return definitions
 
 
-def _with_cached_end(messages: tuple[MessageParam, ...]) -> list[MessageParam]:
+def _with_cached_end(
+    messages: tuple[MessageParam, ...], mark: Mapping[str, str]
+) -> list[MessageParam]:
     """Return the messages with a cache breakpoint at the last block, because the next turn
     repeats everything up to this block.
     """
@@ -167,5 +188,5 @@ def _with_cached_end(messages: tuple[MessageParam, ...]) -> list[MessageParam]:
     else:
         blocks = list(content)
     if blocks and blocks[-1].get("type") in ("text", "tool_result"):
-        blocks[-1] = {**blocks[-1], "cache_control": _EPHEMERAL}
+        blocks[-1] = {**blocks[-1], "cache_control": mark}
     return [*before, {**last, "content": blocks}]

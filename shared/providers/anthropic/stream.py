@@ -5,12 +5,12 @@ than the provider's leave fields out. The SDK's own code does not.
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from typing import Any, cast
 
 import anthropic
 
-from handoff_queue.shared.agent.prices import WEB_SEARCH_MICROUSD
+from handoff_queue.shared.agent.prices import CONTAINER_MICROUSD, WEB_SEARCH_MICROUSD
 from handoff_queue.shared.providers.anthropic.errors import error_of_event, is_error
 from handoff_queue.shared.types.characters import (
     all_in_whole_characters,
@@ -89,6 +89,10 @@ def _check_no_error(body: bytes) -> None:
         return
     if is_error(value):
         raise error_of_event(text)
+
+
+_RESULT_OF_CODE = "code_execution_tool_result"
+"""End of the types of the blocks with a result of the provider's code execution."""
 
 
 class PartialReply:
@@ -170,7 +174,7 @@ class PartialReply:
                 text = text[:-1]  # half of a character, whose other half comes next
             return Pulse(
                 in_whole_characters(text),
-                usage_of(self.usage),
+                usage_of(self.usage, self.blocks.values()),
                 is_usage_final=self.stop_reason is not None,
                 limits=self.limits,
             )
@@ -195,7 +199,7 @@ class PartialReply:
         return ModelReply(
             content=content,
             stop_reason=stop_reason,
-            usage=usage_of(self.usage),
+            usage=usage_of(self.usage, content),
             model=self.model,
             request_id=request_id,
             limits=self.limits,
@@ -232,19 +236,27 @@ class PartialReply:
         return block
 
 
-def usage_of(reported: dict[str, Any]) -> Usage:
+def usage_of(reported: dict[str, Any], content: Iterable[Block] = ()) -> Usage:
     """Return the usage that the provider reported. The provider counts cached tokens
     separately; here they are part of the input tokens. Missing fields count as zero.
+
+    Args:
+        content: blocks of the reply. No report counts the containers that ran code.
     """
     read = _count(reported, "cache_read_input_tokens")
     written = _count(reported, "cache_creation_input_tokens")
+    written_1h = _count(_known(reported.get("cache_creation")), "ephemeral_1h_input_tokens")
     searches = _count(_known(reported.get("server_tool_use")), "web_search_requests")
+    cost = searches * WEB_SEARCH_MICROUSD
+    if any(str(block.get("type")).endswith(_RESULT_OF_CODE) for block in content):
+        cost += CONTAINER_MICROUSD
     return Usage(
         input_tokens=_count(reported, "input_tokens") + read + written,
         output_tokens=_count(reported, "output_tokens"),
         cache_read_tokens=read,
         cache_write_tokens=written,
-        cost_microusd=searches * WEB_SEARCH_MICROUSD,
+        cache_write_1h_tokens=min(written, written_1h),
+        cost_microusd=cost,
     )
 
 

@@ -11,6 +11,10 @@ from typing import Any
 from handoff_queue.shared.types.citation_markers import MARKER
 
 _HEADING = re.compile(r"#{1,6}\s+(.+)")
+_HEADER = re.compile(r'^\{"source": "(?:[^"\\]|\\.)+", "chars": \d+\}$', re.MULTILINE)
+"""Line before the text of a document that is shown whole."""
+_LISTED = re.compile(r"(.+?)(?: \([\d,]+ characters\)(?:: .*)?)?$")
+"""Line of a document that is listed."""
 _SCHEMA_IN_WORDS = "matches this JSON Schema: "
 """Words before the schema in a system prompt. `shared.providers.anthropic.request` writes them
 if the server cannot enforce the schema.
@@ -67,6 +71,8 @@ class Conversation:
     results: tuple[Result, ...] = ()
     paths: tuple[str, ...] = ()
     """Paths of the documents that the handoff lists."""
+    documents: tuple[tuple[str, str], ...] = ()
+    """Paths and texts of the documents that the handoff shows whole."""
     tools: frozenset[str] = frozenset()
     """Names of the tools that this turn may call."""
     calls: tuple[Call, ...] = ()
@@ -140,6 +146,21 @@ def objects_in(text: str, first_key: str) -> Iterator[dict[str, Any]]:
         yield value
 
 
+def documents_in(text: str) -> tuple[list[tuple[str, str]], str]:
+    """Return the path and the text of each document that is shown whole at the beginning of a
+    text, and the rest of the text. See `shared.agent.document_texts.whole_texts`.
+    """
+    documents: list[tuple[str, str]] = []
+    position = 0
+    while header := _HEADER.match(text, position):
+        value = json.loads(header[0])
+        start = header.end() + 1
+        end = start + value["chars"]
+        documents.append((value["source"], text[start:end]))
+        position = end + len(text[end:]) - len(text[end:].lstrip())
+    return documents, text[position:]
+
+
 def _check(request: Mapping[str, Any]) -> None:
     """Check the form of a request as the Messages API does.
 
@@ -181,11 +202,16 @@ def _read(request: Mapping[str, Any]) -> Conversation:
     tools = frozenset(tool["name"] for tool in request.get("tools") or ())
     if (request.get("tool_choice") or {}).get("type") == "none":
         tools = frozenset()
-    documents = _tag(_tag(opening, "documents"), "data")
+    whole, listed = documents_in(_tag(_tag(opening, "documents"), "data"))
+    paths = [path for path, _ in whole]
+    for line in listed.splitlines():
+        if match := _LISTED.match(line):
+            paths.append(match[1])
     return Conversation(
         task=_tag(opening, "task") or opening.strip(),
         results=tuple(_results(opening)),
-        paths=tuple(path for path in documents.splitlines() if path.strip()),
+        paths=tuple(paths),
+        documents=tuple(whole),
         tools=tools,
         calls=tuple(_calls(request["messages"])),
         schema=_schema(request, system),

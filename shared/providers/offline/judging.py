@@ -52,11 +52,11 @@ def assess(conversation: Conversation) -> dict[str, Any]:
     for gap in dict.fromkeys(gaps_of(results)):
         if gap not in admitted:
             open_points.append(f"{NOT_FOUND}: {gap}")
-    answer = {
+    answer: dict[str, Any] = {
         "verdict": "REVISE" if revisions else "PASS",
         "revisions": revisions,
         "open_points": open_points,
-        "scores": [],
+        "scores": {},
     }
     return only_properties(answer, conversation.schema)
 

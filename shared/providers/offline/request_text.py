@@ -9,6 +9,7 @@ from itertools import takewhile
 from handoff_queue.shared.providers.offline.citations import CANNOT_ANSWER
 from handoff_queue.shared.providers.offline.sentences import split_sentences
 from handoff_queue.shared.providers.offline.words import content_words
+from handoff_queue.shared.types.gates import REQUIREMENTS
 
 MOST_CHARS = 4_000
 """Characters of a request that are read."""
@@ -87,7 +88,10 @@ class Asking:
 
 
 def request_in(task: str) -> str:
-    """Return the words of the user inside a task: the text after `Request:`, or the whole task."""
+    """Return the words of the user inside a task: the text after `Request:`, or the whole task.
+    The conditions that code adds to a task are left out.
+    """
+    task = task.partition(f"\n{REQUIREMENTS}")[0]
     match = re.search(r"^request:\s*(.+)", task, re.DOTALL | re.MULTILINE | re.IGNORECASE)
     if match:
         return match.group(1).strip()

@@ -12,7 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from handoff_queue.shared.providers.offline.citations import gaps_in, gaps_of
-from handoff_queue.shared.providers.offline.conversation import Claim, Conversation, objects_in
+from handoff_queue.shared.providers.offline.conversation import (
+    Claim,
+    Conversation,
+    documents_in,
+    objects_in,
+)
 from handoff_queue.shared.providers.offline.drafts import claims_by_thing, draft
 from handoff_queue.shared.providers.offline.forms import fill, is_valid
 from handoff_queue.shared.providers.offline.request_text import (
@@ -143,7 +148,9 @@ def _researched(
 
 def _has_searched(conversation: Conversation) -> bool:
     """Return whether a search has covered at least one document."""
-    return any(re.search(r'"searched":\s*[1-9]', call.result) for call in conversation.calls)
+    return any(
+        re.search(r'"searched":\s*[1-9]|"chars":', call.result) for call in conversation.calls
+    )
 
 
 def _written(conversation: Conversation, claims: list[Claim]) -> dict[str, Any]:
@@ -230,10 +237,10 @@ def _pages(conversation: Conversation, topic: Topic) -> list[dict[str, Any]]:
     has_words = bool(content_words(topic.text))
     weights: dict[str, float] = defaultdict(float)
     starts: dict[str, int] = {}
-    for hit in _hits(conversation):
-        source = hit["source"]
-        weights[source] += hit.get("score", 0.0)
-        starts[source] = min(starts.get(source, hit["start"]), hit["start"])
+    for rank, hit in enumerate(_hits(conversation)):
+        source, start = hit["source"], hit.get("offset", 0)
+        weights[source] += 1 / (1 + rank)
+        starts[source] = min(starts.get(source, start), start)
     for path in conversation.paths:
         if not has_words or mentions(name_of(path), topic.text):
             weights[path] += 0.0
@@ -273,7 +280,7 @@ def _sentences(conversation: Conversation) -> list[Sentence]:
     for hit in _hits(conversation):
         snippet, source = hit["snippet"], hit["source"]
         if source not in read_sources:
-            is_start = hit["start"] == 0 or not snippet[:1].islower()
+            is_start = not snippet[:1].islower()
             sentences += sentences_of(snippet, source, is_start=is_start, is_end=False)
     named = _named_in_task(conversation)
     distinct: dict[tuple[str, str], Sentence] = {}
@@ -284,8 +291,15 @@ def _sentences(conversation: Conversation) -> list[Sentence]:
 
 
 def _pages_read(conversation: Conversation) -> Iterator[tuple[str, int, int, str]]:
-    """Yield the source, the offset, the length of the document and the text of each page."""
+    """Yield the source, the offset, the length of the document and the text of each page. A short
+    document is one page.
+    """
+    for source, text in conversation.documents:
+        yield source, 0, len(text), text
     for call in conversation.calls:
+        if call.name == SEARCH:
+            for source, text in documents_in(call.result)[0]:
+                yield source, 0, len(text), text
         if call.name == READ and call.result.startswith("{"):
             try:
                 page = json.loads(call.result)

@@ -18,7 +18,11 @@ from typing import Any
 import httpx2
 
 from handoff_queue.shared.providers.offline import judging, planning
-from handoff_queue.shared.providers.offline.conversation import Conversation, RefusedRequest
+from handoff_queue.shared.providers.offline.conversation import (
+    Conversation,
+    RefusedRequest,
+    only_properties,
+)
 from handoff_queue.shared.providers.offline.specialist import answer, next_calls
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 
@@ -33,7 +37,8 @@ _ROLES: Mapping[frozenset[str], Callable[[Conversation], dict[str, Any]]] = {
     frozenset({"rulings"}): judging.rule_on_points,
 }
 """Functions of the supervisor's roles, by fields that only the answers of the role have."""
-_ENVELOPE = frozenset({"status", "output", "claims"})
+_ENVELOPE = frozenset({"status", "output"})
+"""Fields of each specialist's answer. A specialist without tools has no field for claims."""
 _FACT_CHECK = frozenset({"verdict", "wrong", "why"})
 
 
@@ -60,7 +65,7 @@ def reply_to(conversation: Conversation) -> list[Block]:
     envelope = answer(conversation)
     if not conversation.schema:
         return [{"type": "text", "text": envelope["output"]}]
-    return [_text(envelope)]
+    return [_text(only_properties(envelope, conversation.schema))]
 
 
 def _text(value: dict[str, Any]) -> Block:

@@ -6,7 +6,7 @@
 -- Returns 'ok' | 'decided' (a call has an answer by now, and the claim stays) | 'lost' | 'dropped' |
 -- 'cancelled'
 local job, due, handoff, FIRST = KEYS[1], KEYS[2], ARGV[1], 7
-local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff
+local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
 local f = redis.call('HMGET', h, 'fence', 'state', 'asks')
 local version = job_of(job).version
 local why = gone(version, f, ARGV[2])
@@ -27,8 +27,8 @@ for n, pair in ipairs(calls) do
 end
 local keep = keep_from_now(ARGV[3], ARGV[4])
 if #events > 0 then
-  local is = redis.call('HMGET', job, 'status', 'asks', 'asked_last')
-  if not waits_for_person(is[1], is[2], is[3], job) then fields.asked_at = whole(at) end
+  local status, asked = unpack(redis.call('HMGET', job, 'status', 'asks'))
+  if not waits_for_person(status, asked, redis.call('HGET', progress_of(job), 'asked_last'), job) then fields.asked_at = whole(at) end
   keep_payloads(job, ARGV, FIRST + #calls)
   append(job, version, events, 1, #events, at, fields)
   put_open_calls(job, open)
@@ -39,6 +39,5 @@ local LONGEST_MS = 30 * 24 * 3600 * 1000
 local until_ms = tonumber(ARGV[4]) > 0 and tonumber(ARGV[4]) or at + LONGEST_MS
 redis.call('HSET', h, 'held', '1', 'deferred', whole(until_ms), 'doing', ARGV[5], 'asks', cjson.encode(asks), 'asks_since', whole(at))
 redis.call('ZADD', due, whole(until_ms), member)
-redis.call('PEXPIRE', job .. ':t:' .. handoff, whole(keep))
-stay(job, h, keep)
+redis.call('PEXPIRE', turns_key(job, handoff), whole(keep))
 return 'ok'

@@ -3,7 +3,7 @@
 -- KEYS job.  ARGV: handoff, fence.
 -- Returns {'ok', then for each answer: id of the call, `decided` (see `parts/call_questions.lua`),
 -- compressed note (''), compressed arguments ('')} | {'lost'} | {'dropped'}
-local job, h = KEYS[1], KEYS[1] .. ':h:' .. ARGV[1]
+local job, h = KEYS[1], handoff_key(KEYS[1], ARGV[1])
 local f = redis.call('HMGET', h, 'fence', 'state', 'asks')
 local why = gone(job_of(job).version, f, ARGV[2])
 if why then return { why } end

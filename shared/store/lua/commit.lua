@@ -1,9 +1,10 @@
 -- Compare-and-append: the only way in which a decision enters a journal.
 -- KEYS job, due, jobs.  ARGV: a JSON object with the fields
 --   expected (version of the journal that the decision has read), tip (Unix ms of its last event;
---     -1: not compared), events (number), fields{} (of the job's hash), due (Unix ms | -1 none),
---     keep_ms, evaluation (the evaluation that ends here, or ''),
+--     -1: not compared), events (number), fields{} (of the job and of its progress), due (Unix ms | -1 none),
+--     keep_ms (retention), evaluation (the evaluation that ends here, or ''),
 -- and, where needed, the fields
+--   deadline (Unix ms: the retention begins then),
 --   issue[{id, queue, fields{}}], groups{name: size}, drop[id], keep[id],
 --   created (1: this creates the job),
 --   score (accuracy of a quote, JSON),
@@ -17,6 +18,7 @@
 --   decided[{asked, handoff, place}] (answers to questions about calls: version of the question, its
 --     handoff, and the place of the answer among the events, from 1),
 --   ended (1: this ends the job),
+--   booked {job[], day, today[]} (see `parts/books.lua`),
 --   cancels{child: event} (for the journals of children whose handoffs are dropped; '*': for a child
 --     that the sender does not know).
 -- Then the arguments of `finish`, if any, then the events, then pairs of digest and compressed
@@ -28,8 +30,11 @@ local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local c = cjson.decode(ARGV[1])
 local issued, drops, first_event = c.issue or {}, c.drop or {}, 2 + (c.ends or 0)
 if c.after and redis.call('EXISTS', key_of(c.after)) == 0 then return { 0, -1, 0, false } end
-local last, tip, children, tally, status, evaluations, assigned, messages, parent, tenant = unpack(redis.call('HMGET', job, 'version', 'tip', 'children', 'tally', 'status', 'evaluations', 'assigned', 'messages', 'parent', 'tenant'))
-local version = tonumber(last or 0)
+local children, status, evaluations, assigned, messages, parent, tenant = unpack(redis.call('HMGET', job, 'children', 'status', 'evaluations', 'assigned', 'messages', 'parent', 'tenant'))
+local last, tip, tally = unpack(redis.call('HMGET', progress_of(job), 'version', 'tip', 'tally'))
+local version = tonumber(status and last or 0)
+c.keep_ms = keep_from_now(c.keep_ms, c.deadline or 0)
+if c.created then c.fields.status = c.fields.status or 'queued' end
 
 -- Return whether all events after `expected` are results, in the history that the decision has
 -- read.
@@ -48,11 +53,11 @@ local is_refused = is_overtaken and not (c.regardless == 1 and version > c.expec
 local ended = false
 if c.ends then
   local arguments = {}
-  for place = 1, c.ends do arguments[place] = ARGV[1 + place] end
+  for place = 1, math.min(c.ends, #ARGV - 1) do arguments[place] = ARGV[1 + place] end
   ended = finish(job, due, arguments)
   if ended[1] ~= 'ok' then return { 0, version, 0, false, ended } end
   version = ended[3]
-  tally, evaluations = unpack(redis.call('HMGET', job, 'tally', 'evaluations'))
+  tally, evaluations = redis.call('HGET', progress_of(job), 'tally'), redis.call('HGET', job, 'evaluations')
 end
 if is_refused then return { 0, version, 0, false, ended } end
 -- A child job is part of the job above it.
@@ -68,21 +73,25 @@ local id, now = id_of(job), whole(at)
 -- the child has ended. If the parent no longer needs the handoff, nothing is written.
 if c.parent then
   local outer = key_of(c.parent.job)
-  local h = outer .. ':h:' .. c.parent.handoff
+  local h = handoff_key(outer, c.parent.handoff)
   local f = redis.call('HMGET', h, 'state', 'child')
   if f[1] ~= 'issued' or f[2] ~= id or redis.call('EXISTS', outer) == 0 or is_cancelled(outer) then return { 0, 0, 0, false } end
   redis.call('HSET', h, 'state', 'running', 'fence', id, 'worker', id, 'claims', 1, 'started_at', at, 'claimed_at', at)
+  local earlier = string.match(redis.call('HGET', job, 'parent') or '', '/(.+)$')
+  begin_amounts_for(h, job, earlier and handoff_key(outer, earlier))
   redis.call('HSET', job, 'parent', c.parent.job .. '/' .. c.parent.handoff)
   redis.call('HSETNX', job, 'submitted_at', at)
 end
 
--- Cancel an open child job. The due time wakes its supervisor, which drops the child's handoffs and
--- so cancels the children of the child.
+-- Cancel an open child job. A worker may write the id of the child, so a job with another parent
+-- stays. The due time wakes its supervisor, which drops the child's handoffs and so cancels the
+-- children of the child.
 local function cancel(child)
   local key = key_of(child)
-  local f = redis.call('HMGET', key, 'status', 'cancelled', 'version')
-  if (f[1] == 'queued' or f[1] == 'running') and not f[2] then
-    append(key, tonumber(f[3] or 0), { c.cancels[child] or c.cancels['*'] }, 1, 1, at, { cancelled = 1 })
+  local f = redis.call('HMGET', key, 'status', 'cancelled', 'parent')
+  local is_child = f[3] and string.sub(f[3], 1, #id + 1) == id .. '/'
+  if is_child and (f[1] == 'queued' or f[1] == 'running') and not f[2] then
+    append(key, tonumber(redis.call('HGET', progress_of(key), 'version') or 0), { c.cancels[child] or c.cancels['*'] }, 1, 1, at, { cancelled = 1 })
     redis.call('ZADD', due, at, child)
   end
 end
@@ -95,6 +104,7 @@ local function place_in_list()
   return newest[2] and string.format('%.17g', newest[2] + STEP) or now
 end
 
+if c.booked then book(job, c.booked, at) end
 keep_payloads(job, ARGV, first_event + c.events)
 for name, size in pairs(c.groups or {}) do c.fields['g:' .. name] = size end
 if #issued > 0 then
@@ -117,11 +127,22 @@ for _, answer in ipairs(c.decided or {}) do
 end
 local kept_ms, leaving = #issued > 0 and math.max(c.keep_ms, left_of(job)), {}
 local to_claim
+-- Note the roles of the handoffs.
+for first = 1, #issued, MOST_AT_ONCE do
+  local roles = {}
+  for place = first, math.min(first + MOST_AT_ONCE - 1, #issued) do
+    local handoff = issued[place]
+    roles[#roles + 1], roles[#roles + 2] = handoff.id, handoff.fields.role
+    roles_read[job .. handoff.id] = handoff.fields.role
+  end
+  redis.call('HSET', job .. ':roles', unpack(roles))
+end
+if #issued > 0 then redis.call('PEXPIRE', job .. ':roles', whole(kept_ms)) end
 -- Publishing a message takes about a millisecond. So the last of thousands of messages does not
 -- count as late.
 local PUBLISHING_MS = 2
 for place, handoff in ipairs(issued) do
-  local h = job .. ':h:' .. handoff.id
+  local h = handoff_key(job, handoff.id)
   local child, queue = handoff.fields.child, handoff.queue
   handoff.fields.state, handoff.fields.issued_at = 'issued', now
   if messages then handoff.fields.messages = messages end -- its task names these messages
@@ -145,29 +166,30 @@ for queue, entries in pairs(leaving) do
 end
 local dropped = {}
 for _, handoff in ipairs(drops) do
-  local h = job .. ':h:' .. handoff
-  local f = redis.call('HMGET', h, 'queue', 'group', 'role', 'bucket', 'child', 'state', 'asks')
-  if f[6] and f[6] ~= 'done' and f[6] ~= 'dropped' then
+  local h = handoff_key(job, handoff)
+  local f = redis.call('HMGET', h, 'queue', 'group', 'bucket', 'child', 'state', 'asks')
+  local role, member = role_of(job, handoff), id .. '/' .. handoff
+  if f[5] and f[5] ~= 'done' and f[5] ~= 'dropped' then
     redis.call('HSET', h, 'state', 'dropped')
     if c.claim and handoff == c.claim[1] then to_claim = nil end
     dropped[#dropped + 1] = handoff
-    add_to_metric('1', 'handoffs', label('tenant', job_of(job).tenant), label('role', f[3] or ''), 'dropped')
+    add_to_metric('1', 'handoffs', label('tenant', job_of(job).tenant), label('role', role), 'dropped')
     redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
     settle(job, h, nil)
-    close_calls(job, f[7])
-    redis.call('DEL', job .. ':t:' .. handoff)
-    redis.call('ZREM', due, id .. '/' .. handoff)
-    if f[1] then forget(f[1], id .. '/' .. handoff) end
-    if f[3] then redis.call('ZREM', 'handoff:on_hold:' .. f[3], id .. '/' .. handoff) end
-    if f[4] then rate_limiter().leave_line(rate_limiter().bucket_of(f[4]), id .. '/' .. handoff) end
+    close_calls(job, f[6])
+    redis.call('DEL', turns_key(job, handoff))
+    redis.call('ZREM', due, member)
+    if f[1] then pcall(forget, f[1], member) end -- a worker may have written the name of another queue
+    redis.call('ZREM', 'handoff:on_hold:' .. role, member)
+    if f[3] then rate_limiter().leave_line(rate_limiter().bucket_of(f[3]), member) end
     -- otherwise the chord would wait for it
-    if f[2] then redis.call('HINCRBY', job, 'g:' .. f[2], '-1') end
-    if f[5] then cancel(f[5]) end
+    if f[2] then add_to_figure(progress_of(job), 'g:' .. f[2], '-1') end
+    if f[4] then cancel(f[4]) end
   end
 end
 
 if #dropped > 0 then
-  put(job, { tally = tally_on(tally, { dropped = #dropped }), dropped_last = noted(job, 'dropped_last', dropped) })
+  put(progress_of(job), { tally = tally_on(tally, { dropped = #dropped }), dropped_last = noted(job, 'dropped_last', dropped) })
 end
 
 if c.due < 0 then
@@ -194,21 +216,12 @@ end
 -- Shorten the time to live of an ended job and its handoffs. Otherwise an ended job would stay for
 -- its unused time, such as the weeks of an approval.
 local function shorten(key, ms)
-  for _, name in ipairs({ key, key .. ':log', key .. ':blob', key .. ':fetched' }) do redis.call('PEXPIRE', name, whole(ms)) end
-  local AT_ONCE, from = 1000, '-'
-  repeat
-    local entries = redis.call('XRANGE', key .. ':log', from, '+', 'COUNT', AT_ONCE)
-    for _, entry in ipairs(entries) do
-      if string.find(entry[2][2], '"handoff_issued"', 1, true) then
-        local handoff = cjson.decode(entry[2][2]).handoff_id
-        if handoff then
-          redis.call('PEXPIRE', key .. ':h:' .. handoff, whole(ms))
-          redis.call('PEXPIRE', key .. ':t:' .. handoff, whole(ms))
-        end
-      end
-      from = '(' .. entry[1]
-    end
-  until #entries < AT_ONCE
+  local handoffs = redis.call('HKEYS', key .. ':roles')
+  for _, handoff in ipairs(handoffs) do
+    redis.call('PEXPIRE', handoff_key(key, handoff), whole(ms))
+    redis.call('PEXPIRE', turns_key(key, handoff), whole(ms))
+  end
+  for _, part in ipairs({ '', ':progress', ':log', ':blob', ':fetched', ':roles' }) do redis.call('PEXPIRE', key .. part, whole(ms)) end
 end
 
 -- Count the end of a job. The end of a child job is the end of a handoff, which is counted. If a
@@ -227,5 +240,5 @@ local AFTER_END_MS = 2 * 3600 * 1000
 if c.ended and left_of(job) > c.keep_ms + AFTER_END_MS and not above(job) then
   for _, key in ipairs(with_children(job, children)) do shorten(key, math.max(c.keep_ms, AFTER_END_MS)) end
 end
-for _, handoff in ipairs(c.keep or {}) do stay(job, job .. ':h:' .. handoff, c.keep_ms) end
+for _, handoff in ipairs(c.keep or {}) do stay(job, handoff_key(job, handoff), c.keep_ms) end
 return { 1, version, at, c.claim and claim(job, due, c.claim, to_claim) or false, ended }

@@ -4,8 +4,8 @@
 -- KEYS job, due.  ARGV: handoff, fence, ms, why, bucket ('' none).  Returns 1 | 0 (the claim is
 -- lost, or no job needs the handoff)
 local job, due, handoff, why = KEYS[1], KEYS[2], ARGV[1], ARGV[4]
-local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff
-if gone(redis.call('HGET', job, 'version'), redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
+local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
+if gone(job_of(job).version, redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
 local at = now_ms()
 local until_ms = at + tonumber(ARGV[3])
 give_back(h, 'deferred')

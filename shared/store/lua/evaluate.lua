@@ -1,8 +1,9 @@
 -- Begin an evaluation of a job, and read the journal after a version; or end an evaluation that no
 -- other script ends; or store the heartbeat of a long evaluation.
 -- KEYS job, due, log.  ARGV: evaluation, 'end'; or evaluation, 'heartbeat'; or evaluation, 'begin',
--- version, most events, most evaluations, frozen_ms, together_ms, lease_ms.
--- Returns {verdict, entries}. Verdicts: ok | frozen (too many evaluations never ended) | crowded
+-- version, most events, most evaluations, frozen_ms, together_ms, lease_ms, wants ends (1|0).
+-- Returns {verdict, entries, ends}: for each entry that ends a handoff, its id, and the fence and
+-- the version of the end in the handoff's hash. Verdicts: ok | frozen (too many evaluations never ended) | crowded
 -- (as many evaluations as may run have not ended, and the job is due again soon). Only `ok` has
 -- entries.
 local job, due, log = KEYS[1], KEYS[2], KEYS[3]
@@ -57,4 +58,14 @@ if status then
   begin_evaluation(job, name, at, evaluations)
   if verdict == 'frozen' then return { verdict, {} } end
 end
-return { 'ok', redis.call('XRANGE', log, (tonumber(ARGV[3]) + 1) .. '-0', '+', 'COUNT', ARGV[4]) }
+local entries, ends = redis.call('XRANGE', log, (tonumber(ARGV[3]) + 1) .. '-0', '+', 'COUNT', ARGV[4]), {}
+if ARGV[9] == '1' then
+  for _, entry in ipairs(entries) do
+    local handoff = string.match(entry[2][2], '^{"type":"handoff_finished","handoff_id":"([^"]+)"')
+    if handoff then
+      local fence, version = unpack(redis.call('HMGET', handoff_key(job, handoff), 'fence', 'end_version'))
+      table.insert(ends, { entry[1], fence, version })
+    end
+  end
+end
+return { 'ok', entries, ends }

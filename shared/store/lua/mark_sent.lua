@@ -4,7 +4,7 @@
 local job, due = KEYS[1], KEYS[2]
 if redis.call('EXISTS', job) == 0 then return 0 end
 for _, handoff in ipairs(ARGV) do
-  local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff
+  local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
   local f = redis.call('HMGET', h, 'state', 'lost', 'queue')
   if f[1] == 'issued' and f[2] and f[3] then -- otherwise it was claimed in the meantime
     redis.call('HDEL', h, 'lost')

@@ -3,7 +3,7 @@
 -- KEYS job, due.  ARGV: handoff, queue, bump_ms (time until the sweeper finds it again).
 -- Returns 1 (send it) | 0 (it waits in a queue already, runs, or has ended)
 local job, due, handoff, queue = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
-local h = job .. ':h:' .. handoff
+local h = handoff_key(job, handoff)
 local f = redis.call('HMGET', h, 'state', 'queue', 'lost')
 if f[1] ~= 'issued' or (f[2] and not f[3]) or redis.call('EXISTS', job) == 0 then return 0 end
 local member = id_of(job) .. '/' .. handoff

@@ -4,14 +4,15 @@
 -- Returns the failures in a row; 0: there is no such job
 local job, due = KEYS[1], KEYS[2]
 local id = id_of(job)
-local f = redis.call('HMGET', job, 'version', 'failures', 'failed_at', 'status', 'evaluations')
-note_evaluated(id, f[4])
-end_evaluation(job, ARGV[2], f[5])
-if not f[1] then
+local failures, failed_at, status, evaluations = unpack(redis.call('HMGET', job, 'failures', 'failed_at', 'status', 'evaluations'))
+local version = redis.call('HGET', progress_of(job), 'version')
+note_evaluated(id, status)
+end_evaluation(job, ARGV[2], evaluations)
+if not status then
   redis.call('ZREM', due, id)
   return 0
 end
-local times = f[3] == f[1] and tonumber(f[2]) + 1 or 1
-redis.call('HSET', job, 'failures', times, 'failed_at', f[1])
+local times = failed_at == version and tonumber(failures) + 1 or 1
+redis.call('HSET', job, 'failures', times, 'failed_at', version)
 redis.call('ZADD', due, now_ms() + math.min(1000 * 2 ^ times, tonumber(ARGV[1])), id)
 return times

@@ -3,8 +3,8 @@
 -- KEYS job, due.  ARGV: handoff, fence, used (JSON or '').  Returns 1 | 0 (the claim is lost, or no
 -- job needs the handoff)
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
-local h = job .. ':h:' .. handoff
-if gone(redis.call('HGET', job, 'version'), redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
+local h = handoff_key(job, handoff)
+if gone(job_of(job).version, redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
 local used, member = decoded(ARGV[3]), id_of(job) .. '/' .. handoff
 settle(job, h, used)
 settle_share(used and used.share, member, now_ms())

@@ -1,10 +1,10 @@
 -- Renew a lease, and store the heartbeat.
 -- KEYS job, due.  ARGV: handoff, fence, lease_ms, doing ('': unchanged), compressed draft ('':
--- unchanged), keep_ms, deadline (Unix ms | 0).
+-- unchanged).
 -- Returns 'ok' | 'messages' (ok, and users have sent messages to the agent) | 'lost' | 'dropped' |
 -- 'cancelled'
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
-local h = job .. ':h:' .. handoff
+local h = handoff_key(job, handoff)
 local f = redis.call('HMGET', h, 'fence', 'state', 'lost', 'messages')
 local why = gone(job_of(job).version, f, ARGV[2])
 if why then return why end
@@ -15,6 +15,5 @@ redis.call('HSET', h, 'lease', at + ARGV[3], 'heartbeat', at)
 if f[3] then redis.call('HDEL', h, 'lost') end
 if ARGV[4] ~= '' then redis.call('HSET', h, 'doing', ARGV[4]) end
 if ARGV[5] ~= '' then redis.call('HSET', job .. ':blob', 'draft:' .. handoff, ARGV[5]) end
-stay(job, h, keep_from_now(ARGV[6], ARGV[7]))
 redis.call('ZADD', due, at + ARGV[3], id_of(job) .. '/' .. handoff)
 return #untaken(job, h, handoff, f[4]) > 0 and 'messages' or 'ok'

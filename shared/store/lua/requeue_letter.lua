@@ -2,7 +2,7 @@
 -- handoff of a paused role stays on hold.
 -- KEYS job, due.  ARGV: handoff.  Returns 'ok' | 'unknown' | 'over' (it runs, or has ended)
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
-local h = job .. ':h:' .. handoff
+local h = handoff_key(job, handoff)
 local f = redis.call('HMGET', h, 'state', 'role')
 if not f[1] or redis.call('EXISTS', job) == 0 then return 'unknown' end
 if f[1] ~= 'issued' then return 'over' end

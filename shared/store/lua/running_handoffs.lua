@@ -13,10 +13,11 @@ local function count(id)
 end
 -- Count a due job if it is open. An ended job is due until its end is reported.
 local function count_if_open(id)
-  local f = redis.call('HMGET', key_of(id), 'status', 'asks', 'asked_last')
+  local f = redis.call('HMGET', key_of(id), 'status', 'asks')
   if f[1] and f[1] ~= 'queued' and f[1] ~= 'running' then return end
   count(id)
-  if waits_for_person(f[1], f[2], f[3], key_of(id)) then asking = asking + 1 end
+  local asked_last = redis.call('HGET', progress_of(key_of(id)), 'asked_last')
+  if waits_for_person(f[1], f[2], asked_last, key_of(id)) then asking = asking + 1 end
 end
 for n = 2, #KEYS do
   for _, job in ipairs(redis.call('ZRANGE', KEYS[n], 0, -1)) do count(job) end
@@ -28,10 +29,14 @@ for _, member in ipairs(redis.call('ZRANGE', due, 0, -1)) do
   end
   if handoff and read < most then
     read = read + 1
-    local f = redis.call('HMGET', key_of(job) .. ':h:' .. handoff, 'state', 'role', 'deferred', 'worker', 'doing', 'turns', 'started_at')
-    local is_deferred = f[3] and tonumber(f[3]) > at
+    local key = key_of(job)
+    local f = redis.call('HMGET', handoff_key(key, handoff), 'state', 'deferred', 'worker', 'doing', 'turns', 'started_at')
+    local deferred = figure(f[2], 0)
+    local is_deferred = deferred > at
     if f[1] == 'running' or is_deferred then
-      handoffs[#handoffs + 1] = { job, handoff, f[2] or '', is_deferred and f[3] or '', f[4] or '', f[5] or '', f[6] or '0', f[7] or '0' }
+      handoffs[#handoffs + 1] = {
+        job, handoff, role_of(key, handoff), is_deferred and whole(deferred) or '', f[3] or '', f[4] or '', whole(figure(f[5], 0)), whole(figure(f[6], 0)),
+      }
     end
   end
 end

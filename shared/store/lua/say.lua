@@ -9,8 +9,8 @@
 -- may have ended | {'last_turn'}: no reader takes a message any more.
 local job, due, id, digest, step = KEYS[1], KEYS[2], ARGV[2], ARGV[3], ARGV[4]
 local given = cjson.decode(ARGV[5])
-local f = redis.call('HMGET', job, 'status', 'version', 'messages', 'cancelled')
-local status, count = f[1], tonumber(f[3] or 0)
+local status, messages, cancelled = unpack(redis.call('HMGET', job, 'status', 'messages', 'cancelled'))
+local count, last = tonumber(messages or 0), redis.call('HGET', progress_of(job), 'version')
 if not status then return { 'unknown' } end
 for n = 1, count do
   local known = message_at(job, n)
@@ -21,15 +21,15 @@ for n = 1, count do
 end
 local may_change = false
 for _, allowed in ipairs(given.open) do may_change = may_change or allowed == status end
-if not may_change or f[4] then return { 'ended' } end
+if not may_change or cancelled then return { 'ended' } end
 if count >= tonumber(ARGV[6]) then return { 'full' } end
-if type(given.version) == 'number' and whole(given.version) ~= f[2] then return { 'changed' } end
+if type(given.version) == 'number' and whole(given.version) ~= last then return { 'changed' } end
 local unable = 0
 for _, handoff in ipairs(given.readers) do
-  if redis.call('HEXISTS', job .. ':h:' .. handoff, 'takes_none') == 1 then unable = unable + 1 end
+  if redis.call('HEXISTS', handoff_key(job, handoff), 'takes_none') == 1 then unable = unable + 1 end
 end
 if unable > 0 and unable == #given.readers then return { 'last_turn' } end
-local at, version = now_ms(), tonumber(f[2]) + 1
+local at, version = now_ms(), tonumber(last) + 1
 keep_payloads(job, ARGV, 7)
 local message = { id = id, digest = digest, version = version, at = at, step = step ~= '' and step or nil }
 append(job, version - 1, ARGV, 1, 1, at, { messages = whole(count + 1), ['message:' .. whole(count + 1)] = cjson.encode(message) })

@@ -5,7 +5,8 @@
 -- Returns 1 | 0 (an event came since)
 local job, due = KEYS[1], KEYS[2]
 local id = id_of(job)
-local version, status, evaluations = unpack(redis.call('HMGET', job, 'version', 'status', 'evaluations'))
+local status, evaluations = unpack(redis.call('HMGET', job, 'status', 'evaluations'))
+local version = redis.call('HGET', progress_of(job), 'version')
 note_evaluated(id, status)
 end_evaluation(job, ARGV[3], evaluations)
 if tonumber(version or 0) ~= tonumber(ARGV[1]) then

@@ -17,7 +17,7 @@ local function standing(member)
   local job, handoff = string.match(member, '^(.-)/(.+)$')
   if not job then return nil end
   local key = key_of(job)
-  local h = key .. ':h:' .. handoff
+  local h = handoff_key(key, handoff)
   local f = redis.call('HMGET', h, 'state', 'lease', 'queue')
   local is_over = not f[1] or f[1] == 'done' or f[1] == 'dropped' or redis.call('EXISTS', key) == 0
   local lease = end_of(figure(f[2], 0))
@@ -120,8 +120,8 @@ for queue, within in pairs({ supervisor = bump, submissions = grace }) do
   end
 end
 
-local members = redis.call('ZRANGEBYSCORE', due, '-inf', at, 'LIMIT', 0, most)
-for _, member in ipairs(members) do
+-- Evaluate an entry of the set of due jobs and handoffs.
+local function look_at(member)
   local handoff = standing(member)
   if not handoff then
     redis.call('ZREM', due, member) -- the evaluation sets the next time
@@ -142,6 +142,12 @@ for _, member in ipairs(members) do
       end
     end
   end
+end
+
+local members = redis.call('ZRANGEBYSCORE', due, '-inf', at, 'LIMIT', 0, most)
+-- An entry whose handoff has fields that cannot be read is due again later. It stops no other entry.
+for _, member in ipairs(members) do
+  if not pcall(look_at, member) then redis.call('ZADD', due, 'XX', whole(at + bump), member) end
 end
 
 for _, queue in ipairs(redis.call('HKEYS', queues)) do

@@ -5,7 +5,7 @@
 -- A repeated call after a lost answer stores nothing twice.
 -- Returns 'ok' | 'lost' | 'dropped' | 'cancelled'
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
-local h, t, FIRST = job .. ':h:' .. handoff, job .. ':t:' .. handoff, 9
+local h, t, FIRST = handoff_key(job, handoff), turns_key(job, handoff), 9
 local f = redis.call('HMGET', h, 'fence', 'state', 'messages')
 local version = job_of(job).version
 local why = gone(version, f, ARGV[2])
@@ -25,5 +25,4 @@ redis.call('PEXPIRE', t, whole(keep))
 redis.call('HSET', h, 'messages', whole(knows))
 append(job, version, ARGV, FIRST, new, at, {})
 redis.call('ZADD', due, 'LT', whole(at + 1000), id_of(job))
-stay(job, h, keep)
 return 'ok'

@@ -1,7 +1,7 @@
 -- Waiting handoffs by queue and tenant. Reads only.
 -- ARGV: queues.  Returns {queue, tenant, number of handoffs, time at which the oldest began to wait
 -- (Unix ms)}...
-local tenants = redis.pcall('SMEMBERS', 'handoff:metrics:tenant')
+local tenants = labelled_tenants()
 tenants[#tenants + 1] = OTHER
 local backlogs = {}
 for _, queue in ipairs(ARGV) do

@@ -12,11 +12,11 @@
 -- first take messages of users, and nothing is reserved.
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local lease, keep, used, worst = tonumber(ARGV[3]), keep_from_now(ARGV[4], ARGV[5]), decoded(ARGV[6]), decoded(ARGV[7])
-local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
+local h, t = handoff_key(job, handoff), turns_key(job, handoff)
 
 local member = id_of(job) .. '/' .. handoff
 local f = redis.call('HMGET', h, 'fence', 'state', 'role', 'lost', 'claims', 'turn_at', 'messages', unpack(RESERVATION))
-know_reservation(h, unpack(f, 8, 7 + #RESERVATION))
+know_reservation(h, { unpack(f, 8, 7 + #RESERVATION) })
 local why = gone(job_of(job).version, f, fence)
 if why then return { why } end
 local stored, known, tools, new = redis.call('LLEN', t), tonumber(ARGV[9]), tonumber(ARGV[10]), #ARGV - 11
@@ -54,7 +54,6 @@ redis.call('HSET', h, 'lease', whole(at + lease), 'heartbeat', whole(at), 'doing
 if f[4] then redis.call('HDEL', h, 'lost') end
 if worst and worst.takes_messages and #untaken(job, h, handoff, f[7]) > 0 then return { 'messages' } end
 if worst then -- at the old end of the lease, the sweeper reads the new end
-  stay(job, h, keep)
   local no, level_or_ms, why_not, taken = admit_call(job, h, worst, member, at)
   if no == 'wait' then return { 'wait' } end
   if no == 'rate_limit' then return { 'rate_limit', level_or_ms, why_not } end

@@ -7,7 +7,7 @@ local at = now_ms()
 local members = redis.call('ZRANGE', held, 0, -1)
 for _, member in ipairs(members) do
   local job, handoff = string.match(member, '^(.-)/(.+)$')
-  local h = key_of(job) .. ':h:' .. handoff
+  local h = handoff_key(key_of(job), handoff)
   if redis.call('HDEL', h, 'held') == 1 then
     redis.call('HSET', h, 'lost', 1)
     redis.call('ZADD', due, at, member)

@@ -1,9 +1,9 @@
 -- Return the messages of users that a claimed handoff has not taken.
 -- KEYS job.  ARGV: handoff, fence.
--- Returns {'ok', number of all messages of the job, then id, digest and stored text of each} |
--- {'lost'} | {'dropped'}
+-- Returns {'ok', number of all messages of the job, then id, digest, stored text and step ('': all)
+-- of each} | {'lost'} | {'dropped'}
 local job, handoff = KEYS[1], ARGV[1]
-local h = job .. ':h:' .. handoff
+local h = handoff_key(job, handoff)
 local f = redis.call('HMGET', h, 'fence', 'state', 'messages')
 local why = gone(job_of(job).version, f, ARGV[2])
 if why then return { why } end
@@ -11,6 +11,6 @@ local found, count = untaken(job, h, handoff, f[3])
 local answer = { 'ok', count }
 for _, message in ipairs(found) do
   local text = redis.call('HGET', job .. ':blob', message.digest)
-  answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = message.id, message.digest, text
+  for _, part in ipairs({ message.id, message.digest, text, message.step or '' }) do answer[#answer + 1] = part end
 end
 return answer

@@ -1,8 +1,8 @@
 """The Redis users of the kinds of processes, as lines of a Redis ACL file.
 
 Each user has the keys that its processes use, and no others. No worker may list keys, jobs or
-journals, so a worker uses a job only if it knows the id. `docs/security.md` names the borders that
-these rules do not hold.
+journals, so a worker uses a job only if it knows the id. `docs/security-measures.md` names the
+borders that these rules do not hold.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.names import (
     ROLES,
     ROLES_QUEUE,
+    SUB_SUPERVISOR,
     SUBMISSIONS_QUEUE,
     SUPERVISOR_QUEUE,
     UNROUTED_QUEUE,
@@ -51,20 +52,37 @@ CONNECTION = (
     "select",
     "time",
     "info",
-    "client|setinfo",
-    "client|setname",
     "multi",
     "exec",
     "discard",
     "watch",
     "unwatch",
     "script|exists",
-    "script|load",
 )
-"""Commands without a key. `script|load` gives no rights: Redis checks each command of a script
-against the user that runs the script.
+"""Commands without a key."""
+LOADS_SCRIPTS = ("script|load",)
+"""A script gives no rights, because Redis checks each of its commands against the user that runs
+the script. But an endless script stops Redis, so workers run the scripts of supervisors only.
 """
-STRINGS = ("get", "set", "mget", "getrange", "setrange", "incrby", "strlen")
+OWN_CLIENT = (
+    "+client",
+    "-client|caching",
+    "-client|getredir",
+    "-client|kill",
+    "-client|list",
+    "-client|no-evict",
+    "-client|pause",
+    "-client|reply",
+    "-client|tracking",
+    "-client|trackinginfo",
+    "-client|unblock",
+    "-client|unpause",
+)
+"""The rules for `CLIENT SETNAME` and `CLIENT SETINFO`, which redis-py sends. Redis 7.0 has no
+`SETINFO`, and refuses a rule that names it.
+"""
+OWN_CLIENT_OF_REDIS_6 = ("+client|setinfo", "+client|setname")
+STRINGS = ("get", "set", "mget", "getrange", "setrange", "incrby")
 HASHES = (
     "hget",
     "hmget",
@@ -72,7 +90,6 @@ HASHES = (
     "hsetnx",
     "hdel",
     "hincrby",
-    "hincrbyfloat",
     "hlen",
     "hexists",
     "hstrlen",
@@ -96,19 +113,15 @@ SORTED_SETS = (
     "zrem",
     "zcard",
     "zscore",
-    "zmscore",
     "zrange",
     "zrangebyscore",
-    "zrevrange",
     "zrevrangebyscore",
     "zremrangebyscore",
-    "zremrangebyrank",
     "zrank",
     "zcount",
-    "zincrby",
     "zpopmin",
 )
-STREAMS = ("xadd", "xrange", "xrevrange", "xlen", "xread", "xtrim", "xinfo|stream")
+STREAMS = ("xadd", "xrange", "xrevrange", "xread")
 KEYS = (
     "del",
     "unlink",
@@ -118,38 +131,25 @@ KEYS = (
     "pexpireat",
     "persist",
     "pttl",
-    "ttl",
     "type",
 )
 DATA = (*STRINGS, *HASHES, *WHOLE_HASHES, *LISTS, *SETS, *SORTED_SETS, *STREAMS, *KEYS)
 PUBSUB = ("publish", "psubscribe", "punsubscribe", "subscribe", "unsubscribe")
 
-FIELDS = ("hget", "hmget", "hexists", "hset", "hsetnx", "hdel", "hincrby", "hincrbyfloat")
+FIELDS = ("hget", "hmget", "hexists", "hset", "hsetnx", "hdel", "hincrby")
 """Commands on fields of a hash whose names are known."""
-MEMBERS = (
-    "sadd",
-    "scard",
-    "sismember",
-    "smembers",
-    "zadd",
-    "zcard",
-    "zrangebyscore",
-    "zrank",
-    "zrem",
-    "zremrangebyscore",
-)
+LABELS = ("sadd", "scard", "sismember", "smembers")
+"""Commands on the values of labels."""
+PLACES = ("zadd", "zcard", "zrangebyscore", "zrank", "zrem", "zremrangebyscore", "pexpire")
+"""Commands on the lines of waiting calls."""
 
 ANY_SCRIPT = Selector(("evalsha",), ("*",))
 """A script may be called with any key, because Redis checks each command of the script."""
 
-KOMBU = (
-    "_kombu.binding.*",
-    "_kombu.binding_deadlines",
-    "_kombu.binding_permanent.*",
-    "unacked*",
-    "*.handoff.control.pidbox",
-    "handoff.events.*",
-)
+KOMBU_SETS = ("_kombu.binding.*", "_kombu.binding_permanent.*")
+KOMBU_SORTED_SETS = ("_kombu.binding_deadlines",)
+KOMBU_LISTS = ("[^_]*.handoff.control.pidbox", "handoff.events.*")
+KOMBU = (*KOMBU_SETS, *KOMBU_SORTED_SETS, *KOMBU_LISTS, "unacked*")
 """Keys of kombu: bindings, and the queues of control commands and events."""
 CONTROL = "/{database}.handoff.control.pidbox"
 EVENTS = "/{database}.handoff.events/*"
@@ -164,41 +164,55 @@ _ID = "j-????????????"
 _JOB = f"{keys.PREFIX}{{{_ID}}}"
 _HANDOFF = f"{_JOB}:h:*"
 _TURNS = f"{_JOB}:t:*"
+_ROLES = f"{_JOB}:roles"
+_PROGRESS = f"{_JOB}:progress"
 _BLOB = f"{_JOB}:blob"
 _LOG = f"{_JOB}:log"
 _FETCHED = f"{_JOB}:fetched"
 _REFUSED = f"{_JOB}:refused"
-_WHOLE_JOB = (_JOB, _HANDOFF, _TURNS, _BLOB, _LOG, _FETCHED, _REFUSED)
+_WHOLE_JOB = (_JOB, _PROGRESS, _ROLES, _HANDOFF, _TURNS, _BLOB, _LOG, _FETCHED, _REFUSED)
+_NOTE_EXPIRY = keys.note_expiry("*")
 _MONTHS = f"{keys.PREFIX}schedule:*:????-??"
 _UNPLANNED = (keys.UNPLANNED, f"{keys.UNPLANNED}:*")
-_NOTES = (Selector(("setrange",), (keys.NOTHING,)),)
-"""The check of every process whether Redis accepts writes."""
-_COUNTERS = (
+_WRITE_CHECK = (Selector(("setrange", "hget", "hmget", "hexists", "pttl"), (keys.NOTHING,)),)
+"""The check of every process whether Redis accepts writes, and look-ups of unknown handoffs."""
+_LABELS = f"{keys.METRICS}:*"
+_LINES = (keys.bucket_line("*"), keys.bucket_alive("*"), keys.BUCKETS)
+_FIGURES = (
     keys.day("*"),
     keys.spending("*"),
     keys.METRICS,
-    f"{keys.METRICS}:*",
     keys.OUTAGE,
     keys.bucket("*"),
-    keys.BUCKETS,
-    _MONTHS,
 )
+_BOOKS = (keys.books("*"), keys.booked_month("*", "????-??"))
+"""Sums of the results, which bound the counters from below. Only supervisors write them."""
+_COUNTERS = (*_FIGURES, _LABELS, *_LINES, _MONTHS)
 """Counters that every process that calls a model keeps together with the others."""
 
 
-def _queue(name: str) -> tuple[str, ...]:
-    """Return the patterns of the keys of one queue."""
+def _orders(name: str) -> tuple[str, ...]:
+    """Return the patterns of the sorted sets of one queue."""
     waiting = f"{keys.WAITING}{name}"
     fair = f"{keys.FAIR}{name}"
     return (
-        name,
         fair,
-        f"{fair}:*",
+        f"{fair}:next",
         waiting,
         f"{waiting}/*",
         f"{keys.OUT}{name}",
         f"{keys.ON_HOLD}{name}",
     )
+
+
+def _messages(name: str) -> str:
+    """Return the key of the hash with the messages of one queue."""
+    return f"{keys.FAIR}{name}:messages"
+
+
+def _queue(name: str) -> tuple[str, ...]:
+    """Return the patterns of the keys of one queue."""
+    return (name, *_orders(name), _messages(name))
 
 
 def _queues(names: Iterable[str]) -> tuple[str, ...]:
@@ -211,45 +225,70 @@ def _queues(names: Iterable[str]) -> tuple[str, ...]:
 OWN_QUEUES = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE, UNROUTED_QUEUE)
 
 
+def _handoffs(roles: Iterable[str]) -> tuple[str, ...]:
+    """Return the patterns of the keys with the states of the handoffs of some roles."""
+    return tuple(f"{_JOB}:h:{role}:*" for role in roles)
+
+
+def _turns(roles: Iterable[str]) -> tuple[str, ...]:
+    """Return the patterns of the keys with the turns of the handoffs of some roles."""
+    return tuple(f"{_JOB}:t:{role}:*" for role in roles)
+
+
 def worker_access(roles: Sequence[str]) -> Access:
     """Return the access of the workers that serve some specialists.
 
-    They know a job only by its id, so they may use the keys of every job. They cannot list a
-    job's payloads, and cannot read its journal. A worker wakes a supervisor, so it may write
-    to the queue of wake-ups, and look at its messages.
+    They know a job only by its id, so they may use the keys of every job, but the handoffs of
+    their own specialists only. They cannot list a job's payloads, and cannot read its journal. A
+    worker wakes a supervisor, so it may write to the queue of wake-ups, and look at its messages.
+
+    Each key has the commands of one type only. With commands of two types, a worker could store a
+    value of the wrong type, and every script that reads the key would fail.
 
     Args:
         roles: the specialists that they serve.
     """
+    orders: list[str] = []
+    for role in roles:
+        orders.extend(_orders(role))
     return Access(
         commands=(*CONNECTION, *DATA, *PUBSUB),
-        both=(*_queues(roles), *KOMBU),
-        read=(keys.CAPS, keys.PAUSED),
+        read=(keys.CAPS, keys.PAUSED, keys.books("*")),
         channels=(CONTROL,),
         selectors=(
             ANY_SCRIPT,
             SENDS_EVENTS,
-            # one selector for all keys of a job, because a command may name several keys
-            Selector((*FIELDS, "exists", "pttl", "pexpire"), _WHOLE_JOB),
-            Selector(("rpush", "llen", "lrange", "del"), (_TURNS,)),
+            Selector((*LISTS, *KEYS), (*roles, *KOMBU_LISTS)),
+            Selector((*SORTED_SETS, *KEYS), (*orders, *KOMBU_SORTED_SETS)),
+            Selector((*HASHES, *WHOLE_HASHES, *KEYS), tuple(map(_messages, roles))),
+            Selector((*SETS, *KEYS), KOMBU_SETS),
+            Selector(("hget", "hmget", "hexists", "exists", "pttl"), (_JOB,)),
+            Selector(FIELDS, (_PROGRESS, _BLOB, *_handoffs(roles))),
+            Selector(("exists", "hget"), _handoffs((SUB_SUPERVISOR,))),
+            Selector(("rpush", "llen", "lrange", "del", "pexpire"), _turns(roles)),
+            Selector(("hget",), (_ROLES,)),
             Selector(("xadd",), (_LOG,)),
-            Selector(("hvals",), (_FETCHED,)),
+            Selector(("hset", "hvals", "pttl", "pexpire"), (_FETCHED,)),
             Selector(("get", "mget", "set", "exists", "pttl", "pexpire"), (keys.document("*"),)),
-            Selector(
-                (*FIELDS, "hgetall", "hlen", "incrby", "pexpire", *MEMBERS, "type"), _COUNTERS
-            ),
+            Selector(("exists", "zadd"), (keys.USED_DOCUMENTS,)),
+            Selector((*FIELDS, "hgetall", "hlen", "pexpire", "type"), _FIGURES),
+            Selector(("incrby", "pexpire"), (_MONTHS,)),
+            Selector(LABELS, (_LABELS,)),
+            Selector(PLACES, _LINES),
+            Selector(("hget", "hgetall", "hset", "hdel", "hlen", "pexpireat"), (keys.notes("*"),)),
+            Selector(("zadd", "zrem", "zrange", "zrangebyscore", "pexpireat"), (_NOTE_EXPIRY,)),
             Selector(("zadd", "zrem"), (keys.DUE,)),
             Selector(("lpush", "ltrim", "pexpire"), tuple(map(keys.history, roles))),
-            Selector(("lpush", "ltrim", "pexpire"), (keys.DEAD,)),
-            Selector(("setrange",), (keys.NOTHING,)),
-            Selector(("lpush",), (keys.REFUSALS,)),
+            *_WRITE_CHECK,
+            Selector(("lpush",), (keys.DEAD, keys.REFUSALS)),
             Selector(("zadd", "zrem", "zremrangebyscore", "expire"), (keys.SERVING,)),
             Selector(("set", "del"), (keys.worker("*"),)),
             Selector(("lpush", "rpush", "llen", "lindex", "lset"), (SUPERVISOR_QUEUE,)),
             Selector(
-                ("exists", "zadd", "hset", "zrem", "zcard", "zscore", "zrangebyscore"),
-                tuple(_queue(SUPERVISOR_QUEUE)[1:]),
+                ("exists", "zadd", "zrem", "zcard", "zscore", "zrangebyscore"),
+                _orders(SUPERVISOR_QUEUE),
             ),
+            Selector(("hset",), (_messages(SUPERVISOR_QUEUE),)),
         ),
     )
 
@@ -259,11 +298,12 @@ def supervisor_access(roles: Sequence[str]) -> Access:
     the HTTP API, and no announcement of a worker.
     """
     return Access(
-        commands=(*CONNECTION, *DATA, *PUBSUB, "acl|log"),
+        commands=(*CONNECTION, *LOADS_SCRIPTS, *DATA, *PUBSUB, "acl|log"),
         both=(
             *_queues([*OWN_QUEUES, *roles]),
             *_WHOLE_JOB,
             *_COUNTERS,
+            *_BOOKS,
             *KOMBU,
             keys.document("*"),
             keys.DUE,
@@ -286,17 +326,18 @@ def supervisor_access(roles: Sequence[str]) -> Access:
             keys.deletion("*"),
             keys.USED_DOCUMENTS,
             *_UNPLANNED,
+            *_on_hold_of_roles(),
         ),
         read=(keys.worker("*"),),
         channels=(CONTROL,),
-        selectors=(ANY_SCRIPT, SENDS_EVENTS, *_NOTES, Selector(("xadd",), (keys.AUDIT,))),
+        selectors=(ANY_SCRIPT, SENDS_EVENTS, *_WRITE_CHECK, Selector(("xadd",), (keys.AUDIT,))),
     )
 
 
 def client_access(roles: Sequence[str]) -> Access:
     """Return the access of a program that submits and follows jobs of all tenants."""
     return Access(
-        commands=(*CONNECTION, *DATA, *PUBSUB),
+        commands=(*CONNECTION, *LOADS_SCRIPTS, *DATA, *PUBSUB),
         both=(
             *_queues([SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE]),
             *_WHOLE_JOB,
@@ -313,6 +354,8 @@ def client_access(roles: Sequence[str]) -> Access:
             keys.deletion("*"),
             keys.USED_DOCUMENTS,
             keys.EVALUATIONS,
+            keys.notes("*"),
+            _NOTE_EXPIRY,
         ),
         read=(
             *_queues([*roles, ROLES_QUEUE, UNROUTED_QUEUE]),
@@ -322,13 +365,21 @@ def client_access(roles: Sequence[str]) -> Access:
             keys.history("*"),
             keys.SERVING,
             *_UNPLANNED,
+            *_BOOKS,
             keys.QUEUES,
             keys.CAPS,
             keys.PAUSED,
             keys.DEAD,
         ),
         channels=(CONTROL,),
-        selectors=(ANY_SCRIPT, SENDS_EVENTS, *_NOTES, Selector(("xadd",), (keys.AUDIT,))),
+        selectors=(
+            ANY_SCRIPT,
+            SENDS_EVENTS,
+            *_WRITE_CHECK,
+            Selector(("xadd",), (keys.AUDIT,)),
+            # `handoff mcp` asks whether there are tokens
+            Selector(("hlen",), (keys.TOKENS,)),
+        ),
     )
 
 
@@ -375,8 +426,11 @@ def observer_access(roles: Sequence[str]) -> Access:
             *_queues([*OWN_QUEUES, *roles]),
             *_on_hold_of_roles(),
             *_COUNTERS,
+            *_BOOKS,
             _JOB,
+            _PROGRESS,
             _HANDOFF,
+            _ROLES,
             _LOG,
             keys.DUE,
             keys.JOBS,
@@ -392,7 +446,7 @@ def observer_access(roles: Sequence[str]) -> Access:
             keys.CAPS,
             keys.PAUSED,
         ),
-        selectors=(ANY_SCRIPT, *_NOTES, Selector(("llen",), (keys.DEAD,))),
+        selectors=(ANY_SCRIPT, *_WRITE_CHECK, Selector(("llen",), (keys.DEAD,))),
     )
 
 
@@ -427,11 +481,13 @@ def rules_of(access: Access, database: Database) -> list[str]:
     """Return the rules of a user in the order of the ACL file, without name and passwords."""
     rules = ["resetkeys", "resetchannels", "-@all", *_allowed(access.commands)]
     if database.has_key_permissions:
+        rules += OWN_CLIENT
         rules += _keys("~", access.both, database)
         rules += _keys("%R~", access.read, database)
         for selector in access.selectors:
             rules.append(_selector(selector, database))
     else:
+        rules += OWN_CLIENT_OF_REDIS_6
         patterns = [*access.both, *access.read]
         for selector in access.selectors:
             rules += _allowed(selector.commands)

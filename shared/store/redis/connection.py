@@ -12,12 +12,18 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import redis
+from redis.exceptions import NoScriptError
 from redis.sentinel import MasterNotFoundError
 
 from handoff_queue.shared.observability.failpoints import around
 from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.store.redis.clients import client_for
-from handoff_queue.shared.store.redis.script import Script, source_of
+from handoff_queue.shared.store.redis.script import (
+    Script,
+    ScriptsMissing,
+    script_names,
+    source_of,
+)
 from handoff_queue.shared.store.sealing import PLAIN, Sealing
 from handoff_queue.shared.types.errors import (
     StoreError,
@@ -65,6 +71,10 @@ READ_ONLY = "Redis is read-only: HANDOFF_REDIS_URL points at a replica, and need
 FULL = "Redis is full: raise its maxmemory, or delete old jobs (handoff delete)"
 NOT_NOW = "Redis cannot run the command now (a failover, or a long script): try again in a moment"
 KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
+    (
+        ScriptsMissing,
+        "Redis does not have the scripts, which a supervisor loads: start a supervisor",
+    ),
     (redis.AuthenticationError, "Redis refuses the password: check the one in HANDOFF_REDIS_URL"),
     (redis.exceptions.OutOfMemoryError, FULL),
     (redis.exceptions.ReadOnlyError, READ_ONLY),
@@ -171,26 +181,49 @@ class Connection:
             raise _translated(error) from error
 
     def script_for_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
-        """Run `lua/<name>.lua` once for each call, in one round trip that also loads the
-        script. Return the answer of each call, or its `StoreError` if that call failed.
+        """Run `lua/<name>.lua` once for each call, in one round trip. Return the answer of each
+        call, or its `StoreError` if that call failed.
 
         Raises:
             StoreUnavailable: see `translated_errors`.
         """
         with translated_errors():
-            pipe = self.redis.pipeline(transaction=False)
-            script = script_of(name).under(self.prefix)
-            pipe.script_load(script.text)
-            for keys, args in calls:
-                script.add(pipe, [len(keys), *keys, *args])
-            answers = around(
-                "script", name, lambda: pipe.execute(raise_on_error=False), redis.ConnectionError
-            )
+            answers = self._answers_of_each(name, calls)
+            missing = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+            if missing:
+                script_of(name).under(self.prefix).load(self.redis)
+                again = self._answers_of_each(name, [calls[place] for place in missing])
+                for place, answer in zip(missing, again, strict=True):
+                    answers[place] = answer
         translated: list[Any] = []
-        for answer in answers[1:]:  # the first answer belongs to SCRIPT LOAD
+        for answer in answers:
             is_error = isinstance(answer, redis.RedisError)
             translated.append(_translated(answer) if is_error else answer)
         return translated
+
+    def _answers_of_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
+        """Run a script once for each call, and return the answers and errors of Redis."""
+        script, pipe = script_of(name).under(self.prefix), self.redis.pipeline(transaction=False)
+        for keys, args in calls:
+            script.add(pipe, [len(keys), *keys, *args])
+        answers: list[Any] = around(
+            "script", name, lambda: pipe.execute(raise_on_error=False), redis.ConnectionError
+        )
+        return answers
+
+    def load_scripts(self, of_libraries: Sequence[str] = ()) -> None:
+        """Load all scripts that Redis does not have, for the processes that may not load them.
+
+        Args:
+            of_libraries: texts of the scripts of other packages.
+        """
+        scripts = [script_of(name).under(self.prefix) for name in script_names()]
+        scripts += map(Script, of_libraries)
+        with translated_errors():
+            known = self.redis.script_exists(*[script.digest for script in scripts])
+            for script, is_known in zip(scripts, known, strict=True):
+                if not is_known:
+                    script.load(self.redis)
 
     def now(self) -> float:
         """Return Unix time in seconds by Redis's clock. The clock is read once a minute; in
@@ -263,6 +296,28 @@ def retry_until_answered(ask: Callable[[], Answer], is_worth_it: Callable[[], bo
             if not is_worth_it():
                 raise
         time.sleep(RETRY_EVERY_S)
+
+
+WRONG_TYPE = "WRONGTYPE"
+"""Redis's code for a command on a key of another type."""
+
+
+def answers_of(pipe: Any) -> list[Any]:
+    """Return the answers of a pipeline that only reads. None is the answer for a key of another
+    type, which another program has written.
+
+    Raises:
+        redis.RedisError: another error.
+    """
+    answers: list[Any] = []
+    for answer in pipe.execute(raise_on_error=False):
+        if isinstance(answer, redis.ResponseError) and str(answer).startswith(WRONG_TYPE):
+            answers.append(None)
+        elif isinstance(answer, Exception):
+            raise answer
+        else:
+            answers.append(answer)
+    return answers
 
 
 @contextmanager

@@ -1,19 +1,24 @@
 """Lua scripts: their sources, and how to call them.
 
 Each script starts with all its parts, and each call defines their functions again. So a script
-includes only the parts that it calls.
+includes only the parts that it calls. The tables AMOUNTS and MEASURES of the scripts are those of
+`budget_measures.py`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError
+
+from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES, Amount, Measure
 
 PARTS = (
     "parts/metrics",
@@ -22,6 +27,7 @@ PARTS = (
     "parts/call_questions",
     "parts/user_messages",
     "parts/budgets",
+    "parts/books",
     "parts/pauses",
     "parts/rate_limiter",
     "parts/admission",
@@ -36,9 +42,43 @@ PARTS = (
 """Shared parts. Each depends only on earlier ones. A part has only definitions, which begin
 with `local` at the beginning of a line.
 """
+WITHOUT_SCRIPTS = re.compile(r"worker(-.*)?|flower|observer")
+"""Names of the Redis users that may not load scripts (`acl.py`). Supervisors load all scripts."""
 WORD = re.compile(r"[A-Za-z_]\w*")
 COMMENT = re.compile(r"^\s*--.*\n|\s+-- .*$", re.MULTILINE)
 DEFINED = re.compile(r"local (?:function )?([\w, ]+)")
+
+
+PAUSE_S = 0.5
+"""Seconds before `ScriptsMissing`. Celery ends a worker whose consumer starts again five times in
+one second.
+"""
+
+
+class ScriptsMissing(RedisConnectionError):
+    """Redis does not have the scripts, for example after a restart, and the user of this process
+    may not load them. A caller repeats its call, as while Redis starts.
+    """
+
+
+def script_names() -> list[str]:
+    """Return the names of all scripts, in order."""
+    names: list[str] = []
+    for path in (files("handoff_queue.shared.store") / "lua").iterdir():
+        if path.name.endswith(".lua"):
+            names.append(path.name.removesuffix(".lua"))
+    return sorted(names)
+
+
+def may_load(user: str | None) -> bool:
+    """Return whether a Redis user may load scripts."""
+    return not (user and WITHOUT_SCRIPTS.fullmatch(user))
+
+
+def user_of(client: Any) -> str | None:
+    """Return the Redis user of a client."""
+    user: str | None = client.connection_pool.connection_kwargs.get("username")
+    return user
 
 
 def source_of(name: str) -> str:
@@ -54,13 +94,48 @@ def source_of(name: str) -> str:
 
 @cache
 def _definitions() -> tuple[tuple[frozenset[str], str], ...]:
-    """Return all definitions of the parts, each with the names that it defines."""
-    definitions: list[tuple[frozenset[str], str]] = []
+    """Return the tables of `budget_measures.py` and all definitions of the parts, each with the
+    names that it defines.
+    """
+    definitions = [
+        (frozenset({"AMOUNTS"}), f"local AMOUNTS = {{ {', '.join(map(_amount, AMOUNTS))} }}\n"),
+        (frozenset({"MEASURES"}), f"local MEASURES = {{ {', '.join(map(_measure, MEASURES))} }}\n"),
+    ]
     for part in PARTS:
         for text in re.split(r"^(?=local )", _code_of(part), flags=re.MULTILINE):
             if match := DEFINED.match(text):
                 definitions.append((frozenset(WORD.findall(match[1])), text))
     return tuple(definitions)
+
+
+def _amount(amount: Amount) -> str:
+    """Return a row of the table of amounts in Lua."""
+    return _row(name=amount.name, total=amount.total, reserved=amount.reserved)
+
+
+def _measure(measure: Measure) -> str:
+    """Return a row of the table of measures in Lua."""
+    return _row(
+        limit=measure.stored_limit,
+        kept=measure.kept,
+        reserved=measure.reserved,
+        needed=f"needed_{measure.name}",
+        day_cap=f"day_{measure.name}",
+        tenant_cap=f"tenant_day_{measure.name}",
+        amounts=[amount.name for amount in measure.amounts],
+        totals=[amount.total for amount in measure.amounts],
+    )
+
+
+def _row(**fields: str | list[str]) -> str:
+    """Return a table in Lua. No value has a quotation mark."""
+    parts: list[str] = []
+    for name, value in fields.items():
+        text = repr(value)
+        if isinstance(value, list):
+            text = f"{{ {', '.join(map(repr, value))} }}"
+        parts.append(f"{name} = {text}")
+    return f"{{ {', '.join(parts)} }}"
 
 
 def _code_of(name: str) -> str:
@@ -100,7 +175,7 @@ it.
 class Script:
     """A Lua script that is loaded when the server does not know it, and runs by its digest.
 
-    A Redis user with the rights for EVALSHA and SCRIPT LOAD needs no right for EVAL. The
+    A user that may not load scripts gets `ScriptsMissing`. No user needs the right for EVAL. The
     `Script` class of redis-py checks the type of its client at each call, which takes as long
     as the rest of the call.
     """
@@ -138,14 +213,16 @@ class Script:
         ]
 
     def run(self, client: Any, arguments: Sequence[Any]) -> Any:
-        """Run the script, and return its answer. The errors of the client are raised.
+        """Run the script, and return its answer. The errors of the client are raised, and
+        `ScriptsMissing`.
 
         Args:
             arguments: the number of keys, the keys, the arguments.
         """
         try:
             return client.execute_command("EVALSHA", self.digest, *self._real(arguments))
-        except NoScriptError:
+        except NoScriptError as error:
+            self._check_may_load(user_of(client), error)
             client.script_load(self.text)
             return client.execute_command("EVALSHA", self.digest, *self._real(arguments))
 
@@ -155,7 +232,8 @@ class Script:
         """
         try:
             return _asked(connection, "EVALSHA", self.digest, *self._real(arguments))
-        except NoScriptError:
+        except NoScriptError as error:
+            self._check_may_load(connection.username, error)
             _asked(connection, "SCRIPT LOAD", self.text)
             return _asked(connection, "EVALSHA", self.digest, *self._real(arguments))
 
@@ -169,13 +247,24 @@ class Script:
         """Return the answer. If the server does not know the script, load it and return None."""
         try:
             return read()
-        except NoScriptError:
+        except NoScriptError as error:
+            self._check_may_load(connection.username, error)
             _asked(connection, "SCRIPT LOAD", self.text)
             return None
 
-    def add(self, pipeline: Any, arguments: Sequence[Any]) -> None:
-        """Add the call to a pipeline that has loaded the script."""
-        pipeline.execute_command("EVALSHA", self.digest, *self._real(arguments))
+    def add(self, pipeline: Any, arguments: Sequence[Any]) -> Any:
+        """Add the call to a pipeline."""
+        return pipeline.execute_command("EVALSHA", self.digest, *self._real(arguments))
+
+    def load(self, client: Any) -> None:
+        """Load the script. Raises `ScriptsMissing` if the user may not load scripts."""
+        self._check_may_load(user_of(client), None)
+        client.script_load(self.text)
+
+    def _check_may_load(self, user: str | None, error: NoScriptError | None) -> None:
+        if not may_load(user):
+            time.sleep(PAUSE_S)
+            raise ScriptsMissing("no supervisor has loaded the scripts yet") from error
 
 
 def _asked(connection: Any, *command: Any) -> Any:

@@ -48,6 +48,7 @@ from handoff_queue.shared.types.events import (
     WebhookTried,
 )
 from handoff_queue.shared.types.ids import HandoffId
+from handoff_queue.shared.types.job_options import awaited_answer
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.presence import has_activity_changed, waiting_in
 from handoff_queue.supervisor.cli.display.activity import (
@@ -358,7 +359,7 @@ def _approval(view: JobView, event: ApprovalEvent) -> str:
         case ApprovalAsked(call=CallInQuestion() as call):
             return f"{call.handoff_id} waits for approval of {call.tool}: {event.why}"
         case ApprovalAsked():
-            return f"waits for an approval of the {event.what}: {event.why}"
+            return f"waits for {awaited_answer(event.what)}: {event.why}"
         case ApprovalReminded():
             return f"still waits for an approval, reminder {event.number}"
         case Approved():

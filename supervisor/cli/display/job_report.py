@@ -79,8 +79,7 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     """
     shown = partial(readable, columns=stdout().width)
     outcomes = {outcome["handoff_id"]: outcome for outcome in result.results}
-    whose = f"mode {result.mode.value}, tenant {plain(result.tenant)}, {result.priority.value}"
-    about = (whose, usage_text(result), upper_bound_remark(result), *result.waits_for)
+    about = (_whose(result), usage_text(result), upper_bound_remark(result), *result.waits_for)
     section(f"{result.job_id}  {result.status.value}", "\n".join(filter(None, about)))
     if result.route:
         section("route", shown(result.route))
@@ -144,6 +143,14 @@ _STATES = ("ok", "partial", "needs_input", "failed", "dropped")
 _NARROWEST = 40
 
 
+def _whose(job: JobResult | JobOutline) -> str:
+    """Return the mode, the tenant and the priority of a job, and the origin of a fork."""
+    whose = f"mode {job.mode.value}, tenant {plain(job.tenant)}, {job.priority.value}"
+    if job.forked_from is not None:
+        whose += f", forked from {job.forked_from}"
+    return whose
+
+
 def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
     """Print a job in brief, and the names of the parts that are left out.
 
@@ -151,8 +158,12 @@ def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
         letters: the dead letters about the job.
     """
     shown = partial(readable, columns=stdout().width)
-    whose = f"mode {outline.mode.value}, tenant {plain(outline.tenant)}, {outline.priority.value}"
-    about = (shorten(outline.title, 100), whose, spent(outline), upper_bound_remark(outline))
+    about = (
+        shorten(outline.title, 100),
+        _whose(outline),
+        spent(outline),
+        upper_bound_remark(outline),
+    )
     section(f"{outline.job_id}  {outline.status.value}", "\n".join(filter(None, about)))
     if outline.plan:
         section(

@@ -25,13 +25,20 @@ def print_main_help(
     `above` and `below`: the lines before and after the panels. `below` is not empty.
     """
     console = stdout()
-    width = max(len(name) for name in entries)
+    names: dict[str, str] = {}
+    for name, entry in entries.items():
+        if entry.shown_with is None:
+            names[name] = name
+        else:
+            names[entry.shown_with] += f", {name}"
+    width = max(map(len, names.values()))
     for line in above:
         console.print(line)
     for panel, group in groupby(entries.items(), lambda item: item[1].panel):
         rule = "─" * (COLUMNS - len(panel) - 3)
         console.print(Text.assemble("─ ", (panel, "bold"), f" {rule}"))
         for name, entry in group:
-            padded = (name.ljust(width), "bold cyan")
-            console.print(Text.assemble("  ", padded, f"  {entry.line}"))
+            if name in names:
+                padded = (names[name].ljust(width), "bold cyan")
+                console.print(Text.assemble("  ", padded, f"  {entry.line}"))
     console.print("\n".join(below), end="")

@@ -307,7 +307,7 @@ def money(usd: float | None, *, at_most: bool = False) -> str:
         return "cost unknown"
     if not usd:
         return "$0"
-    decimals = max(4, min(6, 1 - math.floor(math.log10(usd))))
+    decimals = max(4, min(6, 1 - math.floor(math.log10(abs(usd)))))
     amount = f"${usd:.{decimals}f}"
     if at_most:
         return AT_MOST + amount

@@ -254,7 +254,7 @@ def _role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
         name = who
     else:
         name = f"{who} {event.attempt}"
-    return TreeRow(*mark, name, what)
+    return TreeRow(*mark, name, what + _said(view, event.handoff_id))
 
 
 def _patch(view: JobView, state: JobState, event: HandoffIssued) -> PlanPatched | None:
@@ -296,6 +296,8 @@ def _step_row(
                 return TreeRow(
                     *_DROPPED, who, f"skipped  {shorten(view.texts.why(step.trouble) or '', 80)}"
                 )
+            if event is None and step.usable and step.result_status:
+                return TreeRow(*_MARKS[step.result_status.value], who, _kept_from(view))
             if event is None:
                 return TreeRow(
                     *_MARKS["failed"],
@@ -311,6 +313,13 @@ def _step_row(
             return TreeRow(*mark, who, attempt + what + _said(view, event.handoff_id))
         case _:
             assert_never(step.status)
+
+
+def _kept_from(view: JobView) -> str:
+    """Return the origin of a result that no handoff of this job made: the job was forked."""
+    if view.state is None or view.state.submitted.fork is None:
+        return "kept"
+    return f"kept from {view.state.submitted.fork.job_id}"
 
 
 def _said(view: JobView, handoff_id: HandoffId) -> str:

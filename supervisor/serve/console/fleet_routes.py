@@ -130,10 +130,12 @@ def _alarms(stats: FleetStats, unplanned: Mapping[tuple[str, ...], int]) -> list
                 f"No worker serves {role.role}, and {role.queued:,} handoffs wait for it: start"
                 f" one with `handoff worker {role.role}`."
             )
-    if stats.open_jobs and not stats.supervisors:
+    queued = stats.supervisor_roles.queued
+    if (stats.open_jobs or queued) and not stats.supervisors:
+        waiting = f" Handoffs of roles that wait: {queued:,}." if queued else ""
         alarms.append(
-            f"No supervisor runs. Open jobs: {stats.open_jobs:,}. Start a supervisor with"
-            " `handoff supervisor`."
+            f"No supervisor runs. Open jobs: {stats.open_jobs:,}.{waiting} Start a supervisor"
+            " with `handoff supervisor`."
         )
     return alarms
 

@@ -23,7 +23,10 @@ AGES: Final[Mapping[str, tuple[str, float]]] = {
     "30d": ("30 days", 30 * 86_400),
 }
 """Words and seconds of each choice of an age."""
-NAMES = ("tenant", "mode", "priority", "specialist", "text", "age", "min_usd")
+NAMES = (
+    *("tenant", "mode", "priority", "specialist", "failed_specialist"),
+    *("text", "age", "min_usd"),
+)
 MOST_TEXT_CHARS = 200
 _AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
@@ -56,6 +59,7 @@ class UrlFilter:
             text=self.texts["text"],
             min_microusd=min_microusd,
             specialist=self.texts["specialist"],
+            failed_specialist=self.texts["failed_specialist"],
         )
 
     def query(self, cursor: str = "") -> str:

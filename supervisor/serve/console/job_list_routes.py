@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from handoff_queue.shared.store.jobs import JobLabels, JobStanding
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.ids import JobId, is_job_id
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
@@ -152,12 +152,11 @@ async def live_rows(
 
 
 def _live(access: Access, names: list[str]) -> tuple[float, list[JobRow]]:
+    owners = access.store.jobs.owners([JobId(name) for name in names if is_job_id(name)])
     job_ids: list[JobId] = []
-    for name in names:
-        try:
-            job_ids.append(check_visible(access.caller, access.store, name))
-        except HandoffError:  # deleted, or of another tenant
-            continue
+    for job_id, owner in owners.items():
+        if access.tenant in (None, owner):
+            job_ids.append(job_id)
     return access.store.connection.now(), rows_of(access, job_ids)
 
 

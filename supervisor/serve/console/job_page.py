@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,15 +11,21 @@ from handoff_queue.shared.store.fleet_load import FleetLoad
 from handoff_queue.shared.store.jobs import HandoffStanding
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.events import JobStatus, JobSubmitted, RetryRequested
+from handoff_queue.shared.types.events import (
+    HandoffIssued,
+    JobStatus,
+    JobSubmitted,
+    RetryRequested,
+)
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE, SUB_SUPERVISOR
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.call_approvals import subject_of
 from handoff_queue.supervisor.client.report import JobRecord, JobResult, record_of, report_of
 from handoff_queue.supervisor.client.submission import budget_fields
 from handoff_queue.supervisor.quoting.quote_history import working_seconds
 from handoff_queue.supervisor.serve.console.document_routes import document_link
-from handoff_queue.supervisor.serve.console.pages import without_commands
+from handoff_queue.supervisor.serve.console.pages import duration, without_commands
 from handoff_queue.supervisor.serve.questions import arguments_of, open_questions
 from handoff_queue.supervisor.text.sanitizing import plain
 from handoff_queue.supervisor.tracing.page import answer_html, report_sections, sources_html
@@ -65,6 +70,17 @@ class JobPage:
         return limits
 
     @property
+    def kinds(self) -> list[str]:
+        """Return the words that choose the actions of the page: `ended` or `open`, and the status,
+        or `decision` if the job waits for a decision about its budget.
+        """
+        status = self.report.status
+        return [
+            "ended" if status.ended else "open",
+            "decision" if self.record.job.asks else status.value,
+        ]
+
+    @property
     def waits(self) -> list[str]:
         """Return the reasons to wait. The page has buttons instead of the commands to decide."""
         return [without_commands(line, self.record.job.job_id) for line in self.record.waits]
@@ -74,7 +90,7 @@ class JobPage:
         """Return the id, the specialist and the error of each failed handoff. Empty for a job
         that is ok.
         """
-        if self.report.status not in {JobStatus.FAILED, JobStatus.PARTIAL}:
+        if self.report.status is JobStatus.OK:
             return []
         specialists = {one["handoff_id"]: one["assigned_to"] for one in self.report.handoffs}
         failed: list[tuple[str, str, str]] = []
@@ -100,6 +116,21 @@ class JobPage:
         if status in {JobStatus.QUEUED, JobStatus.RUNNING}:
             seconds += max(0.0, self.record.at - journal[-1].at)
         return seconds
+
+    @property
+    def time_limit(self) -> str:
+        """Return the limit of the working time in words. After a retry it covers only the work
+        since the retry.
+        """
+        submitted = self.record.journal[0].event
+        assert isinstance(submitted, JobSubmitted)
+        seconds, words = submitted.limits.max_seconds, "of {}"
+        for recorded in self.record.journal:
+            if isinstance(recorded.event, RetryRequested):
+                words = "in all; at most {} since the retry"
+                if recorded.event.continuation:
+                    seconds = recorded.event.continuation.max_seconds
+        return words.format(duration(seconds))
 
     @property
     def max_usd(self) -> float | None:
@@ -194,13 +225,18 @@ def read_job(store: Store, job_id: JobId) -> JobPage:
     steps: list[OpenStep] = []
     if open_handoffs:
         served, load = store.presence.served(), store.fleet_load.now()
+        roles: dict[HandoffId, str] = {}
+        for recorded in record.journal:
+            if isinstance(recorded.event, HandoffIssued):
+                roles[recorded.event.handoff_id] = recorded.event.assigned_to
         for handoff_id, standing in list(open_handoffs.items())[:MOST_OPEN]:
-            steps.append(_open_step(handoff_id, standing, served, load))
+            steps.append(_open_step(handoff_id, roles[handoff_id], standing, served, load))
     return JobPage(record, report, tuple(steps), len(open_handoffs) - len(steps))
 
 
 def _open_step(
     handoff_id: str,
+    role: str,
     standing: HandoffStanding,
     served: dict[str, ServedSpecialist],
     load: FleetLoad,
@@ -208,28 +244,36 @@ def _open_step(
     if standing.state == "running":
         doing = standing.doing or "works"
         return OpenStep(handoff_id, "running", f"{doing}, on {standing.worker}")
-    return OpenStep(handoff_id, "queued", "; ".join(_why(standing, served, load)))
+    return OpenStep(handoff_id, "queued", _why(role, standing, served, load))
 
 
 def _why(
-    standing: HandoffStanding, served: dict[str, ServedSpecialist], load: FleetLoad
-) -> Iterator[str]:
-    """Yield the reasons why a handoff waits."""
-    queue = standing.queue
+    role: str, standing: HandoffStanding, served: dict[str, ServedSpecialist], load: FleetLoad
+) -> str:
+    """Return the reason why a handoff waits."""
     if standing.asked_at is not None:
-        yield standing.doing
-    elif standing.deferred_until is not None:
+        return standing.doing
+    if standing.deferred_until is not None:
         left_s = max(0, round(standing.deferred_until - load.at))
-        yield f"waits {left_s} s for its provider: {standing.doing or 'rate limit'}"
-    elif standing.lost:
-        yield "its message or its worker was lost, and the sweeper publishes it again"
-    elif queue in load.paused:
-        yield f"waits for {queue}, which is paused"
-    elif standing.held:
-        yield "is held, because its message is a dead letter or its role is paused"
-    elif queue in served:
-        yield f"waits for {queue}: {load.busy(queue)} of {served[queue].slots} slots are busy"
-    elif queue:
-        yield f"waits for {queue}, which no worker serves"
-    else:
-        yield "waits for a supervisor"
+        return f"waits {left_s} s for its provider: {standing.doing}"
+    if role in load.paused:
+        return f"waits for {role}, which is paused"
+    if standing.held:
+        return "is held, because its message is a dead letter"
+    if standing.lost:
+        return "its message or its worker was lost, and the sweeper publishes it again"
+    return _for_whom(role, served, load)
+
+
+def _for_whom(role: str, served: dict[str, ServedSpecialist], load: FleetLoad) -> str:
+    """Return the processes that an unclaimed handoff of a role waits for."""
+    if role == SUB_SUPERVISOR:
+        return "waits for a supervisor, which begins its child job"
+    if role in ROLES and not load.supervisors:
+        return "waits for a supervisor, and none runs"
+    if role in ROLES:
+        busy = load.busy(ROLES_QUEUE)
+        return f"waits for a supervisor: {busy} of {load.role_slots} slots for roles are busy"
+    if role in served:
+        return f"waits for {role}: {load.busy(role)} of {served[role].slots} slots are busy"
+    return f"waits for {role}, which no worker serves"

@@ -11,8 +11,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.limits import MOST_COUNT, MOST_USD, NewLimits
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
 from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.serve.console.amounts import Amount
 from handoff_queue.supervisor.serve.console.document_routes import (
     MOST_ON_THE_JOB_PAGE,
     list_documents,
@@ -31,6 +33,12 @@ from handoff_queue.supervisor.serve.job_routes import find_handoff
 
 Version = Annotated[int, Query(ge=0, le=MOST_VERSION)]
 LastEventId = Annotated[int | None, Header(ge=0, le=MOST_VERSION)]
+
+HIGHER_LIMITS = {
+    "max_usd": Amount("max_microusd", 1_000_000, MOST_USD, "2.50"),
+    "max_turns": Amount("max_turns", 1, MOST_COUNT, "400"),
+}
+"""Fields of a retry that raise a limit of the job."""
 
 router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
 
@@ -103,9 +111,14 @@ async def cancel(visit: Operates, job_id: VisibleJob) -> Response:
 
 @router.post("/retry")
 async def retry(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
-    """Continue the job, from a step or where it ended."""
+    """Continue the job, from a step or where it ended, and raise its limits."""
     form = await request.form()
-    await visit.access.jobs.retry(job_id, str(form.get("from_step", "")) or None)
+    limits: dict[str, int] = {}
+    for name, amount in HIGHER_LIMITS.items():
+        if text := str(form.get(name, "")).strip():
+            limits[amount.limit] = amount.parse(name, text)
+    from_step = str(form.get("from_step", "")) or None
+    await visit.access.jobs.retry(job_id, from_step, NewLimits(**limits))
     return go_to(f"/jobs/{job_id}")
 
 

@@ -29,16 +29,19 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.get("/static/{name}")
-async def static(name: str) -> Response:
-    """Return a static file. It needs no login."""
+async def static(name: str, v: str = "") -> Response:
+    """Return a static file. It needs no login.
+
+    `v`: the digest in the URL. During an upgrade, a page of another version may ask for a file
+    that this server does not have. A browser must not keep the answer under that URL.
+    """
     if name not in STATIC:
         raise Problem(404, "there is no such file")
-    content, _ = static_file(name)
-    return Response(
-        content,
-        media_type=MEDIA_TYPES[name.rpartition(".")[2]],
-        headers={"Cache-Control": f"public, max-age={STATIC_S}, immutable"},
-    )
+    content, digest = static_file(name)
+    headers: dict[str, str] = {}
+    if v == digest:
+        headers["Cache-Control"] = f"public, max-age={STATIC_S}, immutable"
+    return Response(content, media_type=MEDIA_TYPES[name.rpartition(".")[2]], headers=headers)
 
 
 @router.get("/login")

@@ -100,6 +100,11 @@ class MoneyPage:
     def usd(self) -> float | None:
         return cost_usd(self.total.usd)
 
+    @property
+    def saved_usd(self) -> float:
+        """Return the money that caches saved, less the price of writing to them."""
+        return cost_usd(self.total.net_saved)
+
 
 @router.get("/money")
 async def money(request: Request, visit: Reads) -> Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,10 +18,11 @@ from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.shared.types.limits import MOST_SECONDS, MOST_USD
 from handoff_queue.supervisor.client.quotes import as_quoted
 from handoff_queue.supervisor.serve.access import Access
+from handoff_queue.supervisor.serve.console.amounts import Amount
 from handoff_queue.supervisor.serve.console.pages import go_to, render
 from handoff_queue.supervisor.serve.console.session import Submits, Visit
 from handoff_queue.supervisor.serve.job_routes import checked_request
-from handoff_queue.supervisor.serve.problems import Problem, invalid, problem_of
+from handoff_queue.supervisor.serve.problems import Problem, invalid, name_at, problem_of
 from handoff_queue.supervisor.serve.request_body import JobBody, documents_of
 
 LABELS = {
@@ -45,13 +45,10 @@ TEXTS = ("text", "mode", "priority", "tenant", "model", "workflow", "after", "we
 OTHERS = ("specialists", "max_usd", "max_minutes", "more")
 """Other fields of the form with a text."""
 AMOUNTS = {
-    "max_usd": ("max_microusd", 1_000_000, MOST_USD, "2.50"),
-    "max_minutes": ("max_seconds", 60, MOST_SECONDS // 60, "5"),
+    "max_usd": Amount("max_microusd", 1_000_000, MOST_USD, "2.50"),
+    "max_minutes": Amount("max_seconds", 60, MOST_SECONDS // 60, "5"),
 }
-"""Fields with an amount: the limit of the job, its units in one unit of the field, the largest
-amount and an example.
-"""
-_AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
+"""Fields with an amount."""
 
 router = APIRouter(prefix="/new", include_in_schema=False)
 
@@ -116,8 +113,8 @@ def _lines(problem: Problem, texts: Mapping[str, str]) -> Iterator[str]:
     """Yield one line for each problem. A field of the form has the name of its label, and a field
     that came as JSON has its own name.
     """
-    for place, text in problem.errors:
-        name = place.removeprefix("#").strip("/").replace("/", ".")
+    for pointer, text in problem.errors:
+        name = name_at(pointer)
         if name in LABELS and (name == "text" or texts[name]):
             name = LABELS[name]
         yield f"{name}: {text}" if name else text
@@ -153,12 +150,9 @@ def _fields(form: FormData) -> dict[str, Any]:
     if names := _text(form, "specialists").replace(",", " ").split():
         fields["specialists"] = names
     limits: dict[str, int] = {}
-    for name, (limit, factor, most, example) in AMOUNTS.items():
-        if amount := _text(form, name):
-            if not _AMOUNT.fullmatch(amount) or not 0 < float(amount) <= most:
-                problem = f"write a number above 0 and up to {most:,}, such as {example}"
-                raise Problem(422, problem, errors=[(f"#/{name}", problem)])
-            limits[limit] = max(1, round(float(amount) * factor))
+    for name, amount in AMOUNTS.items():
+        if text := _text(form, name):
+            limits[amount.limit] = amount.parse(name, text)
     if limits:
         _merge(fields, "limits", limits)
     if what := list(map(str, form.getlist("approve"))):

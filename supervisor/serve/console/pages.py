@@ -7,6 +7,7 @@ style. So a text that became markup by mistake still runs no script.
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from functools import cache
 from http import HTTPStatus
@@ -20,7 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.waiting_reasons import APPROVAL
+from handoff_queue.supervisor.client.waiting_reasons import APPROVAL, DECISION
 from handoff_queue.supervisor.serve.console.session import (
     BROWSER_COOKIE,
     Visit,
@@ -164,9 +165,14 @@ def render(
     return response
 
 
+_UNPAUSE = re.compile(r"continue it with `handoff unpause [^`]+`")
+
+
 def without_commands(reasons: str, job_id: JobId) -> str:
-    """Return reasons to wait without the commands that decide about an approval."""
-    return reasons.replace(f": {APPROVAL.format(job_id)}", "")
+    """Return reasons to wait with the way in the console in place of commands."""
+    for commands in (APPROVAL, DECISION):
+        reasons = reasons.replace(f": {commands.format(job_id)}", "")
+    return _UNPAUSE.sub("unpause it on the page Fleet", reasons)
 
 
 def go_to(path: str) -> RedirectResponse:

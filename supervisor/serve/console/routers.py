@@ -12,6 +12,7 @@ from handoff_queue.supervisor.serve.console import (
     login_routes,
     money_routes,
     new_job_routes,
+    new_schedule_routes,
     schedule_routes,
 )
 
@@ -24,6 +25,7 @@ CONSOLE_ROUTERS = (
     fleet_routes.router,
     new_job_routes.router,
     money_routes.router,
+    new_schedule_routes.router,
     schedule_routes.router,
     evaluation_routes.router,
 )

@@ -14,8 +14,8 @@ import hmac
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from fastapi import Depends, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -23,18 +23,21 @@ from starlette.concurrency import run_in_threadpool
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.serve.access import (
+    FOREIGN_PAGE,
     SAFE_METHODS,
     Access,
+    AppState,
+    Caller,
     SharedState,
     access_for,
     app_state_of,
     check_role,
     check_visible,
     find_caller,
+    has_own_origin,
 )
-from handoff_queue.supervisor.serve.limits import count_wrong_token
 from handoff_queue.supervisor.serve.problems import Problem
-from handoff_queue.supervisor.serve.proxy_users import address_of, is_proxy, user_of
+from handoff_queue.supervisor.serve.proxy_users import is_proxy
 
 TOKEN_COOKIE = "handoff_token"  # noqa: S105 (no secret)
 BROWSER_COOKIE = "handoff_browser"
@@ -102,26 +105,17 @@ def set_cookie(request: Request, response: Response, name: str, value: str) -> N
     )
 
 
-def check_origin(request: Request) -> None:
-    """Check that a page of this server sent a request.
-
-    Raises:
-        Problem: another page sent it, or the header Origin is missing.
-    """
-    origin = request.headers.get("origin", "")
-    if not origin or urlsplit(origin).netloc != request.headers.get("host"):
-        raise Problem(403, "a page of another site sent this request: it is refused")
-
-
 async def check_csrf(request: Request, expected: str) -> None:
     """Check that a page of this server sent a request that changes something.
 
     `expected`: the text that the form or the header must have.
 
     Raises:
-        Problem: the page is of another site, or older than the login.
+        Problem: the header Origin is missing or names another site, or the page is older than the
+            login.
     """
-    check_origin(request)
+    if not has_own_origin(request):
+        raise Problem(403, FOREIGN_PAGE)
     sent = request.headers.get(CSRF_HEADER)
     if sent is None:
         form = await request.form()
@@ -131,32 +125,48 @@ async def check_csrf(request: Request, expected: str) -> None:
         raise Problem(403, "this page is older than your login: load the page again")
 
 
+async def visit_of(request: Request, state: SharedState) -> Visit:
+    """Return the visit of a request, and count the request.
+
+    Raises:
+        Problem: as `caller_of`, or the request is forged.
+    """
+    caller, secret = await _caller_and_secret(request, state)
+    browser = browser_of(request)
+    csrf = csrf_of(browser, secret)
+    if request.method not in SAFE_METHODS:
+        await check_csrf(request, csrf)
+    visit = Visit(access_for(caller, state, "console"), browser, csrf)
+    request.state.visit = visit  # for the page of an error
+    return visit
+
+
+async def _caller_and_secret(request: Request, state: AppState) -> tuple[Caller, str]:
+    """Return the caller, and the secret for `csrf_of`."""
+    secret = request.cookies.get(TOKEN_COOKIE, "")
+    try:
+        caller = await find_caller(request, state, secret or None)
+    except Problem as problem:
+        if not secret or problem.status != HTTPStatus.UNAUTHORIZED:
+            raise
+        secret = ""  # a cookie of another server on this host, or of a revoked token
+        caller = await find_caller(request, state, None)
+    if caller.user is not None:
+        secret = caller.user.key
+    return caller, secret
+
+
 def visits(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitable[Visit]]:
     """Return a dependency that lets users with this role or a higher one visit a page.
 
     `all_tenants`: refuse a token that belongs to one tenant.
     """
 
-    async def visit_of(request: Request, state: SharedState) -> Visit:
-        secret = request.cookies.get(TOKEN_COOKIE, "")
-        user = user_of(request, state.settings)
-        if user is not None:
-            secret = user.key
-        elif secret and not await run_in_threadpool(state.store.api_tokens.find, secret):
-            address = address_of(request, state.settings)
-            await run_in_threadpool(count_wrong_token, state.store, address)
-            secret = ""  # a cookie of another server on this host, or of a revoked token
-        caller = await find_caller(request, state, secret or None)
-        browser = browser_of(request)
-        csrf = csrf_of(browser, secret)
-        if request.method not in SAFE_METHODS:
-            await check_csrf(request, csrf)
-        visit = Visit(access_for(caller, state, "console"), browser, csrf)
-        request.state.visit = visit  # for the page of an error
-        check_role(caller, role, all_tenants=all_tenants)
+    async def checked(visit: Annotated[Visit, Depends(visit_of)]) -> Visit:
+        check_role(visit.access.caller, role, all_tenants=all_tenants)
         return visit
 
-    return visit_of
+    return checked
 
 
 Reads = Annotated[Visit, Depends(visits(ApiRole.READ))]

@@ -123,15 +123,20 @@ class _AsgiResponse(Response):
 
 
 def _in_one_line(body: bytes) -> bytes:
-    """Return an error of the package `mcp` in one line.
+    """Return an error of the package `mcp` in one line of JSON.
 
-    For a body that is no message, the package gives several lines for each kind of message.
+    For a body that is no message, the package gives several lines for each kind of message. For a
+    wrong header, it gives a text.
     """
     try:
         answer = json.loads(body)
+    except ValueError:
+        error = {"code": _INVALID_REQUEST, "message": body.decode(errors="replace")}
+        return json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+    try:
         if "\n" in answer["error"]["message"]:
             answer["error"] = {"code": _INVALID_REQUEST, "message": _NO_MESSAGE}
-    except (ValueError, KeyError, TypeError):
+    except (KeyError, TypeError):
         return body
     return json.dumps(answer).encode()
 

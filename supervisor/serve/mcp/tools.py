@@ -21,7 +21,11 @@ from handoff_queue.supervisor.client.json_forms import recorded_as_json
 from handoff_queue.supervisor.client.report import JobResult
 from handoff_queue.supervisor.serve.access import Access, check_visible
 from handoff_queue.supervisor.serve.fleet_routes import listed_specialists
-from handoff_queue.supervisor.serve.job_routes import MOST_WAIT_S, checked_request
+from handoff_queue.supervisor.serve.job_routes import (
+    MOST_WAIT_S,
+    checked_request,
+    wait_for_result,
+)
 from handoff_queue.supervisor.serve.problems import Problem, invalid, problem_of
 from handoff_queue.supervisor.serve.questions import open_questions, question_text
 from handoff_queue.supervisor.serve.request_body import JobBody, documents_of
@@ -207,7 +211,7 @@ async def _status(access: Access, arguments: JobArguments) -> CallToolResult:
 
 async def _read_result(access: Access, arguments: ResultArguments) -> CallToolResult:
     job_id = await visible_job(access, arguments.job_id)
-    return tool_result_of(await access.jobs.result(job_id, arguments.wait_s))
+    return tool_result_of(await wait_for_result(access, job_id, arguments.wait_s))
 
 
 def tool_result_of(result: JobResult) -> CallToolResult:

@@ -92,7 +92,7 @@ def test_an_approved_call_runs_and_the_paid_turn_stays() -> None:
     again = resumed(asked_run(ran), ran, a=APPROVED, c=APPROVED)
 
     assert again.go().status is ResultStatus.OK
-    assert ran == ["b", "a", "c"]
+    assert sorted(ran) == ["a", "b", "c"]  # the tools run in threads
     assert len(again.calls) == 1, "only the call after the tools is made"
 
 
@@ -195,6 +195,6 @@ def test_a_kill_never_runs_an_approved_call_twice(kind: type[Checkpoint]) -> Non
     if kind is ToolObserved:
         assert MAY_HAVE_RUN in results_shown(last)
     else:
-        assert ran == ["b", "a", "c"]
+        assert sorted(ran) == ["a", "b", "c"]  # the tools run in threads
     kinds = [type(checkpoint) for checkpoint in last.checkpoints.earlier_checkpoints()]
     assert kinds.count(ModelReplied) == 2

@@ -7,6 +7,7 @@ from typing import Any
 from handoff_queue.shared.agent.tool import ANY_HOST, Tool, ToolFailed, ToolOutput
 from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.testing import Reply, tool_call_reply
+from handoff_queue.workers.tools.code_execution import SERVER_TYPE, code_execution_tool
 from tests.doubles.agent_runs import Run, answer_reply
 from tests.doubles.handoffs import a_handoff
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
@@ -136,3 +137,20 @@ def test_a_search_of_the_provider_is_not_offered_after_private_data() -> None:
 
     offered = [{tool["name"] for tool in call.tools} for call in run.calls]
     assert offered == [{"read_document", "web_search"}, {"read_document"}]
+
+
+def test_a_result_of_code_at_the_provider_is_private_and_untrusted() -> None:
+    call = {"type": "server_tool_use", "id": "c", "name": "bash_code_execution", "input": {}}
+    output = {"type": "bash_code_execution_result", "stdout": "48713", "return_code": 0}
+    result = {
+        "type": "bash_code_execution_tool_result",
+        "tool_use_id": "c",
+        "content": output,
+    }
+    code = Reply(blocks=(call, result), stop_reason="pause_turn")
+    sent: list[str] = []
+    run = a_run(code, SEND, tools=(code_execution_tool(), sending(sent)))
+
+    assert run.go().origins == ("model", "tool code_execution", "user")
+    assert sent == []
+    assert run.calls[0].tools[0] == {"type": SERVER_TYPE, "name": "code_execution"}

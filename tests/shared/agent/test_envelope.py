@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -107,19 +108,19 @@ def test_markers_are_renamed_wherever_the_output_holds_text() -> None:
         ),
         (envelope(""), "the work itself"),
         (envelope("Task completed successfully."), "the work itself"),
-        (envelope(status="needs_input"), "name the missing information"),
+        (envelope(status="needs_input"), 'name it in "needs"'),
         (envelope(None, status="failed"), "say why"),
         (envelope(status="great"), "status"),
         ({"answer": 1}, 'without "output"'),
         (envelope(None, status="partial"), "the work so far"),
-        (envelope(claims=[{**a_claim("Rust"), "text": " "}]), "c1: its text is empty"),
+        (envelope("Rust.", claims=[{"id": "c1", "text": " "}]), "c1: its text is empty"),
         (envelope(claims=[{**a_claim("Rust"), "text": "x" * 100_001}]), "longer than 100000"),
     ],
 )
 def test_the_required_repair_is_named(value: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidAnswer) as caught:
         read(value)
-    assert message in str(caught.value)
+    assert message in caught.value.for_model
 
 
 @pytest.mark.parametrize(
@@ -137,6 +138,85 @@ def test_on_the_last_try_unproven_claims_are_dropped_and_the_result_is_partial(
         ResultStatus.PARTIAL,
         "nothing in it has a source that could be checked",
     )
+
+
+def test_a_partial_result_gets_the_same_doubts_as_an_ok_result() -> None:
+    value = envelope(status="partial", problem="no prices", claims=[a_claim("written in Go")])
+    with pytest.raises(InvalidAnswer, match="nothing in it has a source that could be checked"):
+        read(value)
+    answer = read(value, last_try=True)
+    assert answer.status is ResultStatus.PARTIAL
+    assert answer.error == "nothing in it has a source that could be checked; no prices"
+
+
+def test_a_partial_form_without_content_costs_a_turn() -> None:
+    form = {"type": "object", "properties": {"name": {"type": "string"}}}
+    answer_format = EnvelopeFormat(STEP, form, Sources(TEXT_OF, MANIFEST))
+    text = json.dumps(envelope({"name": "..."}, claims=[], status="partial", problem="no name"))
+    with pytest.raises(InvalidAnswer, match="only fills its form"):
+        answer_format.read(text, last_try=False)
+
+
+def test_a_claim_without_a_marker_gets_one_where_its_text_stands_in_the_output() -> None:
+    answer = read(envelope("So: **qdrant is written in  Rust**. And more."))
+    assert answer.output == "So: **qdrant is written in  Rust [find.c1]**. And more."
+
+
+def test_a_claim_without_a_marker_gets_one_where_its_quote_stands_in_the_output() -> None:
+    assert read(envelope("It is written in Rust, they say.")).output == (
+        "It is written in Rust [find.c1], they say."
+    )
+
+
+def test_a_claim_that_has_no_place_in_the_output_costs_one_turn() -> None:
+    value = envelope("The language is Rust.")
+    with pytest.raises(InvalidAnswer, match="does not say where it uses 1 claim") as caught:
+        read(value)
+    assert "write [c1] behind the statements" in caught.value.for_model
+    answer = read(value, last_try=True)
+    assert (answer.status, answer.output) == (ResultStatus.OK, "The language is Rust.")
+    assert [len(claim.sources) for claim in answer.claims] == [1]
+
+
+def test_a_claim_without_sources_needs_no_place_in_the_output() -> None:
+    value = envelope("Rust.", claims=[{"id": "c1", "text": "Qdrant is old.", "sources": []}])
+    assert read(value).output == "Rust."
+
+
+def test_a_form_gets_no_markers_from_code() -> None:
+    answer_format = EnvelopeFormat(STEP, {"type": "object"}, Sources(TEXT_OF, MANIFEST))
+    answer = answer_format.read(
+        json.dumps(envelope({"language": "Qdrant is written in Rust."})), last_try=False
+    )
+    assert answer.output == {"language": "Qdrant is written in Rust."}
+
+
+def test_a_message_to_the_user_has_no_instruction_for_the_model() -> None:
+    value = envelope(claims=[a_claim("written in Go")])
+    with pytest.raises(InvalidAnswer) as caught:
+        read(value)
+    assert "copy it letter by letter, or leave it out" in caught.value.for_model
+    (note,) = read(value, last_try=True).notes
+    assert note == 'dropped: c1: this quote is not in "qdrant.md": "written in Go"'
+    assert "copy" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("shown", "cause"),
+    [
+        ((), "was never opened"),
+        (('{"source": "milvus.md", "text": "Milvus"}',), "was never opened"),
+        (("qdrant.md\nmilvus.md",), "was never opened"),
+        (('{"source": "qdrant.md", "text": "Qdrant"}',), "letter by letter"),
+    ],
+    ids=["nothing", "another document", "its name in a list", "the document"],
+)
+def test_a_repair_says_whether_the_document_was_opened(shown: tuple[str, ...], cause: str) -> None:
+    sources = Sources(TEXT_OF, MANIFEST, shown=lambda: shown)
+    answer_format = EnvelopeFormat(STEP, {"type": "string"}, sources)
+    with pytest.raises(InvalidAnswer) as caught:
+        answer_format.read(json.dumps(envelope(claims=[a_claim("written in Go")])), last_try=False)
+    assert cause in caught.value.for_model
 
 
 def test_one_proven_claim_among_unproven_claims_is_enough_to_be_ok() -> None:
@@ -179,13 +259,36 @@ def test_a_form_without_content_costs_a_turn_and_then_is_partial() -> None:
     assert answer_format.read(text, last_try=True).status is ResultStatus.PARTIAL
 
 
-@pytest.mark.parametrize("text", ["", " \n", "x" * 100_001])
-def test_an_empty_or_too_long_claim_is_dropped_with_a_note(text: str) -> None:
-    value = envelope("In Rust [c1].", claims=[{**a_claim("It is written in Rust."), "text": text}])
+@pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        ("In Rust [c1].", "In Rust"),
+        ("## Facts\n\n- **In Rust** [c0] [c1]\n- In Go", "In Rust"),
+        ("It is fast. It is written in Rust [c0, c1].", "It is written in Rust"),
+        ("Nothing of it.", "Qdrant is written in Rust."),
+    ],
+)
+def test_a_claim_without_a_text_has_its_sentence_or_quote(output: str, text: str) -> None:
+    claim = {**a_claim("Qdrant is written in Rust."), "text": ""}
+    other = {**a_claim("It has another text."), "id": "c0"}
+    answer = read(envelope(output, claims=[other, claim]), last_try=True)
+    assert answer.claims[-1].text == text
+
+
+def test_the_schema_has_only_the_claims_and_parts_that_are_needed() -> None:
+    without = replace(READING, has_claims=False).schema["properties"]
+    assert "claims" not in without
+    alone = replace(READING, are_compared=False).schema["properties"]["claims"]["items"]
+    assert list(alone["properties"]) == ["id", "text", "sources"]
+
+
+def test_a_too_long_claim_is_dropped_with_a_note() -> None:
+    text = "x" * 100_001
+    value = envelope("In Rust [c2].", claims=[{"id": "c2", "text": text, "sources": []}])
     for answer in (read(value, last_try=True), READING.salvage(json.dumps(value))):
         assert answer is not None
         assert (answer.output, answer.claims) == ("In Rust .", ())
-        assert answer.notes[0].startswith("dropped: c1: its text")
+        assert answer.notes[0].startswith("dropped: c2: its text")
 
 
 def test_a_source_may_be_named_by_the_end_of_its_path() -> None:
@@ -329,7 +432,7 @@ def test_invalid_claim_parts_cost_no_turn(strange: object) -> None:
 def test_a_partial_result_must_name_missing_parts() -> None:
     silent = {**envelope(), "status": "partial"}
 
-    with pytest.raises(InvalidAnswer, match="must name the missing part"):
+    with pytest.raises(InvalidAnswer, match="does not name the missing part"):
         read(silent)
 
     assert read({**silent, "problem": "no prices"}).error == "no prices"

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from handoff_queue.shared.agent.conversation import LAST_TURN
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.types.budget_measures import AMOUNTS, INPUT, MONEY, Amount
 from handoff_queue.shared.types.errors import (
     Cancelled,
     Draining,
@@ -222,6 +223,24 @@ def test_the_jobs_budget_keeps_the_work_so_far() -> None:
     assert result.error == "max_turns: the job's budget does not allow another model call"
 
 
+def test_a_budget_that_is_too_small_for_searches_of_the_provider_allows_the_call_without_them() -> (
+    None
+):
+    search = Tool("web_search", "", {}, None, server_param={"name": "web_search", "max_uses": 5})
+    checkpoints = MemoryCheckpoints(most_tokens=50_000)
+    run = run_with_replies(answer_reply(), tools=(search,), checkpoints=checkpoints)
+    assert run.go().status is ResultStatus.OK
+    assert run.calls[0].tools == ()
+    assert checkpoints.reserved[0].input_tokens < 50_000
+
+
+def test_a_budget_that_suffices_keeps_the_searches_of_the_provider() -> None:
+    search = Tool("web_search", "", {}, None, server_param={"name": "web_search", "max_uses": 5})
+    run = run_with_replies(answer_reply(), tools=(search,))
+    assert run.go().status is ResultStatus.OK
+    assert [tool["name"] for tool in run.calls[0].tools] == ["web_search"]
+
+
 def test_the_reservation_covers_the_request_and_the_reply() -> None:
     run = run_with_replies(answer_reply())
     run.go()
@@ -286,7 +305,7 @@ def test_a_wait_for_a_busy_model_costs_only_a_turn() -> None:
     assert (result.status, result.turns, result.usage.total_tokens) == (ResultStatus.OK, 2, 120)
     assert result.usage.cut_calls == 0, "who was turned away has used nothing"
     assert sum(run.clock.waited) == pytest.approx(4, abs=0.3)
-    assert ("waiting 4 s: rate limit", None) in run.checkpoints.beats
+    assert ("waiting 4 s: rate limit (claude-haiku-5-5)", None) in run.checkpoints.beats
 
 
 def test_a_cut_stream_is_settled_at_the_worst_case_if_nothing_was_reported() -> None:
@@ -321,6 +340,18 @@ def test_a_failed_call_that_may_have_generated_output_is_settled_at_the_worst_ca
     used, worst = run.go().usage, run.checkpoints.reserved[0]
     expected = (1, worst.input_tokens + worst.output_tokens) if is_paid else (0, 0)
     assert (used.cut_calls, used.total_tokens) == expected
+
+
+@pytest.mark.parametrize("amount", AMOUNTS)
+def test_a_cut_call_is_charged_the_worst_case_of_each_amount(amount: Amount) -> None:
+    silent = run_with_replies(ModelUnreachable("cut"), handoff=limited(max_turns=1))
+    assert amount.used(silent.go()) == amount.worst(silent.checkpoints.reserved[0])
+
+    model = CutModel(Pulse("text", Usage(input_tokens=100, output_tokens=1)))
+    begun = run_with_replies(answer_reply(), model=model, handoff=limited(max_turns=1))
+    used = amount.used(begun.go())
+    if amount not in (INPUT, MONEY):  # the stream has reported its input
+        assert used == amount.worst(begun.checkpoints.reserved[0])
 
 
 @dataclass(slots=True)

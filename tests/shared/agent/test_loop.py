@@ -219,7 +219,15 @@ def test_a_reply_that_was_cut_is_asked_for_again_and_shorter() -> None:
         text_reply('{"status": "ok", "output": "It is', stop_reason="max_tokens"), answer_reply()
     )
     assert run.go().status is ResultStatus.OK
-    assert last_message(run)[0]["text"] == TOO_LONG
+    assert last_message(run)[-1]["text"] == TOO_LONG
+
+
+def test_an_answer_that_was_cut_off_is_not_repeated_to_the_model() -> None:
+    cut = text_reply('{"status": "ok", "output": "x x x x', stop_reason="max_tokens")
+    run = run_with_replies(cut, answer_reply())
+    assert run.go().status is ResultStatus.OK
+    (opening,) = run.calls[1].messages
+    assert [block["text"] for block in opening["content"][1:]] == [TOO_LONG]
 
 
 def test_an_answer_that_stays_too_long_is_salvaged() -> None:

@@ -5,7 +5,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.prices import Prices, prices_from, request_bytes
+from handoff_queue.shared.agent.prices import (
+    CONTAINER_MICROUSD,
+    WEB_SEARCH_MICROUSD,
+    Prices,
+    prices_from,
+    request_bytes,
+)
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.types.model import ModelCall
 from handoff_queue.shared.types.usage import Usage
@@ -79,6 +85,30 @@ def test_the_worst_case_is_at_least_the_cost_of_a_call(
         assert cost <= worst.microusd
 
 
+def test_tokens_that_the_cache_keeps_for_an_hour_cost_twice_the_input() -> None:
+    million = {"input_tokens": 1_000_000, "cache_write_tokens": 1_000_000}
+    for_5_minutes = PRICES.cost_microusd(Usage(**million), "claude-opus-5-5")
+    half = PRICES.cost_microusd(Usage(**million, cache_write_1h_tokens=500_000), "claude-opus-5-5")
+    for_1_hour = PRICES.cost_microusd(
+        Usage(**million, cache_write_1h_tokens=1_000_000), "claude-opus-5-5"
+    )
+    assert (for_5_minutes, half, for_1_hour) == (5_000_000, 6_500_000, 8_000_000)
+
+
+def test_the_worst_case_of_a_call_that_caches_for_an_hour_is_its_price() -> None:
+    worst = PRICES.worst(a_call(caches_for_1h=True), 1_000_000).microusd
+    assert worst == 8_000_000 + 20_000
+
+
+def test_a_usage_has_the_money_that_the_cache_saved_and_cost() -> None:
+    used = Usage(input_tokens=1_000_000, cache_read_tokens=600_000, cache_write_tokens=400_000)
+    priced = PRICES.priced(used, "claude-opus-5-5")
+    assert priced.cache_saved_microusd == 600_000 * 4 - 600_000 * 4 // 20
+    assert priced.cache_surcharge_microusd == 400_000
+    assert priced.cost_microusd == 4_000_000 - priced.cache_saved_microusd + 400_000
+    assert PRICES.priced(used, "llama-of-mine").cache_saved_microusd == 0
+
+
 @given(st.text())
 def test_no_token_is_less_than_a_byte(text: str) -> None:
     assert request_bytes(a_call(system=text)) >= len(text.encode("utf-8", "replace"))
@@ -89,6 +119,17 @@ def test_searches_by_the_server_are_part_of_the_worst_case() -> None:
     more, less = PRICES.worst(a_call(tools=(search,)), 1_000), PRICES.worst(a_call(), 1_000)
     assert more.input_tokens >= less.input_tokens + 60_000
     assert (more.microusd or 0) > (less.microusd or 0) + 20_000
+
+
+def test_a_container_for_code_is_part_of_the_worst_case() -> None:
+    code = {"type": "code_execution_20260521", "name": "code_execution"}
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
+    with_container = PRICES.worst(a_call(tools=(code,)), 1_000).microusd
+    without = PRICES.worst(a_call(tools=(search,)), 1_000).microusd
+
+    assert with_container is not None
+    assert without is not None
+    assert without - with_container == 5 * WEB_SEARCH_MICROUSD - CONTAINER_MICROUSD
 
 
 def test_the_bytes_of_a_request_count_every_part() -> None:

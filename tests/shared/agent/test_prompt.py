@@ -9,10 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.shared.agent.prompt import (
+    CLAIM_RULES,
+    ENVELOPE_RULES,
     LEAST_PASTED_CHARS,
     MOST_PASTED_CHARS,
     MOST_SHOWN_BYTES,
     READ_CHARS,
+    TOOL_RULE,
+    VALUE_RULE,
     LoadedPayloads,
     data_of,
     opening_of,
@@ -58,10 +62,38 @@ def test_a_roles_prompt_does_not_mention_the_envelope() -> None:
     )
 
 
-def test_task_and_fallback_are_in_their_tags() -> None:
+def test_the_task_is_in_its_tag_and_the_default_fallback_is_left_out() -> None:
     text = message_of(LoadedPayloads())
     assert "<task>Find what Qdrant is written in.</task>" in text
-    assert "<fallback>Say exactly what is missing, and give what you have.</fallback>" in text
+    assert "<fallback>" not in text
+
+
+def test_the_fallback_of_a_step_is_in_its_tag() -> None:
+    handoff = a_handoff(fallback_instruction="Name the places that you searched.")
+    message = opening_of(handoff, a_spec(), LoadedPayloads()).message
+    assert (
+        "<fallback>Name the places that you searched.</fallback>" in message["content"][0]["text"]
+    )
+
+
+def test_only_agents_with_tools_are_told_to_call_tools_together() -> None:
+    with_tools = a_spec("search_documents")
+    assert TOOL_RULE in opening_of(a_handoff(), with_tools, LoadedPayloads()).system
+    assert TOOL_RULE not in opening_of(a_handoff(), a_spec(), LoadedPayloads()).system
+
+
+def test_a_specialist_without_claims_gets_no_rules_for_claims() -> None:
+    spec = a_spec().model_copy(update={"claims": False})
+    system = opening_of(a_handoff(), spec, LoadedPayloads()).system
+    assert ENVELOPE_RULES in system
+    assert CLAIM_RULES not in system
+
+
+def test_claims_that_nothing_compares_need_no_parts() -> None:
+    alone = opening_of(a_handoff(compared=False), a_spec(), LoadedPayloads()).system
+    assert CLAIM_RULES in alone
+    assert VALUE_RULE not in alone
+    assert VALUE_RULE in opening_of(a_handoff(), a_spec(), LoadedPayloads()).system
 
 
 def test_a_result_is_shown_with_its_claims_and_without_its_author() -> None:
@@ -154,7 +186,7 @@ def test_a_result_too_large_to_paste_is_shown_in_part_and_can_be_read_on() -> No
     assert tool.run is not None
     whole, offset = data_of(result)[:MOST_PASTED_CHARS], MOST_PASTED_CHARS
     while offset < len(data_of(result)):
-        part = tool.run({"step": "before", "offset": offset}, a_tool_context())
+        part = tool.run({"result": "before", "offset": offset}, a_tool_context())
         assert isinstance(part, str)
         whole += part.rpartition("\n[")[0]
         offset += READ_CHARS
@@ -164,9 +196,9 @@ def test_a_result_too_large_to_paste_is_shown_in_part_and_can_be_read_on() -> No
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"step": "nobody", "offset": 0},
-        {"step": "before", "offset": -1},
-        {"step": "before", "offset": 10**9},
+        {"result": "nobody", "offset": 0},
+        {"result": "before", "offset": -1},
+        {"result": "before", "offset": 10**9},
     ],
 )
 def test_reading_on_past_the_end_of_a_result_is_an_error(arguments: dict[str, object]) -> None:
@@ -204,9 +236,9 @@ def test_of_thousands_of_results_the_prompt_shows_a_part_and_names_the_rest_as_r
     )
     read = opening.tools[0].run
     assert read is not None
-    assert "half of it" in str(read({"step": "s2999", "offset": 0}, a_tool_context()))
+    assert "half of it" in str(read({"result": "s2999", "offset": 0}, a_tool_context()))
     with pytest.raises(ToolFailed, match="and 2800 more"):
-        read({"step": "nobody", "offset": 0}, a_tool_context())
+        read({"result": "nobody", "offset": 0}, a_tool_context())
 
 
 @pytest.mark.slow

@@ -105,7 +105,9 @@ def test_a_wait_is_visible_and_counts_down() -> None:
     shown = list(
         dict.fromkeys(doing for doing, _ in run.checkpoints.beats if doing.startswith("waiting"))
     )
-    assert shown == [f"waiting {left} s: rate limit" for left in range(12, 0, -1)]
+    assert shown == [
+        f"waiting {left} s: rate limit (claude-haiku-5-5)" for left in range(12, 0, -1)
+    ]
 
 
 def test_a_wait_ends_at_the_deadline() -> None:
@@ -121,7 +123,7 @@ def test_an_interruption_passes_through_a_wait_for_the_provider() -> None:
     run = rate_limited_run(answer_reply(), held_s=12)
 
     def cancel(doing: str) -> None:
-        if doing == "waiting 9 s: rate limit":
+        if doing == "waiting 9 s: rate limit (claude-haiku-5-5)":
             raise Cancelled("by the user")
 
     run.checkpoints.on_beat = cancel
@@ -148,7 +150,7 @@ def test_a_handoff_with_a_long_wait_is_deferred_and_returns_slightly_early() -> 
     with pytest.raises(Deferred) as deferred:
         run.go()
     assert deferred.value.seconds == pytest.approx(90)
-    assert deferred.value.why == "rate limit"
+    assert deferred.value.why == "rate limit (claude-haiku-5-5)"
     assert run.clock.waited == []
 
 

@@ -19,6 +19,7 @@ from handoff_queue.shared.agent.tool_calls import (
     ToolThreads,
 )
 from handoff_queue.shared.types.checkpoints import ToolObserved
+from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.testing import tool_call_reply
 from tests.doubles.agent_runs import answer_reply, run_with_replies
@@ -92,6 +93,36 @@ def test_every_error_of_a_tool_is_a_failed_call_of_one_line(error: BaseException
     kind = "SystemExit" if isinstance(error, FailureWithoutText) else type(error).__name__
     assert block["content"] == f"breaks failed with {kind}; try other arguments, or do without"
     assert block["is_error"] is True
+
+
+def away_once(calls: list[str]) -> Callable[[dict[str, Any]], str]:
+    """Return a tool's function for which Redis is away at its first call."""
+
+    def run(_arguments: dict[str, Any]) -> str:
+        calls.append("run")
+        if len(calls) == 1:
+            raise StoreUnavailable("Redis is away")
+        return "found"
+
+    return run
+
+
+def test_a_tool_runs_again_when_redis_was_away() -> None:
+    calls: list[str] = []
+    (result,) = results(a_tool("reads", away_once(calls)))
+
+    assert (result.text, result.is_error, len(calls)) == ("found", False, 2)
+
+
+def test_a_tool_that_is_not_safe_to_repeat_does_not_run_again_when_redis_was_away() -> None:
+    calls: list[str] = []
+    (result,) = results(a_tool("pays", away_once(calls), repeatable=False))
+
+    assert (result.text, result.is_error, len(calls)) == (
+        "pays failed: StoreUnavailable",
+        True,
+        1,
+    )
 
 
 def test_endless_recursion_is_a_failed_call() -> None:

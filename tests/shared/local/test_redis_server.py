@@ -50,6 +50,17 @@ def test_redis_requires_its_password_and_no_other_user_can_read_it(
     assert not command_line.exists() or password not in command_line.read_text()
 
 
+def test_the_folder_of_the_data_may_have_a_space_and_a_quote_in_its_name(
+    processes: Processes, tmp_path: Path
+) -> None:
+    folder = tmp_path / 'the "run" of Ann\'s job, é'
+
+    url = PrivateRedis(processes, folder).start()
+
+    with redis.Redis.from_url(url, decode_responses=True) as client:
+        assert client.config_get("dir") == {"dir": str(folder / "redis")}
+
+
 def test_written_data_survives_a_crash(processes: Processes, tmp_path: Path) -> None:
     url = PrivateRedis(processes, tmp_path).start()
     with redis.Redis.from_url(url) as client:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from pydantic import JsonValue
+from pydantic import JsonValue, SecretStr
 from structlog.testing import capture_logs
 
 from handoff_queue.shared.agent.envelope import EnvelopeFormat
@@ -30,7 +30,13 @@ from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.store.user_messages import StoredMessage
 from handoff_queue.shared.types.checkpoints import ToolCallStarted
-from handoff_queue.shared.types.errors import InvalidTool, MissingCredentials, StoreUnavailable
+from handoff_queue.shared.types.errors import (
+    InvalidTool,
+    MissingCredentials,
+    ModelBusy,
+    ModelError,
+    StoreUnavailable,
+)
 from handoff_queue.shared.types.events import HandoffIssued, UserMessageSent
 from handoff_queue.shared.types.handoff import UNREADABLE as RESULT_UNREADABLE
 from handoff_queue.shared.types.handoff import (
@@ -46,10 +52,10 @@ from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.model import Model
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.testing import tool_call_reply
+from handoff_queue.testing import Reply, tool_call_reply
 from tests.doubles.agent_runs import answer_reply
 from tests.doubles.handoffs import a_handoff, a_spec, a_tool
-from tests.doubles.jobs import a_job, version_of
+from tests.doubles.jobs import a_job, handoff_key, turns_key, version_of
 from tests.doubles.scripted_model import ScriptedModel, replies_in_order
 
 SETTINGS = Settings(lease_s=3_600, offline=True)
@@ -230,7 +236,9 @@ def test_the_log_line_of_a_failure_gives_its_kind_without_the_models_text(
         store, SETTINGS, "w1", leases, PayloadCache(store), Models(SETTINGS, lambda _: model)
     )
     handoff = stored_handoff(store)
-    store.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", claims)
+    store.connection.redis.hset(
+        handoff_key(store, handoff.job_id, handoff.handoff_id), "claims", claims
+    )
     with capture_logs() as lines:
         failing.attempt(handoff.to_json(), handoff, set_up_agent)
     leases.stop()
@@ -245,7 +253,7 @@ def test_a_handoff_that_waits_for_budget_ends_at_the_deadline(
 ) -> None:
     late = store.connection.now() + 0.3
     handoff = stored_handoff(store, HandoffLimits(deadline=late), max_turns=1)
-    store.connection.redis.hset(keys.job(handoff.job_id), "reserved_turns", 1)
+    store.connection.redis.hset(keys.progress(handoff.job_id), "reserved_turns", 1)
 
     assert (
         result_of(attempts.attempt(handoff.to_json(), handoff, set_up_agent)).stop_reason
@@ -259,7 +267,9 @@ def test_the_seconds_that_a_handoff_may_take_run_from_its_first_claim(
     handoff = stored_handoff(store, HandoffLimits(max_seconds=60))
     a_minute_ago = int(store.connection.now() * 1000) - 60_000
     store.connection.redis.hset(
-        keys.handoff(handoff.job_id, handoff.handoff_id), "started_at", a_minute_ago
+        handoff_key(store, handoff.job_id, handoff.handoff_id),
+        "started_at",
+        a_minute_ago,
     )
 
     assert (
@@ -279,7 +289,7 @@ def test_unreadable_checkpoints_end_the_handoff_with_the_reason(
     store: Store, attempts: Attempts, stored: bytes
 ) -> None:
     handoff = stored_handoff(store)
-    store.connection.redis.rpush(keys.turns(handoff.job_id, handoff.handoff_id), stored)
+    store.connection.redis.rpush(turns_key(store, handoff.job_id, handoff.handoff_id), stored)
 
     result = result_of(attempts.attempt(handoff.to_json(), handoff, set_up_agent))
 
@@ -292,9 +302,11 @@ def test_a_handoff_with_too_many_claims_ends_regardless_of_its_checkpoints(
     store: Store, attempts: Attempts, stored: bytes
 ) -> None:
     handoff = stored_handoff(store)
-    store.connection.redis.rpush(keys.turns(handoff.job_id, handoff.handoff_id), stored)
+    store.connection.redis.rpush(turns_key(store, handoff.job_id, handoff.handoff_id), stored)
     store.connection.redis.hset(
-        keys.handoff(handoff.job_id, handoff.handoff_id), "claims", MAX_CLAIMS
+        handoff_key(store, handoff.job_id, handoff.handoff_id),
+        "claims",
+        MAX_CLAIMS,
     )
 
     assert (
@@ -308,9 +320,11 @@ def test_a_result_says_that_a_tool_with_effects_may_have_run_under_an_earlier_cl
     store: Store, attempts: Attempts, claims: int
 ) -> None:
     handoff = stored_handoff(store)
-    turns = keys.turns(handoff.job_id, handoff.handoff_id)
+    turns = turns_key(store, handoff.job_id, handoff.handoff_id)
     store.connection.redis.rpush(turns, pack(ToolCallStarted(tool_use_id="t1").to_json()))
-    store.connection.redis.hset(keys.handoff(handoff.job_id, handoff.handoff_id), "claims", claims)
+    store.connection.redis.hset(
+        handoff_key(store, handoff.job_id, handoff.handoff_id), "claims", claims
+    )
 
     assert result_of(attempts.attempt(handoff.to_json(), handoff, set_up_agent)).acted
 
@@ -447,7 +461,7 @@ def test_a_paid_reply_is_stored_if_the_store_fails_before_the_result(
     with pytest.raises(StoreUnavailable):
         attempts.attempt(handoff.to_json(), handoff, set_up_agent, is_away)
 
-    assert store.connection.redis.llen(keys.turns(handoff.job_id, handoff.handoff_id)) == 1
+    assert store.connection.redis.llen(turns_key(store, handoff.job_id, handoff.handoff_id)) == 1
 
 
 def test_an_error_before_the_run_is_logged_for_its_handoff(
@@ -518,3 +532,28 @@ def test_an_agent_is_fitted_with_no_more_than_the_file_of_its_process_names(
     attempts.attempt(handoff.to_json(), handoff, notes_tools, own=own_spec)
 
     assert fitted_with == [("now",)]
+
+
+def test_a_handoff_goes_on_with_its_second_model_while_the_provider_refuses_the_first(
+    store: Store, redis_url: str
+) -> None:
+    settings = SETTINGS.model_copy(
+        update={"offline": False, "anthropic_api_key": SecretStr("a-key")}
+    )
+    answers: dict[str, Reply | ModelError] = {
+        "claude-haiku-5-5": ModelBusy("slow down", status=429, retry_after_s=300),
+        "claude-sonnet-5-5": answer_reply("Rust.", claims=[]),
+    }
+    model = ScriptedModel(lambda call: answers[call.model])
+    leases = Leases(redis_url, settings.lease_s, watchdog=False)
+    models = Models(settings, lambda _settings: model)
+    attempts = Attempts(store, settings, "w1", leases, PayloadCache(store), models)
+    spec = a_spec().model_copy(update={"models": tuple(answers)})
+    results: list[HandoffResult] = []
+    for _ in range(2):
+        handoff = stored_handoff(store, spec=spec)
+        results.append(result_of(attempts.attempt(handoff.to_json(), handoff, set_up_agent)))
+    leases.stop()
+
+    assert [result.model for result in results] == ["claude-sonnet-5-5"] * 2
+    assert [call.model for call in model.calls].count("claude-haiku-5-5") == 1

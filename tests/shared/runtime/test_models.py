@@ -70,3 +70,31 @@ def test_the_judge_has_a_separate_model_if_the_settings_name_one(
 def test_a_process_with_missing_provider_settings_fails_at_its_start() -> None:
     with pytest.raises(UserError, match="HANDOFF_MODEL_PROVIDER=foundry"):
         provider_models(Settings.model_validate({"model_provider": "foundry"}))
+
+
+SEVERAL = ("claude-haiku-5-5", "claude-sonnet-5-5")
+
+
+def names_of(models: Models, asked: str | None, spec: SpecialistSpec) -> list[str]:
+    return [choice.name for choice in models.choices_of(asked, spec)]
+
+
+def test_a_specialist_with_several_models_has_them_in_the_order_of_its_file() -> None:
+    spec = specialist(None).model_copy(update={"models": SEVERAL})
+    assert names_of(Models(WITH_KEY), None, spec) == list(SEVERAL)
+
+
+def test_each_of_several_models_has_its_own_rate_limits() -> None:
+    spec = specialist(None).model_copy(update={"models": SEVERAL})
+    first, second = Models(WITH_KEY).choices_of(None, spec)
+    assert first.bucket != second.bucket
+
+
+def test_the_model_that_a_handoff_requests_replaces_several_models() -> None:
+    spec = specialist(None).model_copy(update={"models": SEVERAL})
+    assert names_of(Models(WITH_KEY), "asked-for", spec) == ["asked-for"]
+
+
+def test_the_offline_model_replaces_several_models() -> None:
+    spec = specialist(None).model_copy(update={"models": SEVERAL})
+    assert names_of(Models(Settings(offline=True)), None, spec) == [OFFLINE_MODEL]

@@ -43,12 +43,33 @@ def test_a_file_replaces_the_rules(tmp_path: Path) -> None:
     assert rules.untrusted == PolicyRules().untrusted
 
 
+def test_a_file_limits_the_networks_of_tools_and_keeps_the_default_rules(tmp_path: Path) -> None:
+    rules = rules_in(
+        written(
+            tmp_path,
+            "networks:\n"
+            "  - {tools: [rates], hosts: ['*.rates.example']}\n"
+            "  - {tools: [free], network: all}\n"
+            "  - {tools: ['*'], network: none}\n",
+        )
+    )
+
+    assert rules.rules == PolicyRules().rules
+    assert rules.hosts_for("rates") == ("*.rates.example",)
+    assert rules.hosts_for("free") is None
+    assert rules.hosts_for("other") == ()
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
         ("rules: [", "policy.yaml:1: is not YAML"),
         ("", "policy.yaml:1: must have the field `rules`"),
-        ("private: []", "rules: is missing"),
+        ("networks: [{tools: [rates]}]", "networks.0: must have `network: none`"),
+        ("networks: [{tools: [rates], network: none, hosts: [a.b]}]", "networks.0: must have"),
+        ("networks: [{tools: [rates], network: some}]", "networks.0.network: "),
+        ("networks: [{tools: [rates], hosts: []}]", "networks.0.hosts: "),
+        ("networks: [{tools: [rates], hosts: ['https://a.b']}]", "networks.0.hosts.0: "),
         ("rules: 3", "rules: must be a list"),
         ("rules: [{tools: [sends]}]", "rules.0.verdict: is missing"),
         ("rules: [{tools: [sends], verdict: no}]", "rules.0.verdict: "),

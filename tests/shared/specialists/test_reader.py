@@ -9,8 +9,9 @@ import pytest
 
 from handoff_queue.shared.specialists import load_specialists, read_specialist
 from handoff_queue.shared.types.errors import InvalidSpecialist
+from handoff_queue.shared.types.model import Effort, Thinking
 from handoff_queue.shared.types.names import RESERVED
-from handoff_queue.shared.types.specialist import Tier
+from handoff_queue.shared.types.specialist import ContextRules, Tier
 
 BODY = "You count words. Give the number, nothing else."
 
@@ -55,6 +56,33 @@ def test_a_file_becomes_a_spec_with_its_body_as_instructions(tmp_path: Path) -> 
         {"type": "integer"},
     )
     assert spec.instructions == BODY
+
+
+@pytest.mark.parametrize(("where", "tool"), [("local", "run_code"), ("provider", "code_execution")])
+def test_a_specialist_with_a_sandbox_has_the_tool_for_it(
+    tmp_path: Path, where: str, tool: str
+) -> None:
+    fields = f"tools: [now]\nsandbox: {where}\n"
+    spec = read_specialist(write_specialist(tmp_path, front(fields)), tools={"now"})
+
+    assert spec.tools == ("now", tool)
+
+
+@pytest.mark.parametrize("fields", ["", "sandbox: none\n", "sandbox:\n"])
+def test_a_specialist_runs_no_code_by_default(tmp_path: Path, fields: str) -> None:
+    assert read_specialist(write_specialist(tmp_path, front(fields))).tools == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ("sandbox: docker\n", "sandbox: 'docker' is unknown; write none, local or provider"),
+        ("sandbox: [local]\n", "sandbox: ['local'] is unknown; write none, local or provider"),
+        ("tools: [run_code]\n", "tools: run_code comes with `sandbox`; name it there"),
+    ],
+)
+def test_a_faulty_sandbox_is_refused(tmp_path: Path, fields: str, fault: str) -> None:
+    assert fault in refusal(write_specialist(tmp_path, front(fields)))
 
 
 @pytest.mark.parametrize("time", ["90", "90s", "1m30s", "1.5m"])
@@ -107,6 +135,24 @@ def test_the_model_aliases_of_subagent_files_mean_a_tier(
     assert (spec.model, spec.tier) == (None, tier)
 
 
+def test_a_file_sets_effort_thinking_and_claims(tmp_path: Path) -> None:
+    text = front("effort: low\nthinking: adaptive\nclaims: false\n")
+    spec = read_specialist(write_specialist(tmp_path, text))
+    assert (spec.effort, spec.thinking, spec.claims) == (Effort.LOW, Thinking.ADAPTIVE, False)
+
+
+@pytest.mark.parametrize("models", ["a-model, b-model", "[a-model, b-model]"])
+def test_a_file_names_several_models_in_order(tmp_path: Path, models: str) -> None:
+    spec = read_specialist(write_specialist(tmp_path, front(f"models: {models}\n")))
+    assert spec.models == ("a-model", "b-model")
+
+
+def test_a_file_sets_when_results_are_cleared_and_turns_are_summarized(tmp_path: Path) -> None:
+    text = front("context: {clear_tools_at: 60000, keep: 5, compact_at: 80000}\n")
+    spec = read_specialist(write_specialist(tmp_path, text))
+    assert spec.context == ContextRules(clear_tools_at=60_000, keep=5, compact_at=80_000)
+
+
 def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Path) -> None:
     text = "\ufeff" + front(
         description=">\n  Counts the words of a text.\n  Not for writing."
@@ -148,7 +194,7 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
             "---\ndescription: Counts the words of a text.\n---\n" + BODY,
             ":1: name: is missing; add a line `name: ...`",
         ),
-        (front(name="Word Counter"), ":2: name: must match pattern"),
+        (front(name="Word Counter"), ":2: name: must be lower-case letters"),
         (
             front(name="planner"),
             ":2: name: planner is reserved for the system itself; choose another name",
@@ -162,7 +208,24 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
         (front("max_seconds: 0s\n"), ":4: max_seconds: must be at least 1"),
         (front("max_turns: 0\n"), ":4: max_turns: must be at least 1"),
         (front("tier: huge\n"), ":4: tier: must be"),
+        (front("effort: huge\n"), ":4: effort: must be"),
+        (front("thinking: always\n"), ":4: thinking: must be"),
+        (
+            front("context: soon\n"),
+            ":4: context: write clear_tools_at, keep or compact_at below it",
+        ),
+        (front("context: {keep: -1}\n"), ":4: context: keep: must be at least 0"),
+        (
+            front("context: {clear_tools_at: 9000, compact_at: 8000}\n"),
+            ":4: context: compact_at is 8000, below clear_tools_at, which is 9000",
+        ),
+        (front("context: {clear_at: 5}\n"), ":4: context: clear_at: there is no such field"),
         (front("model: [a]\n"), ":4: model: must be a text"),
+        (front("models: [a]\n"), ":4: models: must have at least 2"),
+        (front("models: [a, b, c, d, e]\n"), ":4: models: must have at most 4"),
+        (front("models: [a, a]\n"), ":4: models: names a twice"),
+        (front("models: [haiku, a]\n"), ":4: models: haiku is no full name of a model"),
+        (front("model: a\nmodels: [a, b]\n"), ":5: models: cannot stand beside `model`"),
         (front("tools: [1]\n"), ":4: tools.0: must be a text"),
         (front("tools: 3\n"), ":4: tools: must be a list"),
         (front("tools: now, now\n"), ":4: tools: a tool is named twice"),

@@ -35,11 +35,13 @@ def test_a_job_planned_before_its_worker_announced_itself_gets_the_workers_own_f
 
 
 def test_the_model_is_the_one_of_the_own_file() -> None:
-    pinned = OWN.model_copy(update={"model": "dear-model", "tier": Tier.CAPABLE})
+    pinned = OWN.model_copy(
+        update={"model": "dear-model", "models": ("dear", "dearer"), "tier": Tier.CAPABLE}
+    )
 
     granted = grant_spec(pinned, OWN)
 
-    assert (granted.model, granted.tier) == ("own-model", OWN.tier)
+    assert (granted.model, granted.models, granted.tier) == ("own-model", None, OWN.tier)
 
 
 def test_limits_can_be_lowered_and_not_raised() -> None:

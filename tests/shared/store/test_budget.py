@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
@@ -25,6 +24,7 @@ from tests.doubles.jobs import (
     expire_lease,
     finish,
     granted_claim,
+    handoff_key,
     issue,
     model_reply,
     nothing_reserved,
@@ -59,15 +59,15 @@ def test_a_call_reserves_its_worst_case_and_settles_its_real_cost(store: Store) 
 
 
 @pytest.mark.parametrize(
-    ("limit", "name"),
+    ("limit", "name", "needed"),
     [
-        ({"max_turns": 1}, "max_turns"),
-        ({"max_tokens": 700}, "max_tokens"),
-        ({"max_usd": 54}, "max_usd"),
+        ({"max_turns": 1}, "max_turns", ""),
+        ({"max_tokens": 700}, "max_tokens", ", which may take up to 600 tokens"),
+        ({"max_usd": 54}, "max_usd", ", which may cost up to $0.0001"),
     ],
 )
-def test_each_limit_that_can_never_allow_the_call_is_named(
-    store: Store, limit: dict[str, int], name: str
+def test_each_limit_that_can_never_allow_the_call_is_named_with_the_needed_amount(
+    store: Store, limit: dict[str, int], name: str, needed: str
 ) -> None:
     _, first, second = two_claims(store, **limit)
     first.reserve(WORST)
@@ -76,6 +76,7 @@ def test_each_limit_that_can_never_allow_the_call_is_named(
     with pytest.raises(LimitReached) as reached:
         second.reserve(WORST)
     assert reached.value.limit == name
+    assert str(reached.value).endswith(f"does not allow another model call{needed}")
 
 
 def test_a_call_that_may_fit_after_refunds_waits(store: Store) -> None:
@@ -285,11 +286,11 @@ def test_a_reservation_without_an_amount_that_its_version_did_not_know_is_releas
 ) -> None:
     job_id, first, _ = two_claims(store)
     first.reserve(WORST)
-    store.connection.redis.hdel(keys.handoff(job_id, first.handoff_id), missing)
+    store.connection.redis.hdel(handoff_key(store, job_id, first.handoff_id), missing)
 
     first.checkpoint(model_reply(100, 20, 5))
     first.reserve(WORST)
-    store.connection.redis.hdel(keys.handoff(job_id, first.handoff_id), missing)
+    store.connection.redis.hdel(handoff_key(store, job_id, first.handoff_id), missing)
     expire_lease(store, first)
     granted_claim(store, job_id, "find.1", "w2")
 

@@ -20,6 +20,7 @@ from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -47,6 +48,7 @@ HANDOFF_LIMITS = {"max_usd": 200}
 JOB_LIMITS = {"max_turns": 12, "max_tokens": 3_000, "max_usd": 300}
 TENANT_LIMITS = {"max_tokens": 4_000, "max_usd": 450}
 DAY_LIMITS = {"max_tokens": 6_000, "max_usd": 600}
+SUMS = (*(amount.total for amount in AMOUNTS), *(measure.reserved for measure in MEASURES))
 CALLS = st.builds(WorstCase, st.integers(0, 900), st.integers(0, 300), st.integers(0, 120))
 Name = tuple[int, str]
 
@@ -115,9 +117,9 @@ class BudgetMachine(RuleBasedStateMachine):
             assert (verdict[0], [verdict[1].decode(), verdict[2].decode()]) in [
                 (b"limit", each) for each in never
             ]
-            has_begun = _spent(self.read()[keys.handoff(self.jobs[name[0]], HandoffId(name[1]))])[
-                "max_turns"
-            ]
+            has_begun = _spent(
+                self.read()[keys.handoff(self.jobs[name[0]], "researcher", HandoffId(name[1]))]
+            )["max_turns"]
             if verdict[1] in (b"tenant", b"installation") and not has_begun:
                 assert self.store.daily_budgets.budget_problem(TENANTS[name[0]]), (
                     "a job that could not begin would be taken"
@@ -171,10 +173,7 @@ class BudgetMachine(RuleBasedStateMachine):
             assert all(value >= 0 for value in now[key].values())
             spent, aside = (
                 _spent(now[key]),
-                {
-                    limit: now[key].get("reserved_" + limit.removeprefix("max_"), 0)
-                    for limit in limits
-                },
+                {measure.stored_limit: now[key].get(measure.reserved, 0) for measure in MEASURES},
             )
             assert all(spent[limit] + aside[limit] <= most for limit, most in limits.items()), (
                 key,
@@ -183,18 +182,10 @@ class BudgetMachine(RuleBasedStateMachine):
             assert now[key].get("cut_calls", 0) <= spent["max_turns"]
             assert now[key].get("cut_tokens", 0) <= spent["max_tokens"]
             assert now[key].get("cut_usd", 0) <= spent["max_usd"]
-        for name in (
-            "turns",
-            "input_tokens",
-            "output_tokens",
-            "usd",
-            "reserved_turns",
-            "reserved_tokens",
-            "reserved_usd",
-        ):
+        for name in SUMS:
             of_day = now[self.day].get(name, 0)
             assert of_day == sum(
-                now[keys.job(job_id)].get(name, 0)
+                now[keys.progress(job_id)].get(name, 0)
                 for number, job_id in enumerate(self.jobs)
                 if number not in PARENTS
             )
@@ -202,22 +193,11 @@ class BudgetMachine(RuleBasedStateMachine):
                 now[keys.day(self.number, tenant)].get(name, 0) for tenant in set(TENANTS)
             )
         for child, parent in PARENTS.items():
-            of_child, of_handoff = (
-                now[keys.job(self.jobs[child])],
-                now[keys.handoff(self.jobs[parent], TEAM)],
-            )
-            counted = (
-                "turns",
-                "input_tokens",
-                "output_tokens",
-                "usd",
-                "cut_calls",
-                "cut_tokens",
-                "cut_usd",
-            )
-            assert {name: of_child.get(name, 0) for name in counted} == {
-                name: of_handoff.get(name, 0) for name in counted
-            }
+            of_child = now[keys.progress(self.jobs[child])]
+            of_handoff = self.store.jobs.handoffs(self.jobs[parent], [TEAM])[TEAM]
+            assert of_child.get("turns", 0) == of_handoff.turns
+            assert of_child.get("input_tokens", 0) == of_handoff.input_tokens
+            assert of_child.get("cut_tokens", 0) == of_handoff.cut_tokens
 
     def teardown(self) -> None:
         """Check that nothing is reserved at the end."""
@@ -240,11 +220,7 @@ class BudgetMachine(RuleBasedStateMachine):
 
     def never(self, name: Name, worst: WorstCase) -> list[list[str]]:
         """Return the levels and limits that cannot allow this call, even after all refunds."""
-        call_cost = {
-            "max_turns": 1,
-            "max_tokens": worst.input_tokens + worst.output_tokens,
-            "max_usd": worst.microusd or 0,
-        }
+        call_cost = {measure.stored_limit: measure.worst(worst) for measure in MEASURES}
         now = self.read()
         levels = self.levels(*name)
         names = ["handoff", "job", *["ancestor"] * (len(levels) - 4), "tenant", "installation"]
@@ -262,8 +238,8 @@ class BudgetMachine(RuleBasedStateMachine):
         tenant, jobs = TENANTS[job], [job]
         while jobs[-1] in PARENTS:
             jobs.append(PARENTS[jobs[-1]])
-        own_level = (keys.handoff(self.jobs[job], HandoffId(handoff)), HANDOFF_LIMITS)
-        of_jobs = [(keys.job(self.jobs[job_index]), JOB_LIMITS) for job_index in jobs]
+        own_level = (keys.handoff(self.jobs[job], "researcher", HandoffId(handoff)), HANDOFF_LIMITS)
+        of_jobs = [(keys.progress(self.jobs[job_index]), JOB_LIMITS) for job_index in jobs]
         return [
             own_level,
             *of_jobs,
@@ -273,10 +249,7 @@ class BudgetMachine(RuleBasedStateMachine):
 
     def read(self) -> dict[str, dict[str, int]]:
         """Return all accounts, read in one round trip."""
-        teams = [keys.handoff(self.jobs[parent], TEAM) for parent in PARENTS.values()]
-        names = list(
-            dict.fromkeys([*teams, *(key for name in NAMES for key, _ in self.levels(*name))])
-        )
+        names = list(dict.fromkeys(key for name in NAMES for key, _ in self.levels(*name)))
         pipe = self.store.connection.redis.pipeline(transaction=False)
         for key in names:
             pipe.hgetall(key)
@@ -292,12 +265,14 @@ def _figures(account: dict[bytes, bytes]) -> dict[str, int]:
 
 
 def _spent(account: dict[str, int]) -> dict[str, int]:
-    tokens = account.get("input_tokens", 0) + account.get("output_tokens", 0)
-    return {
-        "max_turns": account.get("turns", 0),
-        "max_tokens": tokens,
-        "max_usd": account.get("usd", 0),
-    }
+    spent: dict[str, int] = {}
+    for measure in MEASURES:
+        spent[measure.stored_limit] = sum(account.get(each.total, 0) for each in measure.amounts)
+    return spent
+
+
+def test_a_limit_of_each_measure_is_drawn() -> None:
+    assert JOB_LIMITS.keys() == {measure.stored_limit for measure in MEASURES}
 
 
 def test_the_accounts_balance_and_no_limit_is_exceeded_after_any_sequence(

@@ -42,6 +42,7 @@ from tests.doubles.jobs import (
     expire_lease,
     finish,
     granted_claim,
+    handoff_key,
     issue,
     model_reply,
     text_of,
@@ -180,7 +181,7 @@ def test_the_seconds_of_a_handoff_do_not_run_while_it_waits(store: Store, job_id
     first = store.claims.claim(wanted)
     ask(first)
     waited_ms = 500_000
-    store.connection.redis.hincrby(keys.handoff(job_id, FIND), "asks_since", -waited_ms)
+    store.connection.redis.hincrby(handoff_key(store, job_id, FIND), "asks_since", -waited_ms)
     approve(store, job_id, questions(store, job_id)[0])
 
     again = store.claims.claim(
@@ -309,7 +310,7 @@ def signed_call(redis_url: str, store: Store, tmp_path: Path) -> SignedCall:
     ask(granted_claim(made.store_of("worker-researcher"), job_id, "find.1"))
     (asked,) = questions(store, job_id)
     redis = store.connection.redis
-    redis.hdel(keys.handoff(job_id, FIND), "deferred")
+    redis.hdel(handoff_key(store, job_id, FIND), "deferred")
     return replace(made, job_id=job_id, asked=asked)
 
 

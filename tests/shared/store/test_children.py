@@ -17,6 +17,7 @@ from tests.doubles.jobs import (
     finish,
     finish_with,
     granted_claim,
+    handoff_key,
     issue,
     issue_to_a_child,
     model_reply,
@@ -81,7 +82,7 @@ def test_no_child_begins_for_an_unwanted_handoff(store: Store, ending: str) -> N
         case "dropped":
             drop_handoffs(store, job_id, TEAM)
         case "done":
-            store.connection.redis.hset(keys.handoff(job_id, TEAM), "state", "done")
+            store.connection.redis.hset(handoff_key(store, job_id, TEAM), "state", "done")
         case "cancelled":
             store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
         case "deleted":
@@ -225,7 +226,7 @@ def test_a_deleted_parent_does_not_come_back_with_its_childs_spending(
     claimed = granted_claim(store, grandchild, ONE)
     claimed.reserve(CALL)
 
-    store.jobs.delete(job_id, [TEAM])
+    store.jobs.delete(job_id)
     assert finish(claimed) is not None
 
     assert store.jobs.standings([job_id]) == []

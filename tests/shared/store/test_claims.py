@@ -10,7 +10,6 @@ from dataclasses import fields
 
 import pytest
 
-from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import ClaimVerdict
 from handoff_queue.shared.store.claim_grants import MAX_CLAIMS, ClaimRequest
 from handoff_queue.shared.store.journal import Commit
@@ -29,6 +28,7 @@ from tests.doubles.jobs import (
     issue,
     model_reply,
     text_of,
+    turns_key,
     version_of,
 )
 from tests.waiting import wait_until
@@ -154,10 +154,10 @@ def test_thousands_of_checkpoints_are_read_back(store: Store, job_id: JobId) -> 
 def test_checkpoints_go_when_the_handoff_ends(store: Store, job_id: JobId) -> None:
     running = granted_claim(store, job_id, "find.1")
     running.checkpoint(model_reply())
-    assert store.connection.redis.exists(keys.turns(job_id, ONE))
+    assert store.connection.redis.exists(turns_key(store, job_id, ONE))
 
     finish(running)
-    assert not store.connection.redis.exists(keys.turns(job_id, ONE))
+    assert not store.connection.redis.exists(turns_key(store, job_id, ONE))
 
 
 def test_a_handoff_that_was_claimed_too_often_is_granted_only_to_be_ended(
@@ -206,7 +206,7 @@ def test_a_cancel_arrives_with_the_next_write_and_the_payment_is_recorded(
         other.renew()
     with pytest.raises(Cancelled):
         running.heartbeat("thinking")
-    assert store.connection.redis.llen(keys.turns(job_id, ONE)) == 1
+    assert store.connection.redis.llen(turns_key(store, job_id, ONE)) == 1
     assert store.jobs.standings([job_id])[0].input_tokens == 100
 
 

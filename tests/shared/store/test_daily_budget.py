@@ -18,6 +18,7 @@ from tests.doubles.jobs import (
     expire_lease,
     finish,
     granted_claim,
+    handoff_key,
     issue,
     model_reply,
     reservation_verdict,
@@ -133,7 +134,7 @@ def move_to_yesterday(store: Store, claimed: Claim) -> None:
     today = int(store.connection.now() * 1000) // DAY_MS
     for of in ("", ":default"):
         redis.rename(f"handoff:day:{today}{of}", f"handoff:day:{today - 1}{of}")
-    redis.hset(f"handoff:{{{claimed.job_id}}}:h:{claimed.handoff_id}", "r_day", today - 1)
+    redis.hset(handoff_key(store, claimed.job_id, claimed.handoff_id), "r_day", today - 1)
 
 
 def test_the_accounts_of_a_day_expire(store: Store) -> None:
@@ -167,8 +168,8 @@ def test_a_spent_cap_is_named_with_the_time_of_its_renewal(store: Store) -> None
 
     message = store.daily_budgets.budget_problem("ours") or ""
     assert message.startswith(
-        "the budget of tenant ours for today is spent ($5e-06 of $5e-06); there is more at 00:00"
-        " UTC, in "
+        "the budget of tenant ours for today is spent ($0.000005 of $0.000005); there is more at"
+        " 00:00 UTC, in "
     )
     assert store.daily_budgets.budget_problem("theirs") is None
 
@@ -179,7 +180,8 @@ def test_a_spent_cap_is_named_with_the_time_of_its_renewal(store: Store) -> None
         (
             DailyCaps(day_usd=99),
             DailyCaps(day_usd=100),
-            "installation for today is spent ($5e-05 of $9.9e-05, and a call may need $5e-05);",
+            "installation for today is spent ($0.00005 of $0.000099, and a call may need"
+            " $0.00005);",
         ),
         (
             DailyCaps(tenant_day_tokens=700),
@@ -273,7 +275,7 @@ def test_the_spent_amount_is_shown_next_to_the_limit(store: Store) -> None:
     claimed.checkpoint(model_reply(1_000, 200, 50))
     today = store.daily_budgets.today("ours")
 
-    assert str(today.installation) == "$5e-05, 1,200 of 1,000,000 tokens"
-    assert str(today.tenant) == "$5e-05 of $0.5, 1,200 tokens"
+    assert str(today.installation) == "$0.00005, 1,200 of 1,000,000 tokens"
+    assert str(today.tenant) == "$0.00005 of $0.5, 1,200 tokens"
     assert str(store.daily_budgets.today("theirs").tenant) == "$0 of $0.5, 0 tokens"
     assert 0 < today.left_s <= DAY_MS / 1000

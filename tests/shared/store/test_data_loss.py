@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import LeaseLost, VersionConflict
 from handoff_queue.shared.types.events import CancelRequested, RetryRequested
 from handoff_queue.shared.types.ids import JobId
-from tests.doubles.jobs import finish, granted_claim, model_reply
+from tests.doubles.jobs import finish, granted_claim, model_reply, turns_key
 from tests.doubles.redis_faults import snapshot
 from tests.shared.store.conftest import ONE
 from tests.waiting import wait_until
@@ -40,7 +39,7 @@ def test_a_claim_with_lost_checkpoints_adds_none_after_the_gap(store: Store, job
 
     with pytest.raises(LeaseLost):
         held.checkpoint(model_reply())
-    assert store.connection.redis.llen(keys.turns(job_id, ONE)) == 1
+    assert store.connection.redis.llen(turns_key(store, job_id, ONE)) == 1
 
 
 def redis_time(store: Store) -> float:

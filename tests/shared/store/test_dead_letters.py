@@ -12,7 +12,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import ClaimVerdict
 from handoff_queue.shared.store.claim_grants import ClaimRequest
-from handoff_queue.shared.store.dead_letters import MOST_BODY_CHARS
+from handoff_queue.shared.store.dead_letters import KEEP_AT_MOST, MOST_BODY_CHARS, DeadLetter
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
@@ -33,7 +33,23 @@ def test_the_newest_letter_comes_first_and_keeps_its_bytes(store: Store) -> None
         ("researcher", "one"),
     ]
     assert [letter.body for letter in store.dead_letters.newest(1)] == ["two"]
-    assert store.connection.redis.ttl(keys.DEAD) > 0
+
+
+def test_a_supervisor_removes_letters_after_their_retention_and_all_but_the_newest(
+    store: Store,
+) -> None:
+    old = DeadLetter(at=1.0, queue="writer", reason="no handoff", body="old")
+    store.connection.redis.lpush(keys.DEAD, old.to_json(), "no JSON")
+    store.dead_letters.add("writer", "no handoff", "new")
+
+    store.dead_letters.forget_old()
+
+    assert [letter.body for letter in store.dead_letters.newest()] == ["new"]
+    assert store.connection.redis.llen(keys.DEAD) == 2, "its age is unknown"
+
+    store.connection.redis.rpush(keys.DEAD, *["no JSON"] * KEEP_AT_MOST)
+    store.dead_letters.forget_old()
+    assert store.connection.redis.llen(keys.DEAD) == KEEP_AT_MOST
 
 
 def test_a_letter_of_another_version_does_not_hide_the_readable_letters(store: Store) -> None:

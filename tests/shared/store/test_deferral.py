@@ -20,6 +20,7 @@ from tests.doubles.jobs import (
     claim,
     finish,
     granted_claim,
+    handoff_key,
     issue,
     model_reply,
     nothing_reserved,
@@ -51,12 +52,12 @@ def deferred_claim(store: Store, job_id: JobId, seconds: float = 60) -> Claim:
 
 
 def end_deferral(store: Store, job_id: JobId) -> None:
-    store.connection.redis.hset(keys.handoff(job_id, A), "deferred", 1)
+    store.connection.redis.hset(handoff_key(store, job_id, A), "deferred", 1)
     store.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": 1})
 
 
 def waiting_line(store: Store) -> list[bytes]:
-    waiting_ids: list[bytes] = store.connection.redis.zrange(f"{keys.bucket(BUCKET)}:line", 0, -1)
+    waiting_ids: list[bytes] = store.connection.redis.zrange(keys.bucket_line(BUCKET), 0, -1)
     return waiting_ids
 
 

@@ -148,7 +148,7 @@ def test_the_first_handoffs_cost_is_booked_before_the_next_reservation(
 ) -> None:
     end_and_continue(store, planner_claim)
 
-    assert store.connection.redis.hmget(keys.job(job_id), "turns", "reserved_turns") == [
+    assert store.connection.redis.hmget(keys.progress(job_id), "turns", "reserved_turns") == [
         b"1",
         b"1",
     ]
@@ -233,7 +233,7 @@ def test_a_repeated_request_ends_the_handoff_once_and_decides_once(
     assert (again.finished, again.recorded) == (first.finished, ())
     assert planner_claim.finish(end) == first.finished
     assert event_types(store, job_id) == ["handoff_finished", "handoff_issued"]
-    assert store.connection.redis.hmget(keys.job(job_id), "turns", "reserved_turns") == [
+    assert store.connection.redis.hmget(keys.progress(job_id), "turns", "reserved_turns") == [
         b"1",
         b"1",
     ]

@@ -23,6 +23,7 @@ from tests.doubles.jobs import (
     finish,
     finish_with,
     granted_claim,
+    handoff_key,
     issue,
     model_reply,
     result_of,
@@ -77,7 +78,9 @@ def test_the_wait_for_the_provider_is_separate_from_work_also_while_deferred(
     first.report_limits(RateLimits(requests=Allowance(1, 0)))
     assert waiting.reserve(WORST, EXPECTED) is not None
     for since in ("waits_since", "started_at"):
-        store.connection.redis.hincrby(keys.handoff(job_id, waiting.handoff_id), since, -AN_HOUR_MS)
+        store.connection.redis.hincrby(
+            handoff_key(store, job_id, waiting.handoff_id), since, -AN_HOUR_MS
+        )
     assert waiting.defer(0.001, "rate limit")
     first.report_limits(RateLimits(requests=Allowance(100, 100)))
 
@@ -89,7 +92,7 @@ def test_the_wait_for_the_provider_is_separate_from_work_also_while_deferred(
     assert again is not None
     assert again.reserve(WORST, EXPECTED) is None
     assert not store.connection.redis.hexists(
-        keys.handoff(job_id, waiting.handoff_id), "waits_since"
+        handoff_key(store, job_id, waiting.handoff_id), "waits_since"
     )
     finish(again)
 

@@ -9,7 +9,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.presence import Announcement
+from handoff_queue.shared.types.presence import Announcement, Node
 from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, expire_lease, finish, granted_claim, issue
@@ -109,7 +109,7 @@ def test_a_job_with_an_untaken_wake_up_counts_as_open(store: Store, job_id: JobI
 def test_open_jobs_that_wait_for_a_person_are_counted(store: Store, job_id: JobId) -> None:
     for waiting in (job_id, a_job(store)):
         store.connection.redis.hset(
-            keys.job(waiting), mapping={"asked_last": "7", "approval:7": "plan"}
+            keys.progress(waiting), mapping={"asked_last": "7", "approval:7": "plan"}
         )
         make_due(store, waiting)
     make_due(store, a_job(store))
@@ -124,6 +124,13 @@ def test_supervisors_are_counted(store: Store) -> None:
     store.presence.announce_supervisor("s2")
 
     assert store.fleet_load.now().supervisors == 2
+
+
+def test_half_of_the_slots_of_each_supervisor_are_for_roles(store: Store) -> None:
+    store.presence.announce_supervisor("s1", Node(slots=16))
+    store.presence.announce_supervisor("s2", Node(slots=1))
+
+    assert store.fleet_load.now().role_slots == 8 + 1
 
 
 def test_a_bucket_reports_its_providers_remaining_limits(store: Store, job_id: JobId) -> None:

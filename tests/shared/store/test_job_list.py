@@ -9,8 +9,17 @@ from handoff_queue.shared.store.jobs import JOBS_A_ROUND_TRIP, JobFilter
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import JobId, new_job_id
-from tests.doubles.jobs import a_job, issue, submission
+from tests.doubles.jobs import (
+    a_job,
+    finish,
+    finish_with,
+    granted_claim,
+    issue,
+    result_of,
+    submission,
+)
 
 
 def submit_together(store: Store, count: int) -> list[JobId]:
@@ -71,13 +80,15 @@ def test_the_list_filters_jobs_that_wait_for_a_person(store: Store) -> None:
         with_status(store, JobStatus.RUNNING) for _ in range(5)
     )
     fields: dict[JobId, dict[str, str]] = {
-        asks: {"asks": "it has spent 3 turns"},
         approval: {"asked_last": "7", "approval:7": "plan", "asked_at": "12000"},
         answered: {"asked_last": "9", "asked_at": "12000"},
-        ended: {"asked_last": "7", "approval:7": "plan", "status": "cancelled"},
+        ended: {"asked_last": "7", "approval:7": "plan"},
     }
     for job_id, values in fields.items():
-        store.connection.redis.hset(keys.job(job_id), mapping=values)
+        store.connection.redis.hset(keys.progress(job_id), mapping=values)
+
+    store.connection.redis.hset(keys.job(asks), "asks", "it has spent 3 turns")
+    store.connection.redis.hset(keys.job(ended), "status", "cancelled")
 
     waiting = JobFilter(frozenset({JobStatus.WAITING}))
     assert store.jobs.newest(9, waiting) == [approval, asks]
@@ -95,8 +106,11 @@ def test_the_filter_and_the_summary_agree_on_waiting_jobs(store: Store) -> None:
     for status in ("queued", "running", "ok"):
         for asks in ("", "it has spent 3 turns"):
             for question in ({}, {"asked_last": "7"}, {"asked_last": "7", "approval:7": "plan"}):
-                fields = {"status": status, "asks": asks, **question}
-                store.connection.redis.hset(keys.job(a_job(store)), mapping=fields)
+                job_id = a_job(store)
+                fields = {"status": status, "asks": asks}
+                store.connection.redis.hset(keys.job(job_id), mapping=fields)
+                if question:
+                    store.connection.redis.hset(keys.progress(job_id), mapping=question)
 
     job_ids = store.jobs.newest(99)
     assert len(job_ids) == 18
@@ -137,7 +151,7 @@ def test_a_job_is_looked_up_by_the_beginning_of_its_id(store: Store) -> None:
     first, second = a_job(store), a_job(store)
     store.connection.redis.hset(keys.job(first), "children", "j-c0ffee000000 j-decade000000")
     child = keys.job(JobId("j-decade000000"))
-    store.connection.redis.hset(child, "version", 1)
+    store.connection.redis.hset(child, "status", "running")
     store.connection.redis.expire(child, 3_600)
 
     assert store.jobs.beginning_with(first, 9) == [first]
@@ -157,7 +171,8 @@ def test_a_prefix_is_looked_up_in_all_pages_of_the_list(store: Store) -> None:
 def test_the_list_is_filtered_by_mode_priority_text_cost_and_age(store: Store) -> None:
     first, second = submit_together(store, 2)
     redis = store.connection.redis
-    redis.hset(keys.job(first), mapping={"mode": "team", "priority": "batch", "usd": 500})
+    redis.hset(keys.job(first), mapping={"mode": "team", "priority": "batch"})
+    redis.hset(keys.progress(first), "usd", 500)
     redis.hset(keys.job(second), mapping={"mode": "single", "title": "100% of (A-Z) [x]"})
     middle = (redis.zscore(keys.JOBS, first) + redis.zscore(keys.JOBS, second)) / 2_000
     redis.zadd(keys.JOBS, {second: redis.zscore(keys.JOBS, second) + 5_000})
@@ -186,6 +201,25 @@ def test_the_list_is_filtered_by_a_whole_name_of_an_assigned_specialist(store: S
     assert found("reviewer") == [reviewed, both]
     assert found("write") == []
     assert store.jobs.counts(JobFilter(specialist="writer")) == {JobStatus.RUNNING: 1}
+
+
+def test_the_list_is_filtered_by_a_specialist_that_failed(store: Store) -> None:
+    failed, ended = a_job(store), a_job(store)
+    issue(store, failed, "a.1", "b.1", role="writer")
+    issue(store, failed, "c.1", role="reviewer")
+    issue(store, ended, "a.1", role="writer")
+    for handoff_id in ("a.1", "b.1", "c.1"):
+        claimed = granted_claim(store, failed, handoff_id)
+        finish_with(claimed, result_of(claimed).model_copy(update={"status": ResultStatus.FAILED}))
+    finish(granted_claim(store, ended, "a.1"))
+
+    def found(name: str) -> list[str]:
+        return list(store.jobs.newest(9, JobFilter(failed_specialist=name)))
+
+    assert found("writer") == [failed]
+    assert found("reviewer") == [failed]
+    assert found("write") == []
+    assert store.jobs.counts(JobFilter(failed_specialist="writer")) == {JobStatus.RUNNING: 1}
 
 
 def test_the_counts_are_of_all_jobs_that_match(store: Store) -> None:

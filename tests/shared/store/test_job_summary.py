@@ -147,12 +147,12 @@ def test_the_summary_reads_every_field_of_a_standing_except_the_child_jobs(store
     texts = {"status": "running", "parent": "j-000000000000/a.1", "usd": "5"}
     for place, name in enumerate(sorted(fields.names - {"version", "unpriced"}), 1):
         value = texts.get(name, str(place))
-        store.connection.redis.hset(keys.job(job_id), name, value)
+        store.connection.redis.hset(keys.progress(job_id), name, value)
 
     (priced,) = store.jobs.standings([job_id])
     assert store.job_summaries.of(job_id).job == replace(priced, children=())
 
-    store.connection.redis.hset(keys.job(job_id), "unpriced", "1")
+    store.connection.redis.hset(keys.progress(job_id), "unpriced", "1")
     (unpriced,) = store.jobs.standings([job_id])
     assert store.job_summaries.of(job_id).job == replace(unpriced, children=())
     assert (priced.cost_microusd, unpriced.cost_microusd) == (5, None)

@@ -51,7 +51,7 @@ def test_a_deleted_job_leaves_nothing_but_documents(store: Store) -> None:
     store.payloads.put_fetched(job_id, page, "text", 600)
     store.dead_letters.add("researcher", "garbage", "{")
 
-    store.jobs.delete(job_id, [HandoffId("a.1"), HandoffId("b.1")])
+    store.jobs.delete(job_id)
 
     left = {name.decode() for name in store.connection.redis.scan_iter()}
     assert not {name for name in left if job_id in name}

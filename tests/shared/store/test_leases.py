@@ -14,7 +14,6 @@ from structlog.types import EventDict
 from handoff_queue.shared.local.processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.leases import RENEWALS_PER_LEASE, Leases, renews_every_s
 from handoff_queue.shared.store.store import Store, open_store
@@ -24,6 +23,7 @@ from tests.doubles.jobs import (
     claim,
     finish,
     granted_claim,
+    handoff_key,
     issue,
     model_reply,
     stored_fence,
@@ -37,7 +37,7 @@ RENEWALS_IN_TWO_LEASES = 2 * RENEWALS_PER_LEASE
 def fence_of(store: Store, claimed: Claim) -> bytes:
     """Return the stored form of the fence that the store accepts for this handoff."""
     stored: bytes = store.connection.redis.hget(
-        keys.handoff(claimed.job_id, claimed.handoff_id), "fence"
+        handoff_key(store, claimed.job_id, claimed.handoff_id), "fence"
     )
     return stored
 

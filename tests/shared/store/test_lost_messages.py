@@ -18,6 +18,7 @@ from tests.doubles.jobs import (
     finish,
     finish_with,
     granted_claim,
+    handoff_key,
     issue,
     issued_event,
     model_reply,
@@ -185,7 +186,8 @@ def test_a_dropped_handoff_leaves_no_entry(store: Store, job_id: JobId) -> None:
     )
 
     fences = [
-        store.connection.redis.hget(keys.handoff(job_id, name), "fence") for name in everything
+        store.connection.redis.hget(handoff_key(store, job_id, name), "fence")
+        for name in everything
     ]
     assert fences == [stored_fence(running), None, None], "nobody else has claimed it"
     with pytest.raises(Cancelled):

@@ -17,7 +17,17 @@ from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
-from tests.doubles.jobs import a_job, finish, granted_claim, issue, model_reply, result_of, text_of
+from tests.doubles.jobs import (
+    a_job,
+    finish,
+    granted_claim,
+    handoff_key,
+    issue,
+    model_reply,
+    result_of,
+    text_of,
+    turns_key,
+)
 
 ONE = HandoffId("find.1")
 
@@ -45,14 +55,14 @@ def job_id(store: Store) -> JobId:
 def counts_of(store: Store, job_id: JobId) -> list[int]:
     """Return the job's used and reserved turns, its claims, its checkpoints and its events."""
     redis = store.connection.redis
-    job = redis.hmget(keys.job(job_id), "turns", "reserved_turns")
-    claims = redis.hget(keys.handoff(job_id, ONE), "claims")
+    job = redis.hmget(keys.progress(job_id), "turns", "reserved_turns")
+    claims = redis.hget(handoff_key(store, job_id, ONE), "claims")
     return [
         int(value or 0)
         for value in (
             *job,
             claims,
-            redis.llen(keys.turns(job_id, ONE)),
+            redis.llen(turns_key(store, job_id, ONE)),
             redis.xlen(keys.log(job_id)),
         )
     ]

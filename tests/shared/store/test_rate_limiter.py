@@ -254,7 +254,7 @@ def test_a_dead_caller_in_line_delays_no_other(store: Store, job_id: JobId) -> N
     dead, alive = claim_named(store, job_id, "dead"), claim_named(store, job_id, "alive")
     wait_of(dead)
     assert wait_of(alive).seconds > 1
-    store.connection.redis.zadd(f"{keys.bucket(BUCKET)}:alive", {dead.limiter.member: 1})
+    store.connection.redis.zadd(keys.bucket_alive(BUCKET), {dead.limiter.member: 1})
     assert wait_of(alive).seconds <= 1
 
 
@@ -305,3 +305,30 @@ def test_an_account_is_named_without_its_key() -> None:
     assert "secret" not in named
     assert named != account_of("anthropic", None, "sk-another")
     assert named == account_of("anthropic", None, "sk-secret")
+
+
+def test_a_call_that_another_model_may_serve_does_not_delay_the_calls_of_others(
+    store: Store, job_id: JobId
+) -> None:
+    report_limits(store, job_id, RateLimits(requests=Allowance(60, 0)))
+    flexible, other = claim_named(store, job_id, "b"), claim_named(store, job_id, "c")
+
+    assert flexible.reserve(WORST, replace(EXPECTED, joins_line=False)) is not None
+    wait = other.reserve(WORST, EXPECTED)
+
+    assert wait is not None
+    assert wait.seconds <= 2.1, "one second a request, and one on the way; a call in front adds one"
+
+
+def test_a_flood_of_dead_callers_in_line_makes_no_script_long(store: Store, job_id: JobId) -> None:
+    report_limits(store, job_id, RateLimits(requests=Allowance(60, 60)))
+    flood = 3_000
+    dead = {f"{job_id}/dead.{number}": 1 for number in range(flood)}
+    store.connection.redis.zadd(keys.bucket_alive(BUCKET), dead)
+    store.connection.redis.expire(keys.bucket_alive(BUCKET), 60)
+    caller = claim_named(store, job_id, "b")
+
+    assert caller.reserve(WORST, EXPECTED) is None
+
+    left = store.connection.redis.zcard(keys.bucket_alive(BUCKET))
+    assert 0 < flood - left <= 1_000

@@ -31,6 +31,7 @@ from tests.doubles.jobs import (
     model_reply,
     redis_dump,
     text_of,
+    turns_key,
     version_of,
 )
 
@@ -50,8 +51,9 @@ def store(redis_url: str) -> Iterator[Store]:
 
 @pytest.fixture
 def job_id(store: Store) -> JobId:
+    """Return a job with two handoffs. It may run for `JOB_S`."""
     job_id = a_job(store)
-    issue(store, job_id, "find.1", "look.1")
+    issue(store, job_id, "find.1", "look.1", job_s=JOB_S)
     return job_id
 
 
@@ -63,55 +65,49 @@ def long_claim(store: Store, job_id: JobId) -> Claim:
 
 
 def keys_of(job_id: JobId) -> list[str]:
-    return [keys.job(job_id), keys.log(job_id), keys.blobs(job_id), keys.handoff(job_id, ONE)]
+    return [
+        keys.job(job_id),
+        keys.progress(job_id),
+        keys.log(job_id),
+        keys.blobs(job_id),
+        keys.roles(job_id),
+        keys.handoff(job_id, "researcher", ONE),
+    ]
 
 
 def shortest_s(store: Store, names: list[str]) -> int:
     return min(int(store.connection.redis.ttl(name)) for name in names)
 
 
-def test_a_claim_keeps_its_job_for_the_job_s_time_and_the_retention(
+def test_a_decision_keeps_its_job_for_the_job_s_time_and_the_retention(
     store: Store, job_id: JobId
 ) -> None:
-    long_claim(store, job_id)
-
     assert shortest_s(store, keys_of(job_id)) > JOB_S + KEEP_S / 2
 
 
-def test_fetched_pages_stay_until_the_last_working_handoff_ends(
-    store: Store, job_id: JobId
-) -> None:
+def test_fetched_pages_stay_as_long_as_their_job(store: Store, job_id: JobId) -> None:
     page = Document(
         path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
     )
-    store.payloads.put_fetched(job_id, page, "text", work_s=1)
-    long_claim(store, job_id)
     store.payloads.put_fetched(job_id, page, "text", work_s=1)
 
     assert shortest_s(store, [keys.fetched(job_id)]) > JOB_S + KEEP_S / 2
 
 
-@pytest.mark.parametrize(
-    "sign",
-    [Claim.renew, lambda claimed: claimed.reserve(WorstCase(1, 1, 1))],
-    ids=["renewal", "turn"],
-)
-def test_every_heartbeat_keeps_the_job(
-    store: Store, job_id: JobId, sign: Callable[[Claim], None]
-) -> None:
-    claimed = long_claim(store, job_id)
-    for name in keys_of(job_id):  # as if most of the time had passed
-        store.connection.redis.expire(name, KEEP_S)
+def test_a_job_that_has_ended_gets_no_more_pages(store: Store, job_id: JobId) -> None:
+    page = Document(
+        path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
+    )
+    store.connection.redis.hset(keys.job(job_id), "status", JobStatus.CANCELLED.value)
 
-    sign(claimed)
+    store.payloads.put_fetched(job_id, page, "text", work_s=1)
 
-    assert shortest_s(store, keys_of(job_id)) > JOB_S + KEEP_S / 2
+    assert not store.connection.redis.exists(keys.fetched(job_id))
 
 
 def test_a_decision_does_not_shorten_the_retention_of_a_running_job(
     store: Store, job_id: JobId
 ) -> None:
-    long_claim(store, job_id)
     issue(store, job_id, "read.1", group="g2")
 
     assert shortest_s(store, keys_of(job_id)) > JOB_S + KEEP_S / 2
@@ -120,7 +116,7 @@ def test_a_decision_does_not_shorten_the_retention_of_a_running_job(
 def test_checkpoints_stay_as_long_as_their_job(store: Store, job_id: JobId) -> None:
     long_claim(store, job_id).checkpoint(model_reply())
 
-    assert shortest_s(store, [keys.turns(job_id, ONE)]) > JOB_S + KEEP_S / 2
+    assert shortest_s(store, [keys.turns(job_id, "researcher", ONE)]) > JOB_S + KEEP_S / 2
 
 
 @pytest.mark.parametrize("keep_turns", [False, True])
@@ -137,14 +133,14 @@ def test_turns_are_deleted_at_the_end_of_a_handoff_unless_they_are_kept_on_reque
     finish(claimed)
 
     assert store.claims.turns(job_id, [ONE]) == ({ONE: (model_reply(),)} if keep_turns else {})
-    assert (store.connection.redis.ttl(keys.turns(job_id, ONE)) > 0) == keep_turns
+    assert (store.connection.redis.ttl(turns_key(store, job_id, ONE)) > 0) == keep_turns
     store.connection.close()
 
 
 def test_a_longer_retention_is_not_shortened(store: Store, job_id: JobId) -> None:
     store.connection.redis.expire(keys.job(job_id), 9 * JOB_S)
 
-    long_claim(store, job_id)
+    issue(store, job_id, "read.1", group="g2", job_s=JOB_S)
 
     assert shortest_s(store, [keys.job(job_id)]) > 8 * JOB_S
 
@@ -207,7 +203,7 @@ def test_an_ended_job_with_thousands_of_events_leaves_no_handoff_for_longer(
 
     decide(week_store, job_id, JobEnded(status=JobStatus.OK))
 
-    handoffs = [keys.handoff(job_id, HandoffId(name)) for name in names]
+    handoffs = [keys.handoff(job_id, "researcher", HandoffId(name)) for name in names]
     assert longest_s(week_store, handoffs) <= WEEK_S
 
 

@@ -23,6 +23,7 @@ from tests.doubles.jobs import (
     claim,
     expire_lease,
     granted_claim,
+    handoff_key,
     issue,
     model_reply,
     reservation_verdict,
@@ -122,7 +123,7 @@ def test_a_worker_that_was_dead_before_the_silence_is_found_at_once(
     expire_lease(store, granted_claim(store, job_id, "a.1"))
     simulate_silence(store, SILENCE_S)
     before_ms = int((store.connection.now() - 2 * SILENCE_S) * 1000)
-    store.connection.redis.hset(keys.handoff(job_id, HandoffId("a.1")), "lease", before_ms)
+    store.connection.redis.hset(handoff_key(store, job_id, HandoffId("a.1")), "lease", before_ms)
 
     assert store.jobs.sweep().due == {job_id: FOUND}
 
@@ -131,7 +132,7 @@ def test_consecutive_silences_add_up_to_at_most_three(store: Store, job_id: JobI
     """Each silence starts before live workers can renew. Dead claims must end nevertheless."""
     held = claim_after_silence(store, job_id)
     ended_ms = int((store.connection.now() - SILENCE_S / 2) * 1000)
-    store.connection.redis.hset(keys.handoff(job_id, held.handoff_id), "lease", ended_ms)
+    store.connection.redis.hset(handoff_key(store, job_id, held.handoff_id), "lease", ended_ms)
 
     sweeps = []
     for _ in range(4):

@@ -89,6 +89,18 @@ def test_cached_tokens_and_calls_without_a_price_count(store: Store) -> None:
     assert Amounts().cached_share is None
 
 
+def test_the_money_that_the_cache_saved_and_cost_counts(store: Store) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "a.1")
+    claimed = granted_claim(store, job_id, "a.1")
+    assert claimed.reserve(WORST) is None
+    used = Usage(input_tokens=200, cache_saved_microusd=70, cache_surcharge_microusd=100)
+    claimed.checkpoint(model_reply().model_copy(update={"usage": used}))
+
+    (one,) = spending(store)
+    assert (one.amounts.saved, one.amounts.surcharge, one.amounts.net_saved) == (70, 100, -30)
+
+
 def test_a_call_of_a_child_job_counts_for_the_mode_of_the_request(store: Store) -> None:
     outer = a_job(store)
     store.connection.redis.hset(keys.job(outer), "mode", "adaptive")

@@ -98,11 +98,11 @@ def test_a_handoff_claimed_before_its_publication_was_recorded_keeps_its_lease(
 
 def test_a_job_deleted_during_the_sweep_does_not_come_back(store: Store, job_id: JobId) -> None:
     store.jobs.sweep()
-    store.jobs.delete(job_id, [SUSPECT])
+    store.jobs.delete(job_id)
 
     store.jobs.sent(job_id, [SUSPECT])
 
-    assert not store.connection.redis.exists(keys.job(job_id), keys.handoff(job_id, SUSPECT))
+    assert not store.connection.redis.exists(keys.job(job_id), keys.roles(job_id))
 
 
 def test_a_message_that_was_lost_in_its_queue_is_found_until_it_is_sent(

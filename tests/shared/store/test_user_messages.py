@@ -122,6 +122,17 @@ def test_only_the_agent_of_its_step_takes_a_message(store: Store, job_id: JobId)
     assert not may_call(finder)
 
 
+def test_a_role_takes_a_message_to_any_step_and_knows_the_step(store: Store, job_id: JobId) -> None:
+    issue(store, job_id, "assessor.1", role="assessor", group=None)
+    role = granted_claim(store, job_id, "assessor.1")
+    send(store, job_id, step="find")
+
+    assert not may_call(role)
+    assert texts_of(role.take_messages(2)) == [f"(to step find) {SHORTER}"]
+    assert may_call(role)
+    assert taken(store, job_id) == [("assessor.1", 2)]
+
+
 def test_messages_arrive_in_the_order_in_which_they_were_sent(store: Store, job_id: JobId) -> None:
     claimed = granted_claim(store, job_id, "find.1")
     for text in ("first", "second", "third"):

@@ -14,7 +14,17 @@ from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.checkpoints import AgentPrompted, WorstCase
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
-from tests.doubles.jobs import a_job, claim, expire_lease, finish, granted_claim, issue, model_reply
+from tests.doubles.jobs import (
+    a_job,
+    claim,
+    expire_lease,
+    finish,
+    granted_claim,
+    handoff_key,
+    issue,
+    model_reply,
+    turns_key,
+)
 
 ONE = HandoffId("find.1")
 BUCKET = "account:some-model"
@@ -41,7 +51,7 @@ def turns_of(store: Store, job_id: JobId) -> list[int]:
     """Return the used and the reserved turns."""
     return [
         int(value or 0)
-        for value in store.connection.redis.hmget(keys.job(job_id), "turns", "reserved_turns")
+        for value in store.connection.redis.hmget(keys.progress(job_id), "turns", "reserved_turns")
     ]
 
 
@@ -55,7 +65,7 @@ def test_the_result_stores_the_waiting_reply(store: Store, job_id: JobId) -> Non
     finish(claim_with_waiting_reply(granted_claim(store, job_id, ONE)))
 
     assert turns_of(store, job_id) == [1, 0]
-    assert int(store.connection.redis.hget(keys.handoff(job_id, ONE), "turns")) == 1
+    assert int(store.connection.redis.hget(handoff_key(store, job_id, ONE), "turns")) == 1
 
 
 def test_the_next_checkpoint_stores_the_waiting_reply_first(store: Store, job_id: JobId) -> None:
@@ -94,7 +104,7 @@ def test_after_a_lost_claim_no_reply_waits(store: Store, job_id: JobId) -> None:
     expire_lease(store, granted_claim(store, job_id, ONE))
     claim_with_waiting_reply(granted_claim(store, job_id, ONE))
 
-    assert store.connection.redis.llen(keys.turns(job_id, ONE)) == 1
+    assert store.connection.redis.llen(turns_key(store, job_id, ONE)) == 1
 
 
 def test_a_last_reply_that_does_not_wait_is_no_sign_that_its_handoff_got_further(
@@ -130,7 +140,7 @@ def test_a_waiting_reply_expires_with_its_job(redis_url: str) -> None:
     finish(claim_with_waiting_reply(granted_claim(store, job_id, ONE)))
 
     assert store.claims.turns(job_id, [ONE]) == {ONE: (model_reply(),)}
-    assert store.connection.redis.ttl(keys.turns(job_id, ONE)) > 0
+    assert store.connection.redis.ttl(turns_key(store, job_id, ONE)) > 0
     store.connection.close()
 
 

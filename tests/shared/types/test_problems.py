@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.job_options import Approvals
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.message import Message, problems_of
 from handoff_queue.shared.types.review import Rubric
@@ -41,3 +42,19 @@ def test_a_problem_is_explained_once_without_pydantics_terms(
     with pytest.raises(ValidationError) as raised:
         kind.model_validate_json(json.dumps(document))
     assert problems_of(raised.value) == message
+
+
+@pytest.mark.parametrize(
+    ("field", "ending"),
+    [("whom", ": use one of what, above_microusd, timeout_s, on_timeout"), ("on_time", "?")],
+)
+def test_an_unknown_field_gets_the_closest_field_or_the_few_known_fields(
+    field: str, ending: str
+) -> None:
+    with pytest.raises(ValidationError) as raised:
+        Approvals.model_validate_json(json.dumps({field: 1}))
+
+    problem = problems_of(raised.value, kind=Approvals)
+
+    assert problem.startswith(f"{field}: there is no such field: ")
+    assert problem.endswith(ending)

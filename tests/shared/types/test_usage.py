@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.types.usage import Usage, cost_usd, microusd
+from handoff_queue.shared.types.usage import Usage, cost_usd, dollars, microusd
 
 
 @given(st.integers(0, 10**12))
@@ -20,6 +20,12 @@ def test_less_than_a_micro_dollar_is_not_rounded_up() -> None:
         1,
         0,
     )
+
+
+def test_people_see_an_amount_without_an_exponent() -> None:
+    amounts = (0, 20, 500_000, 2_000_000, 1_234_567_890_000)
+
+    assert list(map(dollars, amounts)) == ["$0", "$0.00002", "$0.5", "$2", "$1234567.89"]
 
 
 def test_unknown_stays_unknown() -> None:

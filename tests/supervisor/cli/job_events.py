@@ -136,7 +136,16 @@ def view_of(
     *events: Event, now: float = 110.0, standings: dict[str, HandoffStanding] | None = None
 ) -> JobView:
     job_standing = JobStanding(
-        JOB, JobStatus.RUNNING, len(events), "Compare", 101.0, 4, 2_000, 400, 1_500, cancelled=False
+        JOB,
+        JobStatus.RUNNING,
+        len(events),
+        "Compare",
+        101.0,
+        cancelled=False,
+        turns=4,
+        input_tokens=2_000,
+        output_tokens=400,
+        cost_microusd=1_500,
     )
     texts = ResultTexts(
         {ref.digest: RESULT_TEXTS[ref.digest] for event in events for ref in refs_with_texts(event)}

@@ -111,7 +111,7 @@ def test_only_jobs_of_the_named_status_and_age_are_cancelled(
 
 def test_a_job_that_ends_or_is_deleted_before_its_cancel_is_no_error(broker: Client) -> None:
     gone, ended, open_ = submit_jobs(broker, 3)
-    broker.store.jobs.delete(gone, [])
+    broker.store.jobs.delete(gone)
     end_job(broker, ended)
 
     outcomes = cancel_each(broker, [gone, ended, open_], lambda *_: None)

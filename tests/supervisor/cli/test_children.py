@@ -88,10 +88,6 @@ def test_a_slice_that_is_too_small_for_a_team_is_reported_at_its_start() -> None
         3,
         "",
         100.0,
-        0,
-        0,
-        0,
-        0,
         cancelled=False,
         teams_lack="too little: 1 turn",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -53,7 +54,7 @@ def test_the_list_is_shown_without_the_commands() -> None:
         [sys.executable, "-c", LOADED], cwd=ROOT, capture_output=True, text=True, check=True
     )
 
-    assert all(f" {name} " in process.stdout for name in ENTRIES)
+    assert all(re.search(rf" {name}[, ]", process.stdout) for name in ENTRIES)
     assert process.stderr.strip() == "", "what was imported although nobody has typed a command"
 
 
@@ -76,9 +77,17 @@ def test_the_main_help_fits_on_one_screen() -> None:
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 80
     for name, entry in ENTRIES.items():
-        assert [line.split() for line in lines if line.split()[:1] == [name]] == [
-            [name, *entry.line.split()]
-        ]
+        if entry.shown_with is None:
+            (line,) = [line for line in lines if re.match(rf"  {name}[, ]", line)]
+            assert line.endswith(f"  {entry.line}")
+
+
+def test_a_command_without_its_own_line_stands_next_to_its_neighbour() -> None:
+    lines = main_help(80)
+
+    for name, entry in ENTRIES.items():
+        if entry.shown_with is not None:
+            assert any(line.startswith(f"  {entry.shown_with}, {name} ") for line in lines)
 
 
 def test_the_main_help_begins_with_the_commands_for_a_newcomer() -> None:
@@ -87,7 +96,14 @@ def test_the_main_help_begins_with_the_commands_for_a_newcomer() -> None:
     headings = [line.strip("─ ") for line in lines if line.startswith("─")]
 
     assert first == ["run", "up", "submit", "watch", "result"]
-    assert headings == ["Start here", "Jobs", "Decisions", "Processes", "Operations"]
+    assert headings == [
+        "Start here",
+        "Jobs",
+        "Evaluation",
+        "Decisions",
+        "Processes",
+        "Operations",
+    ]
     assert "`handoff doctor`" in lines[-1] or "`handoff doctor`" in lines[-2]
 
 

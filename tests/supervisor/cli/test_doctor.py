@@ -17,6 +17,7 @@ from handoff_queue.supervisor.cli.doctor import (
     examine,
     find_ignored_variables,
     find_lost_slots,
+    find_not_served,
     find_unserved_queues,
     persistence,
 )
@@ -93,6 +94,16 @@ def test_a_worker_whose_slots_are_lost_is_named(lost: int, level: Level) -> None
     assert finding.fix == "start this worker again"
 
 
+def test_a_specialist_that_a_worker_cannot_serve_is_named_with_the_reason() -> None:
+    announcement = Announcement(
+        worker="host:7", specialists=(), not_served={"coder": "no sandbox: no bubblewrap"}
+    )
+
+    (finding,) = find_not_served([announcement])
+    assert (finding.level, finding.about) == (Level.WARN, "worker host:7")
+    assert finding.report == "it cannot serve coder: no sandbox: no bubblewrap"
+
+
 def findings_of(redis_url: str) -> dict[str, Finding]:
     return {
         finding.about: finding
@@ -148,7 +159,7 @@ def test_a_spent_daily_budget_is_reported_with_its_end_and_its_setting() -> None
     assert (tenant.level, tenant.about, tenant.report) == (
         Level.WARN,
         "budget of the day, tenant default",
-        "$7e-06, 900 of 900 tokens: spent",
+        "$0.000007, 900 of 900 tokens: spent",
     )
     assert tenant.fix.startswith(
         "there is more at 00:00 UTC, in 1 h 1 min; or raise HANDOFF_TENANT_DAY_USD or"

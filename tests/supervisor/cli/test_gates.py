@@ -94,7 +94,8 @@ def test_each_problem_names_its_file_and_line_in_our_words(tmp_path: Path) -> No
     problems = [
         "2: cited: must be true or false",
         "5: numbers.1: must be a number",
-        "6: least: there is no such field",
+        "6: least: there is no such field: use one of min_words, max_words, sections, forbidden,"
+        " required, numbers, cited, fact_checker",
     ]
     assert sorted(str(raised.value).split("; ")) == [f"{path}:{message}" for message in problems]
 

@@ -41,6 +41,7 @@ COMMANDS = [
 def test_all_commands_that_take_a_job_are_tested() -> None:
     assert [
         *("watch", "result", "show", "trace", "export"),
+        *("compare", "fork", "golden"),
         *("approve", "reject", "say", "retry", "cancel", "delete", "audit"),
     ] == COMMANDS
 
@@ -51,9 +52,14 @@ def test_a_prefix_of_several_ids_is_refused(
 ) -> None:
     prefix, same = shared_beginning(submit_jobs(broker, DIGITS + 1))
 
+    others = {
+        "say": [prefix, "Shorter."],
+        "compare": ["j-0123456789ab", prefix],
+        "fork": [prefix, "--from", "write"],
+        "golden": ["add", prefix],
+    }
     try:
-        text = ["Shorter."] if name == "say" else []
-        code = load_command(name).main([prefix, *text], standalone_mode=False)
+        code = load_command(name).main(others.get(name, [prefix]), standalone_mode=False)
         line = capsys.readouterr().err
         assert code == BAD_INPUT
     except UserError as error:

@@ -15,7 +15,7 @@ from handoff_queue.supervisor.cli.follow_job import without_commands
 from handoff_queue.supervisor.client.waiting_reasons import WaitingReason, waiting_reasons
 
 JOB = JobStanding(
-    JobId("j-0123456789ab"), JobStatus.WAITING, 1, "What is HNSW?", 0.0, 0, 0, 0, 0, cancelled=False
+    JobId("j-0123456789ab"), JobStatus.WAITING, 1, "What is HNSW?", 0.0, cancelled=False
 )
 
 

@@ -44,10 +44,10 @@ def initial_view(job: RandomJob) -> JobView:
         last.version,
         "Compare",
         first.at,
-        4,
-        2_000,
-        400,
-        1_500,
+        turns=4,
+        input_tokens=2_000,
+        output_tokens=400,
+        cost_microusd=1_500,
         cancelled=False,
     )
     names = [event.handoff_id for event in job.events(HandoffIssued)]

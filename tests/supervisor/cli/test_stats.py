@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.client.fleet_statistics import stats_now
-from tests.doubles.jobs import a_job, finish_with, granted_claim, issue, model_reply, result_of
+from tests.doubles.jobs import (
+    a_job,
+    finish_with,
+    granted_claim,
+    handoff_key,
+    issue,
+    model_reply,
+    result_of,
+)
 
 WORST = WorstCase(1_000, 1_000, 0)
 LONG_CALL_MS = 101_000
@@ -27,7 +34,7 @@ def store_handoffs(store: Store, role: str, model: str, limits: RateLimits) -> N
     claimed.report_limits(limits)
     claimed.checkpoint(model_reply())
     store.connection.redis.hincrby(
-        keys.handoff(job_id, claimed.handoff_id), "started_at", -LONG_CALL_MS
+        handoff_key(store, job_id, claimed.handoff_id), "started_at", -LONG_CALL_MS
     )
     result = result_of(claimed).model_copy(update={"usage": USAGE})
     finish_with(claimed, result)

@@ -15,9 +15,10 @@ from handoff_queue.shared.store.fleet_load import (
     RateLimitBucket,
     RunningHandoff,
 )
+from handoff_queue.shared.store.spending_history import Amounts
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.rate_limits import Allowance
-from handoff_queue.supervisor.cli.stats import StatsColumns
+from handoff_queue.supervisor.cli.stats import StatsColumns, headline
 from handoff_queue.supervisor.cli.top import FleetScreen, Spending, fleet, job_of, longest
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.fleet_statistics import FleetStats, stats_of
@@ -47,6 +48,20 @@ def rendered(view: RenderableType) -> str:
     file = StringIO()
     Console(width=140, file=file).print(view)
     return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("amounts", "expected"),
+    [
+        (Amounts(input=200, cached=150, saved=50_000, surcharge=10_000), "$0.0400 saved)"),
+        (Amounts(input=200, cached=150, surcharge=10_000), "$0.0100 lost)"),
+    ],
+)
+def test_the_statistics_have_the_cached_input_of_today(amounts: Amounts, expected: str) -> None:
+    stats = stats_of(LOAD, {}, {}, DaySpending(1, 1, 0, 0), 60.0, amounts)
+    assert f"today (75% of the input cached, {expected}" in headline(stats)
+    assert "cached" not in headline(STATS)
+    assert stats.as_json()["cached_share"] == 0.75
 
 
 def spending_of(*samples: tuple[float, int, int]) -> Spending:
@@ -83,6 +98,19 @@ def test_stats_show_unserved_queues_refusals_spending_and_dead_letters() -> None
         "2 dead letters",
     ):
         assert expected_texts in output
+
+
+@pytest.mark.parametrize(("supervisors", "colour"), [(0, "31"), (1, "33")])
+def test_roles_that_wait_are_red_without_a_supervisor(supervisors: int, colour: str) -> None:
+    waiting = {"roles": QueueBacklog(3, NOW)}
+    load = FleetLoad(NOW, 1, supervisors, (), waiting, role_slots=2 * supervisors)
+    file = StringIO()
+    console = Console(width=140, file=file, force_terminal=True, color_system="standard")
+
+    console.print(StatsColumns(stats_of(load, {}, {}, DaySpending(0, 0, 0, 0), 60.0)))
+
+    (line,) = [line for line in file.getvalue().splitlines() if "roles" in line]
+    assert f"\x1b[{colour}m" in line
 
 
 def test_a_model_under_two_accounts_has_two_lines_with_their_accounts() -> None:

@@ -29,8 +29,9 @@ RunCommand = Callable[..., str]
 def waiting_job(broker: Client) -> JobId:
     """Return a job whose plan waits for approval."""
     job_id = broker.submit(Request("Compare Qdrant and Milvus."))
-    fields = {"status": "running", "asked_last": 4, "approval:4": "plan", "asked_at": SINCE_MS}
-    broker.store.connection.redis.hset(keys.job(job_id), mapping=fields)
+    fields = {"asked_last": 4, "approval:4": "plan", "asked_at": SINCE_MS}
+    broker.store.connection.redis.hset(keys.job(job_id), "status", "running")
+    broker.store.connection.redis.hset(keys.progress(job_id), mapping=fields)
     return job_id
 
 

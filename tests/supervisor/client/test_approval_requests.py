@@ -368,6 +368,23 @@ def test_each_error_in_a_plan_is_one_line(shell: Shell, answer: str) -> None:
     assert shell.jobs.standing(job_id).approval == "plan"
 
 
+def test_a_step_that_cannot_be_read_is_no_missing_step(shell: Shell) -> None:
+    job_id = submit_with_approvals(shell, ApprovalOf.PLAN)
+    steps: JsonValue = [
+        {"id": "a", "specialist": "researcher", "task": ""},
+        "b",
+        {"id": "c", "specialist": "writer", "task": "Write.", "depends_on": ["a"]},
+    ]
+
+    with pytest.raises(UserError) as refused:
+        shell.jobs.approve(job_id, plan={"steps": steps})
+
+    assert str(refused.value).splitlines() == [
+        "step 1: task: must have at least 1 character",
+        "step 2: must hold fields",
+    ]
+
+
 def test_a_step_with_a_list_as_its_id_is_an_error_in_the_plan(shell: Shell) -> None:
     job_id = submit_with_approvals(shell, ApprovalOf.PLAN)
     steps: JsonValue = [{"id": ["a"], "specialist": "writer", "task": "Write."}]

@@ -20,6 +20,7 @@ from handoff_queue.supervisor.client.async_client import AsyncClient, connect_as
 from handoff_queue.supervisor.client.client import Client, Request
 from tests.doubles.jobs import a_job
 from tests.doubles.redis_faults import OwnRedis
+from tests.waiting import wait_until
 
 ENDED = JobEnded(status=JobStatus.OK)
 FOLLOWERS = 200
@@ -49,6 +50,21 @@ def end_job(store: Store, job_id: JobId) -> None:
     store.journal.append(job_id, ENDED, {"status": "ok"})
 
 
+def test_a_closed_client_has_no_connection_to_redis(store: Store) -> None:
+    def connections() -> set[str]:
+        return {client["id"] for client in store.connection.redis.client_list()}
+
+    async def submit() -> None:
+        async with client_of(store) as jobs:
+            await jobs.submit(Request("Compare Qdrant and Milvus"))
+            assert len(connections() - before) >= 2, "one for the store, one for the broker"
+
+    before = connections()
+    asyncio.run(submit())
+
+    wait_until(lambda: connections() <= before, expected="the end of the connections")
+
+
 def test_the_async_client_has_the_methods_of_the_sync_client() -> None:
     def methods(kind: type) -> set[str]:
         return {name for name, _ in inspect.getmembers(kind, callable) if not name.startswith("_")}
@@ -58,7 +74,7 @@ def test_the_async_client_has_the_methods_of_the_sync_client() -> None:
         "event_batches",
         "event_stream",
         "stop_following",
-    } == methods(Client)
+    } == methods(Client) - {"close"}
 
 
 @pytest.mark.parametrize("name", sorted({"retry", "approve", "reject", "export", "events", "wait"}))
@@ -120,6 +136,35 @@ def test_a_job_that_is_retried_is_followed_to_its_next_end(store: Store) -> None
     assert asyncio.run(follow()) == ["job_ended", "retry_requested", "job_ended"]
 
 
+def test_a_slow_follower_of_a_job_that_is_retried_follows_the_job_to_its_next_end(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_hub, "CHECK_EVERY_S", 0.0)
+    job_id = a_job(store)
+
+    async def follow() -> list[str]:
+        kinds: list[str] = []
+        async with client_of(store) as jobs:
+            async for recorded in jobs.events(job_id):
+                kinds.append(recorded.event.type)
+                if kinds == [
+                    "job_submitted"
+                ]:  # the end and the retry come while the follower works
+                    end_job(store, job_id)
+                    (subscription,) = jobs._hub._followers[job_id]
+                    while not subscription.has_ended:
+                        await asyncio.to_thread(threading.Event().wait, 0.01)
+                    store.journal.append(job_id, RetryRequested(), {"status": "running"})
+                elif kinds[-1] == "retry_requested":
+                    request_cancel(store, job_id)
+                elif kinds[-1] == "cancel_requested":
+                    end_job(store, job_id)
+        return kinds
+
+    expected = ["job_submitted", "job_ended", "retry_requested", "cancel_requested", "job_ended"]
+    assert asyncio.run(follow()) == expected
+
+
 def test_a_job_whose_end_shows_only_in_its_status_ends_the_stream(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +192,7 @@ def test_a_job_that_is_deleted_while_it_is_followed_is_an_unknown_job(
         async with client_of(store) as jobs:
             following = asyncio.create_task(kinds_of(jobs, job_id))
             await until_followed(jobs, 1)
-            store.jobs.delete(job_id, [])
+            store.jobs.delete(job_id)
             await following
 
     with pytest.raises(UnknownJob, match=job_id):
@@ -347,7 +392,7 @@ def test_a_read_of_a_follower_waits_for_a_redis_that_restarts(own_redis: OwnRedi
         async with connect_async(own_redis.url, Settings(offline=True)) as jobs:
             job_id = a_job(jobs._client.store)
             await asyncio.to_thread(own_redis.kill)
-            reading = asyncio.create_task(jobs._read_after_outage(job_id, 0))
+            reading = asyncio.create_task(jobs._after_outage(jobs._stored_events, job_id, 0))
             await asyncio.to_thread(own_redis.start)
             return [recorded.event.type for recorded in await reading]
 

@@ -375,6 +375,14 @@ def test_the_supervisors_roles_count_as_one_role() -> None:
     assert (stats.supervisor_roles.busy, stats.supervisor_roles.queued) == (2, 3)
 
 
+def test_supervisors_serve_their_roles() -> None:
+    load = FleetLoad(NOW, 1, supervisors=2, at_work=(), role_slots=16)
+
+    roles = stats_of(load, {}, {}, DaySpending(0, 0, 0, 0), WINDOW_S).supervisor_roles
+
+    assert (roles.workers, roles.slots) == (2, 16)
+
+
 def test_the_statistics_are_json() -> None:
     stats = json.loads(json.dumps(stats_with(running_handoff("researcher"), requests=60).as_json()))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +13,15 @@ from handoff_queue.chaos.fleet import arm
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.schedules import StoredSchedule
+from handoff_queue.shared.trust.key_files import make_keys, private_key_file
 from handoff_queue.shared.types.access import AuditAction
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import BudgetSpent, UnknownSchedule, UserError
-from handoff_queue.shared.types.events import JobEnded, JobStatus, JobSubmitted
+from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, JobSubmitted
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.schedule import Missed, Overlap
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client, Request, connect
 from handoff_queue.supervisor.client.schedule_decisions import job_of_slot
 from handoff_queue.supervisor.client.schedule_slots import last_slot, next_slot
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
@@ -49,6 +51,17 @@ def starter(jobs: Client) -> ScheduleStarter:
 
 def starter_of(jobs: Client) -> ScheduleStarter:
     return ScheduleStarter(jobs.store, jobs._dispatcher, SETTINGS)
+
+
+@contextmanager
+def jobs_of(identity: str, redis_url: str, folder: Path) -> Iterator[Client]:
+    """Yield a client that signs with the key of this identity."""
+    key = private_key_file(folder, identity)
+    jobs = connect(redis_url, SETTINGS.model_copy(update={"keys": folder, "signing_key": key}))
+    try:
+        yield jobs
+    finally:
+        jobs.close()
 
 
 def stored(jobs: Client, name: str = "news") -> StoredSchedule:
@@ -190,6 +203,28 @@ def test_the_overlap_cancel_cancels_the_running_job_once_and_then_starts(
 
     assert kinds.count("cancel_requested") == 1
     assert len(started_jobs(jobs)) == 2
+
+
+def test_the_overlap_cancel_works_with_the_key_of_a_supervisor(
+    redis_url: str, tmp_path: Path
+) -> None:
+    make_keys(tmp_path)
+    with jobs_of("client", redis_url, tmp_path) as jobs:
+        jobs.add_schedule("news", REQUEST, replace(YEARLY, overlap=Overlap.CANCEL))
+        first = jobs.run_schedule("news")
+        set_back(jobs, 1)
+        with jobs_of("supervisor", redis_url, tmp_path) as supervisor:
+            starter_of(supervisor).start_due()
+
+        (cancelled,) = [
+            recorded.event
+            for recorded in jobs.store.journal.read(first)
+            if isinstance(recorded.event, CancelRequested)
+        ]
+        assert cancelled.by == "schedule news"
+        assert [(entry.action, entry.detail) for entry in jobs.audit(first)][1:] == [
+            (AuditAction.CANCEL, "schedule news")
+        ]
 
 
 def test_a_job_starts_with_a_note_if_the_last_job_has_no_result(

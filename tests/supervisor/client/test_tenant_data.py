@@ -66,21 +66,24 @@ def keys_with(jobs: Client, word: str) -> list[str]:
     return found
 
 
-def test_an_export_has_a_line_for_each_job_and_schedule_and_ends_with_the_counts(
+def test_an_export_has_a_line_for_each_job_schedule_and_note_and_ends_with_the_counts(
     jobs: Client,
 ) -> None:
     first, second = ended_job(jobs), jobs.submit(REQUEST)
     ended_job(jobs, replace(REQUEST, tenant="globex"))
     jobs.add_schedule("news", replace(REQUEST, idempotency_key=None), YEARLY)
+    jobs.write_note("paper/colour", "White.", "acme")
+    jobs.write_note("paper/size", "A4.", "globex")
 
     lines = lines_of(jobs)
 
-    assert [line["type"] for line in lines] == ["tenant", "schedule", "job", "job", "end"]
+    assert [line["type"] for line in lines] == ["tenant", "schedule", "note", "job", "job", "end"]
     assert (lines[0]["tenant"], lines[0]["schema_version"]) == ("acme", 1)
-    assert [line["export"]["job"]["job_id"] for line in lines[2:4]] == [second, first]
-    assert lines[-1] == {"type": "end", "jobs": 2, "schedules": 1, "unreadable": 0}
+    assert lines[2]["path"] == "paper/colour"
+    assert [line["export"]["job"]["job_id"] for line in lines[3:5]] == [second, first]
+    assert lines[-1] == {"type": "end", "jobs": 2, "schedules": 1, "notes": 1, "unreadable": 0}
     assert OWN not in json.dumps(lines)
-    assert lines_of(jobs, texts=True)[2]["export"]["texts"] == {digest_of(OWN): OWN}
+    assert lines_of(jobs, texts=True)[3]["export"]["texts"] == {digest_of(OWN): OWN}
     assert lines_of(jobs, texts=True)[1]["job"]["documents"] == {digest_of(OWN): OWN}
 
 

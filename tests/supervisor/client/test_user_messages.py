@@ -11,7 +11,7 @@ import pytest
 from handoff_queue.shared.store.user_messages import Refusal, UserMessages
 from handoff_queue.shared.types.access import Actor, AuditAction
 from handoff_queue.shared.types.checkpoints import WorstCase
-from handoff_queue.shared.types.errors import Conflict
+from handoff_queue.shared.types.errors import Conflict, UserError
 from handoff_queue.shared.types.events import (
     PlanMade,
     StepOutline,
@@ -24,7 +24,7 @@ from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.user_messages import MOST_MESSAGE_CHARS
-from tests.doubles.jobs import issue_to_a_child
+from tests.doubles.jobs import finish, granted_claim, issue, issue_to_a_child
 from tests.refusals import refusal_of
 from tests.supervisor.many_rows import submit_rows
 from tests.supervisor.shell import Shell
@@ -82,6 +82,8 @@ def test_a_repeated_call_with_a_key_is_one_message(shell: Shell, job_id: JobId) 
     assert shell.jobs.say(job_id, SHORTER, key="k1").version == first.version
     with pytest.raises(Conflict, match="belongs to another message"):
         shell.jobs.say(job_id, "Another text.", key="k1")
+    with pytest.raises(UserError, match="has no step '<b>'"):
+        shell.jobs.say(job_id, SHORTER, "<b>", key="k1")
     assert len(messages(shell, job_id)) == 1
     assert shell.jobs.say(job_id, SHORTER).version != first.version
 
@@ -115,6 +117,15 @@ REFUSED: dict[str, tuple[Callable[[Client, JobId], object], str]] = {
     "unknown step": (
         lambda jobs, job_id: jobs.say(job_id, SHORTER, "nowhere"),
         "has no step 'nowhere': its steps are",
+    ),
+    "empty step": (lambda jobs, job_id: jobs.say(job_id, SHORTER, ""), "has no step '': its"),
+    "no name of a step": (
+        lambda jobs, job_id: jobs.say(job_id, SHORTER, "<b>"),
+        "has no step '<b>': its steps are",
+    ),
+    "a number as the step": (
+        lambda jobs, job_id: jobs.say(job_id, SHORTER, 5),  # type: ignore[arg-type]
+        "the step must be of type str",
     ),
     "no text": (
         lambda jobs, job_id: jobs.say(job_id, 5),  # type: ignore[arg-type]
@@ -286,6 +297,20 @@ def test_a_step_that_has_ended_takes_no_message_if_no_role_reads_it(
     assert f"step {first.step_id} of {job_id} has ended" in refusal
     assert f"handoff retry {job_id} --from {first.step_id}" in refusal
     assert shell.jobs.say(job_id, SHORTER, second.step_id).running == (second.step_id,)
+
+
+def test_a_message_to_a_step_that_has_ended_names_the_reviewer_that_runs(shell: Shell) -> None:
+    job_id = shell.submit()
+    plan = PlanMade(
+        plan=ref("{}"),
+        steps=(StepOutline(id=StepId("a"), specialist="researcher", title="Do it."),),
+    )
+    shell.store.journal.append(job_id, plan)
+    issue(shell.store, job_id, "a.1")
+    finish(granted_claim(shell.store, job_id, "a.1"))
+    issue(shell.store, job_id, "assessor.1", role="assessor", group=None)
+
+    assert shell.jobs.say(job_id, SHORTER, "a").running == ("assessor",)
 
 
 def test_a_message_to_a_step_of_a_team_belongs_to_its_child_job(shell: Shell) -> None:

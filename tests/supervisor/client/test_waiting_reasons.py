@@ -25,9 +25,7 @@ from handoff_queue.supervisor.client.waiting_reasons import (
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, expire_lease, granted_claim, issue
 
-JOB = JobStanding(
-    JobId("j-0123456789ab"), JobStatus.RUNNING, 3, "Compare", 101.0, 0, 0, 0, 0, cancelled=False
-)
+JOB = JobStanding(JobId("j-0123456789ab"), JobStatus.RUNNING, 3, "Compare", 101.0, cancelled=False)
 QUEUED = replace(JOB, status=JobStatus.QUEUED)
 
 

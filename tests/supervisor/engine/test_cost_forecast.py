@@ -24,6 +24,8 @@ from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.engine.cost_forecast import UNWRITTEN_CHARS, CostForecast
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.roles.briefs import read_role
+from tests.doubles.jobs import handoff_key
 from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.workflow_files import ROW_STEP, make_workflow, numbered_rows
 
@@ -141,18 +143,25 @@ def test_the_reserve_covers_the_fact_checker_and_no_other_specialist_may_use_it(
     review, check = forecast_of(shell, job_id)
 
     assert (check.microusd or 0) > 0
-    assert check.output_tokens <= review.output_tokens
+    own_limits = (
+        read_role("assessor").max_output_tokens,
+        shell.fact_checker(state_of(shell, job_id)).max_output_tokens,
+    )
+    assert (review.output_tokens, check.output_tokens) == own_limits
     assert shell.store.connection.redis.hget(keys.job(job_id), "keep_turns") == b"2"
     while steps := [event for event in shell.open(job_id) if not event.is_fact_check]:
         for event in steps:
             assert not shell.store.connection.redis.hexists(
-                keys.handoff(job_id, event.handoff_id), "closes"
+                handoff_key(shell.store, job_id, event.handoff_id), "closes"
             )
             shell.do(job_id, event, ResultStatus.OK)
         shell.advance(job_id)
     (event,) = shell.open(job_id)
     assert (
-        shell.store.connection.redis.hget(keys.handoff(job_id, event.handoff_id), "closes") == b"1"
+        shell.store.connection.redis.hget(
+            handoff_key(shell.store, job_id, event.handoff_id), "closes"
+        )
+        == b"1"
     )
 
 

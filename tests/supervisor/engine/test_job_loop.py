@@ -14,7 +14,7 @@ from handoff_queue.shared.broker.attempt_outcome import AttemptEnd
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.jobs import LOST_AFTER_S
-from handoff_queue.shared.types.events import HandoffIssued, JobStatus
+from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff, ResultStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
@@ -305,3 +305,15 @@ def test_a_role_released_at_a_drain_is_run_by_another_supervisor_at_once(
     other.advance(job_id)
     assert "plan_made" in shell.kinds(job_id)
     other.close()
+
+
+def test_the_decisions_book_the_usage_of_the_results(shell: Shell) -> None:
+    job_id = shell.submit()
+    run_to_end(shell, job_id)
+
+    turns = 0
+    for event in shell.events(job_id):
+        if isinstance(event, HandoffFinished):
+            turns += event.turns
+    booked = shell.store.connection.redis.hget(keys.job(job_id), "booked_turns")
+    assert int(booked) == turns > 0

@@ -13,6 +13,7 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.engine.failure_guard import MAX_FAILURES
+from tests.doubles.jobs import handoff_key
 from tests.doubles.webhook_server import WebhookServer
 from tests.supervisor.shell import Shell
 from tests.waiting import wait_until
@@ -61,7 +62,7 @@ def test_a_journal_of_a_newer_version_is_one_dead_letter_and_is_left_to_that_ver
 ) -> None:
     job_id, redis = shell.submit(), shell.store.connection.redis
     redis.xadd(keys.log(job_id), {"e": '{"type": "of_another_version"}', "t": 1}, id="2-0")
-    redis.hset(keys.job(job_id), "version", 2)
+    redis.hset(keys.progress(job_id), "version", 2)
     for times in range(1, MAX_FAILURES + 3):
         before = shell.store.connection.now()
         evaluate_again(shell, job_id, 1)
@@ -106,7 +107,7 @@ def test_a_lost_handoff_of_a_newer_version_is_left_to_that_version(
     newer = text.replace('"schema_version":1', '"schema_version":2')
     redis.hset(keys.blobs(job_id), digest_of(newer), pack(newer))
     _replace_in_journal(shell, job_id, lost.handoff.digest, digest_of(newer))
-    redis.hset(keys.handoff(job_id, lost.handoff_id), "lost", 1)
+    redis.hset(handoff_key(shell.store, job_id, lost.handoff_id), "lost", 1)
     fresh = shell.another()
 
     for _ in range(MAX_FAILURES + 2):

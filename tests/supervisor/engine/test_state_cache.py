@@ -17,7 +17,12 @@ def backup_of(store: Store, job_id: JobId) -> dict[str, bytes]:
     """Return a backup of the job's keys."""
     return {
         name: store.connection.redis.dump(name)
-        for name in (keys.job(job_id), keys.log(job_id), keys.blobs(job_id))
+        for name in (
+            keys.job(job_id),
+            keys.progress(job_id),
+            keys.log(job_id),
+            keys.blobs(job_id),
+        )
     }
 
 
@@ -97,7 +102,7 @@ def test_a_job_that_was_deleted_and_submitted_again_is_another_job(store: Store)
     states, job_id = StateCache(store.journal), a_job(store)
     store.journal.append(job_id, CancelRequested())
     states.load(job_id)
-    store.jobs.delete(job_id, [])
+    store.jobs.delete(job_id)
     assert states.load(job_id) is None
 
     store.journal.commit(

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.broker.transport import library_scripts
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.daily_budget import DailyCaps, caps_from
+from handoff_queue.shared.store.redis.connection import script_of
+from handoff_queue.shared.store.redis.script import Script, script_names
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.dispatch import Dispatcher
@@ -46,6 +49,21 @@ def test_a_starting_supervisor_sets_the_daily_caps(store: Store) -> None:
     sweeper.stop()
 
     assert caps_in(store) == {"day_usd": 500_000, "tenant_day_tokens": 10}
+
+
+def test_a_supervisor_loads_the_scripts_again_that_redis_has_lost(store: Store) -> None:
+    """Workers may not load scripts."""
+    app = make_app("test", store.connection.url, SETTINGS, (SUPERVISOR_QUEUE,))
+    sweeper = Sweeper(store, Dispatcher(app), "supervisor:1", interval_s=0.05, keep_s=60)
+    digests = [script_of(name).digest for name in script_names()]
+    digests += [Script(text).digest for text in library_scripts()]
+    redis = store.connection.redis
+    sweeper.start()
+    for _ in range(2):
+        wait_until(lambda: all(redis.script_exists(*digests)), expected="all scripts")
+        redis.script_flush()
+    sweeper.stop()
+    sweeper.wait_until_withdrawn()
 
 
 def test_caps_that_redis_has_lost_are_restored_by_the_next_announcement(

@@ -34,7 +34,7 @@ def read_lines(tmp_path: Path, *lines: object) -> tuple[GoldenCase, ...]:
             '{"id": "b", "request": "What?", "gates": {"min_words": 9}, "gates": {}}',
             r"golden\.jsonl:2: 'gates' is given twice; remove one",
         ),
-        ({**VALID_CASE, "id": "B C"}, "id: must match pattern"),
+        ({**VALID_CASE, "id": "B C"}, "id: must be lower-case letters"),
         ({"id": "b", "request": "What?"}, r"golden\.jsonl:2: it has neither gates nor a rubric"),
         (
             {"id": "b", "request": "What?", "gates": {}},

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus
-from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, ref
+from handoff_queue.shared.types.handoff import Claim, HandoffResult, ResultStatus, ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import Plan, Synthesis
@@ -163,7 +163,57 @@ def test_notes_of_the_results_appear_once() -> None:
     assert answer_of(job, a_result("a", notes=notes), a_result("b", notes=notes)).notes == notes
 
 
+def test_sources_without_a_place_in_the_answer_are_listed_last_with_a_note() -> None:
+    job = finish_as(planned(a=""), a="ok")
+    result = a_result(
+        "a",
+        "So it is [a.c2].",
+        claims=(
+            claim_of("a.c1", citation_of("one.md"), citation_of("two.md")),
+            claim_of("a.c2", citation_of("two.md")),
+            claim_of("a.c3", citation_of("three.md")),
+        ),
+    )
+
+    answer = answer_of(job, result)
+
+    assert answer.text.startswith("So it is [1].")
+    assert [(item.n, item.citation.source) for item in answer.citations] == [
+        (1, "two.md"),
+        (2, "one.md"),
+        (3, "three.md"),
+    ]
+    assert answer.notes[-1] == (
+        "The answer does not say which of its statements rest on the sources [2], [3]."
+    )
+
+
 # Which results are the answer
+
+
+def job_with_two_sections(*claims_of_b: Claim) -> SimulatedJob:
+    job = planned(a="", b="")
+    job.finish("a", claims=(claim_of("a.c1", citation_of("one.md"), text="Five names."),))
+    job.advance()
+    job.finish("b", claims=claims_of_b)
+    job.advance()
+    return job
+
+
+def test_sections_with_claims_from_the_same_passage_are_reconciled() -> None:
+    job = job_with_two_sections(claim_of("b.c1", citation_of("one.md"), text="Four names."))
+    assert choose_method(job.state) is AnswerMethod.SYNTHESIZED
+
+
+def test_sections_with_claims_from_other_passages_are_merged() -> None:
+    for place in (citation_of("one.md", 50), citation_of("two.md")):
+        job = job_with_two_sections(claim_of("b.c1", place))
+        assert choose_method(job.state) is AnswerMethod.MERGED
+
+
+def test_sections_that_use_the_same_claim_of_another_step_are_merged() -> None:
+    job = job_with_two_sections(claim_of("a.c1", citation_of("one.md"), text="Five names."))
+    assert choose_method(job.state) is AnswerMethod.MERGED
 
 
 def test_if_the_last_step_failed_the_last_usable_steps_are_the_answer() -> None:

@@ -178,7 +178,7 @@ def test_a_retry_of_an_older_version_repeats_everything() -> None:
     ]
 
 
-@draws(150)
+@draws(50)
 @given(st.integers(0, 10**9))
 def test_every_handoff_of_a_finish_has_a_reason(seed: int) -> None:
     job = RandomJob(Random(seed))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.types.events import AnswerMethod, CancelRequested, JobStatus
+from handoff_queue.shared.types.events import BY_SCHEDULE, AnswerMethod, CancelRequested, JobStatus
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
@@ -233,3 +233,11 @@ def test_a_cancel_ends_the_job_in_every_state() -> None:
 
         assert job.advance() == [EndJob(JobStatus.CANCELLED, "cancelled by the user")]
         assert job.open_names == set()
+
+
+def test_a_job_that_its_schedule_cancels_names_the_schedule() -> None:
+    job = SimulatedJob()
+    job.append(CancelRequested(by=f"{BY_SCHEDULE}news"))
+
+    reason = "cancelled by schedule news for its next slot"
+    assert job.advance() == [EndJob(JobStatus.CANCELLED, reason)]

@@ -6,6 +6,7 @@ import pytest
 
 from handoff_queue.shared.types.events import UserMessageSent, UserMessageTaken
 from handoff_queue.shared.types.ids import HandoffId, StepId, new_word
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.lifecycle.decide import decide
 from handoff_queue.supervisor.lifecycle.state import TakenMessage
 from handoff_queue.supervisor.lifecycle.user_messages import (
@@ -119,7 +120,28 @@ def test_an_open_agent_is_the_only_reader_if_no_agent_begins_later() -> None:
     job.append(issued_event("synthesizer.1", "synthesizer", None))
 
     assert only_readers(job.state, None) == ("synthesizer.1",)
-    assert only_readers(job.state, StepId("a")) == ()
+    assert only_readers(job.state, StepId("a")) == ("synthesizer.1",)
+
+
+def test_an_open_reviewer_is_the_only_reader_of_a_message_to_a_step_that_has_ended() -> None:
+    job = planned(a="")
+    finish_steps(job, "a")
+
+    assert only_readers(job.state, StepId("a")) == ("assessor.1",)
+
+
+def test_a_reviewer_that_runs_is_not_a_later_reader_of_an_adaptive_job() -> None:
+    job = SimulatedJob(mode=Mode.ADAPTIVE)
+    job.advance()
+    job.make_plan(a="")
+    job.advance()
+    finish_steps(job, "a")
+    assert job.open_names == {"replanner"}
+    assert only_readers(job.state, StepId("a")) == (), "a review follows"
+    job.patch_plan()
+    job.advance()
+
+    assert only_readers(job.state, StepId("a")) == ("assessor.1",)
 
 
 def test_a_judge_reads_no_message() -> None:

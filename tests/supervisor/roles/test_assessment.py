@@ -9,20 +9,32 @@ import jsonschema
 import pytest
 
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
+from handoff_queue.shared.providers.anthropic.request import strict
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.review import MOST_CRITERIA, Decision, Rubric, Score, Verdict
+from handoff_queue.shared.types.review import (
+    DEFAULT_RUBRIC,
+    MOST_CRITERIA,
+    Decision,
+    Rubric,
+    Score,
+    Verdict,
+)
 from handoff_queue.supervisor.roles.assessment import MOST_SCORES, VerdictFormat
 
 READING = VerdictFormat(("pgvector", "qdrant"))
 
 
+def scores(whole: Any, why: str = "So it is.", **steps: Any) -> dict[str, Any]:
+    return {"why": why, "whole": whole, "steps": {"pgvector": 3, "qdrant": 3, **steps}}
+
+
 def answer(verdict: str, *revisions: tuple[str, str], **fields: Any) -> str:
     return json.dumps(
         {
-            "scores": [],
             "verdict": verdict,
             "revisions": [{"step": s, "problem": p} for s, p in revisions],
             "open_points": [],
+            "scores": {name: scores(3) for name in DEFAULT_RUBRIC.names},
             **fields,
         }
     )
@@ -55,8 +67,9 @@ def test_a_step_that_is_named_twice_runs_again_once_with_both_problems() -> None
 def test_a_revise_without_a_usable_instruction_is_no_verdict(
     revisions: list[tuple[str, str]], last_try: bool
 ) -> None:
-    with pytest.raises(InvalidAnswer, match="one of pgvector, qdrant"):
+    with pytest.raises(InvalidAnswer, match="names no step that can be done again") as caught:
         READING.read(answer("REVISE", *revisions, open_points=["Old."]), last_try=last_try)
+    assert "one of pgvector, qdrant" in caught.value.for_model
 
 
 @pytest.mark.parametrize("last_try", [False, True])
@@ -64,7 +77,7 @@ def test_a_revise_without_a_usable_instruction_is_no_verdict(
 def test_a_pass_with_revisions_is_no_verdict_and_its_revisions_are_named(
     step: str, last_try: bool
 ) -> None:
-    with pytest.raises(InvalidAnswer, match=r"PASS .*Could be shorter\."):
+    with pytest.raises(InvalidAnswer, match=r"PASS, .*Could be shorter\."):
         READING.read(answer("PASS", (step, "Could be shorter.")), last_try=last_try)
 
 
@@ -90,46 +103,52 @@ def test_an_invalid_verdict_is_refused_even_on_the_last_try(text: str) -> None:
 # Scores
 
 
-def score(criterion: str, value: Any, step: str = "*", why: str = "So it is.") -> dict[str, Any]:
-    return {"step": step, "criterion": criterion, "why": why, "score": value}
-
-
-def test_each_criterion_gets_a_score_and_a_reason_for_the_whole_and_for_each_step() -> None:
-    text = answer(
-        "PASS",
-        scores=[score("accuracy", 4, why="One year is missing."), score("clarity", 5, "qdrant")],
-    )
+def test_each_criterion_gets_a_score_and_a_reason_for_the_whole_and_a_score_for_each_step() -> None:
+    text = answer("PASS")
     jsonschema.validate(json.loads(text), READING.schema)
-    assert read_verdict(text).scores == (
-        Score(criterion="accuracy", score=4, why="One year is missing."),
-        Score(criterion="clarity", score=5, why="So it is.", step=StepId("qdrant")),
+    found = read_verdict(text).scores
+    assert found[:2] == (
+        Score(criterion="accuracy", score=3, why="So it is."),
+        Score(criterion="accuracy", score=3, step=StepId("pgvector")),
     )
+    assert len(found) == len(DEFAULT_RUBRIC.names) * 3
+
+
+def test_the_verdict_comes_first_and_the_schema_bounds_the_number_of_scores() -> None:
+    properties = READING.schema["properties"]
+    assert list(properties) == ["verdict", "revisions", "open_points", "scores"]
+    assert list(properties["scores"]["properties"]) == list(DEFAULT_RUBRIC.names)
+    assert "array" not in json.dumps([properties["scores"], READING.schema["$defs"]])
+
+
+def test_the_schema_of_a_verdict_can_be_enforced() -> None:
+    assert strict(READING.schema) is not None
 
 
 @pytest.mark.parametrize(
     "stray",
     [
-        score("taste", 3),
-        score("accuracy", 0),
-        score("accuracy", 6),
-        score("accuracy", "good"),
-        score("accuracy", 3, "milvus"),
-        "4",
+        {"taste": scores(3)},
+        {"accuracy": scores(0, pgvector=None, qdrant=6)},
+        {"accuracy": scores("good", pgvector="x", qdrant=[])},
+        {"accuracy": {"why": "", "steps": {"milvus": 3}}},
+        {"accuracy": "4"},
+        {"accuracy": None},
+        [{"criterion": "accuracy", "score": 3}],
         None,
     ],
 )
 def test_an_invalid_score_is_left_out_and_the_verdict_stands(stray: Any) -> None:
-    verdict = read_verdict(
-        answer("PASS", scores=[stray, score("coverage", 3), score("coverage", 5)])
-    )
-    assert [(item.criterion, item.score) for item in verdict.scores] == [("coverage", 3)]
+    verdict = read_verdict(answer("PASS", scores=stray))
+    assert (verdict.verdict, verdict.scores) == (Decision.PASS, ())
 
 
 def test_the_criteria_come_from_the_rubric() -> None:
     reading = VerdictFormat(("qdrant",), Rubric.of_fields({"tone": "It is friendly."}))
     verdict = Verdict.of(
         reading.read(
-            answer("PASS", scores=[score("tone", 2), score("accuracy", 5)]), last_try=False
+            answer("PASS", scores={"tone": {"whole": 2}, "accuracy": {"whole": 5}}),
+            last_try=False,
         ).output
     )
     assert [item.criterion for item in verdict.scores] == ["tone"]

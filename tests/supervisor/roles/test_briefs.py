@@ -33,7 +33,8 @@ def test_the_planner_sees_the_live_specialists_and_their_load() -> None:
         max_steps=5,
     )
     assert "at most 5 steps" in brief
-    assert '{"name": "coder", "description": "Codes.", "tools": ["now"], "waiting": 3}' in brief
+    assert '{"name": "coder", "description": "Codes.", "tools": ["now"]}' in brief
+    assert 'Waiting:\n{"coder": 3}' in brief
     assert brief.index("coder") < brief.index("writer")
 
 
@@ -96,9 +97,20 @@ def test_a_very_long_task_of_the_users_own_plan_is_cut() -> None:
 
 
 def test_the_assessor_knows_how_often_it_may_send_back() -> None:
-    assert "(work may be sent back 2 more times)" in assessment_brief(REQUEST, PLAN, 1, 2)
-    assert "(work may be sent back 1 more time)" in assessment_brief(REQUEST, PLAN, 2, 1)
-    assert "(nothing can be sent back any more)" in assessment_brief(REQUEST, PLAN, 3, 0)
+    assert "round 1: work may be sent back 2 more times.\n" in assessment_brief(REQUEST, PLAN, 1, 2)
+    assert "round 2: work may be sent back 1 more time.\n" in assessment_brief(REQUEST, PLAN, 2, 1)
+    assert "round 3: nothing can be sent back any more.\n" in assessment_brief(REQUEST, PLAN, 3, 0)
+
+
+def test_two_briefs_of_a_job_differ_only_at_their_end() -> None:
+    first, second = (assessment_brief(REQUEST, PLAN, number, 3 - number) for number in (1, 2))
+    note = "This is round "
+    assert first.partition(note)[0] == second.partition(note)[0] != ""
+    candidates = [Candidate("writer", "Writes."), Candidate("coder", "Codes.")]
+    busy = [Candidate("writer", "Writes.", queued=2), Candidate("coder", "Codes.", queued=1)]
+    waiting = '\nWaiting:\n{"coder": 1, "writer": 2}'
+    quiet = plan_brief(REQUEST, candidates, 5)
+    assert plan_brief(REQUEST, busy, 5).replace(waiting, "") == quiet
 
 
 def test_the_assessor_gets_the_meaning_of_the_users_rubric() -> None:

@@ -69,7 +69,7 @@ def test_the_judges_context_holds_the_claims_and_their_evidence_and_nothing_else
     ]
 
     assert (handoff.artifacts, handoff.context, handoff.feedback) == ((), (), ())
-    assert prompt == f"<task>{brief}</task>\n\n<fallback>{handoff.fallback_instruction}</fallback>"
+    assert prompt == f"<task>{brief}</task>"
     first, *lines = brief.splitlines()
     assert first == "Decide, for each conflict below, which of its claims stand. One a line:"
     assert [json.loads(line)["conflict"] for line in lines] == ["k1", "k2"]

@@ -46,7 +46,8 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 
 def hand_off(to: str = "ops", **arguments: Any) -> dict[str, Any]:
     return call(
-        f"hand_off_to_{to}",
+        "hand_off",
+        specialist=to,
         **{
             "id": "config",
             "task": "Check the configuration.",
@@ -122,11 +123,11 @@ def test_the_error_states_that_no_step_can_be_changed() -> None:
 
 def test_each_specialist_has_a_tool_and_unbegun_steps_have_two() -> None:
     assert [tool.name for tool in READING.tools] == [
-        *(f"hand_off_to_{name}" for name in EVERYBODY),
+        "hand_off",
         "change_step",
         "drop_step",
     ]
-    assert [tool.name for tool in PatchFormat(("ops",), (), 1, PLAN).tools] == ["hand_off_to_ops"]
+    assert [tool.name for tool in PatchFormat(("ops",), (), 1, PLAN).tools] == ["hand_off"]
 
 
 @pytest.mark.parametrize(
@@ -148,8 +149,8 @@ def test_each_specialist_has_a_tool_and_unbegun_steps_have_two() -> None:
             "step logs has begun: it cannot be changed or dropped (only draft can)",
         ),
         ([call("change_step", step="nothing", why="-")], "there is no step nothing"),
-        ([hand_off(task="")], "hand_off_to_ops: task: must have at least 1 character"),
-        ([call("hand_off_to_ops", why="-")], "hand_off_to_ops: id: is missing"),
+        ([hand_off(task="")], "hand_off: task: must have at least 1 character"),
+        ([call("hand_off", specialist="ops", why="-")], "hand_off: id: is missing"),
     ],
 )
 def test_an_invalid_patch_is_refused_with_all_errors(

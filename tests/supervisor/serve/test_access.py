@@ -240,11 +240,15 @@ def test_a_role_allows_its_actions_and_no_more(
         {"Host": ""},
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://[127.0.0.1:8321"},
         {"Origin": "http://127.0.0.1:9999"},
         {"Sec-Fetch-Site": "cross-site"},
+        {"X-Forwarded-For": "192.0.2.7"},
+        {"Forwarded": "for=192.0.2.7"},
+        {"Via": "1.1 proxy"},
     ],
 )
-def test_a_server_without_tokens_refuses_requests_of_foreign_pages(
+def test_a_server_without_tokens_refuses_requests_of_foreign_pages_and_machines(
     headers: dict[str, str], http: TestClient
 ) -> None:
     assert http.get("/v1/jobs", headers=headers).status_code == 403
@@ -277,9 +281,10 @@ def test_only_the_health_check_needs_no_token(app: FastAPI, client_with: ClientO
     client_with()
 
     with TestClient(app, base_url="http://queue.example", client=("192.0.2.7", 50_000)) as http:
-        answer = http.get("/healthz")
+        answer, head = http.get("/healthz"), http.head("/healthz")
 
     assert (answer.status_code, answer.text) == (200, "ok\n")
+    assert (head.status_code, head.text) == (200, "")
 
 
 def test_no_route_escapes_the_openapi_document(app: FastAPI) -> None:

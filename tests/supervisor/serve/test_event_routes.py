@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
 import pytest
@@ -186,6 +187,49 @@ def test_a_server_that_stops_ends_its_streams(app: FastAPI, jobs: Client) -> Non
     assert kinds(texts[0]) == ["job_submitted", "problem"]
     data = json.loads(texts[0].split("event: problem\ndata: ")[1])
     assert (data["status"], data["detail"]) == (503, "the server stops: connect again")
+
+
+@pytest.mark.slow
+def test_a_server_that_stops_ends_a_wait_for_a_result_without_an_error(
+    app: FastAPI, jobs: Client
+) -> None:
+    job_id = a_job(jobs.store)
+    with ThreadPoolExecutor() as threads:
+        with serving(app) as url:
+            path = f"{url}/v1/jobs/{job_id}/result?wait_s=60"
+            waiting = threads.submit(httpx2.get, path, timeout=60)
+            wait_until(lambda: followers(app) == 1, expected="one follower")
+        answer = waiting.result()
+
+    assert (answer.status_code, answer.json()["status"]) == (200, "running")
+
+
+@pytest.mark.slow
+def test_a_server_that_stops_names_the_job_of_a_quote_that_is_not_ready(
+    app: FastAPI, jobs: Client
+) -> None:
+    with ThreadPoolExecutor() as threads:
+        with serving(app) as url:
+            request = {"text": "How does HNSW work?"}
+            waiting = threads.submit(httpx2.post, f"{url}/v1/quotes", json=request, timeout=60)
+            wait_until(lambda: followers(app) == 1, expected="one follower")
+        answer = waiting.result()
+
+    assert (answer.status_code, answer.json()["quote"]) == (202, None)
+    assert answer.headers["Location"] == f"/v1/jobs/{jobs.newest()[0].job_id}"
+
+
+def test_a_stream_that_begins_while_the_server_stops_ends_with_a_problem(
+    app: FastAPI, http: TestClient, jobs: Client
+) -> None:
+    job_id = a_job(jobs.store)
+    served: AppState = app.state.handoff_queue
+    served.jobs._hub.close()
+
+    stream = http.get(f"/v1/jobs/{job_id}/events").text
+
+    assert kinds(stream) == ["problem"]
+    assert "the server stops: connect again" in stream
 
 
 @pytest.mark.slow

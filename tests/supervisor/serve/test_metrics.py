@@ -109,12 +109,21 @@ def test_the_cache_hit_share_is_the_quotient_of_two_counters(
     issue(store, job_id, "a.1")
     claimed = granted_claim(store, job_id, "a.1")
     assert claimed.reserve(WORST) is None
-    usage = Usage(input_tokens=200, output_tokens=10, cache_read_tokens=150, cost_microusd=None)
+    usage = Usage(
+        input_tokens=200,
+        output_tokens=10,
+        cache_read_tokens=150,
+        cache_saved_microusd=500_000,
+        cache_surcharge_microusd=250_000,
+        cost_microusd=None,
+    )
     claimed.checkpoint(model_reply().model_copy(update={"usage": usage}))
 
     seen = scrape(http)
 
     assert value(seen, "handoff_cached_input_tokens_total", **CALL) == 150
+    assert value(seen, "handoff_cache_saved_usd_total", **CALL) == 0.5
+    assert value(seen, "handoff_cache_surcharge_usd_total", **CALL) == 0.25
     assert value(seen, "handoff_tokens_total", **CALL, type="input") == 200
     assert value(seen, "handoff_unpriced_model_calls_total", **CALL) == 1
     assert value(seen, "handoff_cost_usd_total", **CALL) is None
@@ -248,7 +257,7 @@ def test_a_waiting_handoff_of_a_deleted_job_leaves_the_backlog_of_its_tenant(
 ) -> None:
     job_id = a_job(store, "acme")
     issue(store, job_id, "a.1")
-    store.jobs.delete(job_id, [HandoffId("a.1")])
+    store.jobs.delete(job_id)
     age_everything(store, 7_200)
     store.jobs.sweep()
 
@@ -377,7 +386,7 @@ def test_the_store_limits_the_values_of_labels_as_the_documentation_says() -> No
     }
 
 
-@pytest.mark.parametrize("garbage", [b"", b"-1", b"nan", b"9" * 30])
+@pytest.mark.parametrize("garbage", [b"", b"-1", b"nan", b"9" * 30, b"9" * 400])
 def test_a_count_that_is_no_number_does_not_stop_a_job(
     store: Store, http: TestClient, garbage: bytes
 ) -> None:

@@ -70,6 +70,13 @@ def test_a_body_that_does_not_validate_has_an_entry_for_each_problem(http: TestC
     assert "did you mean text?" in str(problem["errors"])
 
 
+def test_the_pointer_to_a_problem_is_a_json_pointer(http: TestClient) -> None:
+    problem = http.post("/v1/jobs", json={"text": "a", "documents": {"notes/~a.md": 3}}).json()
+
+    assert problem["errors"][0]["pointer"] == "#/documents/notes~1~0a.md"
+    assert problem["detail"].startswith("documents.notes/~a.md: ")
+
+
 def test_an_error_has_the_words_of_the_python_client(http: TestClient, jobs: Client) -> None:
     job_id = a_job(jobs.store)
     with pytest.raises(UserError) as refused:
@@ -99,6 +106,46 @@ def test_a_body_that_is_no_json_is_refused(
 
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "detail"),
+    [
+        (
+            "/v1/jobs",
+            {"Content-Type": "text/plain"},
+            "the body must be application/json or multipart/form-data",
+        ),
+        (
+            "/v1/schedules",
+            {"Content-Type": "multipart/form-data; boundary=x"},
+            "the body must be application/json",
+        ),
+        (
+            "/v1/jobs",
+            {"Content-Type": "application/json", "Content-Encoding": "gzip"},
+            "the body has the Content-Encoding 'gzip': send it uncompressed",
+        ),
+        (
+            "/v1/jobs",
+            {"Content-Type": "multipart/form-data; boundary=x", "Content-Encoding": "gzip"},
+            "the body has the Content-Encoding 'gzip': send it uncompressed",
+        ),
+    ],
+)
+def test_a_body_in_another_form_is_415_with_the_right_form(
+    path: str, headers: dict[str, str], detail: str, http: TestClient
+) -> None:
+    answer = http.post(path, content=b"--x", headers=headers)
+
+    assert (answer.status_code, answer.json()["detail"]) == (415, detail)
+
+
+def test_an_empty_form_has_the_defaults_of_all_fields(http: TestClient, jobs: Client) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = http.post(f"/v1/jobs/{a_job(jobs.store)}/retry", content=b"", headers=form)
+
+    assert answer.status_code != 415
 
 
 def test_a_lost_redis_is_503_with_a_time_to_try_again() -> None:

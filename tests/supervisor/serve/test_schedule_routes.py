@@ -94,7 +94,7 @@ def test_a_tenant_sees_and_changes_only_its_own_schedules(client_with: ClientOf)
     [
         ({"cron": "nope"}, 400, "'nope' is not a cron expression"),
         ({"timezone": "Mars"}, 400, "there is no time zone 'Mars'"),
-        ({"name": "Bad Name"}, 422, "name: "),
+        ({"name": "Bad Name"}, 422, "name: must be lower-case letters, digits, `-` and `_`"),
         ({"missed": "all"}, 400, "needs overlap queue"),
         ({"overlap": "twice"}, 422, "overlap: "),
         ({"job": {"text": " "}}, 400, "the request is empty"),
@@ -108,6 +108,14 @@ def test_a_schedule_that_cannot_work_is_one_problem(
 
     assert refused.status_code == status
     assert detail in refused.json()["detail"]
+
+
+def test_a_second_schedule_of_the_same_name_is_a_conflict(http: TestClient) -> None:
+    http.post("/v1/schedules", json=NEWS)
+    refused = http.post("/v1/schedules", json=NEWS)
+
+    assert refused.status_code == 409
+    assert refused.json()["detail"].startswith("there is a schedule news already: remove it first")
 
 
 def test_an_unknown_name_is_not_found(http: TestClient) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
+import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.serve import access
+from handoff_queue.supervisor.serve.access import Caller, access_for
+from handoff_queue.supervisor.serve.tenant_routes import export
 from tests.supervisor.client.test_open_jobs import end
 from tests.supervisor.serve.conftest import ClientOf
 
@@ -22,6 +29,25 @@ def test_an_export_is_streamed_as_lines(http: TestClient, jobs: Client) -> None:
     assert answer.headers["content-type"] == "application/x-ndjson"
     assert [line["type"] for line in lines] == ["tenant", "job", "end"]
     assert lines[1]["export"]["job"]["job_id"] == job_id
+
+
+def test_an_export_ends_when_its_token_is_revoked(
+    app: FastAPI, jobs: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "CHECK_S", 0.0)
+    jobs.submit(OURS)
+    token, _ = jobs.store.api_tokens.create("a test", ApiRole.ADMIN, None)
+    caller = Caller(token.name, token.role, token.tenant, token.id, None)
+
+    async def kinds() -> list[str]:
+        stream = await export(access_for(caller, app.state.handoff_queue, "api"), "acme")
+        lines: list[str] = []
+        async for line in stream.body_iterator:
+            lines.append(json.loads(str(line))["type"])
+            jobs.store.api_tokens.revoke(token.id)
+        return lines
+
+    assert asyncio.run(kinds()) == ["tenant"]
 
 
 def test_a_deletion_says_if_it_is_complete(http: TestClient, jobs: Client) -> None:

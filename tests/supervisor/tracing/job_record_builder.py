@@ -115,7 +115,16 @@ class JobRecordBuilder:
         cut_calls = sum(each.cut_calls for each in self.standings.values())
         cut_tokens = sum(each.cut_tokens for each in self.standings.values())
         account = JobStanding(
-            JOB, status, len(journal), "Compare things.", 0.0, 3, 100, 20, 5, cancelled=False
+            JOB,
+            status,
+            len(journal),
+            "Compare things.",
+            0.0,
+            cancelled=False,
+            turns=3,
+            input_tokens=100,
+            output_tokens=20,
+            cost_microusd=5,
         )
         standing = replace(account, cut_calls=cut_calls, cut_tokens=cut_tokens)
         return JobRecord(

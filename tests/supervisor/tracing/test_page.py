@@ -13,6 +13,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from handoff_queue.shared.store.claim_history import ClaimEnd
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.client.report import report_of
 from handoff_queue.supervisor.tracing.page import TracedJob, absent_from, page_of, tree_of
 from handoff_queue.supervisor.tracing.timeline import timeline_of
@@ -59,6 +60,22 @@ def test_the_page_contains_no_control_character_for_a_terminal_or_a_browser() ->
     builder.role("planner", (0, 0, 1), task="\u202e", output="\x9b31m")
 
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", page_for(builder))
+
+
+def test_the_page_has_the_share_of_the_cached_input_and_the_money_that_it_saved() -> None:
+    used = Usage(
+        input_tokens=400,
+        cache_read_tokens=300,
+        cache_saved_microusd=50_000,
+        cache_surcharge_microusd=20_000,
+    )
+    builder = JobRecordBuilder()
+    builder.step("find", (0, 0, 1), usage=used)
+    (job,) = embedded_data(page_for(builder))["jobs"]
+    (without,) = embedded_data(page_for(hostile_job()))["jobs"]
+
+    assert job["cache"] == {"share": 0.75, "saved_usd": 0.03}
+    assert without["cache"] is None
 
 
 def test_the_browser_may_run_the_one_script_apply_the_one_style_and_load_nothing() -> None:

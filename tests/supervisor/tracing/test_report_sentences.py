@@ -76,5 +76,5 @@ def test_a_message_names_the_agents_that_took_it() -> None:
 
     assert sections_of(messages=({**taken, "taken": takers}, untaken))["messages"] == [
         "message: Be short. (look.1 took it at turn 3)",
-        "message to look: Be short. (for the task of the next agents)",
+        "message to look: Be short. (in the task of later agents)",
     ]

@@ -93,7 +93,7 @@ def test_the_answer_may_need_only_some_of_the_last_steps(tmp_path: Path) -> None
         ("{within_s: soon}", "join: within_s: 'soon' is not a duration: write a number of seconds"),
         ("{within_s: 99999999}", "within_s: must be at most 2592000"),
         ("{must: [draft]}", "it must have draft, which is not one of its steps"),
-        ("{must: [Draft]}", "must.0: must match pattern"),
+        ("{must: [Draft]}", "must.0: must be lower-case letters"),
         ("{quorum: 2}", "there is no field 'quorum'; use one of enough, at_least, within_s, must"),
         ("{enough: }", "is empty; write `enough: 3`"),
         ("3", "must hold fields"),

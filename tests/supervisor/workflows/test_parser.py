@@ -168,10 +168,10 @@ def test_a_missing_field_has_its_default(tmp_path: Path) -> None:
             f"{ONE}, after: review",
             "step a waits for the review, and no step is reviewed before it",
         ),
-        ("id: A b, specialist: writer, task: Write", "step 'A b': id: must match pattern"),
+        ("id: A b, specialist: writer, task: Write", "step 'A b': id: must be lower-case letters"),
         (
             "id: a, specialist: Our Writer, task: Write",
-            "step 'a': specialist: must match pattern",
+            "step 'a': specialist: must be lower-case letters",
         ),
         (
             "id: a, specialist: writer, task: ''",
@@ -189,7 +189,7 @@ def test_a_missing_field_has_its_default(tmp_path: Path) -> None:
         ),
         (
             "id: a, specialist: writer, task: Write, depends_on: ['b\\n']",
-            "step 'a': depends_on.0: must match pattern",
+            "step 'a': depends_on.0: must be lower-case letters",
         ),
         (
             "id: a, specialist: writer, task: Write, depends_on: [b]",

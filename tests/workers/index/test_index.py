@@ -63,7 +63,7 @@ def test_a_match_in_path_and_heading_counts_more(index: DocumentIndex) -> None:
     assert sources(index, "rome", library) == ["rome.md", "a.md"]
 
 
-def test_a_frequent_word_does_not_hide_the_rare_word_and_is_not_lost(
+def test_a_search_leaves_out_passages_that_only_have_the_frequent_word(
     index: DocumentIndex,
 ) -> None:
     library = Library(
@@ -73,10 +73,8 @@ def test_a_frequent_word_does_not_hide_the_rare_word_and_is_not_lost(
         }
     )
 
-    found = sources(index, "whale plankton", library, limit=8)
-
-    assert set(found[:2]) == {"0007.md", "0070.md"}
-    assert len(found) == 8
+    assert set(sources(index, "whale plankton", library, limit=8)) == {"0007.md", "0070.md"}
+    assert len(sources(index, "whale", library, limit=8)) == 8
 
 
 def test_a_part_of_a_word_in_a_path_does_not_count(index: DocumentIndex) -> None:

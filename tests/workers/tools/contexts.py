@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,7 @@ class ToolHarness:
     def __init__(self, texts: Mapping[str, str] | None = None, remaining_s: float = 60.0) -> None:
         self.library = Library(texts or {})
         self.kept_documents: dict[str, tuple[str, str]] = {}
+        self._calls = 0
         self.context = ToolContext(
             job_id=JobId("j-0123456789ab"),
             handoff_id=handoff_id("research", 1),
@@ -41,7 +43,9 @@ class ToolHarness:
 
     def output(self, tool: Tool, **arguments: object) -> ToolOutput:
         assert tool.run is not None
-        output = tool.run(dict(arguments), self.context)
+        self._calls += 1
+        call_id = self.context.call_id or f"call-{self._calls}"
+        output = tool.run(dict(arguments), replace(self.context, call_id=call_id))
         return ToolOutput(output) if isinstance(output, str) else output
 
     def failure(self, tool: Tool, **arguments: object) -> str:

@@ -10,6 +10,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools.registry import BUILT_IN, Registry, build_registry
+from tests.doubles.handoffs import a_spec
 
 
 def registry(tmp_path: Path, *tools_dirs: Path, offline: bool = True) -> Registry:
@@ -46,6 +47,16 @@ def test_web_search_is_known_but_not_offered_by_the_offline_model(tmp_path: Path
     assert "offline" in offline.not_offered["web_search"]
 
 
+def test_code_of_the_provider_is_not_offered_by_the_offline_model(tmp_path: Path) -> None:
+    offline = registry(tmp_path, offline=True)
+
+    assert offline.tools_for(["code_execution", "now"]) == offline.tools_for(["now"])
+
+
+def test_a_file_names_a_sandbox_and_not_its_tool(tmp_path: Path) -> None:
+    assert not {"run_code", "code_execution"} & {*registry(tmp_path, offline=False).names}
+
+
 def test_web_search_is_the_providers_own_with_a_real_model(tmp_path: Path) -> None:
     (tool,) = registry(tmp_path, offline=False).tools_for(["web_search"])
 
@@ -59,8 +70,20 @@ def test_the_users_folders_add_tools(tmp_path: Path) -> None:
     assert registry(tmp_path, folder).names == tuple(sorted([*BUILT_IN, "greet"]))
 
 
+def test_tools_of_folders_that_no_specialist_names_are_told(tmp_path: Path) -> None:
+    folder = write_tool(write_tool(tmp_path / "own", "greet"), "wave").parent / "own"
+    made = registry(tmp_path, folder)
+
+    assert made.without_use([a_spec("now")]) == (
+        "no specialist can call greet, wave: write `tools: [greet, wave]` into the file of a"
+        " specialist (--specialists DIR)"
+    )
+    assert made.without_use([a_spec("greet"), a_spec("wave", "now")]) is None
+    assert registry(tmp_path).without_use([a_spec()]) is None
+
+
 def test_a_built_in_name_is_reserved_even_where_it_is_not_offered(tmp_path: Path) -> None:
-    for name in ("now", "web_search"):
+    for name in ("now", "web_search", "run_code", "code_execution"):
         with pytest.raises(InvalidTool, match=f"tool {name}: is the name of a built-in tool"):
             registry(tmp_path, write_tool(tmp_path / name, name))
 

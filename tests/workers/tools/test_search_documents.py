@@ -3,31 +3,55 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+from handoff_queue.shared.agent.tool import ToolOutput
+from handoff_queue.shared.agent.tool_calls import SAME_RESULT
+from handoff_queue.shared.types.origins import DOCUMENT
 from handoff_queue.workers.index.index import DocumentIndex
+from handoff_queue.workers.tools.read_document import read_document_tool
 from handoff_queue.workers.tools.search_documents import search_documents_tool
 from tests.workers.tools.contexts import ToolHarness
 
+LONG = "Nothing here. " * 1_000
+"""Text that is too long to be shown whole."""
+
 
 def test_hits_can_be_quoted_and_the_number_of_documents_is_stated(index: DocumentIndex) -> None:
-    harness = ToolHarness({"a.md": "Whales sing.", "b.md": "Cats do not."})
+    harness = ToolHarness({"a.md": "Whales sing.", "b.md": LONG})
 
     answer = json.loads(harness.call(search_documents_tool(index), query="whales"))
 
     assert answer["searched"] == 2
-    (hit,) = answer["hits"]
-    assert (hit["source"], hit["start"], hit["end"], hit["snippet"]) == (
-        "a.md",
-        0,
-        12,
-        "Whales sing.",
-    )
-    assert hit["score"] > 0
+    assert answer["hits"] == [{"source": "a.md", "snippet": "Whales sing."}]
+
+
+def test_a_hit_in_a_long_document_has_the_offset_to_read_on(index: DocumentIndex) -> None:
+    harness = ToolHarness({"a.md": f"{LONG}\n\nWhales sing."})
+
+    (hit,) = json.loads(harness.call(search_documents_tool(index), query="whales"))["hits"]
+
+    assert 0 < hit["offset"] <= len(LONG) + 2
+
+
+def test_short_documents_are_returned_whole_and_only_once(index: DocumentIndex) -> None:
+    texts = {"a.md": "Whales sing. " * 20, "b.md": "Cats do not. " * 20}
+    harness, tool = ToolHarness(texts), search_documents_tool(index)
+
+    output = harness.output(tool, query="whales")
+
+    assert output.origins == (DOCUMENT,)
+    for path, text in texts.items():
+        assert json.dumps({"source": path, "chars": len(text.strip())}) in output.text
+        assert text.strip() in output.text
+    harness.context = replace(harness.context, texts_shown=lambda: (output.text,))
+    assert harness.output(tool, query="cats") == ToolOutput(SAME_RESULT, origins=())
+    assert harness.call(read_document_tool(), source="a.md") == SAME_RESULT
 
 
 def test_a_number_as_text_is_understood_and_kept_within_bounds(index: DocumentIndex) -> None:
-    harness = ToolHarness({f"{number}.md": f"whale {number}" for number in range(30)})
+    harness = ToolHarness({f"{number}.md": f"whale {number}" for number in range(30)} | {"x": LONG})
     tool = search_documents_tool(index)
 
     assert len(json.loads(harness.call(tool, query="whale", limit="3"))["hits"]) == 3
@@ -46,7 +70,7 @@ def test_an_index_that_cannot_be_opened_points_to_reading(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     tool = search_documents_tool(DocumentIndex(tmp_path / "file"))
 
-    assert "read_document instead" in ToolHarness({"a.md": "text"}).failure(tool, query="text")
+    assert "read_document instead" in ToolHarness({"a.md": LONG}).failure(tool, query="text")
 
 
 def test_a_missing_text_is_named(index: DocumentIndex) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
 import json
 import threading
 from base64 import b64decode
@@ -159,9 +158,10 @@ def _add_image(data: str, images: list[Image]) -> str:
     if len(images) == MOST_IMAGES_A_RESULT:
         return "[an image: left out]"
     try:
-        image = image_of(b64decode(data, validate=True))
-    except binascii.Error:
-        image = None
+        decoded = b64decode(data, validate=True)
+    except ValueError:  # no base64, or no ASCII
+        decoded = b""
+    image = image_of(decoded)
     if image is None:
         return "[an image of an unknown kind: left out]"
     images.append(image)

@@ -53,13 +53,44 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* The variable with the URL of Redis. */}}
-{{- define "handoff.redis" -}}
+{{/* Variables with the Redis user and the signing key of a part, or with the URL of all parts. Call with (list $ "part"). */}}
+{{- define "handoff.keys" -}}
+{{- $secrets := (index . 0).Values.secrets -}}
+{{- if $secrets.redis.name -}}
 - name: HANDOFF_REDIS_URL
   valueFrom:
     secretKeyRef:
-      name: {{ .Values.secrets.redis.name }}
-      key: {{ .Values.secrets.redis.key }}
+      name: {{ $secrets.redis.name }}
+      key: {{ $secrets.redis.key }}
+{{- else -}}
+- name: HANDOFF_REDIS_URL_FILE
+  value: /etc/handoff/keys/redis-url
+{{- if ne (index . 1) "flower" }}
+- name: HANDOFF_KEYS
+  value: /etc/handoff/keys/keyring.json
+- name: HANDOFF_SIGNING_KEY
+  value: /etc/handoff/keys/signing.key
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Mount and volume of the Secret of a part. */}}
+{{- define "handoff.keys-mount" -}}
+{{- if not .Values.secrets.redis.name }}
+- {name: keys, mountPath: /etc/handoff/keys, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{/* Call with (list $ "part"). */}}
+{{- define "handoff.keys-volume" -}}
+{{- $secrets := (index . 0).Values.secrets -}}
+{{- if not $secrets.redis.name }}
+- name: keys
+  secret:
+    secretName: {{ printf "%s-%s" $secrets.processes (index . 1 | replace "_" "-") }}
+    # Root owns the files, and the group of the pod reads them.
+    defaultMode: 0440
+{{- end }}
 {{- end -}}
 
 {{/* Variables from a map. */}}
@@ -70,7 +101,7 @@ securityContext:
 {{- end }}
 {{- end -}}
 
-{{/* Environment, probes and mounts of supervisors and workers. Call with (list $ settings). */}}
+{{/* Environment, probes and mounts of supervisors and workers. Call with (list $ settings "part"). */}}
 {{- define "handoff.agent" -}}
 {{- $top := index . 0 -}}
 {{- with $top.Values.secrets.model }}
@@ -78,7 +109,7 @@ envFrom:
   - secretRef: {name: {{ . }}}
 {{- end }}
 env:
-  {{- include "handoff.redis" $top | nindent 2 }}
+  {{- include "handoff.keys" (list $top (index . 2)) | nindent 2 }}
   - name: HANDOFF_DRAIN_S
     value: {{ $top.Values.drainSeconds | quote }}
   {{- include "handoff.variables" (merge (dict) (index . 1) $top.Values.settings) | nindent 2 }}
@@ -101,16 +132,18 @@ livenessProbe:
 volumeMounts:
   - {name: tmp, mountPath: /tmp}
   - {name: cache, mountPath: /var/cache/handoff}
+  {{- include "handoff.keys-mount" $top | nindent 2 }}
   {{- with $top.Values.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end -}}
 
-{{/* Volumes of supervisors and workers. */}}
+{{/* Volumes of supervisors and workers. Call with (list $ "part"). */}}
 {{- define "handoff.volumes" -}}
 - {name: tmp, emptyDir: {sizeLimit: 256Mi}}
 - {name: cache, emptyDir: {}}
-{{- with .Values.extraVolumes }}
+{{- include "handoff.keys-volume" . }}
+{{- with (index . 0).Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}

@@ -1,9 +1,12 @@
 -- Part of the scripts that keep or read the budget accounts. There are five levels, as in `Level`
 -- of `types/errors.py`: a handoff, its job, the jobs above a child job, the tenant's day, and the
--- installation's day. Each budget is a hash with the spent amounts (turns, input_tokens,
--- output_tokens, usd). Jobs and days also have the reserved amounts (reserved_turns,
--- reserved_tokens, reserved_usd). The parent's handoff that a child job does has spent amounts
--- only. `usd` is whole micro-dollars; a price of -1 is unknown. A day also has needed_tokens and
+-- installation's day. `types/budget_measures.py` gives the scripts two tables. AMOUNTS has what a
+-- call uses, and MEASURES has the sums of amounts that a limit bounds. Each budget is a hash with the
+-- total of each amount (turns, input_tokens, output_tokens, usd). Jobs and days also have the
+-- reserved sum of each measure (reserved_turns, reserved_tokens, reserved_usd). The amounts of a job
+-- are in its progress, and its limits are in its hash, which workers only read. The parent's handoff
+-- that a child job does has no amounts while the child works for it: `amounts_for` returns them.
+-- `usd` is whole micro-dollars; a price of -1 is unknown. A day also has needed_tokens and
 -- needed_usd: the amount that a refused handoff needed to begin.
 
 local DAY_MS = 24 * 3600 * 1000
@@ -11,28 +14,38 @@ local DAY_KEPT_MS = 3 * DAY_MS -- after the end of the day; a call at midnight e
 local MONTH_KEPT_MS = 70 * DAY_MS -- from the first cost of the month
 local DAY = 'handoff:day:'
 local SPENDING = 'handoff:spending:'
+local BOOKS = 'handoff:books:'
 local MOST_SPENDING_FIELDS = 5000 -- of one day: about 400 kB
+
+-- Return one field of each row of a table.
+local function column(rows, field)
+  local values = {}
+  for i, row in ipairs(rows) do values[i] = row[field] end
+  return values
+end
 
 -- The fields of a handoff's hash with its reservation: the upper bound of the call, and the day that
 -- holds the reservation.
-local RESERVATION = { 'r_turns', 'r_in', 'r_out', 'r_usd', 'r_day' }
+local RESERVATION = column(AMOUNTS, 'reserved')
+RESERVATION[#RESERVATION + 1] = 'r_day'
 
 -- Reservations of handoffs; false if there is none. Redis is read once in a script, or not at all
 -- if the caller has the fields and passes them to `know_reservation`, in the order of RESERVATION.
 -- A process of an older version may have stored a reservation without the newest amounts: they
 -- are 0.
 local reservations = {}
-local function know_reservation(h, turns, input, output, usd, day)
-  local function amount(text)
-    return tonumber(text or 0)
-  end
-  reservations[h] = turns and { turns = amount(turns), input = amount(input), output = amount(output), usd = amount(usd), cut = true, day = day }
-  return reservations[h]
+local function know_reservation(h, fields)
+  reservations[h] = false
+  if not fields[1] then return false end
+  local worst = { cut = true, day = fields[#RESERVATION] }
+  for i, amount in ipairs(AMOUNTS) do worst[amount.name] = figure(fields[i], 0) end
+  reservations[h] = worst
+  return worst
 end
 
 local function reservation_of(h)
   if reservations[h] ~= nil then return reservations[h] end
-  return know_reservation(h, unpack(redis.call('HMGET', h, unpack(RESERVATION))))
+  return know_reservation(h, redis.call('HMGET', h, unpack(RESERVATION)))
 end
 
 -- Return the number of today in days since 1970 (UTC), by Redis's clock.
@@ -59,45 +72,98 @@ end
 -- Return the keys of all budgets that hold the reservation of a handoff.
 local function set_aside_at(levels, tenant, installation)
   local keys = { tenant, installation }
-  for _, level in ipairs(levels) do keys[#keys + 1] = level.job end
+  for _, level in ipairs(levels) do keys[#keys + 1] = progress_of(level.job) end
   return keys
 end
 
-local function add_to_job(key, field, more)
-  return redis.call('HINCRBY', key, field, more)
+-- Fields of a job's hash and of the books of a day: the sums of the results that the journals hold.
+-- Workers keep the counters of an account, so a worker that was taken over can lower them. Only
+-- supervisors write these fields, so an account counts at least these sums.
+local BOOKED = {}
+for i, amount in ipairs(AMOUNTS) do BOOKED[i] = 'booked_' .. amount.total end
+
+-- Return the key of the books of a day, from the key of its budget.
+local function books_of(day)
+  return BOOKS .. string.sub(day, #DAY + 1)
+end
+
+-- Return the booked sums at a key, by the names of their totals.
+local function booked_at(key)
+  local sums, stored = {}, redis.pcall('HMGET', key, unpack(BOOKED))
+  for i, amount in ipairs(AMOUNTS) do sums[amount.total] = figure(stored[i], 0) end
+  return sums
 end
 
 -- Add the same amounts to all given budgets. `changes`: field and increment in turn. An increment
 -- costs Redis less than a read and a write. The budget of a day expires three days after its end.
 local function count_up(keys, changes)
+  if #changes == 0 then return end -- of a reservation that cannot be read
   for _, key in ipairs(keys) do
     local is_day = string.sub(key, 1, #DAY) == DAY
-    local add = is_day and add_to_figure or add_to_job
-    local first = add(key, changes[1], changes[2])
-    for i = 3, #changes, 2 do add(key, changes[i], changes[i + 1]) end
+    local first = add_to_figure(key, changes[1], changes[2])
+    for i = 3, #changes, 2 do add_to_figure(key, changes[i], changes[i + 1]) end
     local may_be_new = is_day and first == tonumber(changes[2])
     if may_be_new then redis.call('PEXPIRE', key, whole(DAY_MS + DAY_KEPT_MS)) end
   end
 end
 
+-- Return the part of a call that a measure counts.
+local function amount_of(measure, call)
+  local sum = 0
+  for _, name in ipairs(measure.amounts) do sum = sum + call[name] end
+  return sum
+end
+
 -- Return the changes of a budget when a call's upper bound is reserved (`times` 1) or released
 -- (`times` -1).
 local function set_aside(worst, times)
-  local changes = { 'reserved_turns', whole(times * worst.turns), 'reserved_tokens', whole(times * (worst.input + worst.output)) }
-  if worst.usd > 0 then changes[5], changes[6] = 'reserved_usd', whole(times * worst.usd) end
+  local changes = {}
+  for _, measure in ipairs(MEASURES) do
+    local more = amount_of(measure, worst)
+    if more > 0 then changes[#changes + 1], changes[#changes + 2] = measure.reserved, whole(times * more) end
+  end
   return changes
 end
 
 -- Return the changes of a budget by the used amounts.
 local function spent(used)
-  local changes = { 'turns', whole(used.turns), 'input_tokens', whole(used.input), 'output_tokens', whole(used.output) }
-  if used.usd > 0 then changes[7], changes[8] = 'usd', whole(used.usd) end
+  local changes = {}
+  for _, amount in ipairs(AMOUNTS) do
+    local more = used[amount.name]
+    if more > 0 then changes[#changes + 1], changes[#changes + 2] = amount.total, whole(more) end
+  end
   if used.cut then -- an upper bound, counted separately
     for name, n in pairs({ cut_calls = used.turns, cut_tokens = used.input + used.output, cut_usd = math.max(used.usd, 0) }) do
       changes[#changes + 1], changes[#changes + 2] = name, whole(n)
     end
   end
   return changes
+end
+
+local SPENT = column(AMOUNTS, 'total')
+for _, name in ipairs({ 'unpriced', 'cut_calls', 'cut_tokens', 'cut_usd' }) do SPENT[#SPENT + 1] = name end
+
+-- Return the amounts that a child job has spent for a handoff of its parent, by their names. An
+-- earlier handoff may have used the same child job: `before_` fields hold the amounts until then.
+local function amounts_for(h, child)
+  local amounts = {}
+  local now = redis.call('HMGET', progress_of(child), unpack(SPENT))
+  for i, name in ipairs(SPENT) do
+    if now[i] then amounts[name] = whole(now[i] - (redis.call('HGET', h, 'before_' .. name) or 0)) end
+  end
+  return amounts
+end
+
+-- A handoff of the parent begins to use a child job. If an earlier handoff has used it, store the
+-- amounts of the earlier handoff there.
+local function begin_amounts_for(h, child, earlier)
+  if earlier and earlier ~= h and redis.call('EXISTS', earlier) == 1 then
+    for name, amount in pairs(amounts_for(earlier, child)) do redis.call('HSET', earlier, name, amount) end
+  end
+  local now = redis.call('HMGET', progress_of(child), unpack(SPENT))
+  for i, name in ipairs(SPENT) do
+    if now[i] then redis.call('HSET', h, 'before_' .. name, now[i]) end
+  end
 end
 
 local function forget_reservation(h)
@@ -127,9 +193,11 @@ local function count_call(job, h, used, is_open)
   add(used.input, 'tokens', 'input')
   add(used.output, 'tokens', 'output')
   add(used.cached or 0, 'cached_input_tokens')
+  add(used.saved or 0, 'cache_saved_usd')
+  add(used.surcharge or 0, 'cache_surcharge_usd')
   add(used.usd, 'cost_usd')
   if used.usd < 0 then add(1, 'unpriced_model_calls') end
-  if f[3] and not is_open then observe(now_ms() - tonumber(f[3]), 'model_call_duration_seconds', model) end
+  if f[3] and not is_open then observe(now_ms() - figure(f[3], now_ms()), 'model_call_duration_seconds', model) end
   return role, model
 end
 
@@ -141,7 +209,10 @@ local function count_spending(day, tenant, role, model, mode, used)
   local size = redis.pcall('HLEN', key)
   if type(size) == 'number' and size > MOST_SPENDING_FIELDS then role, model = OTHER, OTHER end
   local place = '\t' .. table.concat({ tenant, role, model, mode }, '\t')
-  local amounts = { calls = 1, usd = used.usd, input = used.input, output = used.output, cached = used.cached or 0, unpriced = used.usd < 0 and 1 or 0 }
+  local amounts = {
+    calls = 1, usd = used.usd, input = used.input, output = used.output, unpriced = used.usd < 0 and 1 or 0,
+    cached = used.cached or 0, saved = used.saved or 0, surcharge = used.surcharge or 0,
+  }
   for name, more in pairs(amounts) do
     if more > 0 then add_to_figure(key, name .. place, whole(more)) end
   end
@@ -171,43 +242,41 @@ local function settle(job, h, used)
   local first, day = levels[#levels].job, worst and worst.day or today()
   count_spending(day, label('tenant', job_of(job).tenant), role, model, job_of(first).mode, used)
   add_to_month(first, used.usd)
-  local keys, handoffs = set_aside_at(levels, days(job, day)), {}
-  for i, level in ipairs(levels) do handoffs[i] = level.h end
-  count_up(handoffs, changes)
+  local keys = set_aside_at(levels, days(job, day))
+  count_up({ h }, changes)
   for _, change in ipairs(worst and set_aside(worst, -1) or {}) do changes[#changes + 1] = change end
   count_up(keys, changes)
   if used.usd < 0 then
-    for _, all in ipairs({ handoffs, keys }) do
-      for _, key in ipairs(all) do redis.call('HSET', key, 'unpriced', '1') end
-    end
+    redis.call('HSET', h, 'unpriced', '1')
+    for _, key in ipairs(keys) do redis.call('HSET', key, 'unpriced', '1') end
   end
   if worst then forget_reservation(h) end
 end
 
--- Check an amount against one limit of a level. `most`: the limit (0 or false: none); `reserved`,
--- `used`, `used_too`: the fields of its budget. Returns nil (it fits), 'wait' (it may fit after
--- other reservations are released), or the name of the limit that it can never keep, the requested
--- amount and the rest.
-local function over(key, limit, most, more, reserved, used, used_too)
+-- Check a call against one limit of a level. `most`: the limit (0 or false: none); `booked`: the
+-- sums that the level has used at least. Returns nil (it fits), 'wait' (it may fit after other
+-- reservations are released), or the limit that it can never keep, with the requested amount and
+-- the rest.
+local function over(key, measure, most, worst, booked)
   most = tonumber(most or 0)
   if most <= 0 then return nil end
-  local b = redis.pcall('HMGET', key, reserved, used, used_too or used)
-  local is = figure(b[2], 0) + (used_too and figure(b[3], 0) or 0)
-  if more < 0 or is + more > most then return limit, more, most - is end
+  local more, is = amount_of(measure, worst), 0
+  local b = redis.pcall('HMGET', key, measure.reserved, unpack(measure.totals))
+  for i, total in ipairs(measure.totals) do is = is + math.max(figure(b[1 + i], 0), booked[total] or 0) end
+  if more < 0 or is + more > most then return measure, more, most - is end
   return is + figure(b[1], 0) + more > most and 'wait' or nil
 end
 
--- Check a call against all limits of a level. A limit that it can never keep comes before 'wait'.
-local function misfit(key, worst, max_turns, max_tokens, max_usd)
-  local waits, asked, left = over(key, 'max_turns', max_turns, 1, 'reserved_turns', 'turns')
-  if waits and waits ~= 'wait' then return waits, asked, left end
-  local no
-  no, asked, left = over(key, 'max_tokens', max_tokens, worst.input + worst.output, 'reserved_tokens', 'input_tokens', 'output_tokens')
-  if no and no ~= 'wait' then return no, asked, left end
-  waits = waits or no
-  no, asked, left = over(key, 'max_usd', max_usd, worst.usd, 'reserved_usd', 'usd')
-  if no and no ~= 'wait' then return no, asked, left end
-  return waits or no
+-- Check a call against all limits of a level, in the order of MEASURES. A limit that it can never
+-- keep comes before 'wait'. `books`: the key of the booked sums (nil: a handoff has none).
+local function misfit(key, worst, limits, books)
+  local waits, booked = nil, books and booked_at(books) or {}
+  for i, measure in ipairs(MEASURES) do
+    local no, asked, left = over(key, measure, limits[i], worst, booked)
+    if no and no ~= 'wait' then return no, asked, left end
+    waits = waits or no
+  end
+  return waits
 end
 
 -- Note the amount of a call that does not fit the rest of a day, even after all reservations are
@@ -216,14 +285,19 @@ end
 -- not fit either.
 -- Closing roles do not count: they read all results, and their calls are larger than those that
 -- start a job.
-local function note_need(day, h, closes, name, wanted, left)
+local function note_need(day, h, closes, measure, wanted, left)
   if wanted < 0 or closes or tonumber(redis.call('HGET', h, 'turns') or 0) > 0 then return end
-  local field = string.gsub(name, '^max_', 'needed_')
-  local known = figure(redis.call('HGET', day, field), 0)
+  local known = figure(redis.call('HGET', day, measure.needed), 0)
   if known > left then wanted = math.min(known, wanted) end
-  redis.call('HSET', day, field, whole(wanted))
+  redis.call('HSET', day, measure.needed, whole(wanted))
   redis.call('PEXPIRE', day, whole(DAY_MS + DAY_KEPT_MS))
 end
+
+local LIMITS = column(MEASURES, 'limit')
+
+-- The caps of a day in the order of MEASURES: those of the tenant, then those of the installation.
+local CAPS = column(MEASURES, 'tenant_cap')
+for _, measure in ipairs(MEASURES) do CAPS[#CAPS + 1] = measure.day_cap end
 
 -- Return a limit of a job without the reserve that is kept for its closing roles; at least 1.
 local function less(job, most, kept)
@@ -231,12 +305,13 @@ local function less(job, most, kept)
   return kept and math.max(1, most - kept) or most
 end
 
--- Return the limits of a job in turns, tokens and micro-dollars for one handoff. Only a closing
--- role may use the reserve.
+-- Return the limits of a job for one handoff, in the order of MEASURES. Only a closing role may use
+-- the reserve.
 local function limits_of(job, closes)
-  local f = redis.call('HMGET', job, 'max_turns', 'max_tokens', 'max_usd')
-  if closes then return f[1], f[2], f[3] end
-  return less(job, f[1], 'keep_turns'), less(job, f[2], 'keep_tokens'), less(job, f[3], 'keep_usd')
+  local limits = redis.call('HMGET', job, unpack(LIMITS))
+  if closes then return limits end
+  for i, measure in ipairs(MEASURES) do limits[i] = less(job, limits[i], measure.kept) end
+  return limits
 end
 
 -- Reserve the upper bound of the next call at every level or at none. Returns nil, or the refusal:
@@ -244,33 +319,36 @@ end
 -- reservation is released first.
 local function reserve(job, h, worst)
   unreserve(job, h)
-  local day, levels, max_usd, closes = today(), levels_of(job, h), unpack(redis.call('HMGET', h, 'max_usd', 'closes'))
+  worst.turns = 1
+  local day, levels, own = today(), levels_of(job, h), redis.call('HMGET', h, 'closes', unpack(LIMITS))
+  local closes = table.remove(own, 1)
   local tenant, installation = days(job, day)
-  local waits = max_usd and misfit(h, worst, false, false, max_usd) or nil
-  if waits and waits ~= 'wait' then return waits, 'handoff' end
+  local waits = misfit(h, worst, own)
+  if waits and waits ~= 'wait' then return waits.limit, 'handoff' end
   for _, level in ipairs(levels) do
     local is_last = level.h == h and closes
     if level.h ~= h then is_last = redis.call('HGET', level.h, 'closes') end
-    local no = misfit(level.job, worst, limits_of(level.job, is_last))
-    if no and no ~= 'wait' then return no, level.job == job and 'job' or 'ancestor' end
+    local no = misfit(progress_of(level.job), worst, limits_of(level.job, is_last), level.job)
+    if no and no ~= 'wait' then return no.limit, level.job == job and 'job' or 'ancestor' end
     waits = waits or no
   end
-  local caps = redis.call('HMGET', 'handoff:caps', 'tenant_day_tokens', 'tenant_day_usd', 'day_tokens', 'day_usd')
+  local caps = redis.call('HMGET', 'handoff:caps', unpack(CAPS))
   for place, key in ipairs({ tenant, installation }) do
-    local no, asked, left = misfit(key, worst, false, caps[2 * place - 1], caps[2 * place])
+    local limits = { unpack(caps, 1 + (place - 1) * #MEASURES, place * #MEASURES) }
+    local no, asked, left = misfit(key, worst, limits, books_of(key))
     if no and no ~= 'wait' then
       note_need(key, h, closes, no, asked, left)
-      return no, place == 1 and 'tenant' or 'installation'
+      return no.limit, place == 1 and 'tenant' or 'installation'
     end
     waits = waits or no
   end
   if waits then return waits end
-  worst.turns = 1
   count_up(set_aside_at(levels, tenant, installation), set_aside(worst, 1))
-  redis.call(
-    'HSET', h, 'r_turns', '1', 'r_in', whole(worst.input), 'r_out', whole(worst.output), 'r_usd', whole(worst.usd), 'r_day', day,
-    'r_model', worst.model or '', 'turn_at', whole(now_ms())
-  )
+  local reservation = { 'r_day', day, 'r_model', worst.model or '', 'turn_at', whole(now_ms()) }
+  for _, amount in ipairs(AMOUNTS) do
+    reservation[#reservation + 1], reservation[#reservation + 2] = amount.reserved, whole(worst[amount.name])
+  end
+  redis.call('HSET', h, unpack(reservation))
   reservations[h] = nil -- the reservation has changed
   return nil
 end

@@ -1,6 +1,6 @@
 -- Part of the scripts about calls of tools that a person approves. Each question is an event of the
--- journal. The job's hash has `calls` (the open questions, each as VERSION:TOOL), `approval:VERSION` for
--- each of them, and `decided:VERSION` (JSON: the place of the answer in
+-- journal. The job's progress has `calls` (the open questions, each as VERSION:TOOL), and
+-- `approval:VERSION` for each of them. The job's hash has `decided:VERSION` (JSON: the place of the answer in
 -- its batch, from 1, then the events of the batch, because the last one has the signature of all). The hash of a handoff has `asks`
 -- (JSON: the version of the question by the id of its call), `asks_since` while the handoff waits
 -- for an answer (Unix ms), and `asked_ms` (time of its earlier waits).
@@ -10,14 +10,15 @@ local CALL_APPROVAL = 'tools' -- a value of `ApprovalOf`
 -- Store the open questions. The newest question of the job is one of these if no
 -- other question is open.
 local function put_open_calls(job, open)
-  local newest = redis.call('HGET', job, 'asked_last')
-  local is_open = newest and redis.call('HEXISTS', job, 'approval:' .. newest) == 1
-  put(job, { calls = table.concat(open, ' '), asked_last = #open > 0 and not is_open and string.match(open[#open], '^%d+') or nil })
+  local progress = progress_of(job)
+  local newest = redis.call('HGET', progress, 'asked_last')
+  local is_open = newest and redis.call('HEXISTS', progress, 'approval:' .. newest) == 1
+  put(progress, { calls = table.concat(open, ' '), asked_last = #open > 0 and not is_open and string.match(open[#open], '^%d+') or nil })
 end
 
 local function open_calls(job)
   local open = {}
-  for question in string.gmatch(redis.call('HGET', job, 'calls') or '', '%S+') do open[#open + 1] = question end
+  for question in string.gmatch(redis.call('HGET', progress_of(job), 'calls') or '', '%S+') do open[#open + 1] = question end
   return open
 end
 
@@ -27,21 +28,23 @@ local function close_call(job, version)
   for _, open in ipairs(open_calls(job)) do
     if string.match(open, '^%d+') ~= version then left[#left + 1] = open end
   end
-  redis.call('HDEL', job, 'approval:' .. version)
+  redis.call('HDEL', progress_of(job), 'approval:' .. version)
   put_open_calls(job, left)
 end
 
--- Close all questions of a handoff that has ended. `asks`: field of its hash, or nil.
+-- Close all questions of a handoff that has ended. `asks`: field of its hash, or nil. A text that is
+-- no JSON has no questions, and stops no end.
 local function close_calls(job, asks)
-  for _, version in pairs(asks and cjson.decode(asks) or {}) do
-    if redis.call('HEXISTS', job, 'approval:' .. version) == 1 then close_call(job, version) end
+  local is_json, questions = pcall(cjson.decode, asks)
+  for _, version in pairs(is_json and type(questions) == 'table' and questions or {}) do
+    if redis.call('HEXISTS', progress_of(job), 'approval:' .. version) == 1 then close_call(job, version) end
   end
 end
 
 -- Note the answer to a question, and make the handoff due if it waits for an answer. The next sweep
 -- finds the handoff. `answer`: see `decided` above.
 local function decide_call(job, due, handoff, version, answer, at)
-  local h = job .. ':h:' .. handoff
+  local h = handoff_key(job, handoff)
   redis.call('HSET', job, 'decided:' .. version, answer)
   close_call(job, version)
   if redis.call('HGET', h, 'state') == 'issued' and redis.call('HEXISTS', h, 'asks_since') == 1 then

@@ -22,7 +22,7 @@ end
 local function claim(job, due, arguments, fresh)
   local handoff, digest, worker = arguments[1], arguments[2], arguments[3]
   local lease, max_claims, keep, worst = tonumber(arguments[4]), tonumber(arguments[5]), keep_from_now(arguments[6], arguments[7]), decoded(arguments[8])
-  local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
+  local h, t = handoff_key(job, handoff), turns_key(job, handoff)
   local at = now_ms()
 
   local state, issued_as, claims, queue, deferred, role, began, reserved_turns, knows, asks_since, asked_ms
@@ -77,8 +77,6 @@ local function claim(job, due, arguments, fresh)
     redis.call('HDEL', h, 'asks_since')
   end
   if queue then forget(queue, member) end
-  stay(job, h, keep)
-  prolong(job .. ':fetched', keep)
   local checkpoints = fresh and {} or redis.call('LRANGE', t, '0', '-1')
   if #checkpoints > 0 then redis.call('PEXPIRE', t, whole(keep)) end
   local no, _, _, taken = 'not asked', nil, nil, nil

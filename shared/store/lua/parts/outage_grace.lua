@@ -8,14 +8,17 @@
 -- without a sweep is an outage. A lease has two thirds left when an outage begins, and a live
 -- process renews it within a third after Redis is back (`leases.py`).
 local QUIET, GRACE = 1 / 4, 1 / 2
+local LONGEST = 4 -- another process may have longer leases
 local MOST_IN_A_ROW = 3 -- otherwise a Redis with rare calls would keep dead claims forever
 
 -- Note the time of a call. If the last call was longer ago than QUIET, note an outage. Redis cannot
 -- tell whether it was stopped, unreachable, full or cut off, or whether its clients were.
 local function note_call(at, lease)
-  local read = redis.pcall('HGET', 'handoff:outage', 'last_call')
-  if type(read) == 'table' then redis.pcall('DEL', 'handoff:outage') end -- the key is no hash: start again
-  local last_call = figure(read, at)
+  local read = redis.pcall('HMGET', 'handoff:outage', 'last_call', 'until')
+  if read.err then redis.pcall('DEL', 'handoff:outage') end -- the key is no hash: start again
+  local last_call = figure(read[1], at)
+  -- another program wrote this grace: with it, no lease would ever end
+  if figure(read[2], 0) > at + lease * LONGEST then redis.call('HDEL', 'handoff:outage', 'since', 'until') end
   if at - last_call > lease * QUIET then
     local f = redis.call('HMGET', 'handoff:outage', 'since', 'until', 'times')
     local since, good_until, times = figure(f[1], 0), figure(f[2], 0), figure(f[3], 0) + 1

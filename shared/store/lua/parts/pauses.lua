@@ -9,7 +9,7 @@ end
 -- Put a handoff on hold until its role is unpaused. It waits in no queue, and the sweeper does not
 -- find it.
 local function hold(job, due, handoff, role)
-  local h, member = job .. ':h:' .. handoff, id_of(job) .. '/' .. handoff
+  local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
   redis.call('HSET', h, 'state', 'issued', 'lease', '0', 'held', '1')
   redis.call('HDEL', h, 'lost')
   redis.call('ZREM', due, member)

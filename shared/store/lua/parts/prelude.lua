@@ -38,7 +38,19 @@ local function put(key, fields)
   if #removed > 0 then redis.call('HDEL', key, unpack(removed)) end
 end
 
--- Append events to the journal after `version`, and set `fields` in the job's hash. Entry n has the
+-- Return the key with the progress of a job: the facts that workers write. The job's hash itself is
+-- read-only for workers.
+local function progress_of(job)
+  return job .. ':progress'
+end
+
+-- Return whether a field belongs to the progress of a job, and not to its hash.
+local PROGRESS = { version = true, tip = true, tally = true, failed_last = true, failed_roles = true, dropped_last = true, calls = true, asked_last = true, asked_at = true }
+local function is_progress(name)
+  return PROGRESS[name] or string.find(name, '^approval:') or string.find(name, '^g:')
+end
+
+-- Append events to the journal after `version`, and set `fields` of the job and of its progress. Entry n has the
 -- stream id n-0, so a version is a place in the stream. Version and time of the last event are the
 -- tip of the journal. Two different histories have different tips, also after a restore of older
 -- data. Returns the new version.
@@ -46,8 +58,12 @@ end
 local function append(job, version, all, from, count, at, fields)
   local log, now, last = job .. ':log', whole(at), version + count
   for n = 1, count do redis.call('XADD', log, whole(version + n) .. '-0', 'e', all[from + n - 1], 't', now) end
-  fields.version, fields.tip = whole(last), now
-  put(job, fields)
+  local fixed, progress = {}, { version = whole(last), tip = now }
+  for name, value in pairs(fields) do
+    if is_progress(name) then progress[name] = value else fixed[name] = value end
+  end
+  put(job, fixed)
+  put(progress_of(job), progress)
   return last
 end
 
@@ -69,8 +85,9 @@ local jobs_read = {}
 local function job_of(job)
   local known = jobs_read[job]
   if not known then
-    local f = redis.call('HMGET', job, 'version', 'cancelled', 'parent', 'tenant', 'month', 'messages', 'mode')
-    known = { version = tonumber(f[1]), cancelled = f[2], parent = f[3], tenant = f[4] or 'default', month = f[5], messages = f[6], mode = f[7] or '' }
+    local f = redis.call('HMGET', job, 'status', 'cancelled', 'parent', 'tenant', 'month', 'messages', 'mode')
+    local version = f[1] and redis.call('HGET', progress_of(job), 'version')
+    known = { version = tonumber(version), cancelled = f[2], parent = f[3], tenant = f[4] or 'default', month = f[5], messages = f[6], mode = f[7] or '' }
     jobs_read[job] = known
   end
   return known
@@ -120,13 +137,39 @@ end
 -- Count and record a claim whose process is dead or treated as dead. The last heartbeat counts as
 -- its end.
 local function count_lost(job, h)
-  redis.call('HINCRBY', h, 'lost_claims', '1')
+  add_to_figure(h, 'lost_claims', '1')
   add_to_metric('1', 'lease_losses', label('tenant', job_of(job).tenant), label('role', redis.call('HGET', h, 'role') or ''))
   note_claim_end(h, redis.call('HGET', h, 'heartbeat') or whole(now_ms()), 'lost')
 end
 
+-- Return the key of a job. A text that is no id of a job, which another program may have written
+-- into a set of jobs, has the key of a job that never exists. Otherwise `ID}:h:ROLE:x` would name a
+-- hash that a worker may write, and a script would follow it as a job.
 local function key_of(id)
-  return 'handoff:{' .. id .. '}'
+  local is_id = #id == 14 and string.find(id, '^j%-[0-9a-f]+$')
+  return 'handoff:{' .. (is_id and id or 'j-no-such-job!') .. '}'
+end
+
+-- Return the role of a handoff, from the hash that only clients and supervisors write; false if the
+-- job has no such handoff. It is read once in a script.
+local roles_read = {}
+local function role_of(job, handoff)
+  local name = job .. handoff
+  if roles_read[name] == nil then roles_read[name] = redis.call('HGET', job .. ':roles', handoff) end
+  return roles_read[name]
+end
+
+-- Return the key with the state of a handoff. Its name has the role, so that a worker can have the
+-- keys of its own roles only. An unknown handoff has a key that never exists.
+local function handoff_key(job, handoff)
+  local role = role_of(job, handoff)
+  return role and job .. ':h:' .. role .. ':' .. handoff or 'handoff:nothing'
+end
+
+-- Return the key with the turns of a handoff.
+local function turns_key(job, handoff)
+  local role = role_of(job, handoff)
+  return role and job .. ':t:' .. role .. ':' .. handoff or 'handoff:nothing'
 end
 
 -- Return whether a job waits for a person: an open job that asks for a decision, or whose newest
@@ -134,7 +177,7 @@ end
 local function waits_for_person(status, asks, asked_last, job)
   if status ~= 'queued' and status ~= 'running' then return false end
   if asks and asks ~= '' then return true end
-  return asked_last and redis.call('HEXISTS', job, 'approval:' .. asked_last) == 1
+  return asked_last and redis.call('HEXISTS', progress_of(job), 'approval:' .. asked_last) == 1
 end
 
 local function id_of(job)
@@ -166,8 +209,8 @@ local function above(job)
   if known.parent then
     local id, handoff = string.match(known.parent, '^(.-)/(.+)$')
     local outer = key_of(id)
-    local h = outer .. ':h:' .. handoff
-    if redis.call('EXISTS', outer, h) == 2 then known.outer, known.outer_h = outer, h end
+    local h = handoff_key(outer, handoff)
+    if redis.call('EXISTS', outer) + redis.call('EXISTS', h) == 2 then known.outer, known.outer_h = outer, h end
     known.parent = nil
   end
   return known.outer, known.outer_h
@@ -211,12 +254,14 @@ local function prolong(key, ms)
   return is_short
 end
 
--- Extend the time to live of a job and of one of its handoffs (nil: none). Journal and payloads
--- live as long as the job's hash.
+-- Extend the time to live of a job and of one of its handoffs (nil: none). Journal, payloads,
+-- roles and progress live as long as the job's hash.
 local function stay(job, h, ms)
   if prolong(job, ms) then
     redis.call('PEXPIRE', job .. ':log', whole(ms))
     redis.call('PEXPIRE', job .. ':blob', whole(ms))
+    redis.call('PEXPIRE', job .. ':roles', whole(ms))
+    redis.call('PEXPIRE', progress_of(job), whole(ms))
   end
   if h then prolong(h, ms) end
 end
@@ -239,8 +284,8 @@ local function with_children(job, children)
   return found
 end
 
--- Extend a job, all its child jobs at any depth, and their fetched pages. A claim extends the
--- fetched pages of its job, too.
+-- Extend a job, all its child jobs at any depth, and their fetched pages. Only decisions do so: a
+-- worker may not set the time to live of a job.
 local function stay_whole(job, children, ms)
   for _, key in ipairs(with_children(job, children)) do
     stay(key, nil, ms)
@@ -262,8 +307,7 @@ local function sets_of_tenant(queue, member)
   local set, job = 'handoff:waiting:' .. queue .. '/', job_of(key_of(id))
   if job.version then return { set .. label('tenant', job.tenant) } end
   local sets = { set .. OTHER }
-  local tenants = redis.pcall('SMEMBERS', 'handoff:metrics:tenant')
-  for n = 1, #tenants do sets[n + 1] = set .. tenants[n] end
+  for n, tenant in ipairs(labelled_tenants()) do sets[n + 1] = set .. tenant end
   return sets
 end
 

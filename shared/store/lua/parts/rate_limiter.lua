@@ -28,11 +28,12 @@ local function rate_limiter()
   local ON_THE_WAY_MS = 1000
   local ALIVE_MS = 10000 -- a waiting call asks again every 2 s
   local DEFERRED_ALIVE_MS = 60000 -- a deferred call asks again after it is published and claimed
+  local MOST_DEAD = 1000 -- places of dead calls that one script removes
   local USUAL_OUTPUT = 500 -- until a first reply shows it
 
   local function bucket_of(name)
     local key = 'handoff:bucket:' .. name
-    local bucket, all = { name = name, key = key, line = key .. ':line', alive = key .. ':alive', is = {} }, redis.pcall('HGETALL', key)
+    local bucket, all = { name = name, key = key, line = 'handoff:bucket_line:' .. name, alive = 'handoff:bucket_alive:' .. name, is = {} }, redis.pcall('HGETALL', key)
     if all.err then -- the key is not a hash
       redis.call('DEL', key)
       all = {}
@@ -89,7 +90,7 @@ local function rate_limiter()
 
   -- Number of live calls in front of this one.
   local function before(bucket, member, at)
-    for _, dead in ipairs(redis.call('ZRANGEBYSCORE', bucket.alive, '-inf', at)) do leave_line(bucket, dead) end
+    for _, dead in ipairs(redis.call('ZRANGEBYSCORE', bucket.alive, '-inf', at, 'LIMIT', 0, MOST_DEAD)) do leave_line(bucket, dead) end
     return redis.call('ZRANK', bucket.line, member) or redis.call('ZCARD', bucket.line)
   end
 
@@ -110,7 +111,7 @@ local function rate_limiter()
     return ms
   end
 
-  -- Admit a call. `asked`: {bucket, window, input, output}.
+  -- Admit a call. `asked`: {bucket, window, input, output, no_line: a waiting call joins no line}.
   -- Returns nil and {is the bucket limited, does this call go first, Unix ms, input taken, output
   -- taken}; or ms to wait and the reason.
   local function admit(asked, member, at)
@@ -120,7 +121,7 @@ local function rate_limiter()
     local ms = from - at
     if bucket.limited then ms = ms + time_for(bucket, needs, before(bucket, member, at), from, window) end
     if ms > 0 then
-      if bucket.limited then join_line(bucket, member, at, at + ALIVE_MS) end
+      if bucket.limited and not asked.no_line then join_line(bucket, member, at, at + ALIVE_MS) end
       return ms, is.why or 'rate limit'
     end
     local is_probe, goes_ahead = (is.strikes or 0) > 0, false

@@ -10,7 +10,7 @@
 -- first take messages of users, and nothing is stored.
 local function finish(job, due, arguments)
   local handoff, fence = arguments[1], arguments[2]
-  local h, t = job .. ':h:' .. handoff, job .. ':t:' .. handoff
+  local h, t = handoff_key(job, handoff), turns_key(job, handoff)
   local known = redis.call('HMGET', h, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns', 'turn_at', 'messages', 'asks')
   local group, counts = known[4], known[5]
 
@@ -20,7 +20,7 @@ local function finish(job, due, arguments)
   local function has_enough(more)
     local enough = false
     for fan_in, from in pairs(counts and cjson.decode(counts) or {}) do
-      enough = redis.call('HINCRBY', job, 'in:' .. fan_in, more) >= from or enough
+      enough = redis.call('HINCRBY', progress_of(job), 'in:' .. fan_in, more) >= from or enough
     end
     return enough
   end
@@ -28,16 +28,16 @@ local function finish(job, due, arguments)
   if known[2] == 'done' and is_fence(known[1], fence) then
     local ended = redis.call('HMGET', h, 'result', 'end_version', 'finished_at')
     if ended[1] == arguments[5] then -- repeated, because the answer was lost
-      local left = group and redis.call('HGET', job, 'g:' .. group) or -1
+      local left = group and redis.call('HGET', progress_of(job), 'g:' .. group) or -1
       return { 'ok', tonumber(left), tonumber(ended[2]), tonumber(ended[3]), (arguments[8] == '1' or has_enough(0)) and 1 or 0 }
     end
   end
-  local from, tally = unpack(redis.call('HMGET', job, 'version', 'tally'))
-  local why = gone(from, known, fence)
+  local from, tally = unpack(redis.call('HMGET', progress_of(job), 'version', 'tally'))
+  local why = gone(job_of(job).version, known, fence)
   if why then return { why } end
   if arguments[14] == '1' and not is_cancelled(job) and #untaken(job, h, handoff, known[9]) > 0 then return { 'messages' } end
 
-  local at, keep = now_ms(), tonumber(arguments[3])
+  local at = now_ms()
   local id = id_of(job)
   local used = decoded(arguments[6])
   if known[8] and (used or not known[7]) then observe(at - tonumber(known[8]), 'turn_duration_seconds', label('role', known[3] or '')) end
@@ -50,6 +50,10 @@ local function finish(job, due, arguments)
   keep_payloads(job, arguments, first_kept + checkpoints)
   local fields = { tally = tally_on(tally, { [status] = 1 }) }
   if status == 'failed' or status == 'needs_input' then fields.failed_last = noted(job, 'failed_last', { handoff }) end
+  if status == 'failed' and known[3] then -- for the filter of the list of jobs
+    local failed = redis.call('HGET', progress_of(job), 'failed_roles')
+    if not has_word(failed, known[3]) then fields.failed_roles = (failed and failed .. ' ' or '') .. known[3] end
+  end
   local version = append(job, from, arguments, FIRST, events, at, fields)
   redis.call('HSET', h, 'state', 'done', 'status', status, 'result', arguments[5], 'finished_at', whole(at), 'end_version', whole(version))
   redis.call('HDEL', h, 'lease', 'doing', 'turn_at')
@@ -65,6 +69,10 @@ local function finish(job, due, arguments)
   local role = known[3]
   if role then
     local f = redis.call('HMGET', h, 'usd', 'unpriced', 'started_at', 'turns', 'asked_ms')
+    if known[6] then
+      local amounts = amounts_for(h, key_of(known[6]))
+      f[1], f[2], f[4] = amounts.usd, amounts.unpriced, amounts.turns
+    end
     local sample = string.format(
       '{"at": %d, "usd": %s, "ms": %d, "waited_ms": %d, "turns": %d, "bucket": %s}',
       at, f[2] and 'null' or (f[1] or '0'), at - tonumber(f[3] or at) - tonumber(f[5] or 0), waited(h, at), tonumber(f[4] or 0), arguments[12]
@@ -73,12 +81,11 @@ local function finish(job, due, arguments)
   end
   local left = -1
   local wakes = arguments[8] == '1' or has_enough(1)
-  if group then left = redis.call('HINCRBY', job, 'g:' .. group, '-1') end
+  if group then left = redis.call('HINCRBY', progress_of(job), 'g:' .. group, '-1') end
   if group or known[6] then
     -- The last part of a chord starts its body, and a result that wakes makes its sender wake the
     -- supervisor. If the message is lost, the sweeper wakes the job after silence_ms.
     if left <= 0 or wakes then redis.call('ZADD', due, 'LT', at + tonumber(arguments[4]), id) end
   end
-  stay(job, h, keep)
   return { 'ok', left, version, at, wakes and 1 or 0 }
 end

@@ -57,7 +57,8 @@ function draw(job) {
 
 function showStatus(status) {
   const isOver = !["queued", "running", "waiting"].includes(status);
-  for (const form of document.querySelectorAll("[data-when]")) form.hidden = form.dataset.when !== status && form.dataset.when !== (isOver ? "ended" : "open");
+  const kinds = live.querySelector("[data-kinds]").dataset.kinds.split(" ");
+  for (const form of document.querySelectorAll("[data-when]")) form.hidden = !form.dataset.when.split(" ").some((one) => kinds.includes(one));
   const asked = live.querySelector("[data-question]")?.dataset.question ?? ""; // a decision is for the question that is on the page
   for (const input of document.querySelectorAll("input[name=question]")) input.value = asked;
   if (live.dataset.status !== status) announce(`The job is now: ${status}.`);
@@ -67,36 +68,41 @@ function showStatus(status) {
 
 let timer = 0;
 let wanted = false; // an event came during a refresh
+let isRefreshing = false;
+let isOver = false;
 
 async function refresh() {
   clearTimeout(timer);
-  timer = -1;
+  if (document.hidden || isRefreshing) return;
+  isRefreshing = true;
   wanted = false;
   const began = performance.now();
-  let isOver = false;
   try {
     const answer = await read(await request(`${JOB_URL}/live`));
     if (!isInUse(live)) updateFrom(answer.html, live);
     isOver = showStatus(answer.status);
     draw(answer.drawing);
-    follow(answer.version, isOver);
+    follow(answer.version);
   } catch (error) { announce(error.message); }
+  isRefreshing = false;
   const took = performance.now() - began;
   if (!isOver) timer = setTimeout(refresh, Math.max(wanted ? LEAST_MS : POLL_MS, TIMES * took));
 }
 
-// Follow the events of the job. Each event asks for a refresh.
+// Follow the events of the job. Each event asks for a refresh. A hidden page gives its connection back: a browser has
+// six for all pages of a server.
 let source = null;
-function follow(version, isOver) {
-  if (isOver) { source?.close(); source = null; return; }
+function follow(version) {
+  if (isOver || document.hidden) { source?.close(); source = null; return; }
   if (source) return;
   source = new EventSource(`${JOB_URL}/events?after=${version}`);
   const hear = () => {
     if (wanted) return;
     wanted = true;
-    if (timer > 0) { clearTimeout(timer); timer = setTimeout(refresh, LEAST_MS); }
+    if (!isRefreshing) { clearTimeout(timer); timer = setTimeout(refresh, LEAST_MS); }
   };
   source.addEventListener("message", hear);
 }
 
+document.addEventListener("visibilitychange", () => { if (document.hidden) follow(0); else if (!isOver) refresh(); });
 refresh();

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from handoff_queue.shared.agent.prices import CONTAINER_MICROUSD
 from handoff_queue.shared.types.errors import (
     Draining,
     LimitReached,
@@ -16,7 +17,7 @@ from handoff_queue.shared.types.errors import (
     NeverSent,
     SchemaRejected,
 )
-from handoff_queue.shared.types.model import ModelCall, Pulse
+from handoff_queue.shared.types.model import Effort, ModelCall, Pulse, Thinking
 from handoff_queue.testing import (
     MessagesServer,
     Reply,
@@ -44,6 +45,43 @@ def test_a_bad_key_names_its_remedy(serve: Serve) -> None:
 
 def test_an_unknown_model_names_its_remedy(serve: Serve) -> None:
     assert "--model" in str(model_error_of(serve, error_reply(404)))
+
+
+@pytest.mark.parametrize(
+    ("refusal", "left"),
+    [
+        ("output_config.effort: this model does not support effort", {"thinking"}),
+        ("thinking: adaptive thinking is not supported on this model", {"effort"}),
+    ],
+)
+def test_an_option_that_the_model_lacks_is_left_out_of_later_calls(
+    serve: Serve, refusal: str, left: set[str]
+) -> None:
+    model, server = serve(in_turn(error_reply(400, refusal), text_reply("Hello.")))
+    call = replace(CALL, effort=Effort.LOW, thinking=Thinking.ADAPTIVE)
+
+    with pytest.raises(SchemaRejected):
+        model.reply(call, ignore)
+    model.reply(call, ignore)
+
+    first, second = server.requests
+    assert first["output_config"]["effort"] == "low"
+    assert first["thinking"] == {"type": "adaptive"}
+    sent = {"effort"} & {*second.get("output_config", {})} | {"thinking"} & {*second}
+    assert sent == left
+
+
+def test_a_server_without_a_cache_for_an_hour_gets_the_usual_marks(serve: Serve) -> None:
+    refusal = "system.0.cache_control.ephemeral.ttl: Extra inputs are not permitted"
+    model, server = serve(in_turn(error_reply(400, refusal), text_reply("Hello.")))
+    call = replace(CALL, caches_for_1h=True)
+
+    with pytest.raises(SchemaRejected):
+        model.reply(call, ignore)
+    model.reply(call, ignore)
+
+    marks = [request["system"][0]["cache_control"] for request in server.requests]
+    assert marks == [{"type": "ephemeral", "ttl": "1h"}, {"type": "ephemeral"}]
 
 
 @pytest.mark.parametrize("status", [429, 529])
@@ -287,6 +325,29 @@ def test_searches_by_the_server_have_a_price(serve: Serve) -> None:
         )
     )
     assert model.reply(CALL, ignore).usage.cost_microusd == 20_000
+
+
+@pytest.mark.parametrize("kind", ["", "bash_", "text_editor_"])
+def test_code_that_the_provider_ran_costs_one_container(serve: Serve, kind: str) -> None:
+    call = {
+        "type": "server_tool_use",
+        "id": "srvtoolu_1",
+        "name": f"{kind}code_execution",
+        "input": {"code": "print(2)"},
+    }
+    result = {
+        "type": f"{kind}code_execution_tool_result",
+        "tool_use_id": "srvtoolu_1",
+        "content": {"type": "code_execution_result", "stdout": "2", "return_code": 0},
+    }
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    blocks = (call, result, {**call, "id": "srvtoolu_2"}, {"type": "text", "text": "It is 2."})
+    model, _ = serve(lambda _request: Reply(blocks=blocks, usage=usage))
+
+    reply = model.reply(CALL, ignore)
+
+    assert reply.usage.cost_microusd == CONTAINER_MICROUSD
+    assert reply.content == blocks
 
 
 def test_many_threads_share_one_client(serve: Serve) -> None:

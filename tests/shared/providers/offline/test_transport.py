@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import anthropic
 import httpx2
 import pytest
 
-from handoff_queue.shared.providers.offline.transport import OfflineTransport
+from handoff_queue.shared.providers.offline.conversation import Claim, Conversation, Result
+from handoff_queue.shared.providers.offline.transport import OfflineTransport, reply_to
 from tests.shared.providers.offline.offline_requests import (
     EXAMPLES,
     Library,
@@ -185,3 +187,13 @@ def test_a_request_of_a_megabyte_is_answered_quickly() -> None:
         ).status_code
         == 200
     )
+
+
+def test_an_answer_has_only_the_fields_of_its_schema() -> None:
+    claim = Claim("find.c1", "Qdrant is written in Rust.", "a.md", ("It is written in Rust.",))
+    found = Result("find", "ok", "Qdrant is written in Rust [find.c1].", (claim,))
+    schema: dict[str, Any] = {"properties": {"status": {}, "output": {}, "confidence": {}}}
+    (block,) = reply_to(Conversation("Write about Qdrant.", (found,), schema=schema))
+    answer = json.loads(block["text"])
+    assert sorted(answer) == ["confidence", "output", "status"]
+    assert "[find.c1]" in answer["output"]

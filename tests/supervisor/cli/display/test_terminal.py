@@ -18,6 +18,7 @@ from handoff_queue.supervisor.cli.display.terminal import count_text, money, std
         (0.00123, "$0.0012"),
         (0.0123, "$0.0123"),
         (12.3456, "$12.3456"),
+        (-0.5, "$-0.5000"),
     ],
 )
 def test_money_is_never_zero_for_little_or_unknown(usd: float | None, shown: str) -> None:

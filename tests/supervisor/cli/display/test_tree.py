@@ -228,6 +228,19 @@ def test_a_row_says_at_which_turn_its_agent_took_a_message() -> None:
     assert "message" not in rendered(view_of(*running, taken))
 
 
+def test_the_row_of_a_role_says_at_which_turn_it_took_a_message() -> None:
+    text, message_id = ref("Mind the units."), "0123456789abcdef"
+    RESULT_TEXTS[text.digest] = "Mind the units."
+    view = view_of(
+        *PLANNER,
+        issued("assessor", "assessor", group=None),
+        UserMessageSent(message_id=message_id, text=text, step=StepId("left")),
+        UserMessageTaken(message_id=message_id, handoff_id=HandoffId("assessor.1"), turn=2),
+    )
+
+    assert "said at turn 2: Mind the units." in row(view, "assessor")
+
+
 def test_a_message_that_no_running_agent_took_has_its_own_row() -> None:
     text = ref("Mind the units.")
     RESULT_TEXTS[text.digest] = "Mind the units."

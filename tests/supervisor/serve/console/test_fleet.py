@@ -6,12 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
+from markupsafe import escape
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.metrics import OTHER
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.handoff import ResultStatus
-from handoff_queue.shared.types.presence import Announcement
+from handoff_queue.shared.types.presence import Announcement, Node
 from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
 from handoff_queue.supervisor.client.client import Client, Request
 from tests.doubles.handoffs import a_spec
@@ -26,11 +27,12 @@ from tests.waiting import wait_until
 HOSTILE = "<script>document.title='taken'</script>"
 
 
-def failures_of(page: str, role: str) -> str:
-    """Return the text of the column Failed handoffs in the row of a role."""
+def row_of(page: str, role: str) -> dict[str, str]:
+    """Return the cells of the row of a role by the heads of their columns."""
     (table,) = re.findall(r'<table id="fleet-roles">.*?</table>', page, re.DOTALL)
-    cells = {row[0]: row[10] for row in rows(table)[1:]}
-    return cells[role]
+    heads, *cells = rows(table)
+    (row,) = [dict(zip(heads, cell, strict=True)) for cell in cells if cell[0] == role]
+    return row
 
 
 def a_worker(name: str, version: str) -> Announcement:
@@ -77,10 +79,51 @@ def test_a_queue_with_work_and_without_a_worker_is_an_alarm(
     wait_until(lambda: alarm in local.get("/fleet/live").text, expected=alarm)
 
 
+def test_the_row_of_a_role_has_its_slots_its_queue_and_its_oldest_wait(
+    shell: Shell, jobs: Client, local: Visitor, tmp_path: Path
+) -> None:
+    job_id = submit_rows(shell, tmp_path, 7)
+    first, *others = shell.open(job_id)
+    role, redis = first.assigned_to, jobs.store.connection.redis
+    shell.claim(job_id, first)
+    began_ms = int((jobs.store.connection.now() - 600) * 1000)
+    redis.zadd(f"{keys.WAITING}{role}", {f"{job_id}/{others[0].handoff_id}": began_ms})
+
+    page = local.get("/fleet").text
+
+    row = row_of(page, role)
+    shown = {name: row[name] for name in ("Workers", "Busy", "Slots", "Wanted slots", "Queued")}
+    assert shown == {"Workers": "1", "Busy": "1", "Slots": "4", "Wanted slots": "7", "Queued": "6"}
+    assert row["Oldest wait"].startswith("10 min ")
+
+
 def test_open_jobs_without_a_supervisor_are_an_alarm(jobs: Client, local: Visitor) -> None:
     a_job(jobs.store)
 
     assert "No supervisor runs. Open jobs: 1." in local.get("/fleet").text
+
+
+def test_the_roles_of_the_supervisors_have_the_slots_of_the_supervisors(
+    jobs: Client, local: Visitor
+) -> None:
+    jobs.store.presence.announce_supervisor("s1", Node(slots=16))
+    jobs.store.presence.announce_supervisor("s2", Node(slots=4))
+
+    row = row_of(local.get("/fleet").text, "roles")
+
+    assert (row["State"], row["Workers"], row["Slots"]) == ("served by supervisors", "2", "10")
+    assert row["Action"] == "", "a single role is paused, and not their queue"
+
+
+def test_waiting_roles_without_a_supervisor_are_an_alarm(jobs: Client, local: Visitor) -> None:
+    job_id = a_job(jobs.store)
+    issue(jobs.store, job_id, "planner.1", role="planner")
+
+    page = local.get("/fleet").text
+
+    assert "No supervisor runs. Open jobs: 1. Handoffs of roles that wait: 1." in page
+    assert '<tr id="role-roles" class="unserved">' in page
+    assert row_of(page, "roles")["State"] == "not served"
 
 
 def test_jobs_whose_specialists_have_no_worker_are_an_alarm(
@@ -109,6 +152,7 @@ def test_an_operator_pauses_and_unpauses_a_role(
     assert (paused.status_code, unpaused.status_code) == (303, 303)
     assert "&lt;script&gt;document.title" in page
     assert HOSTILE not in page
+    assert f'<span class="reason" title="{escape(HOSTILE)}">' in row
     assert 'action="/fleet/unpause"' in row
     assert jobs.store.pauses.all() == {}
     actors = {entry.actor.via for entry in jobs.audit() if entry.actor}
@@ -143,7 +187,7 @@ def test_each_role_has_the_number_of_its_failed_handoffs(jobs: Client, local: Vi
     jobs.store.presence.announce(a_worker("w1", "1.0"))
     issue(jobs.store, job_id, "a.1", "b.1", "c.1", role="writer")
     issue(jobs.store, job_id, "judge.1", role="judge", group=None)
-    before = failures_of(local.get("/fleet").text, "writer")
+    before = row_of(local.get("/fleet").text, "writer")["Failed handoffs"]
     for handoff_id in ("a.1", "b.1", "judge.1"):
         claimed = granted_claim(jobs.store, job_id, handoff_id)
         result = result_of(claimed).model_copy(update={"status": ResultStatus.FAILED})
@@ -153,9 +197,9 @@ def test_each_role_has_the_number_of_its_failed_handoffs(jobs: Client, local: Vi
     page = local.get("/fleet/live").text
 
     assert before == "0 of 0"
-    assert failures_of(page, "writer") == "2 of 3"
-    assert failures_of(page, "roles") == "1 of 1"
-    assert 'href="/?specialist=writer&amp;status=failed&amp;status=partial">2 of 3<' in page
+    assert row_of(page, "writer")["Failed handoffs"] == "2 of 3"
+    assert row_of(page, "roles")["Failed handoffs"] == "1 of 1"
+    assert 'href="/?failed_specialist=writer">2 of 3<' in page
 
 
 def test_a_role_that_shares_its_count_with_others_has_no_number(
@@ -164,7 +208,7 @@ def test_a_role_that_shares_its_count_with_others_has_no_number(
     jobs.store.presence.announce(a_worker("w1", "1.0"))
     jobs.store.connection.redis.hset(keys.METRICS, f"handoffs\tacme\t{OTHER}\tfailed", 7)
 
-    assert failures_of(local.get("/fleet").text, "writer") == "not counted"
+    assert row_of(local.get("/fleet").text, "writer")["Failed handoffs"] == "not counted"
 
 
 def test_versions_that_run_side_by_side_are_named_with_their_processes(

@@ -98,6 +98,23 @@ def test_the_pages_hold_every_job_once(jobs: Client, local: Visitor) -> None:
     assert {job_id for job_id in job_ids if job_id in second} == job_ids - on_first
 
 
+def test_a_refresh_of_many_rows_takes_as_many_round_trips_as_of_one(
+    jobs: Client, local: Visitor
+) -> None:
+    names = [f"job={a_job(jobs.store)}" for _ in range(50)]
+
+    def reads() -> int:
+        """Return the requests that Redis has read from all connections."""
+        return int(jobs.store.connection.redis.info("stats")["total_reads_processed"])
+
+    def reads_for(query: str) -> int:
+        before = reads()
+        assert local.get(f"/jobs/rows?{query}").text.count("<tr") == query.count("job=")
+        return reads() - before
+
+    assert reads_for("&".join(names)) < reads_for(names[0]) + 10  # a long request takes two reads
+
+
 def test_a_tenant_sees_only_its_jobs(jobs: Client, visitor_with: VisitorOf) -> None:
     own, foreign = a_job(jobs.store, "acme"), a_job(jobs.store, "globex")
     acme = visitor_with("operate", "acme")
@@ -181,6 +198,16 @@ def test_only_an_operator_acts(role: str, jobs: Client, visitor_with: VisitorOf)
 
     assert response.status_code == 403
     assert 'data-action="cancel"' not in visitor.get("/").text
+
+
+def test_an_action_that_comes_as_a_form_is_refused(jobs: Client, local: Visitor) -> None:
+    job_id = a_job(jobs.store)
+
+    response = local.post("/jobs/actions", action="cancel", jobs=job_id)
+
+    assert response.status_code == 415
+    assert "the body must be application/json" in response.text
+    assert not jobs.standing(job_id).cancelled
 
 
 def test_an_action_without_the_text_against_forged_requests_is_refused(

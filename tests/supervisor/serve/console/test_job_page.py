@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from fastapi.routing import APIRoute
 
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.types.answer import Answer, Gap
+from handoff_queue.shared.types.budget_measures import MEASURES, Measure
 from handoff_queue.shared.types.events import (
     CancelRequested,
     JobEnded,
@@ -28,8 +30,9 @@ from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.serve.console.job_page import read_job
 from handoff_queue.supervisor.serve.console.routers import CONSOLE_ROUTERS
 from tests.doubles.conflicting_claims import a_claim, settle_conflicts
-from tests.doubles.jobs import a_job
+from tests.doubles.jobs import a_job, handoff_key
 from tests.doubles.simulated_job import SimulatedJob, planned
+from tests.supervisor.client.test_retry_request import job_asking_before_plan
 from tests.supervisor.many_rows import submit_rows
 from tests.supervisor.serve.console.conftest import VisitorOf
 from tests.supervisor.serve.console.visitor import Visitor
@@ -83,19 +86,21 @@ def test_a_job_of_another_tenant_is_like_a_job_that_does_not_exist(
     assert (status, text) == ask(UNKNOWN)
 
 
-def test_each_open_step_says_in_words_why_it_waits(
+def test_a_failed_handoff_links_to_the_jobs_in_which_its_specialist_failed(
     shell: Shell, local: Visitor, tmp_path: Path
 ) -> None:
-    job_id = submit_rows(shell, tmp_path, 3)
+    failed, other = submit_rows(shell, tmp_path, 1), submit_rows(shell, tmp_path, 1)
+    (issued,) = shell.open(failed)
+    shell.do(failed, issued, ResultStatus.FAILED)
 
-    served = local.get(f"/jobs/{job_id}").text
-    shell.leave()
-    unserved = local.get(f"/jobs/{job_id}").text
+    page = local.get(f"/jobs/{failed}").text
+    (link,) = re.findall(r'<a href="([^"]*)">all failures', page)
+    listed = local.get(link).text
 
-    (first, *_) = shell.open(job_id)
-    assert f">{first.handoff_id}</td>" in served
-    assert f"waits for {first.assigned_to}: 0 of 4 slots are busy" in served
-    assert f"start one with `handoff worker {first.assigned_to}`" in unserved
+    assert f"{issued.handoff_id}</td>" in page
+    assert f'<tr id="{failed}"' in listed
+    assert other not in listed
+    assert f'name="failed_specialist" list="specialists" value="{issued.assigned_to}"' in listed
 
 
 def test_a_handoff_is_loaded_on_demand(shell: Shell, local: Visitor, tmp_path: Path) -> None:
@@ -137,6 +142,44 @@ def test_an_operator_cancels_a_job_and_returns_to_its_page(
     assert cancelled.event.actor.via == "console"
 
 
+def job_asking_for_money(jobs: Client) -> JobId:
+    """Return a job that waits for a decision about its budget of two turns."""
+    job_id = stored(jobs, job_asking_before_plan())
+    fields = {"asks": "its budget is spent", "turns": 12, "max_turns": 12}
+    jobs.store.connection.redis.hset(keys.job(job_id), mapping=fields)
+    return job_id
+
+
+def test_an_operator_continues_a_job_with_higher_limits(jobs: Client, local: Visitor) -> None:
+    job_id = job_asking_for_money(jobs)
+    page = local.get(f"/jobs/{job_id}").text
+
+    response = local.post(f"/jobs/{job_id}/retry", max_usd="", max_turns="40")
+
+    *_, retried = [recorded.event for recorded in jobs.events(job_id, follow=False)]
+    assert response.status_code == 303
+    assert isinstance(retried, RetryRequested)
+    assert retried.max_turns == 40
+    hidden = {name: "hidden>" in form for name, form in forms_of(page, job_id).items()}
+    assert (hidden["retry"], hidden["approve"]) == (False, True)
+    assert "handoff retry" not in page
+
+
+def forms_of(page: str, job_id: JobId) -> dict[str, str]:
+    """Return the tag of each form of the page by the name of its action."""
+    return {
+        found[1]: found[0]
+        for found in re.finditer(rf'<form method="post" action="/jobs/{job_id}/(\w+)"[^>]*>', page)
+    }
+
+
+def test_a_limit_that_is_no_number_is_a_problem(jobs: Client, local: Visitor) -> None:
+    response = local.post(f"/jobs/{job_asking_for_money(jobs)}/retry", max_usd="much")
+
+    assert response.status_code == 422
+    assert "write a number above 0" in response.text
+
+
 def test_an_operator_sends_a_message_and_the_page_says_which_agent_took_it(
     shell: Shell, local: Visitor, tmp_path: Path
 ) -> None:
@@ -149,7 +192,7 @@ def test_an_operator_sends_a_message_and_the_page_says_which_agent_took_it(
     taken = local.get(f"/jobs/{job_id}").text
 
     assert (response.status_code, response.headers["location"]) == (303, f"/jobs/{job_id}")
-    assert f"message to {issued.step_id}: Shorter. (for the task of the next agents)" in waiting
+    assert f"message to {issued.step_id}: Shorter. (in the task of later agents)" in waiting
     assert f"Shorter. ({issued.handoff_id} took it at turn 3)" in taken
 
 
@@ -220,9 +263,11 @@ def test_the_working_time_of_a_retried_job_has_no_wait_for_the_retry(
     for number, (after_ms, event) in enumerate(retried_later, start=2):
         fields = {"e": event.to_json(), "t": int(submitted[b"t"]) + after_ms}
         redis.xadd(log, fields, id=f"{number}-0")
-    redis.hset(keys.job(job_id), mapping={"status": "ok", "version": 4})
+    redis.hset(keys.job(job_id), mapping={"status": "ok"})
+    redis.hset(keys.progress(job_id), "version", 4)
 
-    assert "<dt>Working time</dt><dd>8 s</dd>" in local.get(f"/jobs/{job_id}").text
+    shown = "<dt>Working time</dt><dd>8 s in all; at most 1 h 0 min since the retry</dd>"
+    assert shown in local.get(f"/jobs/{job_id}").text
 
 
 @pytest.mark.parametrize(("status", "grows"), [("running", True), ("waiting", False)])
@@ -279,8 +324,9 @@ def test_a_failed_job_names_each_failed_handoff_with_its_specialist_and_error(
     page = local.get(f"/jobs/{job_id}").text
     rows = local.get("/").text
 
-    row = f'<td class="mono">{failed.handoff_id}</td><td>{failed.assigned_to}</td>'
-    assert f'{row}<td class="text failed">it broke</td>' in page
+    row = f'<td class="mono">{failed.handoff_id}</td><td>{failed.assigned_to} '
+    assert row in page
+    assert '<td class="text failed">it broke</td>' in page
     assert f"no step has a usable result ({failed.step_id} by {failed.assigned_to}: defect)" in rows
 
 
@@ -309,13 +355,13 @@ def test_the_page_of_a_partial_job_names_each_gap_with_its_price(
 def test_the_page_compares_money_and_time_with_the_quote_and_the_budget(
     jobs: Client, local: Visitor
 ) -> None:
-    limits = JobLimits(max_turns=40, max_tokens=50_000, max_microusd=500_000)
+    limits = JobLimits(max_turns=40, max_tokens=50_000, max_microusd=500_000, max_seconds=900)
     job_id = jobs.submit(Request("Compare them.", limits=limits))
     cost = Estimate(likely=20_000, most=31_000, drawn_likely=20_000, drawn_most=31_000)
     time = Estimate(likely=30, most=90, drawn_likely=30, drawn_most=90)
     jobs.store.journal.append(job_id, Quoted(quote=Quote(microusd=cost, seconds=time)))
     spent = {"turns": 4, "input_tokens": 2_000, "output_tokens": 400, "usd": 12_300}
-    jobs.store.connection.redis.hset(keys.job(job_id), mapping=spent)
+    jobs.store.connection.redis.hset(keys.progress(job_id), mapping=spent)
 
     page = local.get(f"/jobs/{job_id}").text
 
@@ -325,7 +371,19 @@ def test_the_page_compares_money_and_time_with_the_quote_and_the_budget(
     assert facts["Quoted time"] == "likely 30 s, at most 1 min 30 s"
     assert facts["Turns"] == "4 of 40"
     assert facts["Tokens"] == "2,400 of 50,000"
-    assert facts["Working time"].endswith(" s so far")
+    assert facts["Working time"].endswith(" s so far of 15 min 0 s")
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_the_page_shows_each_limit_of_the_budget(
+    jobs: Client, local: Visitor, measure: Measure
+) -> None:
+    limits = JobLimits(max_turns=None).model_copy(update={measure.limit: 7_000_000})
+    job_id = jobs.submit(Request("Compare them.", limits=limits, model=OFFLINE_MODEL))
+
+    page = local.get(f"/jobs/{job_id}").text
+
+    assert re.search(r"<dd>[^<]* of (7,000,000|\$7\.0000)[^<]*</dd>", page)
 
 
 def stored(jobs: Client, simulated: SimulatedJob) -> JobId:
@@ -378,8 +436,10 @@ def test_the_drawing_has_the_critical_path_and_the_tokens_and_the_money_of_each_
         shell.do(job_id, issued)
     redis = shell.store.connection.redis
     spent = {"input_tokens": 2_000, "output_tokens": 400, "usd": 12_300}
-    redis.hset(keys.handoff(job_id, last.handoff_id), mapping=spent)
-    redis.hincrby(keys.handoff(job_id, last.handoff_id), "finished_at", 5)  # milliseconds
+    redis.hset(handoff_key(shell.store, job_id, last.handoff_id), mapping=spent)
+    redis.hincrby(
+        handoff_key(shell.store, job_id, last.handoff_id), "finished_at", 5
+    )  # milliseconds
 
     bars = local.get(f"/jobs/{job_id}/live").json()["drawing"]["bars"]
 

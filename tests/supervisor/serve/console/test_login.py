@@ -7,10 +7,14 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.request_counts import WINDOW_S
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.serve.application import make_application
+from handoff_queue.supervisor.serve.console.pages import static_url
+from tests.doubles.jobs import a_job
 from tests.supervisor.serve.conftest import URL
 from tests.supervisor.serve.console.conftest import VisitorOf
 from tests.supervisor.serve.console.visitor import Visitor
@@ -119,7 +123,15 @@ def test_another_replica_knows_the_login(jobs: Client, visitor_with: VisitorOf) 
 
 
 @pytest.mark.parametrize(
-    "origin", [None, "null", "https://evil.example", "http://127.0.0.1:9999", f"{URL}.evil.example"]
+    "origin",
+    [
+        None,
+        "null",
+        "https://evil.example",
+        "http://127.0.0.1:9999",
+        f"{URL}.evil.example",
+        "http://[127.0.0.1:8321",
+    ],
 )
 def test_a_form_of_another_site_is_refused(origin: str | None, visitor_with: VisitorOf) -> None:
     visitor = visitor_with()
@@ -163,6 +175,15 @@ def test_a_page_allows_only_files_of_this_server(visitor_with: VisitorOf) -> Non
     assert page.headers["x-content-type-options"] == "nosniff"
 
 
+def test_a_browser_keeps_a_file_only_under_the_url_of_its_content(local: Visitor) -> None:
+    url = static_url("job.js")
+
+    own, of_another_version = local.get(url), local.get(f"{url}0")
+
+    assert own.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert of_another_version.headers["cache-control"] == "no-store"
+
+
 def test_an_unknown_page_is_a_page_and_an_unknown_resource_is_a_problem_document(
     visitor_with: VisitorOf,
 ) -> None:
@@ -173,6 +194,24 @@ def test_an_unknown_page_is_a_page_and_an_unknown_resource_is_a_problem_document
     assert (page.status_code, resource.status_code) == (404, 404)
     assert page.headers["content-type"].startswith("text/html")
     assert resource.headers["content-type"] == "application/problem+json"
+
+
+def test_an_action_on_a_job_counts_as_one_request(jobs: Client, visitor_with: VisitorOf) -> None:
+    visitor = visitor_with()
+    job_id, csrf = a_job(jobs.store), visitor.csrf()
+    before = requests_in(jobs)
+
+    visitor.post(f"/jobs/{job_id}/cancel", csrf)
+
+    assert requests_in(jobs) - before == 1
+
+
+def requests_in(jobs: Client) -> int:
+    """Return the counted requests of the only token in this minute and in the minute before."""
+    (token,) = jobs.store.api_tokens.all()
+    this_minute = int(jobs.store.connection.now() // WINDOW_S)
+    names = [keys.requests(token.id, minute) for minute in (this_minute - 1, this_minute)]
+    return sum(int(count or 0) for count in jobs.store.connection.redis.mget(names))
 
 
 def test_the_cookie_gives_no_access_to_the_api(visitor_with: VisitorOf) -> None:

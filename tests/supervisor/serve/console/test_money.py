@@ -23,7 +23,7 @@ def count(
 ) -> None:
     """Count a call of `usd` micro-dollars with 100 input tokens, 25 cached tokens among them."""
     day = int(jobs.store.connection.now()) // DAY_S - days_ago
-    amounts = {"calls": 1, "usd": usd, "input": 100, "cached": 25}
+    amounts = {"calls": 1, "usd": usd, "input": 100, "cached": 25, "saved": 40_000}
     redis = jobs.store.connection.redis
     for name, more in amounts.items():
         redis.hincrby(keys.spending(day), f"{name}\t{tenant}\t{role}\tsome-model\tteam", more)
@@ -59,6 +59,15 @@ def test_the_page_sums_by_day_tenant_model_specialist_and_mode(
         assert row[3:] == [calls, str(100 * int(calls)), "25%"]
     days = [row for row in table if re.fullmatch(r"\d{4}-\d\d-\d\d", row[0])]
     assert [row[1] for row in days] == ["$2.0000", "$0.5000"], "days with calls, the newest first"
+
+
+def test_the_page_shows_the_money_that_the_cache_saved(jobs: Client, local: Visitor) -> None:
+    count(jobs, 2_000_000)
+
+    text = local.get("/money?days=7").text
+
+    assert "<dt>Input from a cache</dt><dd>25%</dd>" in text
+    assert "<dt>Saved by the cache</dt><dd>$0.0400</dd>" in text
 
 
 def test_a_period_leaves_older_days_out(jobs: Client, local: Visitor) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from html import escape, unescape
 
 import pytest
 
 from handoff_queue.shared.types.errors import UnknownSchedule
+from handoff_queue.shared.types.schedule import Missed, Overlap
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
@@ -57,6 +59,70 @@ def test_an_operator_pauses_resumes_and_removes_a_schedule(
     assert not after
     assert jobs.schedules() == []
     assert {entry.actor.via for entry in jobs.audit() if entry.actor} == {"console"}
+
+
+FORM = {
+    "name": "news",
+    "cron": "0 9 * * mon-fri",
+    "timezone": "Europe/Berlin",
+    "text": "What is new?",
+    "overlap": "queue",
+    "missed": "",
+    "max_usd_per_month": "2.50",
+    "follows_last": "1",
+}
+
+
+def test_a_user_adds_a_schedule_with_its_rules(jobs: Client, visitor_with: VisitorOf) -> None:
+    visitor = visitor_with("submit", "acme")
+
+    response = visitor.post("/schedules/new", **FORM)
+
+    assert (response.status_code, response.headers["location"]) == (303, "/schedules")
+    added = jobs.schedule("news", "acme")
+    assert (added.cron, added.timezone, added.title) == (
+        "0 9 * * mon-fri",
+        "Europe/Berlin",
+        "What is new?",
+    )
+    assert (added.overlap, added.missed, added.follows_last) == (Overlap.QUEUE, Missed.LAST, True)
+    assert added.max_microusd_per_month == 2_500_000
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "line"),
+    [
+        ("name", "<b>", "Name: "),
+        ("cron", "every day", "every day"),
+        ("timezone", "Europe/Bonn", "Europe/Bonn"),
+        ("overlap", "all", "While an earlier job runs: "),
+        ("max_usd_per_month", "much", "Most US dollars of a month: write a number above 0"),
+        ("text", "", "Request: "),
+    ],
+)
+def test_a_mistake_leads_back_to_the_form_with_its_texts(
+    field: str, value: str, line: str, jobs: Client, local: Visitor
+) -> None:
+    response = local.post("/schedules/new", **{**FORM, field: value, "tenant": HOSTILE})
+
+    problems = unescape(response.text.partition('id="problems">')[2].partition("</div>")[0])
+    assert response.status_code in (400, 422)
+    assert line in problems
+    assert f'value="{escape(value)}"' in response.text or field in ("overlap", "text")
+    assert 'name="follows_last" value="1" checked' in response.text
+    assert HOSTILE not in response.text
+    assert jobs.schedules() == []
+
+
+def test_a_reader_and_another_tenant_add_no_schedule(jobs: Client, visitor_with: VisitorOf) -> None:
+    reader = visitor_with("read")
+
+    read = reader.post("/schedules/new", **FORM)
+    foreign = visitor_with("submit", "acme").post("/schedules/new", **FORM, tenant="globex")
+
+    assert (read.status_code, foreign.status_code) == (403, 403)
+    assert "New schedule" not in reader.get("/schedules").text
+    assert jobs.schedules() == []
 
 
 def test_a_run_leads_to_the_page_of_its_job(jobs: Client, visitor_with: VisitorOf) -> None:

@@ -128,6 +128,7 @@ def test_a_job_is_cancelled_and_its_result_says_so(call: Call, jobs: Client) -> 
 
 LEFT_OUT = {
     "conflicts",
+    "forked_from",
     "gates",
     "handoffs",
     "messages",
@@ -350,6 +351,14 @@ def test_garbage_is_refused_and_the_server_goes_on(
 
     assert 400 <= answer.status_code < 500
     assert call("list_specialists").structured_content == {"specialists": []}
+
+
+def test_a_wrong_content_type_gets_an_error_that_a_client_can_parse(url: str) -> None:
+    answer = httpx2.post(f"{url}/mcp", content=b"{}", headers={"Content-Type": "text/plain"})
+
+    assert answer.status_code == 400
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.json()["error"] == {"code": -32_600, "message": "Invalid Content-Type header"}
 
 
 def test_a_long_body_is_refused(url: str, jobs: Client) -> None:

@@ -35,6 +35,7 @@ RESULTS: dict[str, dict[str, Any]] = {
             {"type": "text", "text": "a"},
             {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
             {"type": "image", "data": "!!!!", "mimeType": "image/png"},
+            {"type": "image", "data": "\u00e9", "mimeType": "image/png"},
             {"type": "resource_link", "uri": "file:///etc/passwd", "name": "x"},
             {"type": "resource", "resource": {"uri": "x:y", "text": "b"}},
         ],

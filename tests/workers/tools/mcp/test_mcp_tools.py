@@ -281,6 +281,7 @@ def test_content_of_other_kinds_is_named_and_left_out(served: Served, harness: T
         "a",
         "[audio: left out]",
         "[an image of an unknown kind: left out]",
+        "[an image of an unknown kind: left out]",
         "[a resource: file:///etc/passwd]",
         "b",
     ]

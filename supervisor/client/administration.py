@@ -10,8 +10,8 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.words import close_names, suggestion
 from handoff_queue.shared.types.access import Actor, ApiRole, ApiToken, AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.events import HandoffIssued
-from handoff_queue.shared.types.ids import NAME_PATTERN, HandoffId, JobId
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.name_pattern import NAME_PATTERN
 from handoff_queue.shared.types.names import RESERVED, ROLES, ROLES_QUEUE
 from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.client.audit import audited
@@ -95,11 +95,7 @@ def delete_job(store: Store, job_id: JobId) -> None:
     check_ended(standing)
     for child in standing.children:
         delete_job(store, child)
-    issued: list[HandoffId] = []
-    for recorded in store.journal.read(job_id):
-        if isinstance(recorded.event, HandoffIssued):
-            issued.append(recorded.event.handoff_id)
-    store.jobs.delete(job_id, issued)
+    store.jobs.delete(job_id)
 
 
 def check_ended(standing: JobStanding) -> None:

@@ -1,0 +1,244 @@
+"""`python -m benchmarks.tokens`: the tokens and the money of ten jobs in this project, in agents
+written by hand, in LangGraph's supervisor and in the Claude Agent SDK.
+
+All use one model and one Messages-API server on this machine. The server replies from a script,
+so that all systems read the same documents and give the same answers. It counts tokens by the
+estimate of `estimate.py`, and models the prompt cache. Each row has an empty cache first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.fleets import BENCH, ROOT
+from benchmarks.tokens import scripts, this_project
+from benchmarks.tokens.by_hand import Loop
+from benchmarks.tokens.estimate import PartOf
+from benchmarks.tokens.jobs import all_jobs
+from benchmarks.tokens.prompt_cache import LEAST_TOKENS
+from benchmarks.tokens.server import CountingServer, Spending
+from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.shared.types.usage import MICROUSD
+from handoff_queue.testing.replies import Script
+
+MODEL = "claude-sonnet-5-5"
+PATIENCE_S = 600.0
+MOST_OF_HAND = 1.25
+"""The target: most tokens of the team mode, as a multiple of the team that is written by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A row of the table."""
+
+    name: str
+    script: Script
+    run: Callable[[CountingServer, str], Sequence[str]]
+    """Runs all jobs against a server and a model, and returns the answers."""
+    is_team: bool = False
+    is_ours: bool = False
+    has_target: bool = False
+    """True for the rows that the targets are for."""
+    package: str = ""
+    """Folder of the package in `.venv/bench` that the row needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A row with its result."""
+
+    system: System
+    spending: Spending
+    took_s: float
+
+    @property
+    def usd(self) -> float:
+        return (self.spending.usage.cost_microusd or 0) / MICROUSD
+
+
+def _ours(mode: Mode, runner: str | None = None) -> System:
+    def run(server: CountingServer, model: str) -> Sequence[str]:
+        return this_project.run(server, model, mode, runner)
+
+    name = f"this project, {mode.value}" + (f", runner {runner}" if runner else "")
+    return System(
+        name,
+        scripts.answer_of_this_project,
+        run,
+        is_team=mode is not Mode.SINGLE,
+        is_ours=True,
+        has_target=runner is None,
+    )
+
+
+def _by_hand(*, is_team: bool, has_cache: bool) -> System:
+    def run(server: CountingServer, model: str) -> Sequence[str]:
+        loop = Loop(server.url, model, has_cache=has_cache)
+        return list(map(loop.run_team if is_team else loop.run_alone, all_jobs()))
+
+    name = "by hand, " + ("team" if is_team else "one agent") + (", cached" if has_cache else "")
+    script = scripts.answer_of_hand_written_team if is_team else scripts.answer_of_one_agent
+    return System(name, script, run, is_team=is_team)
+
+
+def _other(name: str, script: Script, package: str, *command: str, is_team: bool) -> System:
+    def run(server: CountingServer, model: str) -> Sequence[str]:
+        module, *options = command
+        line = [sys.executable, "-m", f"benchmarks.tokens.{module}", server.url, model, *options]
+        paths = os.pathsep.join([str(BENCH), str(ROOT)])
+        done = subprocess.run(
+            line,
+            env={**os.environ, "PYTHONPATH": paths},
+            stdout=subprocess.PIPE,
+            timeout=PATIENCE_S,
+            check=True,
+        )
+        answers: list[str] = json.loads(done.stdout)
+        return answers
+
+    return System(name, script, run, is_team=is_team, package=package)
+
+
+SYSTEMS = (
+    _ours(Mode.SINGLE),
+    _ours(Mode.AUTO),
+    _ours(Mode.TEAM),
+    _ours(Mode.ADAPTIVE),
+    _ours(Mode.SINGLE, "agent-sdk"),
+    _ours(Mode.TEAM, "agent-sdk"),
+    _by_hand(is_team=False, has_cache=False),
+    _by_hand(is_team=False, has_cache=True),
+    _by_hand(is_team=True, has_cache=False),
+    _by_hand(is_team=True, has_cache=True),
+    _other(
+        "LangGraph supervisor",
+        scripts.answer_of_langgraph,
+        "langgraph_supervisor",
+        "langgraph_supervisor_jobs",
+        is_team=True,
+    ),
+    _other(
+        "Claude Agent SDK, one agent",
+        scripts.answer_of_agent_sdk,
+        "claude_agent_sdk",
+        "agent_sdk_jobs",
+        is_team=False,
+    ),
+    _other(
+        "Claude Agent SDK, subagents",
+        scripts.answer_of_agent_sdk,
+        "claude_agent_sdk",
+        "agent_sdk_jobs",
+        "team",
+        is_team=True,
+    ),
+)
+
+
+def measure(system: System, model: str, least_cached: int) -> Measured:
+    """Run all jobs in one system.
+
+    Raises:
+        SystemExit: an answer lacks a fact, so the systems did not do the same work.
+    """
+    lenient = "" if system.is_ours else "other programs use fields of the API that are not stable"
+    with CountingServer(system.script, least_cached=least_cached, lenient=lenient) as server:
+        began = time.perf_counter()
+        answers = system.run(server, model)
+        took_s = time.perf_counter() - began
+    for job, answer in zip(all_jobs(), answers, strict=True):
+        if missing := job.missing_in(answer):
+            raise SystemExit(f"{system.name}: {job.request}: not in the answer: {missing[0]}")
+    return Measured(system, server.spending, took_s)
+
+
+def table(rows: Iterable[Measured]) -> list[str]:
+    lines = [
+        "| system | calls | input | of it cached | output | USD | s |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        usage = row.spending.usage
+        share = usage.cache_read_tokens / max(1, usage.input_tokens)
+        lines.append(
+            f"| {row.system.name} | {row.spending.calls} | {usage.input_tokens:,} | {share:.0%} |"
+            f" {usage.output_tokens:,} | {row.usd:.4f} | {row.took_s:.1f} |"
+        )
+    return lines
+
+
+def table_of_parts(rows: Iterable[Measured]) -> list[str]:
+    """Return a table with the input tokens of each part of the requests."""
+    lines = [
+        f"| input tokens | {' | '.join(part.value for part in PartOf)} |",
+        "|---" * (1 + len(PartOf)) + "|",
+    ]
+    for row in rows:
+        counts = row.spending.parts
+        lines.append(
+            f"| {row.system.name} | {' | '.join(f'{counts[part]:,}' for part in PartOf)} |"
+        )
+    return lines
+
+
+def targets(rows: Sequence[Measured]) -> list[str]:
+    """Return a line for each target, as far as the rows allow it."""
+    lines: list[str] = []
+    by_name = {row.system.name: row for row in rows}
+    for ours in (row for row in rows if row.system.has_target):
+        others = [
+            row
+            for row in rows
+            if not row.system.is_ours and row.system.is_team == ours.system.is_team
+        ]
+        if others:
+            cheapest = min(others, key=lambda row: row.usd)
+            lines.append(
+                f"{ours.system.name} costs {ours.usd / cheapest.usd:.2f} times the cheapest other"
+                f" system of its kind ({cheapest.system.name}); the target is at most 1"
+            )
+    team, hand = by_name.get(f"this project, {Mode.TEAM.value}"), by_name.get("by hand, team")
+    if team and hand:
+        ratio = team.spending.usage.total_tokens / hand.spending.usage.total_tokens
+        lines.append(
+            f"the team mode takes {ratio:.2f} times the tokens of its parts done by hand; the"
+            f" target is at most {MOST_OF_HAND}"
+        )
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tokens", description=__doc__)
+    parser.add_argument("--model", default=MODEL)
+    parser.add_argument(
+        "--rows", nargs="*", default=[], help="only those whose names have one of these in them"
+    )
+    parser.add_argument(
+        "--least-cached",
+        type=int,
+        default=LEAST_TOKENS,
+        help="the shortest prefix in tokens that the prompt cache holds",
+    )
+    options = parser.parse_args()
+    rows: list[Measured] = []
+    for system in SYSTEMS:
+        is_wanted = not options.rows or any(part in system.name for part in options.rows)
+        if not is_wanted:
+            continue
+        if system.package and not (BENCH / system.package).exists():
+            print(f"{system.name}: `.ci/install bench` installs it", file=sys.stderr)
+            continue
+        rows.append(measure(system, options.model, options.least_cached))
+    print(f"{options.model}, cached prefixes of at least {options.least_cached} tokens\n")
+    print("\n".join([*table(rows), "", *table_of_parts(rows), "", *targets(rows)]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Agents written by hand, as in the provider's workshops: a loop around `messages.create` with one
+tool, and a team of an orchestrator, workers and a writer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import anthropic
+
+from benchmarks.tokens.jobs import Job
+from benchmarks.tokens.scripts import WORKER
+
+AGENT = (
+    "You are a research assistant. Answer the request from the documents. Read a document with the"
+    " tool before you use it. Give the source and a verbatim quote for each fact, as footnotes."
+    " Say so if the documents do not contain a fact. Answer in Markdown."
+)
+ORCHESTRATOR = (
+    "You plan the work of a team. Split the request into tasks that can be done independently, one"
+    " for each document. Answer with a JSON array of tasks, each a string with the objective, the"
+    " document and the form of the result, and with nothing else."
+)
+WRITER = (
+    "You write one answer to the request from the reports of several workers. Add no facts. Keep"
+    " the footnotes with sources and quotes. Answer in Markdown."
+)
+WORKERS = f"{WORKER} {AGENT}"
+READ_DOCUMENT: dict[str, Any] = {
+    "name": "read_document",
+    "description": "Returns the text of a document.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"path": {"type": "string", "description": "the path of the document"}},
+        "required": ["path"],
+    },
+}
+MOST_TOKENS = 4_096
+MOST_TURNS = 10
+
+
+class Loop:
+    """A client and its loop."""
+
+    def __init__(self, url: str, model: str, *, has_cache: bool) -> None:
+        """Make the client.
+
+        Args:
+            has_cache: True: each request marks its last block for the prompt cache.
+        """
+        self._client = anthropic.Anthropic(base_url=url, api_key="test-key", max_retries=0)
+        self._options: dict[str, Any] = {"model": model, "max_tokens": MOST_TOKENS}
+        if has_cache:
+            self._options["cache_control"] = {"type": "ephemeral"}
+
+    def run_alone(self, job: Job) -> str:
+        """Return the answer of one agent."""
+        return self._run(AGENT, _with_paths(job.request, job), job.documents)
+
+    def run_team(self, job: Job) -> str:
+        """Return the answer of a team."""
+        tasks = json.loads(self._run(ORCHESTRATOR, _with_paths(job.request, job), {}))
+        with ThreadPoolExecutor(len(tasks)) as pool:
+            reports = list(pool.map(lambda task: self._run(WORKERS, task, job.documents), tasks))
+        texts = "\n\n".join(f"<report>\n{report}\n</report>" for report in reports)
+        return self._run(WRITER, f"{texts}\n\nRequest: {job.request}", {})
+
+    def _run(self, system: str, task: str, documents: Mapping[str, bytes]) -> str:
+        options = {**self._options, "system": system}
+        if documents:
+            options["tools"] = [READ_DOCUMENT]
+        messages: list[Any] = [{"role": "user", "content": task}]
+        for _ in range(MOST_TURNS):
+            message = self._client.messages.create(messages=messages, **options)
+            if message.stop_reason != "tool_use":
+                return "".join(block.text for block in message.content if block.type == "text")
+            messages.append(message.to_param())
+            results: list[dict[str, Any]] = []
+            for block in message.content:
+                if block.type == "tool_use":
+                    text = documents[str(block.input["path"])].decode()
+                    results.append(
+                        {"type": "tool_result", "tool_use_id": block.id, "content": text}
+                    )
+            messages.append({"role": "user", "content": results})
+        raise RuntimeError("the agent did not end")
+
+
+def _with_paths(request: str, job: Job) -> str:
+    return f"{request}\n\nDocuments: {', '.join(job.paths)}"

@@ -1,0 +1,107 @@
+"""A model of the provider's prompt cache.
+
+A request is a sequence of segments: tools, the schema of the answer, system blocks, and the
+blocks of the messages. A mark on a block writes the prefix up to this block. A later request
+reads the longest written prefix. An entry can be read after the first reply with it has begun.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from benchmarks.tokens.estimate import (
+    Json,
+    blocks_of,
+    texts_of_system,
+    tokens_in,
+    tokens_of_block,
+    without_marks,
+)
+
+LEAST_TOKENS = 1_024
+"""Shortest prefix that is cached. The documentation of the provider gives 1,024 for most
+models, and more for some.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """Tokens of a request: all, read from the cache, and written to the cache."""
+
+    all: int
+    read: int
+    written: int
+    written_for_1h: int
+    entries: tuple[str, ...]
+    """Digests of the prefixes that the request writes."""
+
+
+@dataclass(slots=True)
+class PromptCache:
+    """The entries of one account."""
+
+    least_tokens: int = LEAST_TOKENS
+    entries: set[str] = field(default_factory=set)
+
+    def look_up(self, request: Json) -> Cached:
+        """Return the tokens of a request, and the entries that it will write."""
+        digest = hashlib.sha256(str(request.get("model")).encode())
+        total = read = written_to = 0
+        hour = False
+        entries: list[str] = []
+        for text, tokens, mark in _segments(request):
+            digest.update(text.encode())
+            total += tokens
+            if total < self.least_tokens:
+                continue
+            key = digest.hexdigest()
+            if key in self.entries:
+                read = total
+            if mark:
+                written_to = total
+                hour = mark.get("ttl") == "1h"
+                entries.append(key)
+        written = max(0, written_to - read)
+        return Cached(total, read, written, written if hour else 0, tuple(entries))
+
+    def write(self, cached: Cached) -> None:
+        """Make the entries of a request readable."""
+        self.entries.update(cached.entries)
+
+
+def _segments(request: Json) -> Iterator[tuple[str, int, Json | None]]:
+    """Yield the text of each segment, its tokens, and its cache mark."""
+    for tool in request.get("tools") or ():
+        text = json.dumps(without_marks(tool))
+        yield text, tokens_in(without_marks(tool)), tool.get("cache_control")
+    answer_format = request.get("output_config", {}).get("format")
+    if answer_format:
+        yield json.dumps(answer_format), tokens_in(answer_format["schema"]), None
+    marks = _system_marks(request)
+    for text, mark in zip(texts_of_system(request), marks, strict=True):
+        yield f"system:{text}", tokens_in(text), mark
+    choice = request.get("tool_choice") or {"type": "auto"}
+    yield json.dumps([choice, request.get("thinking")]), 0, None
+    yield from _of_messages(request)
+
+
+def _system_marks(request: Json) -> list[Json | None]:
+    system = request.get("system") or []
+    if isinstance(system, str):
+        return [None]
+    return [block.get("cache_control") for block in system]
+
+
+def _of_messages(request: Json) -> Iterator[tuple[str, int, Json | None]]:
+    flat: list[tuple[str, Json]] = []
+    for message in request["messages"]:
+        flat += [(message["role"], block) for block in blocks_of(message["content"])]
+    for number, (role, block) in enumerate(flat):
+        mark = block.get("cache_control")
+        if mark is None and number == len(flat) - 1:
+            mark = request.get("cache_control")
+        text = json.dumps([role, without_marks(block)])
+        yield text, tokens_of_block(block), mark

@@ -1,0 +1,259 @@
+"""The replies of each system's agents. All systems read the same documents, and state the same
+facts in their answers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.tokens.estimate import Json, texts_of_system
+from benchmarks.tokens.jobs import Job, Part, job_in, parts_in, with_sources
+from benchmarks.tokens.server import text_of_messages
+from handoff_queue.testing.replies import (
+    Reply,
+    answer_properties,
+    first_message_text,
+    json_reply,
+    specialist_result,
+    text_reply,
+    tool_call_reply,
+)
+
+WRITE = "Write the whole answer to the request from the results of the other steps:"
+"""Beginning of the task of the step that writes the answer."""
+READ = "read_document"
+WORKER = "You report on one document."
+"""Words in the system prompts of workers of the other systems."""
+_WHY = "The parts are independent of each other."
+
+
+def answer_of_this_project(request: Json) -> Reply:
+    """Reply to a role or a specialist of this project."""
+    wanted = answer_properties(request)
+    text = first_message_text(request)
+    if "output" in wanted:
+        return _of_specialist(request, text, wanted)
+    job = job_in(text)
+    if "route" in wanted:
+        route = "team" if len(job.parts) > 1 else "single"
+        return json_reply({"route": route, "specialist": "generalist", "why": _WHY})
+    if "steps" in wanted:
+        return json_reply(_plan(job, wanted))
+    if "verdict" in wanted:
+        verdict = {**_filled(wanted["scores"], "scores"), "verdict": "PASS"}
+        return json_reply({**verdict, "revisions": [], "open_points": []})
+    return json_reply({"decision": "go_on", "why": "The plan still fits."})
+
+
+def answer_of_one_agent(request: Json) -> Reply:
+    """Reply to an agent that does a whole job alone."""
+    return _read_and_answer(request, parts_in(text_of_messages(request)))
+
+
+def answer_of_hand_written_team(request: Json) -> Reply:
+    """Reply to the agents of `by_hand.run_team`."""
+    (system,) = texts_of_system(request)
+    text = text_of_messages(request)
+    if system.startswith(WORKER):
+        return _read_and_answer(request, parts_in(text))
+    job = job_in(text)
+    if "tasks" in system:
+        return json_reply([part.task for part in job.parts])
+    return text_reply(with_sources(job.parts))
+
+
+def answer_of_langgraph(request: Json) -> Reply:
+    """Reply to the supervisor, or to the worker of the next part."""
+    text = text_of_messages(request)
+    job = job_in(text)
+    left = [part for part in job.parts if part.facts[0].statement not in text]
+    transfers = [
+        tool["name"] for tool in request.get("tools", ()) if tool["name"].startswith("transfer_to")
+    ]
+    if not transfers:
+        return _read_and_answer(request, left[:1])
+    if left:
+        return tool_call_reply((transfers[0], {}))
+    return text_reply(with_sources(job.parts))
+
+
+def answer_of_agent_sdk(request: Json) -> Reply:
+    """Reply to the main agent or to a subagent of the Claude Agent SDK."""
+    text = text_of_messages(request)
+    try:
+        job = job_in(text)
+    except LookupError:  # a request of the program itself
+        return text_reply("ok")
+    names = [tool["name"] for tool in request.get("tools", ())]
+    is_worker = any(WORKER in system for system in texts_of_system(request))
+    agent = next((name for name in names if name in ("Agent", "Task")), None)
+    if is_worker or agent is None:
+        return _read_and_answer(request, parts_in(text))
+    left = [part for part in job.parts if part.facts[0].statement not in text]
+    if not left:
+        return text_reply(with_sources(job.parts))
+    calls: list[tuple[str, Json]] = []
+    for part in left:
+        arguments = {
+            "description": part.title,
+            "prompt": part.task,
+            "subagent_type": "worker",
+            "run_in_background": False,
+        }
+        calls.append((agent, arguments))
+    return tool_call_reply(*calls)
+
+
+def _read_and_answer(request: Json, parts: Sequence[Part]) -> Reply:
+    unread = _unread(request, parts)
+    if unread:
+        return _reading(request, unread)
+    return text_reply(with_sources(parts))
+
+
+def _of_specialist(request: Json, text: str, wanted: Json) -> Reply:
+    """Reply to a specialist: the step that writes, a part, or the whole job."""
+    if WRITE in text:
+        job = job_in(text)
+        sections = [part.section(f"[{part.name}.c{{number}}]") for part in job.parts]
+        return _result("\n\n".join(sections), (), wanted)
+    parts = parts_in(text)
+    unread = _unread(request, parts)
+    if unread:
+        return _reading(request, unread)
+    sections = []
+    claims: list[Json] = []
+    for part in parts:
+        first = len(claims)
+        lines = [f"## {part.title}", ""]
+        for number, fact in enumerate(part.facts, start=first + 1):
+            lines.append(f"- {fact.statement} [c{number}]")
+            claims.append(_claim(f"c{number}", part, fact.statement, fact.quote))
+        sections.append("\n".join(lines))
+    return _result("\n\n".join(sections), claims, wanted)
+
+
+def _result(output: str, claims: Sequence[Json], wanted: Json) -> Reply:
+    """Return a specialist's answer without the fields that the schema does not have, and
+    without null for a field that the schema does not require.
+    """
+    result = specialist_result(output, claims=claims)
+    shown = {name: result[name] for name in wanted if name in result}
+    shown = {name: value for name, value in shown.items() if _may_be(value, wanted[name])}
+    if "claims" in wanted:
+        item = wanted["claims"]["items"]
+        shown["claims"] = [_of_schema(claim, item) for claim in claims]
+    return json_reply(shown)
+
+
+def _may_be(value: Any, schema: Json) -> bool:
+    return value is not None or "null" in json.dumps(schema)
+
+
+def _of_schema(claim: Json, schema: Json) -> Json:
+    """Return the fields of a claim that a schema has. The text is left out unless the schema
+    requires it, because a sentence of the output states it.
+    """
+    required = schema.get("required", ())
+    shown: Json = {}
+    for name in schema["properties"]:
+        value = claim.get(name)
+        is_useful = value is not None and name != "text"
+        if is_useful or name in required:
+            shown[name] = value
+    return shown
+
+
+def _claim(name: str, part: Part, statement: str, quote: str) -> Json:
+    """Return a claim. A statement with a figure has its parts, as the rules for claims ask."""
+    parts: dict[str, str | None] = dict.fromkeys(("subject", "attribute", "value", "unit", "date"))
+    figure = re.search(r"(\d[\d,.]*) ?(\w+)?", statement)
+    if figure:
+        attribute = " ".join(statement.split()[:3])
+        parts |= {"subject": part.title, "attribute": attribute}
+        parts |= {"value": figure[1].strip(",."), "unit": figure[2]}
+    return {
+        "id": name,
+        "text": statement,
+        **parts,
+        "sources": [{"source": part.path, "quote": quote}],
+    }
+
+
+def _plan(job: Job, wanted: Json) -> Json:
+    """Return one step for each part, and with several parts a step that writes the answer."""
+    steps: list[Json] = []
+    for part in job.parts:
+        steps.append(
+            {"id": part.name, "title": part.title, "specialist": "researcher"}
+            | {"task": part.task, "depends_on": []}
+        )
+    if len(steps) > 1:
+        names = [part.name for part in job.parts]
+        task = f"{WRITE} {job.request}"
+        steps.append(
+            {"id": "answer", "title": "Answer", "specialist": "writer"}
+            | {"task": task, "depends_on": names}
+        )
+    rest = {
+        "fallback": "Report the facts that the document has.",
+        "on_failure": "retry",
+        "join": {"enough": 0, "within_s": 0, "must": []},
+    }
+    required = wanted["steps"]["items"].get("required", ())
+    for step in steps:
+        step |= {name: value for name, value in rest.items() if name in required}
+    return {"steps": steps, "synthesis": "merge", "why": "Each document is one part."}
+
+
+def _filled(schema: Json, name: str) -> Json:
+    """Return the scores that a schema asks for: the best for each criterion, of the whole and of
+    each step.
+    """
+    if schema.get("type") != "array":
+        return {name: _best(schema)}
+    score = schema["items"]["properties"]
+    scores: list[Json] = []
+    for step in score["step"]["enum"]:
+        for criterion in score["criterion"]["enum"]:
+            why = "All bullet points quote the document."
+            scores.append({"step": step, "criterion": criterion, "why": why, "score": 5})
+    return {name: scores}
+
+
+def _best(schema: Json) -> Any:
+    """Return a value of a schema: the highest number, and a sentence for each text."""
+    if "properties" in schema:
+        required = schema.get("required", ())
+        return {
+            name: _best(child) for name, child in schema["properties"].items() if name in required
+        }
+    if "enum" in schema:
+        return schema["enum"][-1]
+    if schema.get("type") == "array":
+        return []
+    return "All bullet points quote the document."
+
+
+def _unread(request: Json, parts: Sequence[Part]) -> list[Part]:
+    """Return the parts whose documents the request does not show."""
+    text = text_of_messages(request)
+    unread: list[Part] = []
+    for part in parts:
+        if not all(fact.quote in text for fact in part.facts):
+            unread.append(part)
+    return unread
+
+
+def _reading(request: Json, parts: Sequence[Part]) -> Reply:
+    """Return the calls that read the documents of these parts."""
+    tool = next(tool for tool in request["tools"] if tool["name"].endswith(READ))
+    (argument, *_rest) = tool["input_schema"]["properties"]
+    others = [name for name in tool["input_schema"].get("required", ()) if name != argument]
+    calls: list[tuple[str, Json]] = []
+    for part in parts:
+        calls.append((tool["name"], {argument: part.path, **dict.fromkeys(others, 0)}))
+    return tool_call_reply(*calls)

@@ -1,0 +1,93 @@
+"""The Messages-API server of the measurement: it replies from a script, and counts the tokens of
+each request as the provider would.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from benchmarks.tokens.estimate import Json, PartOf, parts_of, tokens_of_block
+from benchmarks.tokens.prompt_cache import LEAST_TOKENS, PromptCache
+from handoff_queue.shared.agent.prices import Prices
+from handoff_queue.shared.providers.anthropic.stream import usage_of
+from handoff_queue.shared.types.usage import NOTHING_USED, Usage
+from handoff_queue.testing.messages_server import MessagesServer
+from handoff_queue.testing.replies import Reply, Script
+
+FIRST_TOKEN_S = 0.2
+"""Seconds until the first token of each reply. Until then, no other request can read what this
+request writes to the cache.
+"""
+_PRICES = Prices()
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """The model calls of one system."""
+
+    calls: int = 0
+    usage: Usage = NOTHING_USED
+    parts: Counter[PartOf] = field(default_factory=Counter)
+    """Input tokens by part of the requests."""
+
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(
+            self.calls + other.calls, self.usage + other.usage, self.parts + other.parts
+        )
+
+
+class CountingServer(MessagesServer):
+    """A `MessagesServer` whose replies report the tokens of the request and of the reply."""
+
+    def __init__(
+        self, script: Script, *, least_cached: int = LEAST_TOKENS, lenient: str = ""
+    ) -> None:
+        """Bind the port.
+
+        Args:
+            least_cached: shortest prefix in tokens that the cache holds.
+            lenient: why requests may break rules of the API. Empty: they may not.
+        """
+        super().__init__(script, lenient_because=lenient)
+        self.spendings: list[Spending] = []
+        self._cache = PromptCache(least_cached)
+        self._lock = threading.Lock()
+
+    @property
+    def spending(self) -> Spending:
+        """The sum of all calls."""
+        total = Spending()
+        for spending in self.spendings:
+            total += spending
+        return total
+
+    def answer(self, request: Json, headers: Mapping[str, str]) -> Reply:
+        reply = super().answer(request, headers)
+        with self._lock:
+            cached = self._cache.look_up(request)
+        time.sleep(FIRST_TOKEN_S)
+        reported = {
+            "input_tokens": cached.all - cached.read - cached.written,
+            "cache_read_input_tokens": cached.read,
+            "cache_creation_input_tokens": cached.written,
+            "output_tokens": _tokens_of(reply.blocks),
+        }
+        usage = _PRICES.priced(usage_of(reported), str(request["model"]))
+        with self._lock:
+            self._cache.write(cached)
+            self.spendings.append(Spending(1, usage, parts_of(request)))
+        return replace(reply, usage=reported)
+
+
+def _tokens_of(blocks: Sequence[Json]) -> int:
+    return sum(map(tokens_of_block, blocks))
+
+
+def text_of_messages(request: Json) -> str:
+    """Return all messages of a request as one text."""
+    return json.dumps(request["messages"], ensure_ascii=False)

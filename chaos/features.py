@@ -1,0 +1,148 @@
+"""The features of this system that a few jobs of a run use: several models of one handoff, and
+notes. `chaos.fork_user` has the forks.
+
+Records of a feature name their promises, and the report prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from handoff_queue.chaos.expected_handoffs import course_of
+from handoff_queue.chaos.model import Call
+from handoff_queue.chaos.model_switches import SeenReservation, SwitchRecords, WrittenResult
+from handoff_queue.chaos.note_records import NoteRecords
+from handoff_queue.chaos.plan import FINDS_AT, TENANTS, PlannedJob
+from handoff_queue.chaos.planned_notes import WRITES_NOTE
+from handoff_queue.chaos.shapes import Shape
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.handoff_roles import roles_of
+from handoff_queue.shared.store.redis.connection import translated_errors
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.budget_measures import INPUT, MONEY, OUTPUT
+from handoff_queue.shared.types.events import HandoffFinished
+from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.notes import Note
+
+
+class FeatureRecords(Protocol):
+    """Records of one feature at the end of a run."""
+
+    def breaches(self) -> dict[str, list[str]]:
+        """Return the breaches of each promise: name of the promise -> one line each."""
+
+    def figures(self) -> dict[str, int]:
+        """Return the amounts that a reader needs to judge the run: name -> number."""
+
+
+@dataclass(slots=True)
+class SwitchWatch:
+    """Watches handoffs with several models: their reservations, and at last their results."""
+
+    store: Store
+    ids: Mapping[str, JobId]
+    """Job ids by job's name."""
+    _seen: dict[SeenReservation, None] = field(default_factory=dict)
+
+    def look(self, jobs: Collection[PlannedJob]) -> None:
+        """Note the reservations of the running handoffs.
+
+        Raises:
+            StoreError: Redis cannot be reached.
+        """
+        for job in jobs:
+            if job.shape is Shape.SWITCHED:
+                self._look_at(job)
+
+    def _look_at(self, job: PlannedJob) -> None:
+        job_id, connection = self.ids[job.name], self.store.connection
+        roles = roles_of(connection, job_id, _switching_handoffs(job))
+        with translated_errors():
+            pipe = connection.redis.pipeline(transaction=False)
+            for handoff, role in roles.items():
+                names = [amount.reserved for amount in (INPUT, OUTPUT, MONEY)]
+                pipe.hmget(keys.handoff(job_id, role, handoff), names)
+            answers = pipe.execute()
+        for handoff, amounts in zip(roles, answers, strict=True):
+            if None not in amounts:
+                self._seen[SeenReservation(job.name, handoff, *map(int, amounts))] = None
+
+    def records(self, jobs: Collection[PlannedJob], calls: Sequence[Call]) -> SwitchRecords:
+        """Return the records of these jobs."""
+        results: list[WrittenResult] = []
+        own: list[Call] = []
+        for job in jobs:
+            if job.shape is Shape.SWITCHED:
+                handoffs = set(_switching_handoffs(job))
+                results += self._results_of(job, handoffs)
+                for call in calls:
+                    if call.key.job == job.name and call.key.handoff in handoffs:
+                        own.append(call)
+        return SwitchRecords(own, results, list(self._seen))
+
+    def _results_of(self, job: PlannedJob, handoffs: set[HandoffId]) -> list[WrittenResult]:
+        job_id = self.ids[job.name]
+        results: list[WrittenResult] = []
+        for recorded in self.store.journal.read(job_id):
+            event = recorded.event
+            if not isinstance(event, HandoffFinished) or event.status is not ResultStatus.OK:
+                continue
+            if event.handoff_id in handoffs:
+                digest = event.result.digest
+                text = self.store.payloads.get(job_id, (), results=[digest])[digest]
+                results.append(
+                    WrittenResult(
+                        job.name,
+                        event.handoff_id,
+                        course_of(job)[event.handoff_id].turns,
+                        event.model,
+                        event.replies_by_model,
+                        str(HandoffResult.from_json(text).output),
+                    )
+                )
+        return results
+
+
+@dataclass(slots=True)
+class NoteReader:
+    """Reads the notes that jobs of the run have written."""
+
+    store: Store
+    ids: Mapping[str, JobId]
+    """Job ids by job's name."""
+
+    def has_written(self, name: str) -> bool:
+        """Return whether the agent that writes the note of this job has ended as planned."""
+        for recorded in self.store.journal.read(self.ids[name]):
+            event = recorded.event
+            if isinstance(event, HandoffFinished) and event.handoff_id == WRITES_NOTE:
+                return event.status is ResultStatus.OK
+        return False
+
+    def records(self, jobs: Collection[PlannedJob], calls: Sequence[Call]) -> NoteRecords:
+        """Return the records of these jobs."""
+        written: dict[str, str] = {}
+        unsure: list[str] = []
+        finders: dict[str, int] = {}
+        for job in jobs:
+            if job.shape is Shape.RECALLED:
+                finders[job.name] = FINDS_AT
+            elif job.shape is Shape.REMEMBERED and self.has_written(job.name):
+                written[job.name] = self.ids[job.name]
+            elif job.shape is Shape.REMEMBERED:
+                unsure.append(job.name)
+        notes: list[Note] = []
+        for tenant in TENANTS:
+            notes += [entry.note for entry in self.store.notes.all(tenant)]
+        return NoteRecords(notes, written, unsure, finders, calls)
+
+
+def _switching_handoffs(job: PlannedJob) -> list[HandoffId]:
+    handoffs: list[HandoffId] = []
+    for expected in course_of(job).values():
+        if job.switching_step(expected.id) is not None:
+            handoffs.append(HandoffId(expected.id))
+    return handoffs

@@ -1,0 +1,164 @@
+"""A user who types `handoff fork`. The first command is often killed, and the user types it again
+with the same idempotency key.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+from handoff_queue.chaos.answers import task_of
+from handoff_queue.chaos.fleet import Fleet, arm, points_in
+from handoff_queue.chaos.fork_records import ForkRecord, ForkRecords
+from handoff_queue.chaos.plan import PlannedJob
+from handoff_queue.shared.local.fork_server import ForkedProcess
+from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
+from handoff_queue.shared.store.jobs import JobFilter
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import StoreUnavailable, UserError
+from handoff_queue.shared.types.events import Event, HandoffFinished, JobEnded, JobSubmitted
+from handoff_queue.shared.types.ids import JobId, job_id_for
+from handoff_queue.shared.types.job_events import Fork
+from handoff_queue.shared.types.names import ROLES
+from handoff_queue.supervisor.client.json_forms import event_as_json
+
+POINTS = ("", *map(".".join, product(("script.commit", "publish.submissions"), (BEFORE, AFTER))))
+"""Failpoints at which the first command is killed; '': it is not killed."""
+MOST_FORKS = 100
+"""Most jobs with the same text."""
+
+
+@dataclass(slots=True)
+class TypedFork:
+    """A fork, and the commands that were typed for it."""
+
+    record: ForkRecord
+    job_id: JobId
+    """The forked job."""
+    step: str
+    """The step that runs again."""
+    command: subprocess.Popen[bytes] | ForkedProcess
+
+
+@dataclass(slots=True)
+class ForkUser:
+    """Types the commands. No function waits for a command."""
+
+    fleet: Fleet
+    store: Store
+    _typed: dict[str, TypedFork] = field(default_factory=dict)
+    """Forks by name."""
+
+    def fork(self, job: PlannedJob, of: JobId) -> JobId:
+        """Return the id of a fork whose command has succeeded.
+
+        Args:
+            job: the fork as planned.
+            of: the job that is forked.
+
+        Raises:
+            StoreUnavailable: the command has not succeeded yet. Call this function again.
+            UserError: the job did not end as planned.
+        """
+        typed = self._typed.get(job.name)
+        if typed is None:
+            before = self._events(of)
+            if not _is_ok(before):
+                raise UserError(f"{of} did not end as planned")
+            record = ForkRecord(job.name, 1, 0, before=_as_json(before))
+            dice = random.Random(f"{job.seed} {job.name} command")  # noqa: S311
+            command = self._type(job, of, kill_at=dice.choice(POINTS))
+            self._typed[job.name] = TypedFork(record, of, job.steps[0].id, command)
+        elif (code := typed.command.poll()) == 0:
+            return job_id_for(job.tenant, job.name)
+        elif code is not None:
+            typed.record = _with_code(typed.record, code)
+            typed.command = self._type(job, of)
+        raise StoreUnavailable("the command has not succeeded yet")
+
+    def records(self) -> ForkRecords:
+        """Return all forks whose command was typed."""
+        records: list[ForkRecord] = []
+        for typed in self._typed.values():
+            after = self._events(typed.job_id)
+            forks = self._forks_of(typed.job_id)
+            kept: dict[str, str] = {}
+            for fork in forks.values():
+                kept = {each.step: each.result.digest for each in fork.kept}
+            records.append(
+                replace(
+                    typed.record,
+                    found=sorted(forks),
+                    after=_as_json(after),
+                    kept=kept,
+                    results=_results_of(after, without=typed.step),
+                )
+            )
+        return ForkRecords(records)
+
+    def _type(
+        self, job: PlannedJob, of: JobId, kill_at: str = ""
+    ) -> subprocess.Popen[bytes] | ForkedProcess:
+        points = points_in(self.fleet.folder, job.name)
+        points.mkdir(parents=True, exist_ok=True)
+        if kill_at:
+            arm(points, kill_at, "kill")
+        (step,) = job.steps
+        words = ["fork", of, "--from", step.id, "--task", task_of(job, step)]
+        return self.fleet.type_command([*words, "--idempotency-key", job.name], points)
+
+    def _events(self, job_id: JobId) -> list[Event]:
+        return [recorded.event for recorded in self.store.journal.read(job_id)]
+
+    def _forks_of(self, job_id: JobId) -> Mapping[str, Fork]:
+        """Return the forks of a job in the store, by id."""
+        (standing,) = self.store.jobs.standings([job_id])
+        page, _ = self.store.jobs.page(JobFilter(text=standing.title), MOST_FORKS, "")
+        forks: dict[str, Fork] = {}
+        for candidate, event in self.store.journal.first_events(page).items():
+            if isinstance(event, JobSubmitted) and event.fork and event.fork.job_id == job_id:
+                forks[candidate] = event.fork
+        return forks
+
+
+def _with_code(record: ForkRecord, code: int) -> ForkRecord:
+    """Return the record after a command that did not succeed.
+
+    Args:
+        code: exit code of the command; negative: it was killed.
+    """
+    refusals = record.refusals
+    if 0 < code != StoreUnavailable.exit_code:
+        refusals = (*refusals, code)
+    return replace(
+        record,
+        commands=record.commands + 1,
+        killed=record.killed + (code < 0),
+        refusals=refusals,
+    )
+
+
+def _is_ok(events: list[Event]) -> bool:
+    return any(isinstance(event, JobEnded) and event.status == "ok" for event in events)
+
+
+def _as_json(events: list[Event]) -> list[str]:
+    return [event_as_json(event) for event in events]
+
+
+def _results_of(events: list[Event], without: str) -> dict[str, str]:
+    """Return the digests of the last results of the steps of a job: step -> digest.
+
+    Args:
+        without: the step that the fork repeats.
+    """
+    digests: dict[str, str] = {}
+    for event in events:
+        if isinstance(event, HandoffFinished):
+            step = event.handoff_id.rpartition(".")[0]
+            if step != without and step not in ROLES:
+                digests[step] = event.result.digest
+    return digests

@@ -1,0 +1,124 @@
+"""Handoffs with several models, and the promises about the models that write their replies. Pure.
+
+The model server writes the name of the model into each reply. So the requests and the result tell
+which replies the system has kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from handoff_queue.chaos.answers import writers_in
+from handoff_queue.chaos.model import Call
+from handoff_queue.chaos.plan import SWITCHED_MODELS, price_of
+from handoff_queue.shared.types.usage import Usage
+
+LOST = "replies of several models that were lost or misnamed"
+TOO_LOW = "reservations below the price of the dearest model"
+"""Names of the promises in the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenResult:
+    """The result of a handoff with several models, as the journal has it."""
+
+    job: str
+    handoff: str
+    turns: int
+    """Number of replies that the plan has."""
+    model: str | None
+    replies_by_model: Mapping[str, int] | None
+    output: str
+
+    def named(self) -> Counter[str]:
+        """Return the number of replies that the result gives to each model."""
+        if self.replies_by_model is not None:
+            return Counter(self.replies_by_model)
+        return Counter({self.model or "": self.turns})
+
+
+@dataclass(frozen=True, slots=True)
+class SeenReservation:
+    """A reservation for a call of a handoff with several models, as the store had it."""
+
+    job: str
+    handoff: str
+    input_tokens: int
+    output_tokens: int
+    microusd: int
+
+    @property
+    def least_microusd(self) -> int:
+        """The price of the reserved tokens at the dearest model."""
+        usage = Usage(input_tokens=self.input_tokens, output_tokens=self.output_tokens)
+        return max(price_of(usage, model) for model in SWITCHED_MODELS)
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchRecords:
+    """Records of all handoffs with several models."""
+
+    calls: Sequence[Call]
+    results: Sequence[WrittenResult]
+    """Results of the handoffs that ended as planned."""
+    reservations: Sequence[SeenReservation]
+
+    def breaches(self) -> dict[str, list[str]]:
+        """Return the breaches of each promise: name of the promise -> one line each."""
+        too_low: list[str] = []
+        for seen in self.reservations:
+            if seen.microusd < seen.least_microusd:
+                too_low.append(
+                    f"{seen.job} {seen.handoff}: {seen.microusd} micro-dollars for a call that"
+                    f" may cost {seen.least_microusd}"
+                )
+        return {LOST: list(self._lost()), TOO_LOW: too_low}
+
+    def figures(self) -> dict[str, int]:
+        """Return the amounts that a reader needs to judge the run: name -> number."""
+        by_second = sum(result.named()[SWITCHED_MODELS[1]] for result in self.results)
+        return {
+            "calls that a model turned away": sum(call.is_refused for call in self.calls),
+            "replies of the second model": by_second,
+            "reservations seen": len(self.reservations),
+        }
+
+    def _lost(self) -> Iterator[str]:
+        calls = defaultdict[tuple[str, str], list[Call]](list)
+        for call in sorted(self.calls, key=lambda call: call.at):
+            calls[call.key.job, call.key.handoff].append(call)
+        for (job, handoff), own in calls.items():
+            for fault in _faults_of(own):
+                yield f"{job} {handoff}: {fault}"
+        for result in self.results:
+            last = max(calls[result.job, result.handoff], key=lambda call: call.key.turn)
+            last_writer = writers_in(result.output)
+            written = Counter([*last.writers, *last_writer])
+            if written != result.named() or last_writer != (result.model,):
+                yield (
+                    f"{result.job} {result.handoff}: written by {dict(written)}, and the result"
+                    f" names {dict(result.named())}, at last {result.model}"
+                )
+
+
+def _faults_of(calls: Sequence[Call]) -> Iterator[str]:
+    """Yield the faults of the conversations of one handoff: each call must have all earlier
+    replies, and a stored reply never changes.
+
+    Args:
+        calls: the calls of the handoff, in order.
+    """
+    answered = {(call.key.turn, call.model) for call in calls if not call.is_refused}
+    kept: tuple[str, ...] = ()
+    for call in calls:
+        if len(call.writers) != call.key.turn - 1:
+            yield f"turn {call.key.turn} had the replies of {', '.join(call.writers) or 'nobody'}"
+        common = min(len(kept), len(call.writers))
+        if kept[:common] != call.writers[:common]:
+            yield f"turn {call.key.turn} had {call.writers}, and an earlier call {kept}"
+        kept = max(kept, call.writers, key=len)
+    for turn, writer in enumerate(kept, start=1):
+        if (turn, writer) not in answered:
+            yield f"reply {turn} is under the name of {writer}, which did not write it"

@@ -1,0 +1,190 @@
+"""Results of tools that requests no longer show: which results are cleared when the context is
+large, and how the model reads one again.
+
+A clearing changes the beginning of the next request, so the provider must read the whole request
+again. Therefore many results are cleared at once, and seldom. The checkpoint `ContextCleared`
+names them, so a resumed handoff sends the same request.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from handoff_queue.shared.agent.conversation import Conversation
+from handoff_queue.shared.agent.prices import USUAL_WINDOW
+from handoff_queue.shared.agent.prompt import READ_RESULT, part_from, read_result_schema
+from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.agent.tool_calls import observe_result
+from handoff_queue.shared.types.checkpoints import ContextCleared, ToolObserved
+from handoff_queue.shared.types.errors import ModelError, ModelRejected
+from handoff_queue.shared.types.model import Block
+from handoff_queue.shared.types.specialist import ContextRules
+
+LEAST_CLEARED_CHARS = 400
+"""Characters of the shortest result that is cleared. The note in its place has about 60."""
+LEAST_FREED = 8
+"""A clearing frees at least the limit divided by this number. Otherwise each turn would clear a
+little, and nothing would be read from the provider's cache.
+"""
+BYTES_PER_TOKEN = 3
+"""Estimate of the input for the handoff's own token limit and for rate limits. English has
+about 4 bytes a token, code and other scripts 2 to 3. The job's budget uses an upper bound
+instead.
+"""
+IMAGE_TOKENS = 5_000
+"""Most tokens of one image. Source: the vision page of the Messages API, which scales larger
+images down.
+"""
+READ_CLEARED: dict[str, Any] = {
+    "name": READ_RESULT,
+    "description": "Shows a cleared result again, or reads on in the result of a step.",
+    "input_schema": read_result_schema({"type": "string", "description": "its name, or the step"}),
+}
+"""Definition of `read_result` after a clearing."""
+_TOO_LONG = re.compile(
+    r"too (long|large)|context[ _-]?(window|length|size)|maximum context|too many tokens"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClearingRules:
+    """When results are cleared, and how many stay."""
+
+    at_tokens: int
+    """Input tokens of a request from which on results are cleared."""
+    keep: int
+    """Newest results that stay, if they fit."""
+
+
+def clearing_rules(context: ContextRules | None, longest_prompt: int) -> ClearingRules:
+    """Return the rules of an agent.
+
+    Args:
+        context: rules of the specialist's file, if any.
+        longest_prompt: see `Prices.longest_prompt`.
+    """
+    rules = context or ContextRules()
+    usual = min(longest_prompt * 4 // 5, rules.compact_at or longest_prompt)
+    return ClearingRules(rules.clear_tools_at or usual, rules.keep)
+
+
+USUAL_CLEARING = clearing_rules(None, USUAL_WINDOW)
+"""Rules for a model whose context window is not known."""
+
+
+def results_to_clear(
+    conversation: Conversation, expected_tokens: int, rules: ClearingRules
+) -> ContextCleared | None:
+    """Return the results to clear before the next call. None: the request is small enough, or
+    a clearing would free too little.
+
+    All results that the model has seen are cleared, except the newest ones. More are cleared
+    only if the request would still be too long: the oldest first, and results that the model
+    has not seen last. The newest result stays.
+
+    Args:
+        expected_tokens: expected input of the next call.
+    """
+    if expected_tokens < rules.at_tokens:
+        return None
+    unseen = set[str]()
+    for checkpoint in conversation.since_reply:
+        if isinstance(checkpoint, ToolObserved):
+            unseen.add(checkpoint.tool_use_id)
+    old, new = list[ToolObserved](), list[ToolObserved]()
+    for observed in clearable_results(conversation):
+        if observed.tool_use_id in unseen:
+            new.append(observed)
+        else:
+            old.append(observed)
+    surplus = max(0, len(old) + len(new) - rules.keep)
+    chosen = old[:surplus]
+    freed = sum(map(tokens_of, chosen))
+    for observed in [*old[surplus:], *new][:-1]:
+        if expected_tokens - freed < rules.at_tokens:
+            break
+        chosen.append(observed)
+        freed += tokens_of(observed)
+    if freed < max(1, rules.at_tokens // LEAST_FREED):
+        return None
+    return ContextCleared(tool_use_ids=tuple(item.tool_use_id for item in chosen), tokens=freed)
+
+
+def clearable_results(conversation: Conversation) -> list[ToolObserved]:
+    """Return the results that requests show and that are long enough, oldest first."""
+    cleared = conversation.cleared
+    found: list[ToolObserved] = []
+    for observed in conversation.observed:
+        is_long = len(observed.text) >= LEAST_CLEARED_CHARS or observed.images
+        if is_long and not observed.is_error and observed.tool_use_id not in cleared:
+            found.append(observed)
+    return found
+
+
+def tokens_of(observed: ToolObserved) -> int:
+    """Return the estimated tokens of a result."""
+    size = len(observed.text.encode("utf-8", "replace")) // BYTES_PER_TOKEN
+    return size + IMAGE_TOKENS * len(observed.images or ())
+
+
+def is_too_long(error: ModelError) -> bool:
+    """Return whether a server has refused a request because of its length."""
+    is_refused = isinstance(error, ModelRejected) and error.status in (400, 413, None)
+    return is_refused and bool(_TOO_LONG.search(str(error).lower()))
+
+
+def stored_result(
+    conversation: Conversation, call: Block, tool: Tool | None
+) -> ToolObserved | None:
+    """Return the result of a call that needs no tool: `read_result` for a cleared result, or a
+    look-up whose result was cleared. None: the call must run.
+
+    Args:
+        tool: the called tool; None: the agent has no such tool.
+    """
+    cleared = conversation.cleared
+    if not cleared:
+        return None
+    if call.get("name") == READ_RESULT:
+        return _read_again(conversation, call, reads_steps=tool is not None)
+    if tool is not None and tool.is_lookup:
+        for earlier in conversation.results_of(call):
+            if earlier.tool_use_id in cleared:
+                return earlier.model_copy(update={"tool_use_id": call["id"]})
+    return None
+
+
+def _read_again(
+    conversation: Conversation, call: Block, *, reads_steps: bool
+) -> ToolObserved | None:
+    """Return the part of a cleared result that a call of `read_result` asks for.
+
+    Args:
+        reads_steps: True if the name may be a step. Then the result is None for a name that no
+            result has.
+    """
+    arguments = call.get("input")
+    wanted, offset = "", None
+    if isinstance(arguments, dict):
+        wanted, offset = str(arguments.get("result", "")).strip(), arguments.get("offset")
+    names = conversation.call_names
+    for observed in conversation.observed:
+        if names.get(observed.tool_use_id) == wanted:
+            return _part_of(observed, call, offset)
+    if reads_steps:
+        return None
+    return observe_result(call, f"no result has the name {wanted[:60]!r}", is_error=True)
+
+
+def _part_of(observed: ToolObserved, call: Block, offset: object) -> ToolObserved:
+    """Return the part of a result from an offset on, as the result of a call."""
+    most = max(0, len(observed.text) - 1)
+    if not isinstance(offset, int) or not 0 <= offset <= most:
+        return observe_result(call, f"offset must be from 0 to {most}", is_error=True)
+    text = part_from(observed.text, offset)
+    if observed.source:
+        text = f"[source: {observed.source}]\n{text}"
+    fields = {"origins": observed.origins, "images": observed.images}
+    return observe_result(call, text).model_copy(update=fields)

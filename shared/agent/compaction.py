@@ -1,0 +1,189 @@
+"""The compaction of a conversation that is too long although old results were cleared. One call
+asks the model for a summary, which replaces all earlier turns.
+
+Code keeps the parts that a summary may lose: quotes with their sources, and the names of results
+and documents. The request for the summary, its reply and the checkpoint `ContextCompacted` are
+checkpoints, so a resumed handoff sends the same requests and pays for no reply twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+
+from handoff_queue.shared.agent.cleared_results import (
+    BYTES_PER_TOKEN,
+    LEAST_CLEARED_CHARS,
+    LEAST_FREED,
+)
+from handoff_queue.shared.agent.conversation import Conversation, text_of
+from handoff_queue.shared.agent.prices import USUAL_WINDOW, json_bytes
+from handoff_queue.shared.agent.prompt import READ_RESULT
+from handoff_queue.shared.agent.summaries import (
+    pairs_in,
+    passages_in,
+    ranges_of,
+    summary_in,
+)
+from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
+from handoff_queue.shared.types.checkpoints import CitedQuote, ContextCompacted
+from handoff_queue.shared.types.specialist import ContextRules
+
+MOST_REQUESTS = 2
+"""Requests for one summary. If no reply has a text, the quotes and names alone go on."""
+MOST_OPENED = 200
+"""Documents that later requests name as opened."""
+_CALL_NAME = re.compile(r"[A-Za-z0-9_-]+#[0-9]+")
+
+
+def compaction_limit(context: ContextRules | None, longest_prompt: int) -> int:
+    """Return the input tokens of a request from which on a conversation is compacted.
+
+    Args:
+        context: rules of the specialist's file, if any.
+        longest_prompt: see `Prices.longest_prompt`.
+    """
+    rules = context or ContextRules()
+    usual = longest_prompt * 9 // 10
+    return rules.compact_at or max(usual, rules.clear_tools_at or 0)
+
+
+USUAL_COMPACTION = compaction_limit(None, USUAL_WINDOW)
+"""Limit for a model whose context window is not known."""
+
+
+def frees_enough(conversation: Conversation, limit: int) -> bool:
+    """Return whether a summary would free at least the limit divided by `LEAST_FREED`. The
+    opening message, earlier summaries and messages of users stay.
+    """
+    return _tokens_after_opening(conversation) >= max(1, limit // LEAST_FREED)
+
+
+def _tokens_after_opening(conversation: Conversation) -> int:
+    return len(json_bytes(tuple(conversation.messages[1:]))) // BYTES_PER_TOKEN
+
+
+def compacted(conversation: Conversation, context: ToolContext) -> ContextCompacted:
+    """Return the checkpoint that puts the summary of the last reply in place of all turns.
+
+    Args:
+        context: proves the quotes, and knows the documents.
+
+    Raises:
+        StoreError: a source cannot be read from the store, or stored.
+    """
+    summary = ""
+    if conversation.last_reply is not None:
+        summary = summary_in(text_of(conversation.last_reply.content))
+    opened = _opened(conversation, context)
+    hidden = conversation.cleared
+    shown = [item.tool_use_id for item in conversation.observed if item.tool_use_id not in hidden]
+    return ContextCompacted(
+        summary=summary,
+        quotes=_quotes(conversation, opened, context),
+        results=ranges_of(_readable(conversation)),
+        documents=tuple(opened)[-MOST_OPENED:],
+        tool_use_ids=tuple(shown),
+        tokens=_tokens_after_opening(conversation),
+    )
+
+
+def _readable(conversation: Conversation) -> list[str]:
+    """Return the names of the results that are worth another look, oldest first."""
+    names = conversation.call_names
+    found: list[str] = []
+    for observed in conversation.observed:
+        name = names.get(observed.tool_use_id, "")
+        is_long = len(observed.text) >= LEAST_CLEARED_CHARS and not observed.is_error
+        if is_long and name and not name.startswith(f"{READ_RESULT}#"):
+            found.append(name)
+    return found
+
+
+def _opened(conversation: Conversation, context: ToolContext) -> dict[str, str]:
+    """Return the digests of the documents and pages that results of tools name as the source of
+    a text, by their paths.
+    """
+    opened: dict[str, str] = {}
+    for document in (*context.manifest.documents, *context.fetched()):
+        named = json.dumps(document.path, ensure_ascii=False)
+        if any(named in observed.text for observed in conversation.observed):
+            opened[document.path] = document.digest
+    return opened
+
+
+def _quotes(
+    conversation: Conversation, opened: Mapping[str, str], context: ToolContext
+) -> tuple[CitedQuote, ...]:
+    """Return all quotes so far, each once: those of the last compaction, and those of the later
+    replies that stand in their sources. A quote has the characters of its source.
+    """
+    last = conversation.compaction
+    quotes = list(last.quotes if last else ())
+    checked = set[tuple[str, str]]()
+    for text in _texts(conversation):
+        for item in (*pairs_in(text), *_passages(text, conversation, opened, context)):
+            if (item.source, item.quote) in checked:
+                continue
+            checked.add((item.source, item.quote))
+            try:
+                citation = context.prove(item.source, item.quote)
+            except ToolFailed:
+                continue
+            quotes.append(CitedQuote(source=citation.source, quote=citation.quote))
+    return tuple(dict.fromkeys(quotes))
+
+
+def _texts(conversation: Conversation) -> Iterator[str]:
+    """Yield the texts of the replies since the last compaction. A reply in the form of an answer
+    is followed by its output.
+    """
+    for reply in conversation.shown_replies:
+        text = "".join(
+            str(block.get("text", "")) for block in reply.content if block.get("type") == "text"
+        )
+        yield text
+        output = summary_in(text)
+        if output != text.strip():
+            yield output
+
+
+def _passages(
+    text: str, conversation: Conversation, opened: Mapping[str, str], context: ToolContext
+) -> list[CitedQuote]:
+    """Return the passages in quotation marks that stand in a source that the same text names."""
+    passages = passages_in(text)
+    if not passages:
+        return []
+    sources = {**_named_results(text, conversation), **_named_documents(text, opened, context)}
+    found: list[CitedQuote] = []
+    for passage in passages:
+        for name, content in sources.items():
+            if passage in content:
+                found.append(CitedQuote(source=name, quote=passage))
+    return found
+
+
+def _named_results(text: str, conversation: Conversation) -> dict[str, str]:
+    """Return the citable results that a text names, by their sources."""
+    wanted = set(_CALL_NAME.findall(text))
+    names = conversation.call_names
+    found: dict[str, str] = {}
+    for observed in conversation.observed:
+        if observed.source and names.get(observed.tool_use_id) in wanted:
+            found[observed.source] = observed.text
+    return found
+
+
+def _named_documents(text: str, opened: Mapping[str, str], context: ToolContext) -> dict[str, str]:
+    """Return the texts of the opened documents that a text names, by their paths."""
+    found: dict[str, str] = {}
+    for path, digest in opened.items():
+        if path not in text:
+            continue
+        try:
+            found[path] = context.text_of(digest)
+        except ToolFailed:
+            continue
+    return found

@@ -1,0 +1,102 @@
+"""Places the markers of claims where the text of the claims stands in an output, and finds the
+sentence that a marker ends. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from handoff_queue.shared.agent.sources import FoldedText, Span
+from handoff_queue.shared.types.citation_markers import MARKER
+from handoff_queue.shared.types.handoff import Claim
+
+FEWEST_CHARS = 8
+"""Characters of the shortest text that is searched. A shorter one may stand there by chance."""
+_END_OF_SENTENCE = ".!?;:。！？ \n"
+_END_OF_LINK = "]("
+_BEGINNING = re.compile(r"(?:[.!?。！？][*_)\"']*\s+|\n)")
+"""The border between two sentences, or two lines."""
+_SIGNS = "#*->|_ \t\n"
+"""Markdown before and after a sentence."""
+
+
+def marked_sentence(output: str, claim_id: str) -> str:
+    """Return the sentence before the first marker of a claim, without markers and without the
+    Markdown around it; empty if there is no marker.
+    """
+    for match in MARKER.finditer(output):
+        if claim_id in re.split(r"\s*[,;]\s*", match[1]):
+            before = output[: match.start()]
+            while (other := before.rstrip()).endswith("]") and (last := _last_marker(other)):
+                before = before[:last]
+            before = before.strip()
+            borders = list(_BEGINNING.finditer(before))
+            if borders:
+                before = before[borders[-1].end() :]
+            return MARKER.sub("", before).strip(_SIGNS)
+    return ""
+
+
+def _last_marker(text: str) -> int:
+    """Return the place of the marker that ends a text, or 0."""
+    start = text.rfind("[")
+    if start > 0 and MARKER.fullmatch(text, start):
+        return start
+    return 0
+
+
+def place_markers(output: str, claims: Iterable[Claim]) -> tuple[str, list[str]]:
+    """Return the output with a marker behind the first place where each claim stands, and the ids
+    of the placed claims. A claim stands where its text stands, or else a quote of its sources.
+
+    Args:
+        output: text with qualified markers.
+        claims: claims without a marker in the output.
+    """
+    folded = FoldedText(output)
+    places: list[tuple[int, str]] = []
+    for claim in claims:
+        phrases = [claim.text, *(source.quote for source in claim.sources)]
+        end = _place_of(phrases, folded)
+        if end is not None:
+            places.append((end, claim.id))
+    places.sort(key=lambda place: place[0])
+    pieces: list[str] = []
+    start = 0
+    for end, name in places:
+        space = " "
+        if end == start and pieces:
+            space = ""
+        pieces.append(f"{output[start:end]}{space}[{name}]")
+        start = end
+    return "".join(pieces) + output[start:], [name for _, name in places]
+
+
+def _place_of(phrases: Iterable[str], folded: FoldedText) -> int | None:
+    """Return the index behind the first phrase that stands in the text as whole words, or None."""
+    for phrase in phrases:
+        wanted = phrase.strip().rstrip(_END_OF_SENTENCE)
+        if len(wanted) < FEWEST_CHARS:
+            continue
+        span = folded.find(wanted)
+        if span is not None and _is_of_whole_words(span, folded.text):
+            return _behind_link(span.end, folded.text)
+    return None
+
+
+def _is_of_whole_words(span: Span, text: str) -> bool:
+    before, behind = text[: span.start][-1:], text[span.end :][:1]
+    starts = not before.isalnum() or not text[span.start].isalnum()
+    ends = not behind.isalnum() or not text[span.end - 1].isalnum()
+    return starts and ends
+
+
+def _behind_link(end: int, text: str) -> int:
+    """Return the index behind the link whose text ends here, or the index itself."""
+    if not text.startswith(_END_OF_LINK, end):
+        return end
+    close = text.find(")", end)
+    if close < 0:
+        return end
+    return close + 1

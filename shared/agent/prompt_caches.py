@@ -1,0 +1,104 @@
+"""The prefixes of requests that the provider has cached, and the time of their last use. Each
+process records its own calls.
+
+A prefix is the model, the tools and the system prompt of a request, which all handoffs of a
+specialist share. The provider can read it from its cache as soon as its reply to the first request
+has begun.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from math import inf
+
+from handoff_queue.shared.agent.prices import json_bytes
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.usage import Usage
+
+CACHED_S = 300.0
+"""Seconds for which the provider keeps a prefix after its last use."""
+CACHED_LONG_S = 3_600.0
+"""Seconds for which it keeps a prefix that was written for one hour."""
+MOST_WAIT_S = 5.0
+"""Most seconds that a call waits until an equal prefix is cached."""
+LEAST_PREFIX_BYTES = 4_096
+"""Bytes of the shortest prefix that a call waits for: about 1,024 tokens of English. Providers
+cache no shorter prefix.
+"""
+MOST_PREFIXES = 1_000
+"""The prefixes that were used last are remembered, up to this number."""
+
+
+@dataclass(slots=True)
+class _Prefix:
+    used_at: float = -inf
+    """Time of the last reply that began, in Unix seconds."""
+    awaited_until: float = -inf
+    """End of the time in which other calls wait for the first one."""
+    is_uncached: bool = False
+    """True if the server has reported that it caches nothing of the request."""
+
+
+class PromptCaches:
+    """The prefixes that this process has used. All its threads share this object."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._prefixes: OrderedDict[str, _Prefix] = OrderedDict()
+
+    def may_begin(self, prefix: str, now: float) -> bool:
+        """Return whether a call may begin, because its prefix is cached or because no other call
+        is writing it. In the second case the caller writes it, and must call `has_ended`.
+        """
+        with self._lock:
+            known = self._known(prefix)
+            if known.is_uncached or now - known.used_at < CACHED_S:
+                return True
+            if now < known.awaited_until:
+                return False
+            known.awaited_until = now + MOST_WAIT_S
+            return True
+
+    def has_begun(self, prefix: str, now: float, usage: Usage) -> None:
+        """Record that a reply has begun, and the usage that the server has reported so far."""
+        with self._lock:
+            known = self._known(prefix)
+            known.used_at = now
+            if usage.input_tokens:
+                known.is_uncached = not (usage.cache_read_tokens or usage.cache_write_tokens)
+
+    def has_ended(self, prefix: str) -> None:
+        """Record that a call has ended, so that no other call waits for it any more."""
+        with self._lock:
+            self._known(prefix).awaited_until = -inf
+
+    def needs_hour(self, prefix: str, now: float) -> bool:
+        """Return whether the last use was too long ago for the usual cache, and recent enough
+        for a cache of one hour. Then the next use probably comes as late.
+        """
+        with self._lock:
+            return CACHED_S <= now - self._known(prefix).used_at < CACHED_LONG_S
+
+    def _known(self, prefix: str) -> _Prefix:
+        known = self._prefixes.pop(prefix, None) or _Prefix()
+        self._prefixes[prefix] = known
+        while len(self._prefixes) > MOST_PREFIXES:
+            self._prefixes.popitem(last=False)
+        return known
+
+
+def prefix_of(call: ModelCall) -> str:
+    """Return a name for the prefix of a call."""
+    return digest_of(_prefix_bytes(call))
+
+
+def is_worth_a_wait(call: ModelCall) -> bool:
+    """Return whether the prefix of a call is long enough for a cache."""
+    return len(_prefix_bytes(call)) >= LEAST_PREFIX_BYTES
+
+
+def _prefix_bytes(call: ModelCall) -> bytes:
+    return json_bytes((call.model, call.tools, call.output_schema, call.system))

@@ -1,0 +1,114 @@
+"""Summaries that replace the earlier turns of a long conversation: the request to the model, and
+the form in which later requests show the summary. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from handoff_queue.shared.agent.json_answers import json_object_in, partial_object_in
+from handoff_queue.shared.types.checkpoints import CitedQuote, ContextCompacted
+from handoff_queue.shared.types.model import Block
+
+SUMMARIZE = (
+    "Your context is full. Your summary will now replace everything after the task. Call no tools"
+    " in this turn, and do not answer the task yet. Write in at most 800 words what you have found,"
+    " what is done, and what is left to do. Quotes that stand in your messages with the name of"
+    ' their source are kept. Add each further quote that the answer needs as {"source": "...",'
+    ' "quote": "..."}, and copy it letter by letter.'
+)
+AS_OUTPUT = " The summary is the `output`, with the status partial."
+"""Ends the request if the reply must have the form of an answer."""
+LEAST_PASSAGE_CHARS = 12
+"""Characters of the shortest passage in quotation marks that counts as a quote."""
+_PAIR = re.compile(
+    r'"source"\s*+:\s*+("(?:[^"\\]|\\.)*+")\s*+,\s*+"quote"\s*+:\s*+("(?:[^"\\]|\\.)*+")'
+)
+_PASSAGE = re.compile(r'"([^"\n]{12,2000})"|“([^”\n]{12,2000})”|«([^»\n]{12,2000})»')
+
+
+def is_request(text: str) -> bool:
+    """Return whether a message of the agent asks the model for a summary."""
+    return text.startswith(SUMMARIZE)
+
+
+def has_text_output(schema: dict[str, Any]) -> bool:
+    """Return whether an answer of this schema can hold a summary. Then the request for a summary
+    keeps the schema, and so the beginning of the request that the provider has cached.
+    """
+    output = schema.get("properties", {}).get("output")
+    return isinstance(output, dict) and output.get("type") == "string"
+
+
+def summary_in(text: str) -> str:
+    """Return the summary in a reply, which may have the form of an answer."""
+    value = None
+    if text.lstrip().startswith(("{", "```")):
+        value = json_object_in(text) or partial_object_in(text)
+    if value is not None and isinstance(value.get("output"), str):
+        return str(value["output"]).strip()
+    return text.strip()
+
+
+def pairs_in(text: str) -> list[CitedQuote]:
+    """Return the quotes that a text of the model gives in JSON with their sources."""
+    found: list[CitedQuote] = []
+    for source, quote in _PAIR.findall(text):
+        try:
+            found.append(CitedQuote(source=json.loads(source), quote=json.loads(quote)))
+        except ValueError:  # a control character, or an escape that JSON does not have
+            continue
+    return found
+
+
+def passages_in(text: str) -> list[str]:
+    """Return the passages of a text that stand in quotation marks."""
+    return ["".join(groups) for groups in _PASSAGE.findall(text)]
+
+
+def ranges_of(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names such as `look#1`, with `look#1 to look#3` for numbers in a row."""
+    numbers: dict[str, list[int]] = {}
+    for name in names:
+        tool, _, number = name.rpartition("#")
+        numbers.setdefault(tool, []).append(int(number))
+    ranges: list[str] = []
+    for tool, found in numbers.items():
+        for first, last in _runs(sorted(found)):
+            ranges.append(f"{tool}#{first}")
+            if last > first:
+                ranges[-1] += f" to {tool}#{last}"
+    return tuple(ranges)
+
+
+def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the first and the last number of each run of numbers without a gap."""
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] + 1 == number:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
+
+
+def summary_block(compacted: ContextCompacted) -> Block:
+    """Return the part of a request that stands in place of the earlier turns. The summary is
+    data: the model wrote it from data of others.
+    """
+    data: dict[str, Any] = {"summary": compacted.summary}
+    if compacted.quotes:
+        data["quotes"] = [{"source": item.source, "quote": item.quote} for item in compacted.quotes]
+    if compacted.documents:
+        data["opened"] = list(compacted.documents)
+    inside = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
+    note = "This is your summary of your earlier turns, which are left out."
+    if compacted.quotes:
+        note += " Each of its quotes stands in its source, letter by letter."
+    if compacted.results:
+        note += f" read_result shows these results again: {', '.join(compacted.results)}."
+    text = f"<earlier_turns> <data>{inside}</data> {note} Go on with the task. </earlier_turns>"
+    return {"type": "text", "text": text}

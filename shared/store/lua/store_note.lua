@@ -1,0 +1,23 @@
+-- Store or remove a note of a tenant, if it is still as the caller has read it.
+-- KEYS notes, expiry.  ARGV: path, old value ('': it must not exist), new value ('': remove it),
+-- Unix ms now, Unix ms of the note's expiry, most notes.
+-- Returns 1; 0: the note has changed; -1: the tenant has too many notes.
+local notes, expiry = KEYS[1], KEYS[2]
+local path, old, new, now, until_ms, most = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+for _, expired in ipairs(redis.call('ZRANGEBYSCORE', expiry, '-inf', now, 'LIMIT', 0, 100)) do
+  redis.call('HDEL', notes, expired)
+  redis.call('ZREM', expiry, expired)
+end
+if (redis.call('HGET', notes, path) or '') ~= old then return 0 end
+if new == '' then
+  redis.call('HDEL', notes, path)
+  redis.call('ZREM', expiry, path)
+  return 1
+end
+if old == '' and redis.call('HLEN', notes) >= tonumber(most) then return -1 end
+redis.call('HSET', notes, path, new)
+redis.call('ZADD', expiry, until_ms, path)
+local last = redis.call('ZRANGE', expiry, -1, -1, 'WITHSCORES')[2]
+redis.call('PEXPIREAT', notes, last)
+redis.call('PEXPIREAT', expiry, last)
+return 1

@@ -1,0 +1,162 @@
+"""The measures of the budgets: each is a use of model calls that a limit can bound.
+
+The two tables are the only list of measures. The Lua scripts get both tables
+(`shared/store/redis/script.py`), and the code for jobs, child jobs and commands iterates over
+`MEASURES`. A new measure is a new row. `tests/shared/types/test_budget_measures.py` names each
+place that has no room for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.shared.types.limits import BudgetLimits
+from handoff_queue.shared.types.usage import Usage, dollars
+
+UNKNOWN = -1
+"""Amount of money in the arguments of the scripts if the price of the model is unknown."""
+
+
+class Spent(Protocol):
+    """A job, a child job or a handoff, with everything that its model calls have used."""
+
+    @property
+    def turns(self) -> int: ...
+    @property
+    def usage(self) -> Usage: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OneCall:
+    """Usage of one model call."""
+
+    usage: Usage
+    turns: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """An amount that each model call uses. Every budget account has its sum."""
+
+    name: str
+    """Name in the arguments of the scripts."""
+    total: str
+    """Field of an account that holds the sum of the used amounts."""
+    reserved: str
+    """Field of a handoff that holds the reserved amount of its call."""
+    worst: Callable[[WorstCase], int | None]
+    """Returns the upper bound of one call; None: unknown."""
+    used: Callable[[Spent], int | None]
+    """Returns the used amount; None: unknown."""
+
+
+TURNS = Amount("turns", "turns", "r_turns", lambda _: 1, lambda spent: spent.turns)
+INPUT = Amount(
+    "input",
+    "input_tokens",
+    "r_in",
+    lambda worst: worst.input_tokens,
+    lambda spent: spent.usage.input_tokens,
+)
+OUTPUT = Amount(
+    "output",
+    "output_tokens",
+    "r_out",
+    lambda worst: worst.output_tokens,
+    lambda spent: spent.usage.output_tokens,
+)
+MONEY = Amount(
+    "usd", "usd", "r_usd", lambda worst: worst.microusd, lambda spent: spent.usage.cost_microusd
+)
+AMOUNTS = (TURNS, INPUT, OUTPUT, MONEY)
+"""All amounts. The turns are the first, because every call has a turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A sum of amounts that a limit bounds: at a handoff, a job, its parents, and a day."""
+
+    limit: str
+    """Field of `BudgetLimits`."""
+    name: str
+    """End of the names in Redis: the limit `max_`, the reserve for the end of a job `keep_`, the
+    reserved sum `reserved_`, the caps `day_` and `tenant_day_`.
+    """
+    amounts: tuple[Amount, ...]
+    option: str
+    """Option of the commands that sets or raises the limit of a job."""
+    stop_reason: StopReason
+    """Stop reason of a handoff, or of a team, that has reached the limit."""
+    text: Callable[[int], str]
+    """Returns an amount in words: `12 turns`, `$0.5`."""
+
+    @property
+    def counts_calls(self) -> bool:
+        """True if the measure counts model calls, so that the worst case of each call is 1."""
+        return self.amounts == (TURNS,)
+
+    @property
+    def parameter(self) -> str:
+        """Name of the option as a parameter of a command, and as a field of a line of `--file`."""
+        return self.option.removeprefix("--").replace("-", "_")
+
+    @property
+    def stored_limit(self) -> str:
+        """Field of a job's hash, and of a handoff's hash, with the limit."""
+        return f"max_{self.name}"
+
+    @property
+    def kept(self) -> str:
+        """Field of a job's hash with the reserve for the roles that end the job."""
+        return f"keep_{self.name}"
+
+    @property
+    def reserved(self) -> str:
+        """Field of an account with the reserved sum."""
+        return f"reserved_{self.name}"
+
+    def of(self, limits: BudgetLimits) -> int | None:
+        """Return the limit; None: there is no limit."""
+        limit: int | None = getattr(limits, self.limit)
+        return limit
+
+    def worst(self, call: WorstCase) -> int:
+        """Return the upper bound of a call. An unknown amount counts as 0."""
+        return sum(amount.worst(call) or 0 for amount in self.amounts)
+
+    def used(self, spent: Spent) -> int:
+        """Return the used amount. An unknown amount counts as 0."""
+        return sum(amount.used(spent) or 0 for amount in self.amounts)
+
+
+MEASURES = (
+    Measure(
+        "max_turns",
+        "turns",
+        (TURNS,),
+        "--max-job-turns",
+        StopReason.MAX_TURNS,
+        lambda turns: f"{turns} turns",
+    ),
+    Measure(
+        "max_tokens",
+        "tokens",
+        (INPUT, OUTPUT),
+        "--max-tokens",
+        StopReason.MAX_TOKENS,
+        lambda tokens: f"{tokens} tokens",
+    ),
+    Measure(
+        "max_microusd",
+        "usd",
+        (MONEY,),
+        "--max-usd",
+        StopReason.MAX_USD,
+        dollars,
+    ),
+)
+"""All measures, in the order in which a call is checked."""

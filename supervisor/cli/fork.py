@@ -1,0 +1,75 @@
+"""`handoff fork`: run a part of an ended job again as a new job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from handoff_queue.supervisor.cli.connection import Job, client_and_job
+from handoff_queue.supervisor.cli.display.terminal import write_line
+from handoff_queue.supervisor.cli.errors import OK
+from handoff_queue.supervisor.cli.options import BUDGET, IdempotencyKey, Model
+from handoff_queue.supervisor.cli.retry import MaxJobTurns, MaxTokens
+
+FromStep = Annotated[
+    str,
+    typer.Option(
+        "--from", metavar="STEP", help="Run this step again, and all steps that depend on it."
+    ),
+]
+Task = Annotated[
+    str | None, typer.Option("--task", metavar="TEXT", help="Another task for this step.")
+]
+Specialists = Annotated[
+    Path | None,
+    typer.Option(
+        "--specialists",
+        metavar="DIR",
+        help="Specialist files in place of those of the workers.",
+    ),
+]
+MaxUsd = Annotated[
+    float | None,
+    typer.Option(
+        "--max-usd",
+        metavar="X",
+        help="Cost of the fork in dollars, at most.",
+        rich_help_panel=BUDGET,
+    ),
+]
+
+
+def fork(
+    job: Job,
+    from_step: FromStep,
+    task: Task = None,
+    model: Model = None,
+    specialists: Specialists = None,
+    max_usd: MaxUsd = None,
+    max_job_turns: MaxJobTurns = None,
+    max_tokens: MaxTokens = None,
+    idempotency_key: IdempotencyKey = None,
+) -> int:
+    """Run a part of an ended job again, as a new job.
+
+    The new job has the plan of the old job, and keeps the results of all steps that do not depend
+    on STEP. It pays only for the other steps. The old job stays as it is.
+
+    A worker takes only the instructions, the output schema and lower limits from the files of
+    --specialists. The model, the tools and the hosts are those of its own file.
+
+    handoff fork j-0123456789ab --from write --task "Write one page"
+
+    `handoff compare j-0123456789ab j-abcdef012345` shows both jobs.
+    """
+    from handoff_queue.supervisor.cli.request_options import new_limits
+    from handoff_queue.supervisor.client.forks import ForkOptions
+
+    limits = new_limits(max_job_turns, max_tokens, max_usd)
+    jobs, job_id = client_and_job(job)
+    options = ForkOptions(task, model, limits, specialists)
+    forked = jobs.fork(job_id, from_step, options, key=idempotency_key)
+    write_line(forked)
+    return OK

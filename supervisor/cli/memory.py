@@ -1,0 +1,116 @@
+"""`handoff memory`: list, show, write and delete the notes of a tenant."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, assert_never
+
+import typer
+
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import DEFAULT_TENANT
+from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.display.terminal import (
+    print_message,
+    shorten,
+    write_as_json,
+    write_line,
+)
+from handoff_queue.supervisor.cli.errors import OK
+from handoff_queue.supervisor.cli.options import AsJson
+from handoff_queue.supervisor.text.sanitizing import plain
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.types.notes import Note
+
+
+class MemoryAction(StrEnum):
+    """Actions of `handoff memory`."""
+
+    LIST = "list"
+    SHOW = "show"
+    WRITE = "write"
+    DELETE = "delete"
+
+
+def memory(
+    what: Annotated[
+        MemoryAction, typer.Argument(metavar="ACTION", help="list, show, write or delete.")
+    ] = MemoryAction.LIST,
+    path: Annotated[
+        str | None, typer.Argument(metavar="PATH", help="The note: SUBJECT/NAME.")
+    ] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The text of `write`.")] = None,
+    tenant: Annotated[
+        str, typer.Option("--tenant", metavar="NAME", help="The owner of the notes.")
+    ] = DEFAULT_TENANT,
+    as_json: AsJson = False,
+) -> int:
+    """List, show, write or delete the notes of a tenant.
+
+    Agents whose file names the tool `memory` write notes with evidence, and find them in later
+    jobs. A note expires 90 days after its last change.
+
+    handoff memory
+
+    handoff memory write qdrant/licence "Qdrant has the licence Apache 2.0."
+    """
+    _check_arguments(what, path, text)
+    jobs = client_of_broker()
+    match what:
+        case MemoryAction.LIST:
+            notes = jobs.notes(tenant)
+            if as_json:
+                write_as_json({"notes": [note.model_dump(mode="json") for note in notes]})
+            elif not notes:
+                print_message(f"tenant {plain(tenant)} has no notes")
+            for note in () if as_json else notes:
+                write_line(_line(note))
+        case MemoryAction.SHOW:
+            note = jobs.note(path or "", tenant)
+            if as_json:
+                write_as_json(note.model_dump(mode="json"))
+            else:
+                write_line(_whole(note))
+        case MemoryAction.WRITE:
+            note = jobs.write_note(path or "", text or "", tenant)
+            write_line(f"{note.path} is stored until {_day(note.expires_at)}")
+        case MemoryAction.DELETE:
+            jobs.delete_note(path or "", tenant)
+            write_line(f"{plain(path or '')} is deleted")
+        case _:
+            assert_never(what)
+    return OK
+
+
+def _check_arguments(what: MemoryAction, path: str | None, text: str | None) -> None:
+    """Check that an action has its arguments, and no others.
+
+    Raises:
+        UserError: an argument is missing or superfluous.
+    """
+    if (path is None) != (what is MemoryAction.LIST):
+        raise UserError("`handoff memory show`, `write` and `delete` need a PATH, and `list` none")
+    if (text is None) == (what is MemoryAction.WRITE):
+        raise UserError("`handoff memory write` needs a TEXT, and no other action takes one")
+
+
+def _line(note: Note) -> str:
+    first = shorten(note.text, 60)
+    return f"{plain(note.path)}  {plain(note.author)}, {_day(note.at)}  {first}"
+
+
+def _whole(note: Note) -> str:
+    """Return a note with its evidence."""
+    about = f"{plain(note.author)}, {_day(note.at)}, expires {_day(note.expires_at)}"
+    if note.job_id is not None:
+        about += f", {note.job_id}"
+    parts = [f"{plain(note.path)}  ({about})", plain(note.text)]
+    if note.evidence is not None:
+        parts.append(f"Quote from {plain(note.evidence.source)}:\n{plain(note.evidence.quote)}")
+    return "\n\n".join(parts)
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")

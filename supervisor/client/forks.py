@@ -1,0 +1,165 @@
+"""Submit a fork of an ended job: a new job that keeps the results before one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from handoff_queue.shared.specialists.reader import load_specialists
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import UnknownJob, UserError
+from handoff_queue.shared.types.events import Fork, JobSubmitted
+from handoff_queue.shared.types.handoff import BlobRef, ref
+from handoff_queue.shared.types.ids import JobId, StepId, job_id_for, new_job_id
+from handoff_queue.shared.types.job_options import Approvals, Mode
+from handoff_queue.shared.types.limits import NewLimits, raise_limits
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.supervisor.client.request import Request
+from handoff_queue.supervisor.client.submission import Submission, keep_documents
+from handoff_queue.supervisor.lifecycle.forks import fork_of, plan_of_fork
+from handoff_queue.supervisor.lifecycle.reduce import fold
+from handoff_queue.supervisor.lifecycle.state import JobState
+
+
+@dataclass(frozen=True, slots=True)
+class ForkOptions:
+    """The differences between a fork and its job."""
+
+    task: str | None = None
+    """Another task of the step; None: the same task."""
+    model: str | None = None
+    """Model of all agents of the fork; None: the models of the job."""
+    limits: NewLimits = field(default_factory=NewLimits)
+    """Limits of the fork; None: the limit of the job. The fork begins with nothing spent."""
+    specialists: Path | None = None
+    """Folder of specialist files that the fork uses in place of the files of the workers. A worker
+    grants no tool, host or limit beyond its own file. None: the files of the workers.
+    """
+
+
+def prepare_fork(
+    store: Store, job_id: JobId, from_step: str, options: ForkOptions, key: str | None
+) -> tuple[Request, Submission]:
+    """Return the fork of a job, with the request that its admission is checked for.
+
+    Args:
+        key: idempotency key; None: each call is another fork.
+
+    Raises:
+        UnknownJob: there is no such job.
+        UserError: see `fork_of`; the documents of the job are gone; the task is empty; or no
+            step of the fork has one of the given specialists.
+        InvalidSpecialist: a specialist file has faults.
+        StoreError: a payload of the job is gone.
+    """
+    state = fold(job_id, None, store.journal.read(job_id))
+    if state is None:
+        raise UnknownJob.named(job_id)
+    if options.task is not None and not options.task.strip():
+        raise UserError("the new task is empty: write a task, or leave it out to keep the old one")
+    given: Mapping[str, SpecialistSpec] = {}
+    if options.specialists is not None:
+        given = load_specialists(options.specialists)
+    specs = _specs_of_steps(state, from_step, given)
+    fork = fork_of(state, from_step, {name: spec.content_digest for name, spec in specs.items()})
+    keep_documents(store, state)
+    assert state.plan is not None
+    own, results = _payloads_of(state, fork)
+    needed = [state.plan.plan, *own]
+    texts = store.payloads.get(
+        job_id, [blob.digest for blob in needed], results=[blob.digest for blob in results]
+    )
+    plan = plan_of_fork(Plan.from_json(texts[state.plan.plan.digest]), fork, options.task).to_json()
+    event = _event(state, fork, ref(plan), options)
+    copied = [texts[blob.digest] for blob in (*own, *results)]
+    payloads = (plan, *copied, *(spec.to_json() for spec in specs.values()))
+    request = Request(
+        texts[state.submitted.request.digest],
+        tenant=event.tenant,
+        model=event.model,
+        limits=event.limits,
+        idempotency_key=key,
+    )
+    submission = Submission(
+        job_id=job_id_for(event.tenant, key) if key else new_job_id(),
+        event=event,
+        payloads=tuple(filter(None, payloads)),
+        documents={},
+        has_key=bool(key),
+    )
+    return request, submission
+
+
+def _event(state: JobState, fork: Fork, plan: BlobRef, options: ForkOptions) -> JobSubmitted:
+    """Return the submission of the fork. The webhook and the end task of the job get no news
+    of the fork, and approvals that the job has do not have to be given again.
+    """
+    submitted = state.submitted
+    approvals = Approvals(
+        **{
+            **dict(submitted.approvals),
+            "what": tuple(what for what in submitted.approvals.what if what not in state.approved),
+        }
+    )
+    return submitted.model_copy(
+        update={
+            "limits": raise_limits(submitted.limits, options.limits),
+            "model": options.model or submitted.model,
+            "mode": Mode.PIPELINE,
+            "workflow": plan,
+            "is_reviewed": state.is_reviewed,
+            "webhook_url": None,
+            "on_end": None,
+            "approvals": approvals,
+            "is_quoted": False,
+            "actor": None,
+            "fork": fork,
+        }
+    )
+
+
+def _payloads_of(state: JobState, fork: Fork) -> tuple[list[BlobRef], list[BlobRef]]:
+    """Return the payloads that the fork copies from the job: first the payloads that its
+    submission names, then the results.
+    """
+    submitted = state.submitted
+    own = [submitted.request]
+    for blob in (submitted.manifest, submitted.answer_schema, submitted.facts):
+        if blob is not None:
+            own.append(blob)
+    if submitted.after is not None:
+        own.append(submitted.after.request)
+    results = [given.result for given in submitted.given]
+    for kept in fork.kept:
+        results.append(kept.result)
+        if kept.trouble is not None:
+            results.append(kept.trouble)
+    return own, results
+
+
+def _specs_of_steps(
+    state: JobState, from_step: str, specialists: Mapping[str, SpecialistSpec]
+) -> dict[str, SpecialistSpec]:
+    """Return the given specs that steps of the fork use.
+
+    Raises:
+        UserError: specs are given, and no step uses one.
+    """
+    if not specialists or from_step not in state.steps:
+        return {}
+    first = StepId(from_step)
+    used: dict[str, SpecialistSpec] = {}
+    names: dict[str, None] = {}
+    for step_id in (first, *sorted(state.downstream(frozenset({first})))):
+        name = state.steps[step_id].outline.specialist
+        names[name] = None
+        if name in specialists:
+            used[name] = specialists[name]
+    if not used:
+        raise UserError(
+            f"none of the specialists {', '.join(sorted(specialists))} does a step that runs again"
+            f" ({', '.join(names)}): name one of these in its file"
+        )
+    return used

@@ -1,0 +1,48 @@
+"""Sums of the results of a job, which its supervisor books in Redis.
+
+Workers count their calls in Redis, so a worker that was taken over can lower these counters. It
+cannot change the signed results of other workers, so the budgets count at least these sums.
+"""
+
+from __future__ import annotations
+
+from handoff_queue.shared.types.budget_measures import AMOUNTS
+from handoff_queue.shared.types.events import HandoffFinished
+from handoff_queue.shared.types.message import Message
+
+DAY_S = 86_400
+
+
+class Books(Message):
+    """The amounts of a job's results, in the order of `AMOUNTS`. An unknown amount counts as 0."""
+
+    job: tuple[int, ...] = (0,) * len(AMOUNTS)
+    day: int = 0
+    """Day of `today`, counted from 1970 in UTC."""
+    today: tuple[int, ...] = (0,) * len(AMOUNTS)
+    """Amounts of the handoffs that certainly began and ended on this day."""
+    busy_since: float = 0.0
+    """Unix time in seconds since which the job has had open handoffs."""
+
+    def with_result(self, event: HandoffFinished, at: float, *, is_open: bool) -> Books:
+        """Return the books with a result.
+
+        Args:
+            at: time of the result, in Unix seconds.
+            is_open: True if the handoff was open until now. Otherwise the day on which it began is
+                not known.
+        """
+        more = tuple(amount.used(event) or 0 for amount in AMOUNTS)
+        changes: dict[str, object] = {"job": _sum(self.job, more)}
+        day = int(at // DAY_S)
+        if is_open and day == int(self.busy_since // DAY_S):
+            today = self.today if self.day == day else (0,) * len(AMOUNTS)
+            changes |= {"day": day, "today": _sum(today, more)}
+        return self.model_copy(update=changes)
+
+
+def _sum(amounts: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(a + b for a, b in zip(amounts, more, strict=True))
+
+
+NO_BOOKS = Books()

@@ -1,0 +1,143 @@
+"""A fork of an ended job: a new job with the same plan that keeps the results before one step.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import Fork, JobSubmitted, KeptStep, PlanMade
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.origins import union
+from handoff_queue.shared.types.plan import Plan, Step
+from handoff_queue.supervisor.lifecycle.origins import origins_of_plan
+from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
+
+
+def fork_of(state: JobState, from_step: str, specialists: Mapping[str, str]) -> Fork:
+    """Return the fork of a job from one of its steps. The fork keeps the settled steps that do not
+    depend on this step.
+
+    Args:
+        specialists: name -> digest of the specs that the fork uses in place of the announced
+            specs.
+
+    Raises:
+        UserError: the job is a child, has not ended or has no such step, or the fork would repeat
+            another step that may have acted on the world.
+    """
+    if state.submitted.parent:
+        raise UserError(
+            f"{state.job_id} is a child job of {state.submitted.parent.job_id}: fork the parent job"
+        )
+    if not state.ended:
+        raise UserError(
+            f"{state.job_id} has not ended yet: wait for its end (`handoff watch {state.job_id}`)"
+        )
+    if from_step not in state.steps:
+        raise UserError(
+            f"{state.job_id} has no step {from_step[:60]}: its steps are"
+            f" {', '.join(state.steps) or 'not planned yet'}"
+        )
+    first = StepId(from_step)
+    repeated = {first, *state.downstream(frozenset({first}))}
+    kept: list[KeptStep] = []
+    for step_id, step in state.steps.items():
+        if step_id in repeated:
+            _refuse_second_action(state, step_id, step, is_named=step_id == first)
+        elif step.is_settled and step.result and step.result_status:
+            kept.append(_kept(step_id, step))
+    return Fork(
+        job_id=state.job_id,
+        from_step=first,
+        kept=tuple(kept),
+        task_origins=origins_of_plan(state),
+        specialists=dict(specialists),
+    )
+
+
+def _refuse_second_action(
+    state: JobState, step_id: StepId, step: StepState, *, is_named: bool
+) -> None:
+    """Refuse to repeat a step that may have acted on the world, unless the user named the step.
+
+    Raises:
+        UserError: the step may have acted.
+    """
+    if step.acted and not is_named:
+        raise UserError(
+            f"the fork would repeat step {step_id} of {state.job_id}, which may have acted on the"
+            f" world: fork from {step_id} if it may act again (--from {step_id})"
+        )
+
+
+def _kept(step_id: StepId, step: StepState) -> KeptStep:
+    assert step.result is not None
+    assert step.result_status is not None
+    return KeptStep(
+        step=step_id,
+        result=step.result,
+        status=step.result_status,
+        comparable=step.comparable,
+        trouble=step.trouble,
+        given_to=step.given_to,
+        acted=step.acted,
+        origins=step.origins,
+    )
+
+
+def plan_of_fork(plan: Plan, fork: Fork, task: str | None) -> Plan:
+    """Return the plan of a fork.
+
+    Args:
+        plan: the plan of the forked job.
+        task: another task of the first repeated step; None: the same task.
+    """
+    if task is None:
+        return plan
+    steps: list[Step] = []
+    for step in plan.steps:
+        if step.id == fork.from_step:
+            steps.append(step.model_copy(update={"task": task}))
+        else:
+            steps.append(step)
+    return plan.model_copy(update={"steps": tuple(steps)})
+
+
+def specialists_of_fork(submitted: JobSubmitted) -> dict[str, str]:
+    """Return the specs that came with a fork: name -> digest. Other jobs have none."""
+    if submitted.fork is None:
+        return {}
+    return dict(submitted.fork.specialists)
+
+
+def keep_results(
+    state: JobState, event: PlanMade, steps: Mapping[StepId, StepState]
+) -> dict[str, Any]:
+    """Return the changes for a fork that has its plan: the kept steps have their results. With
+    a plan that a person edited, all steps run.
+
+    Args:
+        steps: the steps of the plan before their first attempt.
+    """
+    fork = state.submitted.fork
+    if fork is None or event.plan != state.submitted.workflow:
+        return {}
+    with_results = dict(steps)
+    for kept in fork.kept:
+        with_results[kept.step] = steps[kept.step].model_copy(
+            update={
+                "status": StepStatus.SETTLED,
+                "result": kept.result,
+                "result_status": kept.status,
+                "comparable": kept.comparable,
+                "trouble": kept.trouble,
+                "given_to": kept.given_to,
+                "acted": kept.acted,
+                "origins": kept.origins,
+            }
+        )
+    origins = union(state.origins, *(kept.origins for kept in fork.kept))
+    return {"steps": with_results, "origins": origins}

@@ -1,0 +1,121 @@
+"""The form for a new schedule: its times, its rules and the request of its jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData
+
+from handoff_queue.shared.types.errors import Conflict, HandoffError, StoreUnavailable
+from handoff_queue.shared.types.limits import MOST_USD
+from handoff_queue.shared.types.schedule import Missed, Overlap
+from handoff_queue.supervisor.serve.access import Access
+from handoff_queue.supervisor.serve.console.amounts import Amount
+from handoff_queue.supervisor.serve.console.pages import go_to, render
+from handoff_queue.supervisor.serve.console.session import Submits, Visit
+from handoff_queue.supervisor.serve.problems import Problem, invalid, problem_of
+from handoff_queue.supervisor.serve.request_body import ScheduleBody
+from handoff_queue.supervisor.serve.schedule_routes import add_schedule
+
+LABELS = {
+    "name": "Name",
+    "cron": "Cron expression, such as 0 9 * * mon-fri or @daily",
+    "timezone": "Time zone",
+    "overlap": "While an earlier job runs",
+    "missed": "Missed slots to make up for",
+    "max_usd_per_month": "Most US dollars of a month",
+    "text": "Request",
+    "tenant": "Tenant",
+}
+"""The labels of the form. The errors of the form name them."""
+OF_SCHEDULE = ("name", "cron", "timezone", "overlap", "missed")
+"""Fields of `ScheduleBody` that the form has as a text. '' leaves the field out."""
+OF_JOB = ("text", "tenant")
+"""Fields of the schedule's `JobBody` that the form has as a text."""
+MOST_OF_A_MONTH = Amount("max_microusd_per_month", 1_000_000, MOST_USD, "20")
+
+router = APIRouter(prefix="/schedules/new", include_in_schema=False)
+
+
+@router.get("")
+async def new(request: Request, visit: Submits) -> Response:
+    """Show the form."""
+    return _page(request, visit, dict.fromkeys(LABELS, "") | {"timezone": "UTC"})
+
+
+@router.post("")
+async def add(request: Request, visit: Submits) -> Response:
+    """Add the schedule. A mistake leads back to the form."""
+    form = await request.form()
+    try:
+        await run_in_threadpool(_add, visit.access, form)
+    except (Conflict, StoreUnavailable):
+        raise
+    except (Problem, HandoffError) as error:
+        problem = error if isinstance(error, Problem) else problem_of(error)
+        texts = {name: _text(form, name) for name in LABELS}
+        return _page(request, visit, texts, bool(form.get("follows_last")), problem)
+    return go_to("/schedules")
+
+
+def _page(
+    request: Request,
+    visit: Visit,
+    texts: dict[str, str],
+    follows_last: bool = False,
+    problem: Problem | None = None,
+) -> Response:
+    problems: list[str] = []
+    status = 200
+    if problem is not None:
+        problems, status = list(_lines(problem)), problem.status
+    return render(
+        request,
+        "new_schedule.html",
+        visit,
+        status=status,
+        labels=LABELS,
+        texts=texts,
+        follows_last=follows_last,
+        problems=problems,
+        overlaps=list(Overlap),
+        missed=list(Missed),
+    )
+
+
+def _lines(problem: Problem) -> Iterator[str]:
+    """Yield one line for each problem, with the label of its field."""
+    for place, text in problem.errors:
+        name = place.rpartition("/")[2]
+        yield f"{LABELS.get(name, name)}: {text}"
+    if not problem.errors:
+        yield from problem.detail.splitlines()
+
+
+def _add(access: Access, form: FormData) -> None:
+    """Add the schedule of a form, as `POST /v1/schedules` does.
+
+    Raises:
+        Problem, UserError: a field cannot be used.
+    """
+    fields: dict[str, Any] = {"follows_last": bool(form.get("follows_last"))}
+    for name in OF_SCHEDULE:
+        if text := _text(form, name):
+            fields[name] = text
+    if text := _text(form, "max_usd_per_month"):
+        fields[MOST_OF_A_MONTH.limit] = MOST_OF_A_MONTH.parse("max_usd_per_month", text)
+    fields["job"] = {name: text for name in OF_JOB if (text := _text(form, name))}
+    try:
+        body = ScheduleBody.model_validate_json(json.dumps(fields))
+    except ValidationError as error:
+        raise invalid(error, ScheduleBody) from error
+    add_schedule(access, body)
+
+
+def _text(form: FormData, name: str) -> str:
+    return str(form.get(name, "")).strip()

@@ -1,0 +1,117 @@
+"""A look-up that was made before costs one line, and ends the search after some repetitions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.agent.conversation import LAST_TURN
+from handoff_queue.shared.agent.model_turn import MOST_REPEATED_LOOKUPS
+from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.shared.agent.tool_calls import SAME_CALL, SAME_RESULT
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.testing import Reply, tool_call_reply
+from tests.doubles.agent_runs import Run, answer_reply, run_with_replies
+from tests.doubles.handoffs import a_tool
+from tests.doubles.memory_checkpoints import MemoryCheckpoints
+
+LONG = "A long passage about queues. " * 20
+
+
+class Index:
+    """A tool that counts its calls."""
+
+    def __init__(self) -> None:
+        self.queries: list[str] = []
+
+    def __call__(self, arguments: dict[str, Any]) -> str:
+        query = arguments["q"]
+        self.queries.append(query)
+        if query == "broken":
+            raise ToolFailed("no such document")
+        if query.startswith("all"):
+            return LONG
+        return f"found {query}"
+
+
+def look_up(*queries: str) -> Reply:
+    return tool_call_reply(*(("look_up", {"q": query}) for query in queries))
+
+
+def run_of(index: Index, *replies: Reply, is_lookup: bool = True, sends: bool = False) -> Run:
+    tool = replace(a_tool("look_up", index), is_lookup=is_lookup)
+    if sends:
+        tool = replace(tool, sends=("example.org",), reads="public")
+    return run_with_replies(*replies, answer_reply(), tools=(tool,))
+
+
+def results_in(run: Run, call: int) -> list[str]:
+    """Return the results of tools in the last message of a call of the model."""
+    blocks = run.calls[call].messages[-1]["content"]
+    return [block["content"] for block in blocks if block["type"] == "tool_result"]
+
+
+def test_a_repeated_look_up_is_answered_in_one_line() -> None:
+    index = Index()
+    run = run_of(index, look_up("a"), look_up("a", "b"))
+    assert run.go().status is ResultStatus.OK
+    assert index.queries == ["a", "b"]
+    assert results_in(run, 2) == [SAME_CALL, "found b"]
+
+
+def test_the_same_look_up_twice_in_one_reply_runs_once() -> None:
+    index = Index()
+    run = run_of(index, look_up("a", "a"))
+    run.go()
+    assert index.queries == ["a"]
+    assert sorted(results_in(run, 1)) == ["found a", SAME_CALL]
+
+
+def test_a_resumed_handoff_knows_the_look_ups_of_its_earlier_claim() -> None:
+    index = Index()
+    first = run_of(index, look_up("a"), look_up("b"))
+    first.go()
+    resumed = run_of(index, look_up("a"))
+    resumed.checkpoints = MemoryCheckpoints(saved=first.checkpoints.saved[:2])
+    resumed.go()
+    assert index.queries == ["a", "b"]
+    assert results_in(resumed, 1) == [SAME_CALL]
+
+
+def test_a_result_that_stands_above_is_not_shown_again() -> None:
+    run = run_of(Index(), look_up("all"), look_up("all of it"))
+    run.go()
+    assert results_in(run, 2) == [SAME_RESULT]
+
+
+def test_equal_results_of_a_tool_that_is_no_look_up_are_shown_each_time() -> None:
+    run = run_of(Index(), look_up("all"), look_up("all of it"), is_lookup=False)
+    run.go()
+    assert results_in(run, 2) == [LONG]
+
+
+def test_repeated_look_ups_end_the_search() -> None:
+    index = Index()
+    repeats = [look_up("a")] * (MOST_REPEATED_LOOKUPS + 1)
+    run = run_of(index, *repeats)
+    assert run.go().status is ResultStatus.OK
+    assert run.calls[-1].messages[-1]["content"][-1]["text"] == LAST_TURN
+    assert not run.calls[-1].may_call_tools
+    assert index.queries == ["a"]
+
+
+def test_a_tool_that_is_no_look_up_runs_each_time() -> None:
+    index = Index()
+    run_of(index, look_up("a"), look_up("a"), is_lookup=False).go()
+    assert index.queries == ["a", "a"]
+
+
+@pytest.mark.parametrize(("sends", "times"), [(False, 1), (True, 2)], ids=["documents", "the web"])
+def test_a_failed_look_up_is_tried_again_only_outside_of_this_system(
+    sends: bool, times: int
+) -> None:
+    index = Index()
+    run_of(index, look_up("broken"), look_up("broken"), sends=sends).go()
+    assert index.queries == ["broken"] * times

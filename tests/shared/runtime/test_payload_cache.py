@@ -1,0 +1,24 @@
+"""A handoff knows which texts its model has seen, and which texts its requests still show."""
+
+from __future__ import annotations
+
+from handoff_queue.shared.runtime.payload_cache import PayloadCache
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.handoff import Manifest
+from handoff_queue.shared.types.ids import StepId, handoff_id
+from tests.doubles.jobs import a_job
+
+
+def test_a_cleared_text_counts_as_seen_and_not_as_shown(store: Store) -> None:
+    finding = handoff_id(StepId("find"), 1)
+    documents = PayloadCache(store).of_job(a_job(store), finding, Manifest(), None)
+    context, seen = documents.tool_context, documents.sources.shown
+    assert seen is not None
+    context.note_text("first")
+    context.note_text("second")
+
+    context.hide_text("first")
+    context.hide_text("never shown")
+
+    assert list(context.texts_shown()) == ["second"]
+    assert list(seen()) == ["first", "second"]

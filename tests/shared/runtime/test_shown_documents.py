@@ -1,0 +1,142 @@
+"""Short documents stand in the opening message, unless the agent would lose a tool by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from handoff_queue.shared.agent.document_texts import MOST_WHOLE_BYTES
+from handoff_queue.shared.agent.envelope import EnvelopeFormat
+from handoff_queue.shared.agent.prompt import LoadedPayloads
+from handoff_queue.shared.agent.tool import ANY_HOST, Tool
+from handoff_queue.shared.runtime.attempt import AgentSetup, Attempts
+from handoff_queue.shared.runtime.models import Models
+from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.leases import Leases
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.events import HandoffIssued
+from handoff_queue.shared.types.handoff import AgentHandoff, Artifact, HandoffResult, ref
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.origins import Origin
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from tests.doubles.agent_runs import answer_reply
+from tests.doubles.handoffs import a_handoff, a_manifest, a_spec, a_tool
+from tests.doubles.jobs import a_job, version_of
+from tests.doubles.scripted_model import ScriptedModel, replies_in_order
+
+SETTINGS = Settings(lease_s=3_600, offline=True)
+READ = replace(a_tool("read_document", lambda _: "text"), reads_documents=True)
+CLOCK = a_tool("clock", lambda _: "noon")
+FETCH = replace(a_tool("fetch", lambda _: "page"), sends=(ANY_HOST,), origins=("web",))
+SHORT = "Qdrant is written in Rust."
+
+
+class Attempt:
+    """One attempt at a handoff with one document."""
+
+    def __init__(self, store: Store, redis_url: str) -> None:
+        self.store = store
+        self.model = ScriptedModel(replies_in_order(answer_reply("Rust.", claims=[])))
+        self.leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
+
+    def run(
+        self, *tools: Tool, text: str = SHORT, origins: tuple[Origin, ...] = ("user",)
+    ) -> HandoffResult:
+        handoff = self._stored(text, [tool.name for tool in tools], origins)
+
+        def make_setup(
+            _handoff: AgentHandoff,
+            _spec: SpecialistSpec,
+            _loaded: LoadedPayloads,
+            documents: JobDocuments,
+        ) -> AgentSetup:
+            form = {"type": "string"}
+            return AgentSetup(EnvelopeFormat(handoff.step_id, form, documents.sources), tools)
+
+        models = Models(SETTINGS, lambda _settings: self.model)
+        attempts = Attempts(
+            self.store, SETTINGS, "w1", self.leases, PayloadCache(self.store), models
+        )
+        ended = attempts.attempt(handoff.to_json(), handoff, make_setup)
+        assert ended.result is not None
+        return ended.result
+
+    @property
+    def opening(self) -> str:
+        text: str = self.model.calls[0].messages[0]["content"][0]["text"]
+        return text
+
+    @property
+    def offered(self) -> list[object]:
+        return [tool["name"] for tool in self.model.calls[0].tools]
+
+    def _stored(self, text: str, tools: list[str], origins: tuple[Origin, ...]) -> AgentHandoff:
+        manifest, _ = a_manifest(qdrant=text)
+        listed, spec = manifest.to_json(), a_spec(*tools).to_json()
+        job_id = a_job(self.store)
+        self.store.payloads.put_documents({digest_of(text): text}, 600.0)
+        artifact = Artifact(kind="documents", name="documents", manifest=ref(listed), count=1)
+        handoff = a_handoff(
+            job_id=job_id, specialist=digest_of(spec), artifacts=(artifact,), origins=origins
+        )
+        event = HandoffIssued(
+            handoff_id=handoff.handoff_id,
+            step_id=handoff.step_id,
+            attempt=1,
+            assigned_to="researcher",
+            handoff=ref(handoff.to_json()),
+            specialist=handoff.specialist,
+            group="g1",
+        )
+        self.store.journal.commit(
+            Commit(
+                job_id=job_id,
+                expected=version_of(self.store, job_id),
+                events=[event],
+                payloads=[spec, listed],
+                due_at=self.store.connection.now() + 3_600,
+            )
+        )
+        return handoff
+
+
+@pytest.fixture
+def attempt(store: Store, redis_url: str) -> Iterator[Attempt]:
+    made = Attempt(store, redis_url)
+    yield made
+    made.leases.stop()
+
+
+def test_a_short_document_is_shown_and_needs_no_tool(attempt: Attempt) -> None:
+    result = attempt.run(READ, CLOCK)
+    assert f"\n{SHORT}</data>" in attempt.opening
+    assert attempt.offered == ["clock"]
+    assert result.origins == ("document", "user")
+
+
+def test_a_long_document_is_listed_and_its_tool_stays(attempt: Attempt) -> None:
+    attempt.run(READ, text="word " * MOST_WHOLE_BYTES)
+    assert f"qdrant.md ({5 * MOST_WHOLE_BYTES:,} characters)" in attempt.opening
+    assert attempt.offered == ["read_document"]
+
+
+def test_an_agent_that_can_send_data_out_sees_no_document_before_it_asks(attempt: Attempt) -> None:
+    result = attempt.run(READ, FETCH)
+    assert SHORT not in attempt.opening
+    assert attempt.offered == ["read_document", "fetch"]
+    assert result.origins == ("user",)
+
+
+def test_an_agent_that_has_lost_the_web_already_sees_the_document(attempt: Attempt) -> None:
+    attempt.run(READ, FETCH, origins=("document", "user"))
+    assert SHORT in attempt.opening
+
+
+def test_an_agent_without_tools_for_documents_sees_only_their_names(attempt: Attempt) -> None:
+    result = attempt.run(CLOCK)
+    assert SHORT not in attempt.opening
+    assert result.origins == ("user",)

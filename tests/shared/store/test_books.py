@@ -1,0 +1,174 @@
+"""A worker that lowers a counter of money does not raise a limit: the accounts count at least the
+results that supervisors have booked.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.daily_budget import DailyCaps
+from handoff_queue.shared.store.journal import Booked, Commit
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.events import CancelRequested
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from tests.doubles.jobs import (
+    a_job,
+    accounts,
+    finish,
+    granted_claim,
+    issue,
+    issue_to_a_child,
+    model_reply,
+    reservation_answer,
+    version_of,
+)
+
+CALL = WorstCase(400, 100, 60)
+USED = (1, 300, 80, 50)
+"""Turns, input tokens, output tokens and micro-dollars of one call."""
+DAY_S = 86_400
+
+
+def today(store: Store) -> int:
+    return int(store.connection.now()) // DAY_S
+
+
+def book(store: Store, job_id: JobId, amounts: tuple[int, ...] = USED) -> None:
+    """Commit a decision of a supervisor that has read these results."""
+    booked = Booked(amounts, today(store), amounts)
+    version = version_of(store, job_id)
+    store.journal.commit(Commit(job_id, version, [CancelRequested(by="test")], booked=booked))
+    store.connection.redis.hdel(keys.job(job_id), "cancelled")
+
+
+def spend(store: Store, job_id: JobId) -> None:
+    """Make a call of USED in a handoff that ends."""
+    issue(store, job_id, "find.1")
+    claimed = granted_claim(store, job_id, "find.1")
+    assert reservation_answer(claimed, CALL) == [b"ok"]
+    claimed.reserved = True
+    claimed.checkpoint(model_reply(*USED[1:]))
+    finish(claimed)
+
+
+def answer_to_a_call(store: Store, job_id: JobId) -> list[bytes]:
+    """Return the answer to a further call of the job."""
+    issue(store, job_id, "read.1")
+    return reservation_answer(granted_claim(store, job_id, "read.1"), CALL)
+
+
+def lower(store: Store, account: str, how: str) -> None:
+    """Change an account as a worker can."""
+    if how == "expire":
+        store.connection.redis.delete(account)
+    elif how == "lower":
+        for name in ("turns", "input_tokens", "output_tokens", "usd"):
+            store.connection.redis.hincrby(account, name, -1_000_000)
+    else:
+        store.connection.redis.hset(account, mapping={"usd": how, "input_tokens": how})
+
+
+@pytest.mark.parametrize("how", ["lower", "expire", "x", "nan", "-1e999"])
+def test_a_lowered_counter_of_the_tenants_day_raises_no_cap(store: Store, how: str) -> None:
+    store.daily_budgets.set_caps(DailyCaps(tenant_day_usd=100))
+    job_id = a_job(store, "acme")
+    spend(store, job_id)
+    book(store, job_id)
+    lower(store, keys.day(today(store), "acme"), how)
+
+    assert answer_to_a_call(store, job_id) == [b"limit", b"tenant", b"max_usd"]
+    assert store.daily_budgets.today("acme").tenant.microusd == 50
+
+
+@pytest.mark.parametrize("how", ["lower", "expire"])
+def test_a_lowered_counter_of_the_installation_raises_no_cap(store: Store, how: str) -> None:
+    store.daily_budgets.set_caps(DailyCaps(day_tokens=800))
+    job_id = a_job(store)
+    spend(store, job_id)
+    book(store, job_id)
+    lower(store, keys.day(today(store)), how)
+
+    assert answer_to_a_call(store, job_id) == [b"limit", b"installation", b"max_tokens"]
+    assert store.daily_budgets.today("default").installation.tokens == 380
+
+
+def test_a_lowered_counter_of_a_job_raises_no_limit(store: Store) -> None:
+    job_id = a_job(store, max_usd=100)
+    spend(store, job_id)
+    book(store, job_id)
+    lower(store, keys.progress(job_id), "lower")
+
+    assert answer_to_a_call(store, job_id) == [b"limit", b"job", b"max_usd"]
+
+
+def test_results_of_a_child_job_count_once_in_the_books_of_the_day(store: Store) -> None:
+    parent = a_job(store, "acme")
+    issue_to_a_child(store, parent, "team.1")
+    child = a_job(store, "acme", (parent, HandoffId("team.1")))
+    spend(store, child)
+    book(store, child)
+    book(store, parent)
+
+    books = store.connection.redis.hgetall(keys.books(today(store), "acme"))
+    assert books[b"booked_usd"] == b"50"
+
+
+def test_a_repeated_booking_changes_nothing(store: Store) -> None:
+    job_id = a_job(store, "acme")
+    spend(store, job_id)
+    book(store, job_id, (1, 200, 50, 30))
+    for _ in range(3):
+        book(store, job_id)
+
+    books = store.connection.redis.hgetall(keys.books(today(store), "acme"))
+    assert books == {
+        b"booked_turns": b"1",
+        b"booked_input_tokens": b"300",
+        b"booked_output_tokens": b"80",
+        b"booked_usd": b"50",
+    }
+
+
+def test_amounts_of_another_day_are_not_booked_today(store: Store) -> None:
+    job_id = a_job(store, "acme")
+    spend(store, job_id)
+    booked = Booked(USED, today(store), (0, 0, 0, 0))
+    version = version_of(store, job_id)
+    store.journal.commit(Commit(job_id, version, [CancelRequested()], booked=booked))
+
+    assert not store.connection.redis.exists(keys.books(today(store), "acme"))
+
+
+def test_a_lowered_counter_is_raised_again_and_is_in_the_audit(store: Store) -> None:
+    job_id = a_job(store)
+    spend(store, job_id)
+    lower(store, keys.progress(job_id), "lower")
+
+    book(store, job_id)
+
+    assert accounts(store, job_id)["usd"] == 50
+    assert store.refusals.move_reports() == 1
+    entry = store.audit.newest(10)[0]
+    assert entry.subject == f"counter {keys.progress(job_id)}"
+    assert "usd was -999950, and the results have used 50" in entry.detail
+
+
+def test_honest_counters_are_not_in_the_audit(store: Store) -> None:
+    job_id = a_job(store)
+    spend(store, job_id)
+    book(store, job_id)
+
+    assert store.refusals.move_reports() == 0
+
+
+def test_the_month_of_a_schedule_counts_at_least_the_results(store: Store) -> None:
+    month = keys.schedule_month("news", "2026-11")
+    job_id = a_job(store)
+    store.connection.redis.hset(keys.job(job_id), "month", month)
+    spend(store, job_id)
+    book(store, job_id)
+    store.connection.redis.incrby(month, -1_000)
+
+    assert store.schedules.spent_microusd("news", "2026-11") == 50

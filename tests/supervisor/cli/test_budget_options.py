@@ -1,0 +1,57 @@
+"""Every place that sets or shows the limits of a job knows each measure of the budget."""
+
+from __future__ import annotations
+
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.types.budget_measures import MEASURES, Measure
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.supervisor.cli.commands import load_command
+from handoff_queue.supervisor.cli.display.job_status import against_budget
+from handoff_queue.supervisor.cli.request_options import RequestOptions, limits_of, new_limits
+from handoff_queue.supervisor.cli.submit import SubmissionLine
+from tests.supervisor.cli.job_events import view_of
+
+pytestmark = pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.limit)
+
+
+@pytest.mark.parametrize("name", ["submit", "run", "quote", "schedule", "retry", "fork"])
+def test_a_command_has_the_option_of_each_limit(measure: Measure, name: str) -> None:
+    command = load_command(name)
+
+    assert measure.parameter in {option.name for option in command.params}
+
+
+def test_an_option_of_a_submission_sets_the_limit_of_the_job(measure: Measure) -> None:
+    options: dict[str, Any] = {measure.parameter: 7}
+
+    assert measure.of(limits_of(RequestOptions("x", **options)))
+
+
+def test_an_option_of_a_retry_raises_the_limit_of_the_job(measure: Measure) -> None:
+    options: dict[str, Any] = dict.fromkeys(signature(new_limits).parameters)
+
+    assert measure.of(new_limits(**{**options, measure.parameter: 7}))
+
+
+def test_a_line_of_a_file_of_jobs_sets_each_limit(measure: Measure) -> None:
+    assert measure.parameter in SubmissionLine.model_fields
+
+
+def test_the_headline_of_a_job_shows_each_limit(measure: Measure) -> None:
+    standing = view_of().standing
+    assert standing is not None
+    unlimited = JobLimits(max_turns=None)
+    limited = unlimited.model_copy(update={measure.limit: 7_000_000})
+
+    assert against_budget(standing, limited) != against_budget(standing, unlimited)
+
+
+def test_the_docs_name_each_option(measure: Measure) -> None:
+    page = Path(__file__).parents[3] / "docs/how-to/budgets.md"
+
+    assert measure.option in page.read_text()

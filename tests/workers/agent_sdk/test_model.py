@@ -1,0 +1,149 @@
+"""The program of the Claude Agent SDK asks for the calls of a handoff, and the worker's own loop
+keeps its promises. These tests run the real program against a scripted server.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.testing import MessagesServer, Reply, in_turn, text_reply, tool_call_reply
+from handoff_queue.workers.agent_sdk.extra import program_path
+from handoff_queue.workers.agent_sdk.model import MOST_ADDED_BYTES, ProgramModel
+from tests.doubles.agent_runs import Run, answer_reply, run_with_replies
+from tests.doubles.handoffs import a_tool
+from tests.doubles.memory_checkpoints import MemoryCheckpoints
+from tests.doubles.served_model import model_at
+
+pytestmark = pytest.mark.slow
+
+LOOKS = tool_call_reply(("look", {"q": "rust"}), ("no_such_tool", {}))
+NO_JSON = text_reply("It is written in Rust.")
+
+
+@contextmanager
+def run_of(
+    *replies: Reply, checkpoints: MemoryCheckpoints | None = None
+) -> Iterator[tuple[Run, MessagesServer, list[str]]]:
+    """Yield a run with the program, its server, and a list of the calls of its tool."""
+    looked: list[str] = []
+
+    def look(arguments: dict[str, Any]) -> str:
+        looked.append(arguments["q"])
+        return f"found {arguments['q']}"
+
+    run = run_with_replies(
+        tools=(a_tool("look", look),), checkpoints=checkpoints or MemoryCheckpoints()
+    )
+    with MessagesServer(in_turn(*replies)) as server, model_at(server.url) as model:
+        run.model = program = ProgramModel(model)
+        with closing(program):
+            yield run, server, looked
+
+
+def programs() -> list[int]:
+    """Return the process ids of running programs that this process has started."""
+    found: list[int] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes()
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            continue
+        if command.startswith(str(program_path()).encode()) and int(parent) == os.getpid():
+            found.append(int(folder.name))
+    return found
+
+
+def test_a_handoff_with_tool_calls_and_a_repair_has_the_same_requests_and_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("HANDOFF_REDIS_URL", "redis://:sk-canary@127.0.0.1")
+    environments: list[bytes] = []
+    own = run_with_replies(LOOKS, NO_JSON, answer_reply(), tools=(a_tool("look", lambda _: ""),))
+    own.go()
+    with run_of(LOOKS, NO_JSON, answer_reply()) as (run, server, looked):
+        script = server.script
+
+        def spying(request: dict[str, Any]) -> Reply:
+            assert [path.name for path in tmp_path.glob("*/*")] == ["home"], "no file of the prompt"
+            for pid in programs():
+                folder = Path("/proc") / str(pid)
+                environments.append((folder / "environ").read_bytes())
+                environments.append((folder / "cmdline").read_bytes())
+            return script(request)
+
+        server.script = spying
+        result = run.go()
+
+    assert (result.status, result.turns, looked) == (ResultStatus.OK, 3, ["rust"])
+    assert len(result.claims) == 1
+    for request, call in zip(server.requests, own.calls, strict=True):
+        assert [tool["name"] for tool in request["tools"]] == ["look"]
+        assert call.system.strip() in request["system"][0]["text"]
+        added = len(request["system"][0]["text"].encode()) - len(call.system.encode())
+        assert 0 < added < MOST_ADDED_BYTES
+    results = server.requests[1]["messages"][2]["content"]
+    assert results[0]["content"] == "found rust"
+    assert "there is no tool 'no_such_tool'" in results[1]["content"]
+    assert environments
+    assert not list(tmp_path.iterdir()), "the folder of the program is removed"
+    assert not any(b"sk-canary" in text for text in environments)
+
+
+def test_a_handoff_continues_without_paying_for_its_earlier_turns() -> None:
+    with run_of(LOOKS, answer_reply()) as (first, _, _looked):
+        first.go()
+    *earlier, _answer = first.checkpoints.earlier_checkpoints()
+    stored = MemoryCheckpoints()
+    stored.checkpoint(*earlier)
+
+    with run_of(answer_reply(), checkpoints=stored) as (run, server, looked):
+        result = run.go()
+
+    assert (result.status, result.turns) == (ResultStatus.OK, 2)
+    assert (len(server.requests), looked) == (1, [])
+    assert server.requests[0]["messages"][2]["content"][0]["content"] == "found rust"
+
+
+def test_the_program_calls_the_tools_of_each_reply_and_gets_the_recorded_results() -> None:
+    with run_of(LOOKS, answer_reply()) as (run, _, looked):
+        run.go()
+        assert isinstance(run.model, ProgramModel)
+        assert run.model._session is not None
+        request = run.model._session.next_request(0)
+
+    assert request is not None
+    *_, called, told = [one for one in request.body["messages"] if one["role"] != "system"]
+    names = [block["name"] for block in called["content"] if block["type"] == "tool_use"]
+    assert names == ["mcp__handoff__look", "mcp__handoff__no_such_tool"]
+    results = [block["content"] for block in told["content"]]
+    assert [{"type": "text", "text": "found rust"}] in results
+    assert looked == ["rust"], "the worker has run the call once, before the program"
+
+
+def test_a_program_that_is_killed_is_started_again_without_a_second_payment() -> None:
+    with run_of(LOOKS, answer_reply()) as (run, server, looked):
+        script = server.script
+
+        def killing(request: dict[str, Any]) -> Reply:
+            if len(server.requests) == 1:
+                for pid in programs():
+                    os.kill(pid, signal.SIGKILL)
+            return script(request)
+
+        server.script = killing
+        result = run.go()
+
+    assert (result.status, looked) == (ResultStatus.OK, ["rust"])
+    assert len(server.requests) == 2
+    assert not programs()

@@ -1,0 +1,220 @@
+"""The tool `memory` writes notes with evidence, and finds them for a later job."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.agent.sources import Sources
+from handoff_queue.shared.runtime.handoff_notes import HandoffNotes
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.notes import MOST_NOTE_CHARS, Note
+from handoff_queue.shared.types.origins import DOCUMENT, MODEL, USER
+from handoff_queue.supervisor.client.notes import write_note
+from handoff_queue.workers.tools.memory import memory_tool
+from tests.doubles.jobs import a_job
+from tests.workers.tools.contexts import ToolHarness
+
+TOOL = memory_tool()
+GUIDE = "Qdrant is written in Rust. Its licence is Apache 2.0."
+NEW = {
+    "command": "create",
+    "path": "/memories/qdrant/licence.md",
+    "file_text": "Qdrant has the licence Apache 2.0.",
+    "source": "guide.md",
+    "quote": "Its licence is Apache 2.0.",
+}
+
+
+def harness_for(store: Store, job_id: JobId, texts: dict[str, str]) -> ToolHarness:
+    """Return the context of a handoff of a job, with these documents."""
+    harness = ToolHarness(texts)
+    sources = Sources(
+        harness.library.text_of, harness.library.manifest, keep=harness.context.keep_document
+    )
+    harness.context = replace(
+        harness.context,
+        prove=sources.prove,
+        notes=partial(HandoffNotes, store, job_id, "researcher"),
+        seen_origins=lambda: (DOCUMENT, MODEL, USER),
+    )
+    return harness
+
+
+@pytest.fixture
+def first(store: Store) -> ToolHarness:
+    """Return the context of a job with the document `guide.md`."""
+    return harness_for(store, a_job(store, "acme"), {"guide.md": GUIDE})
+
+
+@pytest.fixture
+def later(store: Store) -> ToolHarness:
+    """Return the context of a later job of the tenant, without documents."""
+    return harness_for(store, a_job(store, "acme"), {})
+
+
+def notes_of(harness: ToolHarness, query: str) -> list[dict[str, Any]]:
+    found = json.loads(harness.call(TOOL, command="search", query=query))["notes"]
+    assert isinstance(found, list)
+    return found
+
+
+def test_a_later_job_finds_the_note_with_its_evidence(
+    first: ToolHarness, later: ToolHarness
+) -> None:
+    first.call(TOOL, **NEW)
+
+    (note,) = notes_of(later, "licences of Qdrant")
+
+    assert note["source"] == "memory:qdrant/licence"
+    assert note["text"].startswith("Qdrant has the licence Apache 2.0.")
+    assert "Quote from guide.md:\nIts licence is Apache 2.0." in note["text"]
+
+
+def test_a_found_note_can_be_cited(first: ToolHarness, later: ToolHarness) -> None:
+    first.call(TOOL, **NEW)
+    notes_of(later, "licence")
+
+    media_type, text = later.kept_documents["memory:qdrant/licence"]
+    assert media_type == "text/plain"
+    assert "Its licence is Apache 2.0." in text
+
+
+def test_the_note_that_fits_best_comes_first(first: ToolHarness, later: ToolHarness) -> None:
+    first.call(TOOL, **NEW)
+    first.call(TOOL, **{**NEW, "path": "qdrant/language", "file_text": "Qdrant: Rust."})
+
+    paths = [note["source"] for note in notes_of(later, "In which language is Qdrant?")]
+
+    assert paths == ["memory:qdrant/language", "memory:qdrant/licence"]
+
+
+def test_a_job_of_another_tenant_finds_nothing(store: Store, first: ToolHarness) -> None:
+    first.call(TOOL, **NEW)
+
+    assert notes_of(harness_for(store, a_job(store, "other"), {}), "licence") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"quote": "Its licence is MIT."}, "this quote is not in"),
+        ({"source": "nothing.md"}, "there is no source"),
+        ({"source": ""}, "there is no source"),
+        ({"path": "licence"}, "is no path: write SUBJECT/NAME"),
+        ({"path": "../../etc/passwd"}, "is no path"),
+        ({"file_text": " "}, "write 1 to"),
+        ({"file_text": "x" * (MOST_NOTE_CHARS + 1)}, "write 1 to"),
+        ({"command": "str_replace", "old_str": "a", "new_str": "b"}, "there is no note"),
+    ],
+)
+def test_a_note_without_evidence_or_a_valid_form_is_refused(
+    first: ToolHarness, changes: dict[str, str], problem: str
+) -> None:
+    assert problem in first.failure(TOOL, **{**NEW, **changes})
+
+
+def test_a_note_is_no_evidence_for_a_note(first: ToolHarness, later: ToolHarness) -> None:
+    first.call(TOOL, **NEW)
+    notes_of(first, "licence")
+    manifest = first.library.manifest
+    own = first.kept_documents["memory:qdrant/licence"][1]
+    assert manifest.documents
+
+    harness = ToolHarness({"memory:qdrant/licence": own})
+    sources = Sources(harness.library.text_of, harness.library.manifest)
+    first.context = replace(first.context, prove=sources.prove)
+
+    again = {**NEW, "path": "qdrant/copy", "source": "memory:qdrant/licence"}
+    assert "a note is no evidence" in first.failure(TOOL, **again)
+
+
+def test_an_agent_changes_a_part_of_a_note_with_new_evidence(first: ToolHarness) -> None:
+    first.call(TOOL, **NEW)
+
+    evidence = {"source": "guide.md", "quote": "Qdrant is written in Rust."}
+    changed = {"command": "str_replace", "path": "qdrant/licence", **evidence}
+    first.call(TOOL, **changed, old_str="Qdrant", new_str="Qdrant (Rust)")
+    inserted = {"command": "insert", "path": "qdrant/licence", **evidence}
+    first.call(TOOL, **inserted, insert_line=0, insert_text="In short:")
+
+    (note,) = notes_of(first, "licence")
+    assert note["text"].startswith("In short:\nQdrant (Rust) has the licence")
+
+
+def with_call(harness: ToolHarness, call_id: str) -> ToolHarness:
+    """Give the next calls this id. A call that is repeated after a kill has its old id."""
+    harness.context = replace(harness.context, call_id=call_id)
+    return harness
+
+
+def test_a_call_that_is_repeated_after_a_kill_writes_its_text_once(first: ToolHarness) -> None:
+    with_call(first, "t1").call(TOOL, **NEW)
+    lines = {**NEW, "command": "insert", "insert_line": 1, "insert_text": "Since 2021."}
+
+    answers = [with_call(first, "t2").call(TOOL, **lines) for _ in range(2)]
+
+    assert answers[0] == answers[1]
+    (note,) = notes_of(first, "licence")
+    assert note["text"].count("Since 2021.") == 1
+
+
+def test_a_rename_that_was_killed_half_way_leaves_one_note(
+    first: ToolHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.call(TOOL, **NEW)
+    renamed = {"command": "rename", "old_path": "qdrant/licence", "new_path": "qdrant/terms"}
+
+    def killed(_notes: HandoffNotes, _note: Note) -> bool:
+        raise KeyboardInterrupt
+
+    with_call(first, "t2")
+    with monkeypatch.context() as patched:
+        patched.setattr(HandoffNotes, "remove", killed)
+        with pytest.raises(KeyboardInterrupt):
+            first.call(TOOL, **renamed)
+    first.call(TOOL, **renamed)
+
+    assert json.loads(first.call(TOOL, command="view"))["paths"] == ["qdrant/terms"]
+
+
+def test_a_repeated_rename_does_not_remove_a_new_note_at_the_old_path(first: ToolHarness) -> None:
+    first.call(TOOL, **NEW)
+    renamed = {"command": "rename", "old_path": "qdrant/licence", "new_path": "qdrant/terms"}
+    with_call(first, "t2").call(TOOL, **renamed)
+    with_call(first, "t3").call(TOOL, **{**NEW, "quote": "Qdrant is written in Rust."})
+
+    with_call(first, "t2").call(TOOL, **renamed)
+
+    paths = json.loads(first.call(TOOL, command="view"))["paths"]
+    assert paths == ["qdrant/licence", "qdrant/terms"]
+
+
+def test_an_agent_renames_and_deletes_a_note(first: ToolHarness) -> None:
+    first.call(TOOL, **NEW)
+
+    first.call(TOOL, command="rename", old_path="qdrant/licence", new_path="qdrant/terms")
+    assert json.loads(first.call(TOOL, command="view"))["paths"] == ["qdrant/terms"]
+    first.call(TOOL, command="delete", path="qdrant/terms")
+    assert json.loads(first.call(TOOL, command="view"))["paths"] == []
+
+
+def test_an_agent_cannot_overwrite_the_note_of_a_person(store: Store, first: ToolHarness) -> None:
+    write_note(store, "qdrant/licence", "Ask the lawyers.", "acme", None)
+
+    assert "a person wrote qdrant/licence" in first.failure(TOOL, **NEW)
+
+
+def test_a_read_note_keeps_the_origins_of_its_author_and_counts_as_untrusted(
+    first: ToolHarness, later: ToolHarness
+) -> None:
+    first.call(TOOL, **NEW)
+
+    output = later.output(TOOL, command="search", query="licence")
+
+    assert output.origins == (DOCUMENT, MODEL, "tool memory", USER)

@@ -1,0 +1,154 @@
+"""`run_code` gives documents to the code, stores its files, and limits its output."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.agent.tool_calls import run_tool
+from handoff_queue.shared.types.handoff import Document
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.workers.tools.read_document import read_document_tool
+from handoff_queue.workers.tools.run_code import MOST_INPUT_BYTES, MOST_PRINTED_CHARS, run_code_tool
+from handoff_queue.workers.tools.sandbox import SandboxRun, run_in_sandbox
+from tests.needs_sandbox import NEEDS_SANDBOX
+from tests.workers.tools.contexts import ToolHarness
+
+SALES = "month,sales\nMay,7\n"
+
+
+class Sandbox:
+    """Takes the place of the sandbox: it notes the inputs of a run, and returns one end."""
+
+    def __init__(self, **fields: Any) -> None:
+        end = {"exit_code": 0, "stopped": "", "stdout": "", "stderr": "", "files": {}}
+        self.end = SandboxRun(**{**end, "left_out": 0, **fields})
+        self.inputs: Mapping[str, bytes] = {}
+
+    def __call__(self, _code: str, inputs: Mapping[str, bytes], **_: Any) -> SandboxRun:
+        self.inputs = inputs
+        return self.end
+
+
+def files(**contents: bytes) -> dict[str, str]:
+    return {name: b64encode(data).decode() for name, data in contents.items()}
+
+
+def answer(harness: ToolHarness, sandbox: Sandbox, **arguments: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        harness.call(run_code_tool(sandbox), code="print()", **arguments)
+    )
+    return found
+
+
+@pytest.mark.parametrize("named", ["data/sales.csv", "sales.csv", digest_of(SALES)])
+def test_an_input_is_a_document_by_its_path_or_its_digest(named: str) -> None:
+    sandbox = Sandbox()
+
+    found = answer(ToolHarness({"data/sales.csv": SALES}), sandbox, inputs=[named])
+
+    assert sandbox.inputs == {"sales.csv": SALES.encode()}
+    assert found["inputs"] == {"inputs/sales.csv": "data/sales.csv"}
+
+
+def test_two_inputs_of_one_name_have_two_files() -> None:
+    sandbox = Sandbox()
+    harness = ToolHarness({"a/x.csv": "1", "b/x.csv": "2"})
+
+    answer(harness, sandbox, inputs=["a/x.csv", "b/x.csv"])
+
+    assert sandbox.inputs == {"x.csv": b"1", "1-x.csv": b"2"}
+
+
+def test_an_unknown_digest_is_refused() -> None:
+    failure = ToolHarness({"a.csv": "1"}).failure(
+        run_code_tool(Sandbox()), code="", inputs=["0" * 64]
+    )
+
+    assert failure == f"no document of this job has the digest {'0' * 64}"
+
+
+def test_inputs_that_are_too_large_together_are_refused() -> None:
+    harness = ToolHarness({"a.txt": "x" * MOST_INPUT_BYTES, "b.txt": "y"})
+
+    failure = harness.failure(run_code_tool(Sandbox()), code="", inputs=["a.txt", "b.txt"])
+
+    assert "the inputs have more than 8,000,000 bytes" in failure
+
+
+def test_an_output_file_is_stored_and_named_by_its_digest_and_size() -> None:
+    harness = ToolHarness()
+
+    (file,) = answer(harness, Sandbox(files=files(table=SALES.encode())))["files"]
+
+    assert (file["digest"], file["bytes"]) == (digest_of(SALES), len(SALES))
+    assert harness.kept_documents == {file["source"]: ("text/plain", SALES)}
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        {"image.png": b"\x89PNG\xff"},
+        {"../up": b"x"},
+        {"/etc/passwd": b"x"},
+        {".hidden": b"x"},
+        {"a\x1b[31m": b"x"},
+        {"x" * 500: b"x"},
+        {"a//b": b"x"},
+    ],
+)
+def test_a_file_with_a_strange_name_or_without_text_is_left_out(
+    contents: dict[str, bytes],
+) -> None:
+    harness = ToolHarness()
+
+    found = answer(harness, Sandbox(files=files(**contents)))
+
+    assert found["files"] == []
+    assert found["left_out"].startswith("1 files")
+    assert not harness.kept_documents
+
+
+def test_only_the_end_of_a_long_output_is_shown() -> None:
+    found = answer(ToolHarness(), Sandbox(stdout="x" * 20_000 + "end", stopped="output"))
+
+    assert found["stdout"] == "x" * (MOST_PRINTED_CHARS - 3) + "end"
+    assert found["stopped"] == "ended after 1,000,000 bytes of output"
+
+
+def test_forged_files_cost_one_result() -> None:
+    tool = run_code_tool(Sandbox(files={"a": "not base64!"}))
+
+    assert "cannot be read" in ToolHarness().failure(tool, code="")
+
+
+def test_the_result_and_its_files_have_the_origin_of_the_tool() -> None:
+    harness = ToolHarness()
+    tool = run_code_tool(Sandbox(files=files(table=b"x")))
+    call = {"id": "toolu_1", "name": "run_code", "input": {"code": ""}}
+
+    observed = run_tool(call, {"run_code": tool}, harness.context)
+
+    assert observed.origins == ("tool run_code",)
+    (source,) = harness.kept_documents
+    page = Document(path=source, digest=digest_of("x"), media_type="text/plain", chars=1)
+    harness.context = replace(harness.context, fetched=lambda: (page,))
+    assert harness.output(read_document_tool(), source=source).origins == ("tool run_code",)
+
+
+@NEEDS_SANDBOX
+def test_code_reads_its_inputs_and_writes_its_outputs() -> None:
+    harness = ToolHarness({"data/sales.csv": SALES})
+    code = "open('outputs/copy.csv', 'w').write(open('inputs/sales.csv').read())\nprint('done')"
+
+    found = json.loads(
+        harness.call(run_code_tool(run_in_sandbox), code=code, inputs=["data/sales.csv"])
+    )
+
+    assert (found["exit_code"], found["stdout"]) == (0, "done\n")
+    assert found["files"][0]["digest"] == digest_of(SALES)

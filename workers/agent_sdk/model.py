@@ -1,0 +1,89 @@
+"""A model whose calls are asked for by the program of the Claude Agent SDK."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from handoff_queue.shared.types.errors import ModelRejected, NeverSent
+from handoff_queue.shared.types.model import (
+    PULSE_EVERY_S,
+    Model,
+    ModelCall,
+    ModelReply,
+    Pulse,
+)
+from handoff_queue.workers.agent_sdk.conversation import (
+    added_bytes,
+    turns_of,
+    with_program_texts,
+)
+from handoff_queue.workers.agent_sdk.gateway import ProgramRequest
+from handoff_queue.workers.agent_sdk.session import Session
+
+MOST_ADDED_BYTES = 8_000
+"""Bytes that the program may add to the texts of one request. Version 0.2.189 adds about 1,500.
+The upper bound of each call contains them.
+"""
+
+
+@dataclass(slots=True)
+class ProgramModel:
+    """Makes the calls that the program asks for, through another model.
+
+    The program is started at the first call, and gets the replies
+    so far from the messages of the call. So after a kill, or if it has ended, it continues at the
+    same place, and no reply is paid again.
+    """
+
+    model: Model
+    added_bytes: int = MOST_ADDED_BYTES
+    _session: Session | None = field(default=None, init=False)
+
+    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
+        """Wait until the program asks for the next call, and make the call.
+
+        Raises:
+            NeverSent: the program has ended, or does not ask in time. Nothing was paid.
+            ModelError: raised by the model. The request of the program still waits.
+        """
+        request = self._next_request(call, on_pulse)
+        sent = with_program_texts(call, request.body)
+        if added_bytes(call, sent) > self.added_bytes:
+            raise ModelRejected(
+                f"the program of the Claude Agent SDK adds more than {self.added_bytes:,} bytes to"
+                " a request: remove `runner`, or install the pinned version"
+            )
+        return self.model.reply(sent, on_pulse)
+
+    def close(self) -> None:
+        """End the program, if it runs."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _next_request(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ProgramRequest:
+        """Give the program the replies that it has not got, and return its next request."""
+        turns = turns_of(call.messages)
+        if self._session is not None and self._session.served > len(turns):
+            self.close()
+        if self._session is None:
+            self._session = Session(call)
+        session = self._session
+        for turn in turns[session.served :]:
+            session.serve(self._request_of(session, call, on_pulse), turn, call.model)
+        return self._request_of(session, call, on_pulse)
+
+    def _request_of(
+        self, session: Session, call: ModelCall, on_pulse: Callable[[Pulse], None]
+    ) -> ProgramRequest:
+        """Wait for a request of the program, with pulses."""
+        until = time.monotonic() + call.timeout_s
+        while (request := session.next_request(PULSE_EVERY_S)) is None:
+            on_pulse(Pulse())
+            if session.failure is not None or time.monotonic() > until:
+                self.close()
+                why = session.failure or f"no request within {call.timeout_s:g} s"
+                raise NeverSent(f"the program of the Claude Agent SDK does not go on: {why}")
+        return request

@@ -1,0 +1,297 @@
+"""The proxy of a call that may reach some hosts only. It runs in the worker, and its socket is in
+the namespace of the call.
+
+It takes HTTP CONNECT, and requests for http:// URLs. A host must be in the lists of the call, and
+all addresses of the host must be public.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from handoff_queue.shared.agent.seen_texts import is_allowed_host
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.workers.tools.pinned_http import (
+    AddressRefused,
+    Policy,
+    Resolver,
+    check_addresses,
+    is_public,
+    system_resolver,
+)
+from handoff_queue.workers.tools.tool_messages import NetworkAccess
+
+MOST_CONNECTIONS = 32
+"""Connections of one call at the same time."""
+MOST_HEAD_BYTES = 16_384
+MOST_REFUSALS = 20
+"""Refusals of one call that are logged."""
+CONNECTED_WITHIN_S = 10.0
+IDLE_S = 300.0
+"""Seconds after which a connection without traffic ends."""
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+_METHOD = re.compile(r"[A-Z]{1,20}")
+_HOP_BY_HOP = ("connection:", "host:", "keep-alive:", "proxy-")
+"""Beginnings of header lines that are for the proxy only, or that the proxy writes itself."""
+_PIECE = 65_536
+_log = log_of(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Access to hosts. Tests replace it to use their own server."""
+
+    resolver: Resolver = system_resolver
+    policy: Policy = is_public
+
+
+@dataclass(frozen=True, slots=True)
+class CallNetwork:
+    """The networks that the calls of a tool reach."""
+
+    lists: tuple[tuple[str, ...], ...] = ()
+    """Each list must have a host. Without a list, all networks are reached."""
+    network: Network = Network()
+
+    @property
+    def access(self) -> NetworkAccess:
+        if not self.lists:
+            return NetworkAccess.ALL
+        return NetworkAccess.PROXY if all(self.lists) else NetworkAccess.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyRequest:
+    host: str
+    port: int
+    head: bytes
+    """Bytes to send to the host first."""
+    is_tunnel: bool
+
+
+class NoProxyRequest(ValueError):
+    """The head is no request to a proxy."""
+
+
+class NetworkProxy:
+    """The proxy of one call. `close` ends it and all its connections."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        tool: str,
+        network: CallNetwork,
+    ) -> None:
+        """Start the proxy.
+
+        Args:
+            listener: socket that listens in the namespace of the call.
+            tool: name of the tool.
+            network: hosts that the call may reach.
+        """
+        self._listener = listener
+        self._tool = tool
+        self._lists = network.lists
+        self._network = network.network
+        self._lock = threading.Lock()
+        self._sockets: set[socket.socket] = {listener}
+        self._is_closed = False
+        self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._refusals = 0
+        _in_thread(self._accept)
+
+    def close(self) -> None:
+        """End all connections."""
+        with self._lock:
+            self._is_closed = True
+            for one in self._sockets:
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        with self._listener:
+            while self._slots.acquire():
+                try:
+                    client, _ = self._listener.accept()
+                except OSError:  # the call has ended
+                    return
+                _in_thread(self._serve, client)
+
+    def _serve(self, client: socket.socket) -> None:
+        with client:
+            try:
+                with suppress(OSError):  # one of the two sides has gone
+                    if self._keep(client):
+                        self._answer(client)
+            finally:
+                self._forget(client)
+                self._slots.release()
+
+    def _answer(self, client: socket.socket) -> None:
+        """Answer one request of a call.
+
+        Raises:
+            OSError: the connection of the call breaks.
+        """
+        client.settimeout(IDLE_S)
+        try:
+            request = _read_request(client)
+            server = self._connect(request.host, request.port)
+        except NoProxyRequest as error:
+            _send_problem(client, "400 Bad Request", str(error))
+        except AddressRefused as error:
+            self._log_refusal(str(error))
+            _send_problem(client, "403 Forbidden", str(error))
+        except OSError as error:
+            _send_problem(client, "502 Bad Gateway", f"no connection ({type(error).__name__})")
+        else:
+            with server:
+                try:
+                    if self._keep(server):
+                        _relay(client, server, request)
+                finally:
+                    self._forget(server)
+
+    def _connect(self, host: str, port: int) -> socket.socket:
+        """Return a connection to an allowed host.
+
+        Raises:
+            AddressRefused: the host or its address is not allowed.
+            OSError: the host cannot be reached.
+        """
+        if not all(is_allowed_host(host, hosts) for hosts in self._lists):
+            raise AddressRefused(f"{host} is not in the list of hosts of this tool")
+        try:
+            addresses = check_addresses(host, port, self._network.resolver, self._network.policy)
+        except UnicodeError:
+            raise AddressRefused(f"{host[:100]} is not a host name") from None
+        for address in addresses[:-1]:
+            with suppress(OSError):
+                return socket.create_connection((address, port), CONNECTED_WITHIN_S)
+        return socket.create_connection((addresses[-1], port), CONNECTED_WITHIN_S)
+
+    def _log_refusal(self, why: str) -> None:
+        with self._lock:
+            self._refusals += 1
+            is_shown = self._refusals <= MOST_REFUSALS
+        if is_shown:
+            _log.warning("a tool was kept from a host", tool=self._tool, why=why)
+
+    def _keep(self, one: socket.socket) -> bool:
+        """Remember a socket for the end. Return False if the call has ended."""
+        with self._lock:
+            self._sockets.add(one)
+            return not self._is_closed
+
+    def _forget(self, one: socket.socket) -> None:
+        with self._lock:
+            self._sockets.discard(one)
+
+
+def _in_thread(function: Callable[..., None], *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=function, args=arguments, name="tool-proxy", daemon=True)
+    thread.start()
+    return thread
+
+
+def _read_request(client: socket.socket) -> ProxyRequest:
+    """Return the request of a call.
+
+    Raises:
+        NoProxyRequest: the bytes are no request to a proxy.
+        OSError: the connection of the call breaks.
+    """
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = client.recv(_PIECE)
+        data += piece
+        if not piece or len(data) > MOST_HEAD_BYTES + _PIECE:
+            raise NoProxyRequest("not a request to an HTTP proxy")
+    return parse_request(data)
+
+
+def parse_request(data: bytes) -> ProxyRequest:
+    """Return the request that begins with these bytes.
+
+    Raises:
+        NoProxyRequest: the bytes are no request to a proxy.
+    """
+    head, _, rest = data.partition(b"\r\n\r\n")
+    if len(head) > MOST_HEAD_BYTES:
+        raise NoProxyRequest(f"more than {MOST_HEAD_BYTES:,} bytes of headers")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    parts = first.split(" ")
+    if len(parts) != 3 or not _METHOD.fullmatch(parts[0]) or not parts[2].startswith("HTTP/1."):
+        raise NoProxyRequest("not a request to an HTTP proxy")
+    method, target, _ = parts
+    if method == "CONNECT":
+        host, port, _ = _place(f"//{target}", None)
+        return ProxyRequest(host, port, rest, True)
+    host, port, path = _place(target, 80)
+    kept = [line for line in lines if not line.lower().startswith(_HOP_BY_HOP)]
+    shown = host if port == 80 else f"{host}:{port}"
+    sent = "\r\n".join(
+        [f"{method} {path} HTTP/1.1", f"Host: {shown}", "Connection: close", *kept, "", ""]
+    )
+    return ProxyRequest(host, port, sent.encode("latin-1") + rest, False)
+
+
+def _place(url: str, default_port: int | None) -> tuple[str, int, str]:
+    """Return the host, the port and the path of a URL.
+
+    Raises:
+        NoProxyRequest: the URL has none of them, or is not http.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or default_port
+    except ValueError:
+        raise NoProxyRequest("the address is not a host and a port") from None
+    if not _HOST.fullmatch(host) or port is None or parts.scheme not in ("", "http"):
+        raise NoProxyRequest("the address is not a host and a port")
+    path = parts.path or "/"
+    return host, port, f"{path}?{parts.query}" if parts.query else path
+
+
+def _send_problem(client: socket.socket, status: str, why: str) -> None:
+    """Send an answer with a status and its reason.
+
+    Raises:
+        OSError: the connection of the call breaks.
+    """
+    body = f"{why}\n".encode()
+    head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
+    client.sendall(f"{head}Connection: close\r\n\r\n".encode() + body)
+
+
+def _relay(client: socket.socket, server: socket.socket, request: ProxyRequest) -> None:
+    """Copy bytes in both directions until both sides have ended.
+
+    Raises:
+        OSError: a side has gone.
+    """
+    server.settimeout(IDLE_S)
+    if request.is_tunnel:
+        client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+    server.sendall(request.head)
+    back = _in_thread(_copy, server, client)
+    _copy(client, server)
+    back.join()
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    """Copy bytes until the source ends, and end the target's input then."""
+    try:
+        while piece := source.recv(_PIECE):
+            target.sendall(piece)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        for one in (source, target):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,160 @@
+"""`run_code`: the tool that runs Python code of the model in a sandbox of the worker.
+
+A specialist has it with `sandbox: local` in its file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import Field
+
+from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
+from handoff_queue.shared.documents.media_types import PLAIN
+from handoff_queue.shared.types.handoff import Document
+from handoff_queue.shared.types.origins import tool_origin
+from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
+from handoff_queue.workers.tools.read_document import named_document
+from handoff_queue.workers.tools.sandbox import SandboxLimits, SandboxRun, run_in_sandbox
+
+RUN_CODE = "run_code"
+MOST_CODE_CHARS = 100_000
+MOST_INPUTS = 16
+MOST_INPUT_BYTES = 8_000_000
+"""Bytes of all input files of a call."""
+_LIMITS = SandboxLimits()
+_DESCRIPTION = (
+    "Run a Python program (standard library, no network) in a new sandbox, and return its exit code"
+    " and the end of what it printed. The folder `inputs` holds the text of each document in"
+    " `inputs`, under the last part of its path. Text files that the program writes into the folder"
+    " `outputs` are stored: the result names each with its source and its digest, for `inputs` of"
+    f" another call or read_document. Nothing else is kept. Limits: {_LIMITS.seconds} s,"
+    f" {_LIMITS.memory_bytes // 1_000_000} MB of memory, {_LIMITS.processes} processes."
+)
+MOST_PRINTED_CHARS = 8_000
+"""Characters of each of stdout and stderr that the model sees: the last ones."""
+_ID_CHARS = 8
+_NOT_IN_A_NAME = re.compile(r"[^\w.-]")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_FILE = re.compile(r"[\w][\w .+-]{0,99}(/[\w][\w .+-]{0,99}){0,5}")
+"""Paths of output files."""
+_STOPPED = {
+    "time": f"ended after {_LIMITS.seconds} s",
+    "output": f"ended after {_LIMITS.printed_bytes:,} bytes of output",
+}
+
+
+class _Run(Arguments):
+    code: str = Field(max_length=MOST_CODE_CHARS, description="The whole program.")
+    inputs: list[str] = Field(
+        default=[],
+        max_length=MOST_INPUTS,
+        description="Documents that the program reads: each a path as listed, or a digest.",
+    )
+
+
+Runner = Callable[..., SandboxRun]
+
+
+def run_code_tool(run: Runner = run_in_sandbox) -> Tool:
+    """Return the tool.
+
+    Args:
+        run: runs code in a sandbox, as `run_in_sandbox` does.
+    """
+
+    def run_code(arguments: _Run, context: ToolContext) -> str:
+        inputs = _inputs(arguments.inputs, context)
+        contents = {name: text.encode() for name, (_, text) in inputs.items()}
+        if sum(map(len, contents.values())) > MOST_INPUT_BYTES:
+            raise ToolFailed(f"the inputs have more than {MOST_INPUT_BYTES:,} bytes: name fewer")
+        ended = run(arguments.code, contents, is_abandoned=context.is_abandoned)
+        answer = _answer(ended, context)
+        if inputs:
+            answer["inputs"] = {f"inputs/{name}": path for name, (path, _) in inputs.items()}
+        return json.dumps(answer, ensure_ascii=False)
+
+    origins = (tool_origin(RUN_CODE),)
+    tool = make_builtin_tool(RUN_CODE, _DESCRIPTION, _Run, run_code, origins=origins)
+    return replace(tool, is_source=True, ends_when_abandoned=True)
+
+
+def _inputs(wanted: Sequence[str], context: ToolContext) -> dict[str, tuple[str, str]]:
+    """Return the source and the text of each document by the name of its file.
+
+    Raises:
+        ToolFailed: there is no such document.
+    """
+    inputs: dict[str, tuple[str, str]] = {}
+    for source in dict.fromkeys(wanted):
+        document = _document(source.strip(), context)
+        name = _NOT_IN_A_NAME.sub("_", document.path.rstrip("/").rpartition("/")[2])[-100:]
+        name = name.lstrip(".") or "input"
+        if name in inputs:
+            name = f"{len(inputs)}-{name}"
+        inputs[name] = document.path, context.text_of(document.digest)
+    return inputs
+
+
+def _document(source: str, context: ToolContext) -> Document:
+    """Return the document with this label, path or digest.
+
+    Raises:
+        ToolFailed: there is no such document.
+    """
+    labelled = context.manifest.labelled(source)
+    if labelled is not None:
+        return labelled
+    documents = (*context.manifest.documents, *context.fetched())
+    if not _DIGEST.fullmatch(source):
+        return named_document(source, documents)
+    for document in documents:
+        if document.digest == source:
+            return document
+    raise ToolFailed(f"no document of this job has the digest {source}")
+
+
+def _answer(ended: SandboxRun, context: ToolContext) -> dict[str, Any]:
+    """Store the output files, and return the result of the call."""
+    answer: dict[str, Any] = {"exit_code": ended.exit_code}
+    if ended.stopped:
+        answer["stopped"] = _STOPPED[ended.stopped]
+    answer["stdout"] = ended.stdout[-MOST_PRINTED_CHARS:]
+    answer["stderr"] = ended.stderr[-MOST_PRINTED_CHARS:]
+    left_out = ended.left_out
+    files: list[dict[str, Any]] = []
+    for name, data in _contents(ended).items():
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            left_out += 1
+            continue
+        if not _FILE.fullmatch(name) or len(files) == _LIMITS.output_files:
+            left_out += 1
+            continue
+        source = f"tool:{context.handoff_id}/{RUN_CODE}#{context.call_id[-_ID_CHARS:]}/{name}"
+        document = context.keep_document(source, PLAIN, text)
+        files.append({"source": source, "digest": document.digest, "bytes": len(data)})
+    answer["files"] = files
+    if left_out:
+        answer["left_out"] = f"{left_out} files that are no text, no plain files or too large"
+    return answer
+
+
+def _contents(ended: SandboxRun) -> dict[str, bytes]:
+    """Return the contents of the output files by path.
+
+    Raises:
+        ToolFailed: the files cannot be read, or are too large.
+    """
+    try:
+        contents = ended.contents()
+    except ValueError:
+        raise ToolFailed("the sandbox returned files that cannot be read") from None
+    if sum(map(len, contents.values())) > _LIMITS.output_bytes:
+        raise ToolFailed(f"the files have more than {_LIMITS.output_bytes:,} bytes")
+    return contents

@@ -1,0 +1,304 @@
+"""The sandbox for code of a model: bubblewrap, with a filter of system calls and limits.
+
+The code has no network, a read-only root with Python and the system's programs, and a folder in
+memory. It sees no file of the worker and no process outside.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.workers.tools.system_call_filter import (
+    NEVER_IN_A_SANDBOX,
+    internet_only_filter,
+)
+
+AT_ONCE = 2
+"""Sandboxes of one worker process that run at the same time. Other calls wait."""
+CHECK_EVERY_S = 0.1
+"""Seconds between two checks of the memory."""
+PROGRAM = Path(__file__).with_name("sandbox_program.py")
+_STARTED_WITHIN_S = 30.0
+_FIRST_USER, _USERS = 2_000_000_000, 100_000_000
+"""Ids of users that no system gives to its own users."""
+_SYSTEM_FOLDERS = ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")
+_FOLDERS_IN_MEMORY = ("/dev/shm", "/tmp", "/work")  # noqa: S108 - new folders of the sandbox
+_free = threading.BoundedSemaphore(AT_ONCE)
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxLimits:
+    """Limits of one run."""
+
+    memory_bytes: int = 512_000_000
+    """Memory of each process, and of all processes together."""
+    cpu_s: int = 30
+    """Processor time of each process."""
+    seconds: int = 60
+    processes: int = 32
+    """Processes and threads."""
+    open_files: int = 128
+    file_bytes: int = 16_000_000
+    """Size of each file, and of each folder in memory."""
+    printed_bytes: int = 1_000_000
+    """A run that prints more is ended."""
+    kept_bytes: int = 20_000
+    """Bytes of each of stdout and stderr in the result."""
+    output_files: int = 16
+    output_bytes: int = 4_000_000
+    """Bytes of all output files together."""
+
+    @property
+    def most_result_bytes(self) -> int:
+        """Return the bytes of the longest result, with base64 and escapes."""
+        return 2 * self.output_bytes + 12 * self.kept_bytes + 100_000
+
+
+class SandboxRun(BaseModel):
+    """The end of a run. The code may have forged each field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    exit_code: int
+    stopped: str = Field(pattern=r"^(time|output|)$")
+    """Limit that ended the run, or ""."""
+    stdout: str
+    stderr: str
+    files: dict[Annotated[str, Field(max_length=1_000)], str]
+    """Path below `outputs` -> content as base64."""
+    left_out: int = Field(ge=0)
+    """Files that are no plain files, or too many, or too large."""
+
+    def contents(self) -> dict[str, bytes]:
+        """Return the contents of the output files by path.
+
+        Raises:
+            ValueError: a content is no base64.
+        """
+        return {name: b64decode(data, validate=True) for name, data in self.files.items()}
+
+
+@cache
+def sandbox_fault() -> str:
+    """Return the reason why this machine has no sandbox, or "". It is tried once in a process."""
+    try:
+        run = run_in_sandbox("print('ready')", {})
+    except (ToolFailed, OSError) as error:
+        return " ".join(str(error).split())[:300]
+    if run.stdout != "ready\n":
+        return " ".join(f"Python does not start in it: {run.stderr}".split())[:300]
+    return ""
+
+
+def run_in_sandbox(
+    code: str,
+    inputs: Mapping[str, bytes],
+    limits: SandboxLimits | None = None,
+    is_abandoned: Callable[[], bool] = lambda: False,
+    python: Path | None = None,
+) -> SandboxRun:
+    """Run Python code in a new sandbox, and return its output.
+
+    Args:
+        code: the program.
+        inputs: content of each file in the folder `inputs`, by name.
+        limits: limits of the run. None: the defaults.
+        is_abandoned: returns whether to give the run up.
+        python: interpreter. None: the interpreter of this process, without its virtual environment.
+
+    Raises:
+        ToolFailed: there is no sandbox, or the run has no result.
+    """
+    limits = limits or SandboxLimits()
+    request = {
+        "code": code,
+        "inputs": {name: b64encode(data).decode() for name, data in inputs.items()},
+        "limits": asdict(limits),
+        "user": _FIRST_USER + secrets.randbelow(_USERS),
+    }
+    while not _free.acquire(timeout=CHECK_EVERY_S):
+        if is_abandoned():
+            raise ToolFailed("the run was given up")
+    try:
+        output = _run(json.dumps(request).encode(), limits, is_abandoned, python)
+    finally:
+        _free.release()
+    try:
+        return SandboxRun.model_validate_json(output)
+    except ValidationError:
+        raise ToolFailed("the code ended its sandbox without a result") from None
+
+
+def _run(
+    request: bytes, limits: SandboxLimits, is_abandoned: Callable[[], bool], python: Path | None
+) -> bytes:
+    """Return everything that the sandbox writes.
+
+    Raises:
+        ToolFailed: the sandbox did not start, or was ended.
+    """
+    bubblewrap = shutil.which("bwrap")
+    if bubblewrap is None:
+        raise ToolFailed("bubblewrap is not installed (apt-get install bubblewrap)")
+    try:
+        program = internet_only_filter(*NEVER_IN_A_SANDBOX)
+    except OSError as error:
+        raise ToolFailed(str(error)) from None
+    with os.fdopen(os.memfd_create("filter"), "w+b") as seccomp:
+        seccomp.write(program)
+        seccomp.seek(0)
+        process = subprocess.Popen(
+            [bubblewrap, *_arguments(limits, seccomp.fileno(), python)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={},
+            pass_fds=[seccomp.fileno()],
+            start_new_session=True,
+        )
+    try:
+        return _Run(process, limits).result(request, is_abandoned)
+    finally:
+        process.kill()  # the kernel ends the sandbox with its first process
+        process.wait()
+
+
+class _Run:
+    """A running sandbox."""
+
+    def __init__(self, process: subprocess.Popen[bytes], limits: SandboxLimits) -> None:
+        self._process = process
+        self._limits = limits
+        self._output = bytearray()
+        self._errors = bytearray()
+
+    def result(self, request: bytes, is_abandoned: Callable[[], bool]) -> bytes:
+        """Return the result of the run.
+
+        Raises:
+            ToolFailed: the run has no result.
+        """
+        ends_at = time.monotonic() + self._limits.seconds + _STARTED_WITHIN_S
+        most = self._limits.most_result_bytes
+        streams = (
+            threading.Thread(target=self._write, args=(request,), daemon=True),
+            threading.Thread(target=self._read, args=(self._output, most), daemon=True),
+            threading.Thread(target=self._read_errors, daemon=True),
+        )
+        for stream in streams:
+            stream.start()
+        while streams[1].is_alive():
+            streams[1].join(CHECK_EVERY_S)
+            if is_abandoned():
+                raise ToolFailed("the run was given up")
+            if time.monotonic() > ends_at:
+                raise ToolFailed(f"the code did not end within {self._limits.seconds} s")
+            if _memory_below(self._process.pid) > self._limits.memory_bytes:
+                raise ToolFailed(
+                    f"the code used more than {self._limits.memory_bytes:,} bytes of memory"
+                )
+        if len(self._output) > most:
+            raise ToolFailed(f"the result has more than {most:,} bytes")
+        if not self._output:
+            raise ToolFailed(self._reason())
+        return bytes(self._output)
+
+    def _reason(self) -> str:
+        """Return the reason why there is no result."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STARTED_WITHIN_S)
+        said = " ".join(self._errors.decode("utf-8", "replace").split())
+        if said.startswith("bwrap:"):
+            return f"the kernel allows no sandbox ({said[:200]})"
+        if self._process.returncode == 128 + signal.SIGKILL:
+            return "the code was killed; it may need too much memory"
+        return f"the code ended its sandbox without a result ({said[-200:]})"
+
+    def _write(self, request: bytes) -> None:
+        assert self._process.stdin is not None
+        with suppress(OSError), self._process.stdin as stdin:
+            stdin.write(request)
+
+    def _read(self, kept: bytearray, most: int) -> None:
+        assert self._process.stdout is not None
+        with suppress(OSError), self._process.stdout as stdout:
+            while len(kept) <= most and (piece := os.read(stdout.fileno(), 65_536)):
+                kept += piece
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        with suppress(OSError), self._process.stderr as stderr:
+            while piece := os.read(stderr.fileno(), 65_536):
+                self._errors += piece[: 4_000 - len(self._errors)]
+
+
+def _arguments(limits: SandboxLimits, seccomp: int, python: Path | None) -> list[str]:
+    """Return the arguments of bubblewrap."""
+    python = python or Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    arguments = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
+    arguments += ["--unshare-cgroup-try", "--die-with-parent", "--new-session"]
+    if os.geteuid() == 0:  # the program inside becomes another user
+        for capability in ("CAP_SETUID", "CAP_SETGID"):
+            arguments += ["--cap-add", capability]
+    else:
+        arguments += ["--unshare-user", "--disable-userns"]
+    for name, value in _VARIABLES.items():
+        arguments += ["--setenv", name, value]
+    arguments += ["--perms", "0755", "--dir", "/etc", "--ro-bind", "/usr", "/usr"]
+    for folder in map(Path, _SYSTEM_FOLDERS):
+        if folder.is_symlink():
+            arguments += ["--symlink", str(folder.readlink()), str(folder)]
+        elif folder.is_dir():
+            arguments += ["--ro-bind", str(folder), str(folder)]
+    arguments += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    prefix = python.parent.parent
+    if not prefix.is_relative_to("/usr"):
+        for parent in reversed(prefix.parents[:-1]):
+            arguments += ["--perms", "0755", "--dir", str(parent)]
+        arguments += ["--ro-bind", str(prefix), str(prefix)]
+    arguments += ["--proc", "/proc", "--dev", "/dev"]
+    for folder_in_memory in _FOLDERS_IN_MEMORY:
+        arguments += ["--size", str(limits.file_bytes), "--perms", "1777"]
+        arguments += ["--tmpfs", folder_in_memory]
+    arguments += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/work"]
+    arguments += ["--seccomp", str(seccomp)]
+    return [*arguments, "--", str(python), "-I", "-c", PROGRAM.read_text(encoding="utf-8")]
+
+
+_VARIABLES = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/work",
+    "LANG": "C.UTF-8",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+
+def _memory_below(pid: int) -> int:
+    """Return the resident bytes of a process and of all processes below it."""
+    pages = 0
+    waiting = [pid]
+    while waiting:
+        current = Path(f"/proc/{waiting.pop()}")
+        with suppress(OSError, ValueError, IndexError):  # it has ended
+            pages += int((current / "statm").read_text().split()[1])
+            for thread in (current / "task").iterdir():
+                waiting += map(int, (thread / "children").read_text().split())
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,148 @@
+"""The first program in a sandbox: it runs the code, and packs its output and its files.
+
+`sandbox.py` passes this file as text to `python -c`, so it uses the standard library only. It
+reads one JSON object from its stdin, and writes one to its stdout. The worker trusts nothing of
+the latter, because the code may disturb this program.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import json
+import os
+import resource
+import selectors
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path("/work")
+_PIECE = 65_536
+_PR_SET_DUMPABLE = 4
+
+
+def main() -> None:
+    request = json.load(sys.stdin)
+    limits = request["limits"]
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # the code cannot look into this process
+    _become(request["user"])
+    _limit(limits)
+    os.umask(0o022)
+    (FOLDER / "inputs").mkdir()
+    (FOLDER / "outputs").mkdir()
+    for name, data in request["inputs"].items():
+        (FOLDER / "inputs" / name).write_bytes(base64.b64decode(data))
+    (FOLDER / "code.py").write_text(request["code"], encoding="utf-8")
+    result = _run(limits)
+    result["files"], result["left_out"] = _outputs(limits)
+    json.dump(result, sys.stdout)
+
+
+def _become(user: int) -> None:
+    """Become a user whom no other process has. Root has no limit of processes."""
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+
+
+def _limit(limits: dict[str, int]) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (limits["memory_bytes"],) * 2)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_bytes"],) * 2)
+    resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"],) * 2)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits["open_files"],) * 2)
+    resource.setrlimit(resource.RLIMIT_CPU, (limits["cpu_s"], limits["cpu_s"] + 1))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _run(limits: dict[str, int]) -> dict[str, Any]:
+    """Run the code to its end, or until it has printed or waited too much. Then end everything
+    that it has started.
+    """
+    until = time.monotonic() + limits["seconds"]
+    kept: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+    printed, stopped = 0, ""
+    with subprocess.Popen(
+        [sys.executable, "-I", "code.py"],
+        cwd=FOLDER,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        ready = selectors.DefaultSelector()
+        ready.register(process.stdout, selectors.EVENT_READ, "stdout")  # type: ignore[arg-type]
+        ready.register(process.stderr, selectors.EVENT_READ, "stderr")  # type: ignore[arg-type]
+        ready.register(os.pidfd_open(process.pid), selectors.EVENT_READ, "end")
+        while not stopped and "end" not in (names := _ready(ready, until)):
+            for name in names:
+                piece = os.read(getattr(process, name).fileno(), _PIECE)
+                printed += len(piece)
+                kept[name] += piece[: limits["kept_bytes"] - len(kept[name])]
+                if not piece:
+                    ready.unregister(getattr(process, name))
+            if time.monotonic() > until:
+                stopped = "time"
+            elif printed > limits["printed_bytes"]:
+                stopped = "output"
+        _end_all()
+        for name in ("stdout", "stderr"):  # all writers have ended
+            rest = getattr(process, name).read(_PIECE) or b""
+            kept[name] += rest[: limits["kept_bytes"] - len(kept[name])]
+        code = process.wait()
+    texts = {name: data.decode("utf-8", "replace") for name, data in kept.items()}
+    return {"exit_code": code, "stopped": stopped, **texts}
+
+
+def _ready(ready: selectors.BaseSelector, until: float) -> list[str]:
+    """Return the names of all streams with output; "end" if the process has ended."""
+    events = ready.select(max(0.0, until - time.monotonic()) + 0.01)
+    return [key.data for key, _ in events]
+
+
+def _end_all() -> None:
+    """Kill all other processes of the sandbox. A process may start others in the meantime."""
+    for _ in range(100):
+        try:
+            os.kill(-1, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+
+def _outputs(limits: dict[str, int]) -> tuple[dict[str, str], int]:
+    """Return the content of each plain file as base64, and the number of other files."""
+    files: dict[str, str] = {}
+    left_out, size = 0, 0
+    for folder, _, names in os.walk(FOLDER / "outputs"):
+        for name in sorted(names):
+            path = Path(folder, name)
+            data = _content(path, limits["output_bytes"] - size)
+            if data is None or len(files) >= limits["output_files"]:
+                left_out += 1
+                continue
+            size += len(data)
+            shown = str(path.relative_to(FOLDER / "outputs"))
+            files[shown.encode("utf-8", "replace").decode()] = base64.b64encode(data).decode()
+    return files, left_out
+
+
+def _content(path: Path, most_bytes: int) -> bytes | None:
+    """Return the bytes of a plain file of at most this size, else None."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > most_bytes:
+            return None
+        return file.read(most_bytes)
+
+
+if __name__ == "__main__":
+    main()
