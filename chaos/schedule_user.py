@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -85,6 +85,25 @@ class PlannedSchedule:
             slots.insert(0, last_slot(self.cron, ZONE, now))
             now = slots[0] - 1
         return slots
+
+    def turn_back(self, store: Store, slot: int, must: Sequence[int]) -> bool:
+        """Make this slot the next one. Return False if the schedule has just changed.
+
+        The slots in `must` may start from now on. They must start after Redis has confirmed the
+        change.
+
+        Raises:
+            StoreUnavailable: Redis cannot be reached.
+        """
+        stored = store.schedules.find(DEFAULT_TENANT, self.name)
+        if stored is None:
+            return False
+        self.may.update(must)
+        back = stored.schedule.model_copy(update={"next_slot": slot})
+        if not store.schedules.replace(stored, back):
+            return False
+        self.must.update(must)
+        return True
 
 
 @dataclass(slots=True)
@@ -173,21 +192,15 @@ class ScheduleUser:
         dice = random.Random(f"{self.seed} {planned.name}")  # noqa: S311 - a seed is the point
         count = dice.choice(HOURS) * (self.turns + 1)  # a turn brings back the slots of the last
         slots = planned.newest_slots(self.store.connection.now(), count)
+        must: list[int] = []
         match planned.missed:
             case Missed.ALL if planned.name == REMOVED:
                 planned.may.update(slots)
             case Missed.ALL:
-                planned.must.update(slots)
+                must = slots
             case Missed.LAST if planned.name != PAUSED or self.turns:
-                planned.must.add(slots[-1])
-        return self._set_next(planned, slots[0])
-
-    def _set_next(self, planned: PlannedSchedule, slot: int) -> bool:
-        stored = self._stored(planned.name)
-        if stored is None:
-            return False
-        back = stored.schedule.model_copy(update={"next_slot": slot})
-        return self.store.schedules.replace(stored, back)
+                must = slots[-1:]
+        return planned.turn_back(self.store, slots[0], must)
 
     def add_slot(self) -> None:
         """Make one more slot of a schedule due, if its earlier slots have started.
@@ -198,9 +211,9 @@ class ScheduleUser:
         planned = self._schedules[REPEATED]
         if self._todo or not self._is_settled(REPEATED):
             return
-        slots = planned.newest_slots(self.store.connection.now(), len(planned.must) + 1)
-        planned.must.update(slots)
-        self._set_next(planned, slots[0])
+        count = len(planned.must | planned.may) + 1
+        slots = planned.newest_slots(self.store.connection.now(), count)
+        planned.turn_back(self.store, slots[0], slots)
 
     def wind_up(self) -> None:
         """Remove all schedules after their due slots have started. `go_on` does it."""
