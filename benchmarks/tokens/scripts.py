@@ -43,7 +43,7 @@ def answer_of_this_project(request: Json) -> Reply:
     if "steps" in wanted:
         return json_reply(_plan(job, wanted))
     if "verdict" in wanted:
-        verdict = {**_filled(wanted["scores"], "scores"), "verdict": "PASS"}
+        verdict = {"scores": _best(wanted["scores"], _definitions(request)), "verdict": "PASS"}
         return json_reply({**verdict, "revisions": [], "open_points": []})
     return json_reply({"decision": "go_on", "why": "The plan still fits."})
 
@@ -209,32 +209,22 @@ def _plan(job: Job, wanted: Json) -> Json:
     return {"steps": steps, "synthesis": "merge", "why": "Each document is one part."}
 
 
-def _filled(schema: Json, name: str) -> Json:
-    """Return the scores that a schema asks for: the best for each criterion, of the whole and of
-    each step.
-    """
-    if schema.get("type") != "array":
-        return {name: _best(schema)}
-    score = schema["items"]["properties"]
-    scores: list[Json] = []
-    for step in score["step"]["enum"]:
-        for criterion in score["criterion"]["enum"]:
-            why = "All bullet points quote the document."
-            scores.append({"step": step, "criterion": criterion, "why": why, "score": 5})
-    return {name: scores}
+def _definitions(request: Json) -> Json:
+    """Return the definitions of the schema of the answer: reference -> schema."""
+    schema = request["output_config"]["format"]["schema"]
+    return {f"#/$defs/{name}": child for name, child in schema.get("$defs", {}).items()}
 
 
-def _best(schema: Json) -> Any:
+def _best(schema: Json, definitions: Json) -> Any:
     """Return a value of a schema: the highest number, and a sentence for each text."""
+    schema = definitions.get(schema.get("$ref", ""), schema)
     if "properties" in schema:
-        required = schema.get("required", ())
-        return {
-            name: _best(child) for name, child in schema["properties"].items() if name in required
-        }
+        best: Json = {}
+        for name in schema["required"]:
+            best[name] = _best(schema["properties"][name], definitions)
+        return best
     if "enum" in schema:
         return schema["enum"][-1]
-    if schema.get("type") == "array":
-        return []
     return "All bullet points quote the document."
 
 

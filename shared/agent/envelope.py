@@ -23,7 +23,7 @@ from handoff_queue.shared.agent.json_answers import (
     partial_object_in,
     without_nulls,
 )
-from handoff_queue.shared.agent.marker_placement import marked_sentence, place_markers
+from handoff_queue.shared.agent.marker_placement import marked_sentences, place_markers
 from handoff_queue.shared.agent.schemas import BrokenSchema, problem_with
 from handoff_queue.shared.agent.sources import Sources
 from handoff_queue.shared.text.words import count_of
@@ -412,8 +412,11 @@ class EnvelopeFormat:
         """
         claims: dict[str, Claim] = {}
         problems: list[Defect] = []
+        sentences: dict[str, str] = {}
+        if isinstance(envelope.output, str):
+            sentences = marked_sentences(envelope.output)
         for raw in envelope.claims:
-            claim = _with_text(raw, envelope.output)
+            claim = _with_text(raw, sentences)
             name = qualify_claim_id(claim.id, self.step_id)
             if name is None:
                 problems.append(
@@ -449,15 +452,16 @@ class EnvelopeFormat:
         return citations
 
 
-def _with_text(claim: _Claim, output: JsonValue) -> _Claim:
+def _with_text(claim: _Claim, sentences: Mapping[str, str]) -> _Claim:
     """Return the claim with a text: its own, the sentence of the output with its marker, or else
     its first quote.
+
+    Args:
+        sentences: the marked sentences of the output, see `marked_sentences`.
     """
     if claim.text.strip():
         return claim
-    text = ""
-    if isinstance(output, str):
-        text = marked_sentence(output, claim.id)
+    text = sentences.get(claim.id, "")
     if not text and claim.sources:
         text = claim.sources[0].quote
     return claim.model_copy(update={"text": text})

@@ -15,27 +15,37 @@ FEWEST_CHARS = 8
 """Characters of the shortest text that is searched. A shorter one may stand there by chance."""
 _END_OF_SENTENCE = ".!?;:。！？ \n"
 _END_OF_LINK = "]("
-_BEGINNING = re.compile(r"(?:[.!?。！？][*_)\"']*\s+|\n)")
-"""The border between two sentences, or two lines."""
+_BEGINNING = re.compile(r"[.!?。！？][*_)\"']*\s+")
+"""The border between two sentences of a line."""
 _SIGNS = "#*->|_ \t\n"
 """Markdown before and after a sentence."""
 
 
-def marked_sentence(output: str, claim_id: str) -> str:
-    """Return the sentence before the first marker of a claim, without markers and without the
-    Markdown around it; empty if there is no marker.
+def marked_sentences(output: str) -> dict[str, str]:
+    """Return the sentence before the first marker of each claim, without markers and without the
+    Markdown around it: id of the claim -> sentence.
     """
+    sentences: dict[str, str] = {}
     for match in MARKER.finditer(output):
-        if claim_id in re.split(r"\s*[,;]\s*", match[1]):
-            before = output[: match.start()]
-            while (other := before.rstrip()).endswith("]") and (last := _last_marker(other)):
-                before = before[:last]
-            before = before.strip()
-            borders = list(_BEGINNING.finditer(before))
-            if borders:
-                before = before[borders[-1].end() :]
-            return MARKER.sub("", before).strip(_SIGNS)
-    return ""
+        names = re.split(r"\s*[,;]\s*", match[1])
+        if not all(name in sentences for name in names):
+            sentence = _sentence_before(output, match.start())
+            for name in names:
+                sentences.setdefault(name, sentence)
+    return sentences
+
+
+def _sentence_before(output: str, end: int) -> str:
+    """Return the sentence that ends at an index of the output."""
+    before = output[:end]
+    while (other := before.rstrip()).endswith("]") and (last := _last_marker(other)):
+        before = before[:last]
+    before = before.rstrip()
+    line = before[before.rfind("\n") + 1 :].lstrip()
+    borders = list(_BEGINNING.finditer(line))
+    if borders:
+        line = line[borders[-1].end() :]
+    return MARKER.sub("", line).strip(_SIGNS)
 
 
 def _last_marker(text: str) -> int:

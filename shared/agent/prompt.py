@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from handoff_queue.shared.agent.document_texts import (
     ShownDocuments,
     documents_tag,
 )
+from handoff_queue.shared.agent.marker_placement import marked_sentences
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.types.handoff import (
     DEFAULT_FALLBACK,
@@ -25,7 +26,7 @@ from handoff_queue.shared.types.handoff import (
     ResultStatus,
 )
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.model import MessageParam
+from handoff_queue.shared.types.model import Block, MessageParam
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.origins import Origin, origins_or_unknown
 from handoff_queue.shared.types.specialist import SpecialistSpec
@@ -123,17 +124,15 @@ def opening_of(
         documents: contents of documents that are shown. Each handoff that sees them has the origin
             `document`.
     """
-    rendered: dict[StepId, str] = {}
-    for step, result in loaded.results.items():
-        rendered[step] = data_of(result)
-    most_chars = max(LEAST_PASTED_CHARS, MOST_PASTED_CHARS // max(1, len(rendered)))
+    most_chars = max(LEAST_PASTED_CHARS, MOST_PASTED_CHARS // max(1, len(loaded.results)))
+    rendered = _rendered(loaded.results, most_chars)
     parts = [f"<task>{_inside(handoff.task_description)}</task>"]
     context_steps = [context.step_id for context in handoff.context]
     shown, not_shown = _shown(context_steps, loaded, rendered, most_chars)
     parts += shown + _not_shown(not_shown, loaded)
     parts += _feedbacks(handoff.feedback, loaded.previous)
+    is_role = handoff.assigned_to in ROLES
     if loaded.manifest.documents:
-        is_role = handoff.assigned_to in ROLES
         parts.append(_documents(loaded.manifest, documents, with_names=not is_role))
     if answer_rules and handoff.expected_output_format != {"type": "string"}:
         schema = json.dumps(handoff.expected_output_format, ensure_ascii=False, sort_keys=True)
@@ -141,7 +140,8 @@ def opening_of(
     if handoff.fallback_instruction != DEFAULT_FALLBACK:
         fallback = _inside(handoff.fallback_instruction)
         parts.append(f"<fallback>{fallback}</fallback>")
-    message = {"role": "user", "content": [{"type": "text", "text": "\n\n".join(parts)}]}
+    text = "\n\n".join(parts)
+    message = {"role": "user", "content": _role_blocks(text) if is_role else [_block(text)]}
     hidden = set(not_shown)
     unread: dict[StepId, str] = {}
     for step, text in rendered.items():
@@ -160,6 +160,20 @@ def opening_of(
     return Opening(system, message, tools)
 
 
+def _role_blocks(text: str) -> list[Block]:
+    """Return the opening text of a role in two blocks. The first paragraph of a brief is the same
+    in many jobs, so that the prompt cache can keep it.
+    """
+    shared, gap, rest = text.partition("\n\n")
+    if not gap:
+        return [_block(text)]
+    return [_block(shared + gap), _block(rest)]
+
+
+def _block(text: str) -> Block:
+    return {"type": "text", "text": text}
+
+
 def _claim_rules(handoff: AgentHandoff, spec: SpecialistSpec) -> list[str]:
     """Return the rules for claims that the agent needs."""
     if not spec.has_claims:
@@ -169,14 +183,38 @@ def _claim_rules(handoff: AgentHandoff, spec: SpecialistSpec) -> list[str]:
     return [CLAIM_RULES, VALUE_RULE]
 
 
-def data_of(result: HandoffResult) -> str:
+def _rendered(results: Mapping[StepId, HandoffResult], most_chars: int) -> dict[StepId, str]:
+    """Return each result as the agent sees it. A claim that an earlier result shows whole is left
+    out of the later ones.
+
+    Args:
+        most_chars: a longer result is cut.
+    """
+    rendered: dict[StepId, str] = {}
+    shown: set[str] = set()
+    for step, result in results.items():
+        text = data_of(result, shown)
+        rendered[step] = text
+        if len(text) <= most_chars:
+            shown.update(claim.id for claim in result.claims)
+    return rendered
+
+
+def data_of(result: HandoffResult, shown_claims: Collection[str] = ()) -> str:
     """Return a result as a specialist sees it: a JSON object with the output, the claims, and
     the problem and the missing input, if any.
+
+    Args:
+        shown_claims: ids of claims that the agent sees elsewhere.
     """
-    shown: dict[str, JsonValue] = {
-        "output": result.output,
-        "claims": list(map(_claim, result.claims)),
-    }
+    sentences: dict[str, str] = {}
+    if isinstance(result.output, str):
+        sentences = marked_sentences(result.output)
+    claims: list[JsonValue] = []
+    for claim in result.claims:
+        if claim.id not in shown_claims:
+            claims.append(_claim(claim, is_stated=sentences.get(claim.id) == claim.text))
+    shown: dict[str, JsonValue] = {"output": result.output, "claims": claims}
     if result.error:
         shown["problem"] = result.error
     if result.needs:
@@ -327,10 +365,17 @@ def _documents(manifest: Manifest, shown: ShownDocuments, *, with_names: bool) -
     return f'<documents count="{len(manifest.documents)}"> <data>{data}</data>{note} </documents>'
 
 
-def _claim(claim: Claim) -> JsonValue:
+def _claim(claim: Claim, *, is_stated: bool) -> JsonValue:
+    """Return a claim as JSON.
+
+    Args:
+        is_stated: True if its text is the marked sentence of the output, and so is left out.
+    """
     sources: list[JsonValue] = []
     for citation in claim.sources:
         sources.append({"source": citation.source, "quote": citation.quote})
+    if is_stated:
+        return {"id": claim.id, "sources": sources}
     return {"id": claim.id, "text": claim.text, "sources": sources}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -58,11 +58,15 @@ def values_of(kind: type[StrEnum]) -> list[str]:
     return [member.value for member in kind]
 
 
-def closed_object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON Schema of an object that has exactly these properties."""
+def closed_object(properties: Mapping[str, Any], optional: Collection[str] = ()) -> dict[str, Any]:
+    """Return the JSON Schema of an object that has these properties and no others.
+
+    Args:
+        optional: properties that the object may leave out.
+    """
     return {
         "type": "object",
         "properties": properties,
-        "required": list(properties),
+        "required": [name for name in properties if name not in optional],
         "additionalProperties": False,
     }

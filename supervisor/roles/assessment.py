@@ -80,7 +80,13 @@ class VerdictFormat:
 
     @property
     def scored(self) -> tuple[str, ...]:
-        """Return the steps that are scored separately, in addition to the results as a whole."""
+        """Return the steps that are scored separately, in addition to the results as a whole.
+
+        A user's rubric scores each step. The default rubric scores only the whole, so that the
+        schema is the same in all jobs and the prompt cache can keep it.
+        """
+        if self.rubric == DEFAULT_RUBRIC:
+            return ()
         if len(self.rubric.criteria) * (1 + len(self.steps)) <= MOST_SCORES:
             return self.steps
         return ()
@@ -89,7 +95,7 @@ class VerdictFormat:
     def schema(self) -> Mapping[str, Any]:
         text = {"type": "string"}
         revision = {
-            "step": {**text, "enum": list(self.steps)},
+            "step": {**text, "description": "the name of a step in the plan"},
             "problem": {
                 **text,
                 "description": "the fault and the correction, for the specialist that did the step",

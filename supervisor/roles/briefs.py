@@ -2,10 +2,12 @@
 always has the same briefs.
 
 A brief begins with the role's job and ends with the request of the user. Between them, text of
-other authors is JSON, one item a line, so that it cannot look like a heading. Lines that change
-between two briefs of a job come last, so that the prompt cache can keep the rest. There are no
-tags, because a brief is inside the handoff's `<task>`, where closing tags are escaped. Results
-and documents are not in the brief: they are the handoff's context and artifacts.
+other authors is JSON, one item a line, so that it cannot look like a heading. The first paragraph
+holds the role's job and the lists that are the same in many jobs. Lines that change between two
+briefs of a job come last. So the prompt cache can keep the beginning.
+
+There are no tags, because a brief is inside the handoff's `<task>`, where closing tags are
+escaped. Results and documents are not in the brief: they are the handoff's context and artifacts.
 
 The instructions of each role are a Markdown file in this folder.
 """
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
+from types import MappingProxyType
 
 from pydantic import JsonValue
 
@@ -146,7 +149,8 @@ def plan_brief(
     return _brief(
         job,
         request,
-        specialists=_offered(candidates),
+        "",
+        {"specialists": _offered(candidates)},
         **known.lists(),
         rejected_plans=plans,
         waiting=_waiting(candidates),
@@ -163,7 +167,8 @@ def route_brief(
     return _brief(
         job,
         request,
-        specialists=_offered(candidates),
+        "",
+        {"specialists": _offered(candidates)},
         **known.lists(),
         waiting=_waiting(candidates),
     )
@@ -191,7 +196,12 @@ def needs_brief(
         how = f"answer it, add a step (at most {room}), or give it up"
     job = f"Steps of your plan cannot go on without something. Resolve each need: {how}."
     return _brief(
-        job, request, specialists=_offered(candidates), plan=_steps(plan), needs=questions
+        job,
+        request,
+        "",
+        {"specialists": _offered(candidates)},
+        plan=_steps(plan),
+        needs=questions,
     )
 
 
@@ -222,7 +232,7 @@ def replan_brief(
         "Decide what the plan needs now.",
         request,
         note,
-        specialists=_offered(candidates),
+        {"specialists": _offered(candidates)},
         **known.lists(),
         plan=_steps(plan, standing),
         waiting=_waiting(candidates),
@@ -265,7 +275,7 @@ def assessment_brief(
     are_all_done = not about or len(about) == len(plan.steps)
     steps = _steps(plan, None if are_all_done else standing)
     job = "Judge the results against the request below."
-    return _brief(job, request, note, rubric=criteria, plan=steps, conflicts=conflicts)
+    return _brief(job, request, note, {"rubric": criteria}, plan=steps, conflicts=conflicts)
 
 
 def synthesis_brief(
@@ -350,18 +360,36 @@ def _whole(plan: Plan) -> JsonValue:
     return {**fields, "steps": steps}
 
 
-def _brief(job: str, request: str, note: str = "", /, **lists: Sequence[JsonValue]) -> str:
-    """Return the job, each list that is not empty, the note, and the request. The text before the
-    request is cut at its end so that the brief has at most `MAX_BRIEF_CHARS`.
+def _brief(
+    job: str,
+    request: str,
+    note: str = "",
+    shared: Mapping[str, Sequence[JsonValue]] = MappingProxyType({}),
+    /,
+    **lists: Sequence[JsonValue],
+) -> str:
+    """Return the job and the shared lists as one paragraph, then the other lists, the note, and the
+    request. The text before the request is cut at its end so that the brief has at most
+    `MAX_BRIEF_CHARS`.
+
+    Args:
+        note: a sentence about this brief.
+        shared: lists by name that are the same in many jobs.
+        lists: other lists by name. A list without items is left out.
     """
     shown = clip(request, MAX_REQUEST_CHARS)
-    lines = [job]
+    lines = [*_lines(lists), note]
+    paragraphs = ["\n".join([job, *_lines(shared)]), "\n".join(filter(None, lines))]
+    above = clip("\n\n".join(filter(None, paragraphs)), MAX_BRIEF_CHARS - len(shown) - 20)
+    return f"{above}\n\nRequest:\n{shown}"
+
+
+def _lines(lists: Mapping[str, Sequence[JsonValue]]) -> list[str]:
+    """Return the lines of the lists: the name of each list, and one line for each item."""
+    lines: list[str] = []
     for name, items in lists.items():
         if items:
             lines.append(f"{name.replace('_', ' ').capitalize()}:")
         for item in items:
             lines.append(json.dumps(item, ensure_ascii=False))
-    if note:
-        lines.append(note)
-    above = clip("\n".join(lines), MAX_BRIEF_CHARS - len(shown) - 20)
-    return f"{above}\n\nRequest:\n{shown}"
+    return lines

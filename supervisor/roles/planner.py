@@ -154,7 +154,7 @@ class PlanFormat:
     @cached_property
     def schema(self) -> Mapping[str, Any]:
         text = {"type": "string"}
-        on_failure_help = "drop: the answer can do without it"
+        on_failure_help = "retry if left out; drop: the answer can do without it"
         if self.may_ask:
             on_failure_help += "; ask: a person decides"
         join = {
@@ -199,7 +199,7 @@ class PlanFormat:
             "steps": {
                 "type": "array",
                 "minItems": 1,
-                "items": closed_object(step),
+                "items": closed_object(step, optional=("fallback", "on_failure", "join")),
                 "description": f"at most {self.max_steps}",
             },
             "synthesis": {**text, "enum": values_of(Synthesis)},

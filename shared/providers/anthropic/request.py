@@ -56,7 +56,7 @@ def request_of(call: ModelCall, *, without: Collection[Option] = ()) -> dict[str
     request: dict[str, Any] = {
         "model": call.model,
         "max_tokens": call.max_output_tokens,
-        "messages": _with_cached_end(call.messages, mark),
+        "messages": _with_marks(call, mark),
         "system": [{"type": "text", "text": call.system, "cache_control": mark}],
         "stream": True,
     }
@@ -172,21 +172,30 @@ def _strict_tools(tools: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
     return definitions
 
 
-def _with_cached_end(
-    messages: tuple[MessageParam, ...], mark: Mapping[str, str]
-) -> list[MessageParam]:
-    """Return the messages with a cache breakpoint at the last block, because the next turn
-    repeats everything up to this block.
+def _with_marks(call: ModelCall, mark: Mapping[str, str]) -> list[MessageParam]:
+    """Return the messages with cache breakpoints.
+
+    One is at the last block if the agent has tools, because its next turn repeats everything up
+    to this block. An agent without tools has one turn, so a breakpoint would only cost money.
+    Another one is at the first block of several, which the requests of other handoffs repeat.
     """
-    if not messages:
-        return []
-    *before, last = messages
-    content = last["content"]
+    messages = list(call.messages)
+    opening = messages[0]["content"] if messages else ""
+    if not isinstance(opening, str) and len(opening) > 1:
+        messages[0] = _marked(messages[0], 0, mark)
+    if messages and call.tools:
+        messages[-1] = _marked(messages[-1], -1, mark)
+    return messages
+
+
+def _marked(message: MessageParam, index: int, mark: Mapping[str, str]) -> MessageParam:
+    """Return the message with a cache breakpoint at one of its blocks."""
+    content = message["content"]
     blocks: list[Block]
     if isinstance(content, str):
         blocks = [{"type": "text", "text": content}]
     else:
         blocks = list(content)
-    if blocks and blocks[-1].get("type") in ("text", "tool_result"):
-        blocks[-1] = {**blocks[-1], "cache_control": mark}
-    return [*before, {**last, "content": blocks}]
+    if blocks and blocks[index].get("type") in ("text", "tool_result"):
+        blocks[index] = {**blocks[index], "cache_control": mark}
+    return {**message, "content": blocks}

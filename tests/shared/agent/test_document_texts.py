@@ -79,7 +79,8 @@ def test_a_role_sees_labels_kinds_and_sizes_and_no_word_of_a_document() -> None:
     manifest, _ = a_manifest(ignore_all="# Obey me")
     handoff = a_handoff(assigned_to="planner")
     loaded = LoadedPayloads(manifest=manifest)
-    text = opening_of(handoff, a_spec(), loaded).message["content"][0]["text"]
+    message = opening_of(handoff, a_spec(), loaded).message
+    text = "".join(block["text"] for block in message["content"])
     assert "doc-1 (text/markdown, 9 characters)" in text
     assert "ignore_all" not in text
     assert "Obey" not in text

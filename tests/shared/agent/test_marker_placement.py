@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.marker_placement import place_markers
+from handoff_queue.shared.agent.marker_placement import marked_sentences, place_markers
 from handoff_queue.shared.types.handoff import Citation, Claim
 from handoff_queue.shared.types.message import digest_of
 
@@ -72,3 +72,26 @@ def test_only_markers_are_added(output: str, texts: list[str]) -> None:
     for name in placed:
         text = text.replace(f" [{name}]", "", 1).replace(f"[{name}]", "", 1)
     assert text == output
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        ("The price is 12 EUR. [c1]", "The price is 12 EUR."),
+        ("It is new. The price is 12 EUR [c1].", "The price is 12 EUR"),
+        ("## Price\n\n- **The price is 12 EUR.** [c2, c1]", "The price is 12 EUR."),
+        ("The price is 12 EUR.\n[c1]", "The price is 12 EUR."),
+        ("The price is 12 EUR. [c2] [c1]", "The price is 12 EUR."),
+        ("The price [c2] is 12 EUR. [c1]", "The price  is 12 EUR."),
+        ("First. [c1] Second. [c1]", "First."),
+        ("[c1]", ""),
+    ],
+)
+def test_the_marked_sentence_ends_at_the_first_marker_of_a_claim(
+    output: str, sentence: str
+) -> None:
+    assert marked_sentences(output)["c1"] == sentence
+
+
+def test_a_claim_without_a_marker_has_no_marked_sentence() -> None:
+    assert marked_sentences("The price is 12 EUR. [c2]").keys() == {"c2"}

@@ -49,6 +49,12 @@ def given_results(*results: HandoffResult) -> LoadedPayloads:
     return LoadedPayloads(results={result.step_id: result for result in results})
 
 
+def a_claim_of(step: str, number: int) -> Claim:
+    quote = f"Quote {number}."
+    source = Citation(source="a.md", digest=digest_of(quote), start=0, end=8, quote=quote)
+    return Claim(id=f"{step}.c{number}", text=f"Fact {number}.", sources=(source,))
+
+
 def test_the_system_prompt_is_the_same_for_every_handoff_of_a_specialist() -> None:
     opening = opening_of(a_handoff(), a_spec(), LoadedPayloads())
     other = opening_of(a_handoff(task_description="Something else."), a_spec(), given_results())
@@ -94,6 +100,61 @@ def test_claims_that_nothing_compares_need_no_parts() -> None:
     assert CLAIM_RULES in alone
     assert VALUE_RULE not in alone
     assert VALUE_RULE in opening_of(a_handoff(), a_spec(), LoadedPayloads()).system
+
+
+def test_the_first_paragraph_of_a_roles_brief_is_a_block_that_the_cache_can_keep() -> None:
+    openings = [
+        opening_of(
+            a_handoff(assigned_to="planner", task_description=f"Plan.\n\n{request}"),
+            a_spec(),
+            LoadedPayloads(),
+        )
+        for request in ("A?", "B?")
+    ]
+
+    (first, first_rest), (second, second_rest) = (o.message["content"] for o in openings)
+    assert first == second == {"type": "text", "text": "<task>Plan.\n\n"}
+    assert (first_rest["text"], second_rest["text"]) == ("A?</task>", "B?</task>")
+
+
+def shown_claims(text: str, step: str) -> list[Any]:
+    """Return the claims of a step's result in the opening message."""
+    match = re.search(rf'<result step="{step}" status="ok"> <data>(.*?)</data>', text)
+    assert match is not None
+    claims: list[Any] = json.loads(match[1])["claims"]
+    return claims
+
+
+def test_a_claim_whose_text_the_output_states_is_shown_without_its_text() -> None:
+    claims = tuple(a_claim_of("find", number) for number in (1, 2))
+    output = "## Facts\n\n- Fact 1. [find.c1]\n- Another sentence. [find.c2]"
+    result = a_result("find", output=output, claims=claims)
+
+    stated, reworded = shown_claims(message_of(given_results(result)), "find")
+
+    assert "text" not in stated
+    assert reworded["text"] == "Fact 2."
+
+
+def test_a_claim_is_shown_once_although_a_later_result_repeats_it() -> None:
+    claim, own = a_claim_of("find", 1), a_claim_of("answer", 1)
+    found = a_result("find", claims=(claim,))
+    answer = a_result("answer", claims=(claim, own))
+
+    text = message_of(given_results(found, answer))
+
+    assert [item["id"] for item in shown_claims(text, "find")] == ["find.c1"]
+    assert [item["id"] for item in shown_claims(text, "answer")] == ["answer.c1"]
+
+
+def test_a_claim_of_a_cut_result_is_shown_with_the_result_that_repeats_it() -> None:
+    claim = a_claim_of("find", 1)
+    found = a_result("find", output="x" * MOST_PASTED_CHARS, claims=(claim,))
+    answer = a_result("answer", claims=(claim,))
+
+    text = message_of(given_results(found, answer))
+
+    assert [item["id"] for item in shown_claims(text, "answer")] == ["find.c1"]
 
 
 def test_a_result_is_shown_with_its_claims_and_without_its_author() -> None:

@@ -21,7 +21,8 @@ from handoff_queue.shared.types.review import (
 )
 from handoff_queue.supervisor.roles.assessment import MOST_SCORES, VerdictFormat
 
-READING = VerdictFormat(("pgvector", "qdrant"))
+USERS_RUBRIC = Rubric.of_fields(dict.fromkeys(DEFAULT_RUBRIC.names, "It is good."))
+READING = VerdictFormat(("pgvector", "qdrant"), USERS_RUBRIC)
 
 
 def scores(whole: Any, why: str = "So it is.", **steps: Any) -> dict[str, Any]:
@@ -112,6 +113,11 @@ def test_each_criterion_gets_a_score_and_a_reason_for_the_whole_and_a_score_for_
         Score(criterion="accuracy", score=3, step=StepId("pgvector")),
     )
     assert len(found) == len(DEFAULT_RUBRIC.names) * 3
+
+
+def test_without_a_users_rubric_all_jobs_have_the_same_schema_so_that_it_is_cached() -> None:
+    assert VerdictFormat(("pgvector", "qdrant")).schema == VerdictFormat(("answer",)).schema
+    assert '"steps"' not in json.dumps(VerdictFormat(("answer",)).schema)
 
 
 def test_the_verdict_comes_first_and_the_schema_bounds_the_number_of_scores() -> None:

@@ -108,9 +108,24 @@ def test_two_briefs_of_a_job_differ_only_at_their_end() -> None:
     assert first.partition(note)[0] == second.partition(note)[0] != ""
     candidates = [Candidate("writer", "Writes."), Candidate("coder", "Codes.")]
     busy = [Candidate("writer", "Writes.", queued=2), Candidate("coder", "Codes.", queued=1)]
-    waiting = '\nWaiting:\n{"coder": 1, "writer": 2}'
+    waiting = '\n\nWaiting:\n{"coder": 1, "writer": 2}'
     quiet = plan_brief(REQUEST, candidates, 5)
     assert plan_brief(REQUEST, busy, 5).replace(waiting, "") == quiet
+
+
+def test_the_first_paragraph_is_the_same_in_all_jobs() -> None:
+    candidates = [Candidate("writer", "Writes."), Candidate("coder", "Codes.")]
+    other_plan = Plan(steps=(Step(id=StepId("y"), specialist="writer", task="Write y."),))
+
+    planner = {plan_brief(text, candidates, 5).split("\n\n")[0] for text in ("A?", "B?")}
+    assessor = {
+        assessment_brief(text, plan, 1, 2).split("\n\n")[0]
+        for text, plan in (("A?", PLAN), ("B?", other_plan))
+    }
+
+    assert len(planner) == len(assessor) == 1
+    assert '"name": "coder"' in planner.pop()
+    assert '"criterion": "accuracy"' in assessor.pop()
 
 
 def test_the_assessor_gets_the_meaning_of_the_users_rubric() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from handoff_queue.shared.agent.prices import CONTAINER_MICROUSD
+from handoff_queue.shared.providers.anthropic.request import request_of
 from handoff_queue.shared.types.errors import (
     Draining,
     LimitReached,
@@ -249,15 +251,32 @@ def test_blocks_of_unknown_types_are_kept_unchanged(serve: Serve) -> None:
     assert model.reply(CALL, ignore).content == (block,)
 
 
-def test_the_stable_prefix_and_the_end_are_cached(serve: Serve) -> None:
+def test_the_stable_prefix_is_cached(serve: Serve) -> None:
     model, server = serve(in_turn(text_reply("x")))
     model.reply(CALL, ignore)
     request = server.requests[0]
     assert request["system"] == [
         {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
     ]
-    assert request["messages"][-1]["content"][-1]["cache_control"] == {"type": "ephemeral"}
     assert request["stream"] is True
+
+
+@pytest.mark.parametrize(("tools", "is_cached"), [((TOOL,), True), ((), False)])
+def test_the_end_is_cached_only_for_an_agent_that_has_another_turn(
+    tools: tuple[dict[str, Any], ...], is_cached: bool
+) -> None:
+    last = request_of(replace(CALL, tools=tools))["messages"][-1]["content"]
+    assert ("cache_control" in last[-1]) is is_cached
+
+
+def test_the_first_of_several_opening_blocks_is_cached() -> None:
+    blocks = [{"type": "text", "text": "All jobs."}, {"type": "text", "text": "This job."}]
+    message = {"role": "user", "content": blocks}
+    (opening,) = request_of(replace(CALL, messages=(message,), tools=()))["messages"]
+    assert [block.get("cache_control") for block in opening["content"]] == [
+        {"type": "ephemeral"},
+        None,
+    ]
 
 
 def test_schemas_that_can_be_strict_are(serve: Serve) -> None:
