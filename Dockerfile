@@ -1,6 +1,6 @@
 # One image for every process: supervisor, workers, Flower. The command says which.
-# A patch release: no later tag replaces it. docs/how-to/compose.md shows how to pin the bytes by their digest, too.
-ARG PYTHON_IMAGE=python:3.12.12-slim
+# The digest names the bytes of the base image. docs/how-to/compose.md says how to take a newer one.
+ARG PYTHON_IMAGE=python:3.12.12-slim@sha256:f3fa41d74a768c2fce8016b98c191ae8c1bacd8f1152870a3f9f87d350920b7c
 FROM ${PYTHON_IMAGE}
 
 ENV PYTHONUNBUFFERED=1 \

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -77,11 +77,30 @@ def all_pins() -> list[Pin]:
     return pins
 
 
-def base_image() -> str:
-    """Return the name of the image that the Dockerfile builds on."""
-    found = re.search(r"^ARG PYTHON_IMAGE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.M)
-    assert found, "the Dockerfile names its base image in an argument"
-    return found[1]
+class BaseImage(NamedTuple):
+    """The image that the Dockerfile builds on."""
+
+    name: str
+    tag: str
+    sha256: str
+    """Its digest in 64 hexadecimal digits."""
+
+    @property
+    def reference(self) -> str:
+        """The image as the Dockerfile names it."""
+        return f"{self.name}:{self.tag}@sha256:{self.sha256}"
+
+    @property
+    def purl(self) -> str:
+        return f"pkg:docker/{self.name}@sha256:{self.sha256}?tag={self.tag}"
+
+
+def base_image() -> BaseImage:
+    """Return the image that the Dockerfile builds on."""
+    pattern = r"^ARG PYTHON_IMAGE=(\w+):([\w.-]+)@sha256:([0-9a-f]{64})$"
+    match = re.search(pattern, (ROOT / "Dockerfile").read_text(), re.M)
+    assert match, "the Dockerfile names its base image with its digest in an argument"
+    return BaseImage(*match.groups())
 
 
 def graph(extras: Iterable[str]) -> dict[str, set[str]]:
@@ -191,16 +210,17 @@ def bill_of_wheel() -> Json:
 
 def bill_of_image() -> Json:
     """Return the bill of the image: its Python packages and its base image."""
-    name, _, version = base_image().partition(":")
+    image = base_image()
     base: Json = {
         "type": "container",
-        "bom-ref": f"pkg:docker/{name}@{version}",
-        "name": name,
-        "version": version,
-        "purl": f"pkg:docker/{name}@{version}",
+        "bom-ref": image.purl,
+        "name": image.name,
+        "version": image.tag,
+        "purl": image.purl,
+        "hashes": [{"alg": "SHA-256", "content": image.sha256}],
     }
     edges = graph(["all"])
-    edges[PROJECT].add(name)
+    edges[PROJECT].add(image.name)
     packages = [component(pin, required=True) for pin in all_pins() if pin.in_image]
     return bill(_subject("container"), [base, *packages], edges)
 
