@@ -51,7 +51,7 @@ from handoff_queue.supervisor.gates.gates_file import gates_in_file
 from handoff_queue.supervisor.gates.tables import rows_in
 from handoff_queue.supervisor.workflows.parser import workflow_in
 from handoff_queue.supervisor.workflows.template import Template
-from handoff_queue.workers.tools.network_proxy import NoProxyRequest, parse_request
+from handoff_queue.workers.tools.proxy_request import NoProxyRequest, parse_request
 from tests.doubles.handoffs import a_handoff, a_result
 from tests.shared.documents.sample_files import pdf_with
 
@@ -304,8 +304,11 @@ def proxy_request(data: bytes) -> None:
         request = parse_request(data)
         assert re.fullmatch(r"[a-z0-9.-]{1,253}", request.host)
         assert 0 < request.port < 65_536
-        if not request.is_tunnel:
-            assert request.head.split(b"\r\n")[1].startswith(f"Host: {request.host}".encode())
+        if request.head is not None:
+            sent = next(request.pieces(lambda _: b"")).lower()
+            assert sent.split(b"\r\n")[1].startswith(f"host: {request.host}".encode())
+            assert sent.count(b"\r\nhost:") == sent.count(b"\n\r\n") == 1
+            assert sent.count(b"\r\ncontent-length:") + sent.count(b"\r\ntransfer-encoding:") < 2
 
 
 def cron(data: bytes) -> None:
@@ -357,7 +360,9 @@ TARGETS = {
         proxy_request,
         (
             b"CONNECT api.example.org:443 HTTP/1.1\r\nHost: api.example.org\r\n\r\n",
-            b"GET http://api.example.org:81/a?b=c HTTP/1.1\r\nProxy-Connection: close\r\n\r\nx",
+            b"GET http://api.example.org:81/a?b=c HTTP/1.0\r\nProxy-Connection: close\r\n\r\nx",
+            b"PUT http://a.org/ HTTP/1.1\r\nHost: a.org\r\nContent-Length: 1\r\n\r\nx",
+            b"PUT http://a.org/ HTTP/1.1\r\nHost: a.org\r\nTransfer-Encoding: chunked\r\n\r\n",
         ),
     ),
     "cron": Target(cron, (b"0 9 * * mon-fri", b"*/5 1,2 L * 3#2", b"@daily")),

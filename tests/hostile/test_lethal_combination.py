@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from handoff_queue.shared.network.addresses import Resolver
 from handoff_queue.shared.types.events import HandoffFinished, NeedsResolved
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
@@ -28,7 +29,6 @@ from handoff_queue.testing import (
     tool_call_reply,
 )
 from handoff_queue.workers.tools.fetch_url import Web, fetch_url_tool
-from handoff_queue.workers.tools.pinned_http import Resolver
 from handoff_queue.workers.tools.read_document import read_document_tool
 from tests.doubles.one_step_job import PASS
 from tests.hostile.obedient_system import ObedientSystem, obedient_system

@@ -23,19 +23,19 @@ from pydantic import Field
 from handoff_queue.shared.agent.tool import ANY_HOST, Tool, ToolContext, ToolFailed
 from handoff_queue.shared.documents.extraction import extract
 from handoff_queue.shared.documents.media_types import PDF, DocumentRefused, is_text
-from handoff_queue.shared.types.handoff import Document
-from handoff_queue.shared.types.origins import WEB
-from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
-from handoff_queue.workers.tools.pinned_http import (
+from handoff_queue.shared.network.addresses import (
     AddressRefused,
-    Deadline,
-    PinnedTransport,
     Policy,
     Resolver,
     is_public,
+    is_web_port,
     only_hosts,
     system_resolver,
 )
+from handoff_queue.shared.network.pinned_http import Deadline, PinnedTransport
+from handoff_queue.shared.types.handoff import Document
+from handoff_queue.shared.types.origins import WEB
+from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
 
 MAX_BYTES = 5_000_000
 """Bytes of one page, after decompression."""
@@ -221,7 +221,7 @@ def _check(url: str) -> None:
         raise ToolFailed(f"only http:// and https:// URLs can be fetched, not {url[:200]!r}")
     if parts.username is not None or parts.password is not None:
         raise ToolFailed("a URL with a user name or password in it is not fetched")
-    if port is not None and port < 1024 and port not in (80, 443):
+    if port is not None and not is_web_port(port):
         raise ToolFailed(f"port {port} is not one of the web: refused")
     if len(url) > _LONGEST_URL:
         raise ToolFailed(f"a URL of more than {_LONGEST_URL:,} characters is not fetched")

@@ -1,44 +1,39 @@
 """The proxy of a call that may reach some hosts only. It runs in the worker, and its socket is in
 the namespace of the call.
 
-It takes HTTP CONNECT, and requests for http:// URLs. A host must be in the lists of the call, and
-all addresses of the host must be public.
+It takes HTTP CONNECT, and requests for http:// URLs. A host must be in the lists of the call, all
+addresses of the host must be public, and the port must be one of the web.
 """
 
 from __future__ import annotations
 
-import re
 import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from handoff_queue.shared.agent.seen_texts import is_allowed_host
-from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.workers.tools.pinned_http import (
+from handoff_queue.shared.network.addresses import (
     AddressRefused,
     Policy,
     Resolver,
     check_addresses,
     is_public,
+    is_web_port,
     system_resolver,
 )
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.workers.tools.proxy_request import NoProxyRequest, ProxyRequest, read_request
 from handoff_queue.workers.tools.tool_messages import NetworkAccess
 
 MOST_CONNECTIONS = 32
 """Connections of one call at the same time."""
-MOST_HEAD_BYTES = 16_384
 MOST_REFUSALS = 20
 """Refusals of one call that are logged."""
 CONNECTED_WITHIN_S = 10.0
 IDLE_S = 300.0
 """Seconds after which a connection without traffic ends."""
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
-_METHOD = re.compile(r"[A-Z]{1,20}")
-_HOP_BY_HOP = ("connection:", "host:", "keep-alive:", "proxy-")
-"""Beginnings of header lines that are for the proxy only, or that the proxy writes itself."""
 _PIECE = 65_536
 _log = log_of(__name__)
 
@@ -64,19 +59,6 @@ class CallNetwork:
         if not self.lists:
             return NetworkAccess.ALL
         return NetworkAccess.PROXY if all(self.lists) else NetworkAccess.NONE
-
-
-@dataclass(frozen=True, slots=True)
-class ProxyRequest:
-    host: str
-    port: int
-    head: bytes
-    """Bytes to send to the host first."""
-    is_tunnel: bool
-
-
-class NoProxyRequest(ValueError):
-    """The head is no request to a proxy."""
 
 
 class NetworkProxy:
@@ -141,7 +123,7 @@ class NetworkProxy:
         """
         client.settimeout(IDLE_S)
         try:
-            request = _read_request(client)
+            request = read_request(client.recv)
             server = self._connect(request.host, request.port)
         except NoProxyRequest as error:
             _send_problem(client, "400 Bad Request", str(error))
@@ -167,6 +149,8 @@ class NetworkProxy:
         """
         if not all(is_allowed_host(host, hosts) for hosts in self._lists):
             raise AddressRefused(f"{host} is not in the list of hosts of this tool")
+        if not is_web_port(port):
+            raise AddressRefused(f"port {port} of {host} is not one of the web")
         try:
             addresses = check_addresses(host, port, self._network.resolver, self._network.policy)
         except UnicodeError:
@@ -200,65 +184,6 @@ def _in_thread(function: Callable[..., None], *arguments: object) -> threading.T
     return thread
 
 
-def _read_request(client: socket.socket) -> ProxyRequest:
-    """Return the request of a call.
-
-    Raises:
-        NoProxyRequest: the bytes are no request to a proxy.
-        OSError: the connection of the call breaks.
-    """
-    data = b""
-    while b"\r\n\r\n" not in data:
-        piece = client.recv(_PIECE)
-        data += piece
-        if not piece or len(data) > MOST_HEAD_BYTES + _PIECE:
-            raise NoProxyRequest("not a request to an HTTP proxy")
-    return parse_request(data)
-
-
-def parse_request(data: bytes) -> ProxyRequest:
-    """Return the request that begins with these bytes.
-
-    Raises:
-        NoProxyRequest: the bytes are no request to a proxy.
-    """
-    head, _, rest = data.partition(b"\r\n\r\n")
-    if len(head) > MOST_HEAD_BYTES:
-        raise NoProxyRequest(f"more than {MOST_HEAD_BYTES:,} bytes of headers")
-    first, *lines = head.decode("latin-1").split("\r\n")
-    parts = first.split(" ")
-    if len(parts) != 3 or not _METHOD.fullmatch(parts[0]) or not parts[2].startswith("HTTP/1."):
-        raise NoProxyRequest("not a request to an HTTP proxy")
-    method, target, _ = parts
-    if method == "CONNECT":
-        host, port, _ = _place(f"//{target}", None)
-        return ProxyRequest(host, port, rest, True)
-    host, port, path = _place(target, 80)
-    kept = [line for line in lines if not line.lower().startswith(_HOP_BY_HOP)]
-    shown = host if port == 80 else f"{host}:{port}"
-    sent = "\r\n".join(
-        [f"{method} {path} HTTP/1.1", f"Host: {shown}", "Connection: close", *kept, "", ""]
-    )
-    return ProxyRequest(host, port, sent.encode("latin-1") + rest, False)
-
-
-def _place(url: str, default_port: int | None) -> tuple[str, int, str]:
-    """Return the host, the port and the path of a URL.
-
-    Raises:
-        NoProxyRequest: the URL has none of them, or is not http.
-    """
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port or default_port
-    except ValueError:
-        raise NoProxyRequest("the address is not a host and a port") from None
-    if not _HOST.fullmatch(host) or port is None or parts.scheme not in ("", "http"):
-        raise NoProxyRequest("the address is not a host and a port")
-    path = parts.path or "/"
-    return host, port, f"{path}?{parts.query}" if parts.query else path
-
-
 def _send_problem(client: socket.socket, status: str, why: str) -> None:
     """Send an answer with a status and its reason.
 
@@ -271,17 +196,22 @@ def _send_problem(client: socket.socket, status: str, why: str) -> None:
 
 
 def _relay(client: socket.socket, server: socket.socket, request: ProxyRequest) -> None:
-    """Copy bytes in both directions until both sides have ended.
+    """Send the request to the host, and the bytes of the host to the call, until the host ends.
 
     Raises:
-        OSError: a side has gone.
+        OSError: the call has gone.
     """
     server.settimeout(IDLE_S)
-    if request.is_tunnel:
+    if request.head is None:
         client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-    server.sendall(request.head)
     back = _in_thread(_copy, server, client)
-    _copy(client, server)
+    try:
+        for piece in request.pieces(client.recv):
+            server.sendall(piece)
+        if request.head is None:
+            server.shutdown(socket.SHUT_WR)
+    except (NoProxyRequest, OSError):
+        _end(client, server)
     back.join()
 
 
@@ -292,6 +222,10 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
             target.sendall(piece)
         target.shutdown(socket.SHUT_WR)
     except OSError:
-        for one in (source, target):
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+        _end(source, target)
+
+
+def _end(*sockets: socket.socket) -> None:
+    for one in sockets:
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)

@@ -26,11 +26,11 @@ from mcp_types import (
 )
 
 from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.shared.network.addresses import AddressRefused
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, Listing, with_values
 from handoff_queue.workers.tools.mcp.allowance import Allowance
 from handoff_queue.workers.tools.mcp.http import http_client
 from handoff_queue.workers.tools.mcp.stdio import stdio_transport
-from handoff_queue.workers.tools.pinned_http import AddressRefused
 
 MOST_PAGES = 50
 """Most pages of a server's list of tools."""

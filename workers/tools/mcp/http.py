@@ -9,23 +9,18 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 import httpcore2
 import httpx2
 
-from handoff_queue.workers.tools.mcp.allowance import Allowance
-from handoff_queue.workers.tools.pinned_http import (
-    Address,
+from handoff_queue.shared.network.addresses import (
     Policy,
+    any_address,
     check_addresses,
     is_public,
     system_resolver,
 )
+from handoff_queue.workers.tools.mcp.allowance import Allowance
 
 CONNECT_S = 5.0
 """Longest time in seconds to connect to one address of a host."""
 _MOST_ADDRESSES = 3
-
-
-def any_address(_: Address) -> bool:
-    """Allow each address, for a server whose file says `allow_private: true`."""
-    return True
 
 
 def http_client(

@@ -1,0 +1,1 @@
+"""Requests to hosts whose names an untrusted text may have chosen."""

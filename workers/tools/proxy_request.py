@@ -1,0 +1,176 @@
+"""A request of a tool to its proxy. h11 parses it and writes it again, so the host gets the bytes
+of h11 and never the bytes of the tool.
+
+The rules are stricter than those of h11. Servers disagree about other forms, and would take a part
+of such a request for a second request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import h11
+
+MOST_HEAD_BYTES = 16_384
+_PIECE = 65_536
+_END = re.compile(rb"\n\r?\n")
+"""End of a head. A head that ends with LF LF is refused as soon as it has come."""
+_STRAY = re.compile(rb"(?<!\r)\n|\r(?!\n)|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+"""A single LF or CR, a folded line, or a control character."""
+_LENGTH = re.compile(rb"^content-length[ \t]*:(.*)$", re.IGNORECASE | re.MULTILINE)
+_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?"
+_PLACE = re.compile(rf"(?P<host>{_HOST}):(?P<port>[0-9]{{1,5}})")
+_HOP_BY_HOP = (b"connection", b"host", b"keep-alive", b"te", b"trailer", b"upgrade")
+"""Names of headers that are for the proxy only, or that the proxy writes itself."""
+
+
+class NoProxyRequest(ValueError):
+    """The bytes are no request to a proxy."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyRequest:
+    host: str
+    port: int
+    head: h11.Request | None
+    """The request that the host gets. None: a tunnel."""
+    rest: bytes
+    """Bytes that came after the head of a tunnel."""
+    incoming: h11.Connection = field(repr=False)
+    """State of the parser, which has read the head."""
+
+    def pieces(self, receive: Callable[[int], bytes]) -> Iterator[bytes]:
+        """Yield the bytes for the host: this request, and nothing that follows it.
+
+        Args:
+            receive: returns at most so many bytes of the tool; none at their end.
+
+        Raises:
+            NoProxyRequest: the body is cut off, or its chunks are malformed.
+        """
+        if self.head is None:
+            yield self.rest
+            while piece := receive(_PIECE):
+                yield piece
+            return
+        outgoing = h11.Connection(h11.CLIENT)
+        yield outgoing.send(self.head) or b""
+        while not isinstance(event := _next_event(self.incoming), h11.EndOfMessage):
+            if isinstance(event, h11.Data):
+                yield outgoing.send(event) or b""
+            else:
+                self.incoming.receive_data(receive(_PIECE))
+        yield outgoing.send(h11.EndOfMessage()) or b""
+
+
+def read_request(receive: Callable[[int], bytes]) -> ProxyRequest:
+    """Return the request of a tool.
+
+    Args:
+        receive: returns at most so many bytes of the tool; none at their end.
+
+    Raises:
+        NoProxyRequest: the bytes are no request to a proxy.
+    """
+    data = b""
+    piece = receive(_PIECE)
+    while piece:
+        data += piece
+        start = max(0, len(data) - len(piece) - 2)
+        if len(data) > MOST_HEAD_BYTES or _END.search(data, start):
+            break
+        piece = receive(_PIECE)
+    return parse_request(data)
+
+
+def parse_request(data: bytes) -> ProxyRequest:
+    """Return the request that begins with these bytes.
+
+    Raises:
+        NoProxyRequest: the bytes are no request to a proxy.
+    """
+    end = _END.search(data)
+    if end is None or end.end() > MOST_HEAD_BYTES:
+        raise NoProxyRequest(f"not a request to an HTTP proxy of at most {MOST_HEAD_BYTES:,} bytes")
+    head = data[: end.end()]
+    _check_lines(head)
+    incoming = h11.Connection(h11.SERVER)
+    incoming.receive_data(data)
+    request = _next_event(incoming)
+    if not isinstance(request, h11.Request) or request.http_version not in (b"1.0", b"1.1"):
+        raise NoProxyRequest("not a request of HTTP/1.0 or HTTP/1.1")
+    given = dict(request.headers)
+    if b"transfer-encoding" in given and b"content-length" in given:
+        raise NoProxyRequest("Transfer-Encoding and Content-Length together: send one of them")
+    host, port, path = _target(request)
+    if given.get(b"host", host.encode()).lower() not in (
+        host.encode(),
+        f"{host}:{port}".encode(),
+    ):
+        raise NoProxyRequest(f"the header Host is not {host}, the host of the address")
+    if path is None:
+        return ProxyRequest(host, port, None, data[end.end() :], incoming)
+    return ProxyRequest(host, port, _written(request, host, port, path), b"", incoming)
+
+
+def _check_lines(head: bytes) -> None:
+    """Check what h11 accepts although servers disagree about it.
+
+    Raises:
+        NoProxyRequest: a line of the head has another form, or there are two lengths.
+    """
+    if _STRAY.search(head):
+        raise NoProxyRequest(
+            "each header must be one line of visible characters that ends with CR LF"
+        )
+    if len(b",".join(_LENGTH.findall(head)).split(b",")) > 1:
+        raise NoProxyRequest("more than one Content-Length: send one of them")
+
+
+def _next_event(incoming: h11.Connection) -> object:
+    """Return the next event of a parser.
+
+    Raises:
+        NoProxyRequest: the parser refuses the bytes.
+    """
+    try:
+        return incoming.next_event()
+    except h11.RemoteProtocolError as error:
+        raise NoProxyRequest(f"not a request to an HTTP proxy: {str(error)[:200]}") from None
+
+
+def _target(request: h11.Request) -> tuple[str, int, str | None]:
+    """Return the host, the port and the path that a request names. A tunnel has no path.
+
+    Raises:
+        NoProxyRequest: the request names no host and port, or another scheme than http.
+    """
+    target = request.target.decode("ascii")
+    path = None
+    if request.method != b"CONNECT":
+        try:
+            parts = urlsplit(target)
+            has_http = parts.scheme == "http" and "@" not in parts.netloc
+            path = parts._replace(
+                scheme="", netloc="", path=parts.path or "/", fragment=""
+            ).geturl()
+            target = f"{parts.hostname}:{parts.port or 80}" if has_http else ""
+        except ValueError:
+            target = ""
+    place = _PLACE.fullmatch(target)
+    if place is None or not 0 < int(place["port"]) < 65_536:
+        raise NoProxyRequest("the address is not a host and a port")
+    return place["host"].lower(), int(place["port"]), path
+
+
+def _written(request: h11.Request, host: str, port: int, path: str) -> h11.Request:
+    """Return the request that the proxy sends to the host."""
+    shown = host if port == 80 else f"{host}:{port}"
+    headers = [(b"Host", shown.encode()), (b"Connection", b"close")]
+    for name, value in request.headers.raw_items():
+        if name.lower() not in _HOP_BY_HOP and not name.lower().startswith(b"proxy-"):
+            headers.append((name, value))
+    return h11.Request(method=request.method, target=path, headers=headers)
