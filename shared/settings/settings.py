@@ -360,7 +360,7 @@ class Settings(BaseSettings):
     """
     cache_dir: PlainPath = Path("~/.cache/handoff")
     """The folder of full-text indexes and of interrupted runs. The indexes may be deleted at
-    any time. Workers in containers on one host share it as a volume. A user without a home
+    any time. Containers of one role on one host share it as a volume. A user without a home
     folder must set it.
     """
 

@@ -195,6 +195,14 @@ def test_the_commands_of_all_containers_are_valid(helm: Helm) -> None:
             assert container["args"] == ["worker", "data_clerk", "-c", "3"]
 
 
+def test_each_worker_has_an_index_that_no_other_pod_can_mount(helm: Helm) -> None:
+    for name, deployment in of_kind(helm.template(), "Deployment").items():
+        volumes = deployment["spec"]["template"]["spec"]["volumes"]
+        if "-worker-" in name:
+            assert {"name": "cache", "emptyDir": {}} in volumes
+        assert not [volume for volume in volumes if "persistentVolumeClaim" in volume]
+
+
 def test_a_role_is_left_out_if_its_value_is_null(helm: Helm) -> None:
     with_all = of_kind(helm.template(), "Deployment")
 

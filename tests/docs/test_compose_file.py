@@ -5,6 +5,8 @@ and no others.
 from __future__ import annotations
 
 import re
+import textwrap
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,8 @@ from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.cli.flower import OPTIONS
 from tests.docs.pages import ROOT, sections, text_of
 
-SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())[
-    "services"
-]
+FILE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = FILE["services"]
 WORKERS = {
     name for name, service in SERVICES.items() if service.get("command", [""])[0] == "worker"
 }
@@ -170,6 +171,42 @@ def test_each_service_mounts_the_folder_of_its_own_redis_user_and_no_other(tmp_p
     for name in WORKERS:
         served = SERVICES[name]["command"][1:-2]
         assert keyring[f"worker-{name}"].roles == tuple(served)
+
+
+def writable_volumes(service: dict[str, Any]) -> list[str]:
+    """Return the volumes that a service may write."""
+    names: list[str] = []
+    for mount in service.get("volumes", []):
+        if isinstance(mount, str):
+            names.append(mount.partition(":")[0])
+        elif not mount.get("read_only"):
+            names.append(mount["source"])
+    return names
+
+
+def test_no_two_services_write_the_same_volume_and_each_worker_has_its_own_index() -> None:
+    written = {name: writable_volumes(service) for name, service in SERVICES.items()}
+
+    assert written == {
+        **{name: [f"index-{name}"] for name in WORKERS},
+        "keys": ["keys"],
+        "redis": ["redis-data"],
+        "supervisor": [],
+        "console": [],
+        "flower": ["flower-data"],
+    }
+    assert set(FILE["volumes"]) == set(chain.from_iterable(written.values()))
+
+
+def test_the_service_of_the_page_for_your_own_specialists_has_its_own_index() -> None:
+    page = sections(text_of("how-to/compose"))["Add your own specialists and tools"]
+    sample = textwrap.dedent(page.partition("```yaml\n")[2].partition("```")[0])
+    override = yaml.safe_load(sample)
+
+    (index,) = set(override["volumes"])
+    assert index not in FILE["volumes"]
+    mounts = [one for one in override["services"]["orders"]["volumes"] if isinstance(one, dict)]
+    assert mounts[0] == {"type": "volume", "source": index, "target": "/var/cache/handoff"}
 
 
 def test_redis_has_users_and_a_limit_of_memory() -> None:
