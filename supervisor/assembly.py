@@ -151,7 +151,7 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
         end_broker_url,
         settings.on_end_tasks or (),
     )
-    webhooks = Webhooks(process.store, webhook_secret)
+    webhooks = Webhooks(process.store, webhook_secret, settings.webhook_private_hosts)
     advance = JobLoop(process.store, dispatcher, process.attempts, role_runner, webhooks, end_tasks)
     sweeper = Sweeper(
         process.store,

@@ -100,6 +100,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Your own application": {
         "webhook_secret": "supervisor",
+        "webhook_private_hosts": "supervisor",
         "on_end_broker_url": "supervisor",
         "on_end_tasks": "supervisor, client",
         "host_broker_url": "worker",
@@ -127,6 +128,7 @@ KINDS = {
     "FunctionName": "`module:name`",
     "HeaderName": "name of a header",
     "Networks": f"up to {MOST_PATTERNS} IP addresses or networks, separated by commas",
+    "Hosts": f"up to {MOST_PATTERNS} hosts, separated by commas",
     "GroupRoles": f"up to {MOST_PATTERNS} texts `GROUP=ROLE`, separated by commas",
     "Patterns": f"up to {MOST_PATTERNS} patterns, separated by commas",
 }

@@ -14,6 +14,16 @@ import httpx2
 
 from handoff_queue.shared.network.addresses import Policy, Resolver, check_addresses
 
+REQUEST_ERRORS = (
+    httpcore2.TimeoutException,
+    httpcore2.NetworkError,
+    httpcore2.ProtocolError,
+    httpx2.HTTPError,
+    httpx2.InvalidURL,
+    OSError,
+    UnicodeError,
+)
+"""Errors of an exchange over `PinnedTransport`, with `AddressRefused`."""
 _CONNECT_S = 5.0
 """Longest time in seconds to connect to one address of a host."""
 _MOST_ADDRESSES = 3

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv6Address
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
@@ -55,6 +55,26 @@ _SERVER = re.compile(
 )
 _MOST_HOST_CHARS = 253
 """RFC 1035, section 2.3.4."""
+
+
+def check_hosts(values: Sequence[str]) -> tuple[str, ...]:
+    """Return the hosts in small letters, if each is a name, `*.NAME` or an IP address.
+
+    Raises:
+        ValueError: a value is something else, such as a URL.
+    """
+    for value in values:
+        if not _HOST.fullmatch(value.removeprefix("*.")) and not _is_ipv6(value):
+            raise ValueError("must be hosts with commas, such as hooks.internal,*.example.org")
+    return tuple(value.lower() for value in values)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def check_header_value(value: str) -> None:

@@ -44,6 +44,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
         "cryptography",
         "docstring_parser",
         "genai_prices",
+        "h11",
         "httpx2",
         "imagesize",
         "pypdf",

@@ -41,6 +41,7 @@ from handoff_queue.shared.settings.http_values import (
     MOST_URL_CHARS,
     check_header_value,
     check_headers,
+    check_hosts,
     check_server_url,
     proxy_problems,
 )
@@ -197,6 +198,14 @@ Networks = Annotated[
     Field(max_length=MOST_PATTERNS),
 ]
 """IP addresses and networks."""
+Hosts = Annotated[
+    tuple[str, ...],
+    NoDecode,
+    BeforeValidator(texts_in),
+    AfterValidator(check_hosts),
+    Field(max_length=MOST_PATTERNS),
+]
+"""Hosts in small letters, as `is_allowed_host` reads them."""
 GroupRoles = Annotated[
     tuple[str, ...],
     NoDecode,
@@ -463,6 +472,11 @@ class Settings(BaseSettings):
     """
     webhook_secret: HeaderValue | None = None
     """The secret that signs webhooks (HMAC-SHA256). Not set: webhooks are not signed."""
+    webhook_private_hosts: Hosts = ()
+    """The hosts of webhooks that may have private addresses and any port, such as
+    `hooks.internal, *.svc.cluster.local, 127.0.0.1`. All other webhooks must go to the public
+    internet, and to port 80, 443 or above 1023.
+    """
     on_end_broker_url: BrokerUrl | None = None
     """The broker of your own Celery app (`redis://`, `amqp://` or any broker of kombu). The
     supervisor sends the tasks of `Request(on_end=...)` there. The URL is a secret.

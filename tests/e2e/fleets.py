@@ -25,6 +25,7 @@ def start_fleet(folder: Path) -> Iterator[Fleet]:
         settings = {
             "HANDOFF_RATE_WAIT_S": "2",
             "HANDOFF_WEBHOOK_SECRET": WEBHOOK_SECRET,
+            "HANDOFF_WEBHOOK_PRIVATE_HOSTS": "127.0.0.1",
             "ANTHROPIC_API_KEY": CANARY,
         }
         with running_system(

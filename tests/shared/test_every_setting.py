@@ -153,6 +153,33 @@ def test_a_list_or_a_name_outside_its_bounds_is_refused(
     assert variable in str(refusal())
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "http://hooks.internal",
+        "hooks:80",
+        "hooks internal",
+        "*",
+        "*.*",
+        "a,[::1]",
+        "10.0.0.0/8",
+    ],
+)
+def test_a_host_of_webhooks_is_a_name_or_an_address(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("HANDOFF_WEBHOOK_PRIVATE_HOSTS", value)
+
+    assert "HANDOFF_WEBHOOK_PRIVATE_HOSTS: must be hosts with commas" in str(refusal())
+
+
+def test_hosts_of_webhooks_are_read_in_small_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HANDOFF_WEBHOOK_PRIVATE_HOSTS", "Hooks.internal, *.A.org,127.0.0.1,::1")
+
+    hosts = load_settings().webhook_private_hosts
+    assert hosts == ("hooks.internal", "*.a.org", "127.0.0.1", "::1")
+
+
 def test_a_pattern_may_begin_with_a_bracket(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HANDOFF_ON_END_TASKS", "[sb]hop.*, billing.notify")
 

@@ -102,7 +102,7 @@ class Shell:
             self.dispatcher,
             self.attempts,
             self.role_runner,
-            Webhooks(self.store, None),
+            Webhooks(self.store, None, ("127.0.0.1",)),
             EndTasks(self.store, library, self.app, self.end_broker, ("*",)),
         )
         self.jobs = Client(self.store, SETTINGS)

@@ -32,7 +32,7 @@ from handoff_queue.shared.network.addresses import (
     only_hosts,
     system_resolver,
 )
-from handoff_queue.shared.network.pinned_http import Deadline, PinnedTransport
+from handoff_queue.shared.network.pinned_http import REQUEST_ERRORS, Deadline, PinnedTransport
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.origins import WEB
 from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
@@ -191,15 +191,7 @@ def _request(client: httpx2.Client, url: str, web: Web, deadline: Deadline) -> _
         raise ToolFailed(f"refused: {error}") from None
     except (httpcore2.TimeoutException, httpx2.TimeoutException):
         raise ToolFailed(f"{url} took too long: try another page") from None
-    except (
-        httpcore2.NetworkError,
-        httpcore2.ProtocolError,
-        httpx2.HTTPError,
-        httpx2.InvalidURL,
-        zlib.error,
-        OSError,
-        UnicodeError,
-    ) as error:
+    except (*REQUEST_ERRORS, zlib.error) as error:
         raise ToolFailed(
             f"{url} cannot be fetched ({type(error).__name__}: {str(error)[:200]})"
         ) from None

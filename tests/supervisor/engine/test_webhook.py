@@ -23,6 +23,9 @@ from handoff_queue.supervisor.lifecycle.state import AskedCall, JobState
 from tests.doubles.jobs import a_job, version_of
 from tests.doubles.webhook_server import WebhookServer
 
+LOOPBACK = ("127.0.0.1",)
+"""The host of the receivers of these tests, as an operator allows it."""
+
 
 def ended_state(store: Store, url: str) -> JobState:
     job_id = a_job(store)
@@ -43,7 +46,7 @@ def last_attempt(store: Store, state: JobState) -> WebhookTried:
 def test_the_post_says_which_job_ended_and_how(store: Store) -> None:
     with WebhookServer(204) as hook:
         state = ended_state(store, hook.url)
-        Webhooks(store, None).deliver(state, 3)
+        Webhooks(store, None, LOOPBACK).deliver(state, 3)
 
     (post,) = hook.posts
     assert json.loads(post.body) == {
@@ -60,7 +63,7 @@ def test_the_post_says_which_job_ended_and_how(store: Store) -> None:
 
 def test_with_a_secret_the_post_is_signed(store: Store) -> None:
     with WebhookServer() as hook:
-        Webhooks(store, "secret").deliver(ended_state(store, hook.url), 1)
+        Webhooks(store, "secret", LOOPBACK).deliver(ended_state(store, hook.url), 1)
 
     (post,) = hook.posts
     timestamp = post.headers[TIMESTAMP_HEADER.lower()]
@@ -72,7 +75,7 @@ def test_with_a_secret_the_post_is_signed(store: Store) -> None:
 def test_a_webhook_without_acceptance_is_not_delivered(store: Store, status: int) -> None:
     with WebhookServer(status) as hook:
         state = ended_state(store, hook.url)
-        Webhooks(store, None).deliver(state, 1)
+        Webhooks(store, None, LOOPBACK).deliver(state, 1)
 
     assert last_attempt(store, state) == WebhookTried(
         attempt=1, delivered=False, detail=str(status), end=2
@@ -82,16 +85,59 @@ def test_a_webhook_without_acceptance_is_not_delivered(store: Store, status: int
 def test_a_webhook_follows_no_redirect(store: Store) -> None:
     with WebhookServer() as elsewhere, WebhookServer(302, location=elsewhere.url) as hook:
         state = ended_state(store, hook.url)
-        Webhooks(store, None).deliver(state, 1)
+        Webhooks(store, None, LOOPBACK).deliver(state, 1)
 
     assert elsewhere.posts == []
     assert not last_attempt(store, state).delivered
 
 
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "localhost", "LOCALHOST", "127.1", "2130706433", "0x7f000001", "0", "[::1]",
+     "[::ffff:127.0.0.1]", "[::127.0.0.1]", "[fe80::1]", "169.254.169.254", "168.63.129.16"],
+)  # fmt: skip
+def test_a_webhook_reaches_no_private_address_by_default(store: Store, host: str) -> None:
+    with WebhookServer() as hook:
+        state = ended_state(store, hook.url.replace("127.0.0.1", host))
+        Webhooks(store, None).deliver(state, 1)
+
+    assert hook.posts == []
+    attempt = last_attempt(store, state)
+    assert not attempt.delivered
+    assert attempt.detail.endswith(
+        "is not on the public internet (HANDOFF_WEBHOOK_PRIVATE_HOSTS)"
+    ), attempt.detail
+
+
+def test_another_host_than_the_allowed_host_reaches_no_private_address(store: Store) -> None:
+    with WebhookServer() as hook:
+        state = ended_state(store, hook.url.replace("127.0.0.1", "localhost"))
+        Webhooks(store, None, LOOPBACK).deliver(state, 1)
+
+    assert hook.posts == []
+
+
+@pytest.mark.parametrize("port", [22, 25, 1023])
+def test_a_webhook_reaches_no_port_of_a_system(store: Store, port: int) -> None:
+    state = ended_state(store, f"http://hooks.invalid:{port}/")
+    Webhooks(store, None).deliver(state, 1)
+
+    expected = f"port {port} is not one of the web (HANDOFF_WEBHOOK_PRIVATE_HOSTS)"
+    assert last_attempt(store, state).detail == expected
+
+
+def test_a_webhook_uses_no_proxy(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    with WebhookServer() as hook:
+        Webhooks(store, None, LOOPBACK).deliver(ended_state(store, hook.url), 1)
+
+    assert len(hook.posts) == 1
+
+
 def test_an_address_in_capital_letters_works(store: Store) -> None:
     with WebhookServer() as receiver:
         state = ended_state(store, receiver.url.replace("http://", "HTTP://"))
-        Webhooks(store, None).deliver(state, 1)
+        Webhooks(store, None, LOOPBACK).deliver(state, 1)
 
     assert last_attempt(store, state).delivered
 
@@ -101,7 +147,7 @@ def test_an_address_in_capital_letters_works(store: Store) -> None:
 )
 def test_an_address_that_does_not_work_is_a_failed_try(store: Store, url: str) -> None:
     state = ended_state(store, url)
-    Webhooks(store, None).deliver(state, 1)
+    Webhooks(store, None, LOOPBACK).deliver(state, 1)
 
     assert not last_attempt(store, state).delivered
     assert last_attempt(store, state).detail
@@ -126,7 +172,7 @@ def test_a_receiver_that_answers_byte_by_byte_is_cut_when_the_time_is_over(store
         thread = threading.Thread(target=trickle, args=(server,), daemon=True)
         thread.start()
         state = ended_state(store, f"http://127.0.0.1:{server.getsockname()[1]}/")
-        Webhooks(store, None, timeout_s=0.3).deliver(state, 1)
+        Webhooks(store, None, LOOPBACK, timeout_s=0.3).deliver(state, 1)
         thread.join()
 
     assert cut.is_set()
@@ -137,7 +183,7 @@ def test_an_attempt_from_before_a_retry_says_nothing_about_the_next_end(store: S
     with WebhookServer() as hook:
         state = ended_state(store, hook.url)
         store.journal.append(state.job_id, RetryRequested())
-        Webhooks(store, None).deliver(state, 1)
+        Webhooks(store, None, LOOPBACK).deliver(state, 1)
         store.journal.append(state.job_id, JobEnded(status=JobStatus.OK))
 
     now = StateCache(store.journal).load(state.job_id)
@@ -165,7 +211,7 @@ def test_a_post_about_tool_calls_names_the_tools(store: Store) -> None:
             )
             for version in (3, 4, 5)
         )
-        Webhooks(store, None).ask(state.model_copy(update={"asked_calls": calls}))
+        Webhooks(store, None, LOOPBACK).ask(state.model_copy(update={"asked_calls": calls}))
 
     (post,) = hook.posts
     assert json.loads(post.body) == {
