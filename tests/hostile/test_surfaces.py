@@ -65,10 +65,14 @@ SURFACES: dict[str, tuple[int, tuple[str, ...]]] = {
     "model replies": (40, (f"{HOSTILE}model_replies", f"{HOSTILE}questions_of_models")),
     "tool results": (35, (f"{HOSTILE}tool_results", f"{HOSTILE}user_tools")),
     "code of a model": (55, (f"{HOSTILE}sandbox",)),
-    "networks of tools": (50, (f"{HOSTILE}tool_networks",)),
+    "networks of tools": (
+        110,
+        (f"{HOSTILE}tool_networks", "tests/workers/tools/test_network_proxy.py::"),
+    ),
     "MCP servers": (
-        18,
+        35,
         (
+            "tests/workers/tools/mcp/test_mcp_hints.py::",
             "tests/workers/tools/mcp/test_mcp_over_http.py::test_harm",
             "tests/workers/tools/mcp/test_mcp_over_http.py::test_a_server_over_http_that_hangs",
             "tests/workers/tools/mcp/test_mcp_tools.py::test_a_private_address_is_refused",
@@ -94,10 +98,10 @@ SURFACES: dict[str, tuple[int, tuple[str, ...]]] = {
     "URLs": (
         50,
         (
-            "tests/workers/tools/test_addresses.py::test_special_addresses",
-            "tests/workers/tools/test_addresses.py::test_a_host_without_a_usable_address",
-            "tests/workers/tools/test_addresses.py::test_an_ipv6_address_that_contains",
-            "tests/workers/tools/test_addresses.py::test_one_private_address_among_public_ones",
+            "tests/shared/network/test_addresses.py::test_special_addresses",
+            "tests/shared/network/test_addresses.py::test_a_host_without_a_usable_address",
+            "tests/shared/network/test_addresses.py::test_an_ipv6_address_that_contains",
+            "tests/shared/network/test_addresses.py::test_one_private_address_among_public_ones",
             "tests/workers/tools/test_fetch_url.py::test_an_address_that_is_not_a_page",
             "tests/workers/tools/test_fetch_url.py::test_the_real_tool_refuses_this_host",
             "tests/workers/tools/test_fetch_url.py::test_each_hop",
@@ -109,7 +113,7 @@ SURFACES: dict[str, tuple[int, tuple[str, ...]]] = {
         (f"{HOSTILE}html_pages", "tests/supervisor/tracing/test_page.py::test_foreign_text"),
     ),
     "webhooks": (
-        40,
+        55,
         (
             f"{HOSTILE}webhook_addresses",
             "tests/supervisor/engine/test_webhook.py::test_a_receiver_that_answers_byte_by_byte",

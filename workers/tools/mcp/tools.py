@@ -45,6 +45,34 @@ class McpTools:
     """Ends the connections."""
 
 
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """The effects of a tool, for the policy of tools."""
+
+    is_repeatable: bool
+    acts: bool
+    sends: bool
+
+
+def effects_of(hints: Mapping[str, Any]) -> Effects:
+    """Return the effects of a tool with these accepted hints.
+
+    A missing hint has the default of MCP, which is the worst case. Of two hints that contradict
+    each other, the worse one counts.
+
+    Args:
+        hints: the `annotations` of the tool.
+    """
+    is_destructive = hints.get("destructiveHint")
+    is_read_only = hints.get("readOnlyHint") is True and is_destructive is not True
+    is_open = hints.get("openWorldHint")
+    return Effects(
+        is_repeatable=is_read_only or hints.get("idempotentHint") is True,
+        acts=not is_read_only and is_destructive is not False,
+        sends=is_open is True or (is_open is not False and not is_read_only),
+    )
+
+
 def make_mcp_tools(servers: Iterable[AcceptedServer]) -> McpTools:
     """Return the tools of MCP servers. No connection is opened before the first call."""
     servers = list(servers)
@@ -93,8 +121,7 @@ class _LazyConnections:
 def _tool(connections: _LazyConnections, server: AcceptedServer, name: str, own_name: str) -> Tool:
     """Return a tool of a server, as a person has accepted it."""
     listed = server.listing[own_name]
-    hints = listed.get("annotations", {})
-    is_repeatable = bool(hints.get("readOnlyHint") or hints.get("idempotentHint"))
+    effects = effects_of(listed.get("annotations", {}))
     secrets = server.config.variables
 
     def run(arguments: dict[str, Any], _: ToolContext) -> ToolOutput:
@@ -110,11 +137,11 @@ def _tool(connections: _LazyConnections, server: AcceptedServer, name: str, own_
         description=str(listed.get("description") or listed.get("title") or own_name),
         input_schema=listed["inputSchema"],
         run=run,
-        repeatable=is_repeatable,
+        repeatable=effects.is_repeatable,
         is_source=True,
         timeout_s=server.config.timeout_s + _AFTER_TIMEOUT_S,
-        acts=hints.get("destructiveHint") is True and hints.get("readOnlyHint") is not True,
-        sends=(ANY_HOST,) if hints.get("openWorldHint") is True else (),
+        acts=effects.acts,
+        sends=(ANY_HOST,) if effects.sends else (),
         origins=(mcp_origin(server.name),),
     )
 

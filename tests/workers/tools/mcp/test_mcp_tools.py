@@ -132,13 +132,6 @@ def test_hints_say_if_a_tool_is_repeatable(tool: str, is_repeatable: bool, serve
     assert served(listed(a_config(tool)))[f"weather__{tool}"].repeatable is is_repeatable
 
 
-def test_an_idempotent_tool_is_repeatable(served: Served) -> None:
-    server = hostile("nothing")
-    entry = {**TOOL, "annotations": {"idempotentHint": True}}
-
-    assert served(replace(server, listing={"act": entry}))["hostile__act"].repeatable
-
-
 def test_an_image_is_an_image(served: Served, harness: ToolHarness) -> None:
     output = harness.output(served(listed(a_config("draw")))["weather__draw"])
 
