@@ -18,8 +18,8 @@ MOST_HEAD_BYTES = 16_384
 _PIECE = 65_536
 _END = re.compile(rb"\n\r?\n")
 """End of a head. A head that ends with LF LF is refused as soon as it has come."""
-_STRAY = re.compile(rb"(?<!\r)\n|\r(?!\n)|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-"""A single LF or CR, a folded line, or a control character."""
+_STRAY = re.compile(rb"(?<!\r)\n|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+"""A single LF, a folded line, or a control character. h11 refuses a single CR."""
 _LENGTH = re.compile(rb"^content-length[ \t]*:(.*)$", re.IGNORECASE | re.MULTILINE)
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?"
 _PLACE = re.compile(rf"(?P<host>{_HOST}):(?P<port>[0-9]{{1,5}})")
