@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from typing import Annotated
+
+import typer
 
 from handoff_queue.shared.settings.optional_packages import check_extra
+from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.supervisor.cli.connection import client_of_broker, this_user
 from handoff_queue.supervisor.cli.errors import OK
 
 
-def mcp() -> int:
+def mcp(
+    role: Annotated[
+        ApiRole,
+        typer.Option(
+            metavar="ROLE",
+            help="Role of the client: read, submit or operate. With submit, it cannot approve.",
+        ),
+    ] = ApiRole.OPERATE,
+    tenant: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The only tenant that the client sees. Default: every tenant."
+        ),
+    ] = None,
+) -> int:
     """Serve the queue to one MCP client over stdin and stdout.
 
     The client starts the command, and ends it by closing stdin. Over the network, clients use
     the address /mcp of `handoff serve`.
 
-      handoff mcp
+      handoff mcp --role submit --tenant acme
     """
     check_extra("mcp", "handoff mcp", "mcp")
     from handoff_queue.shared.observability.logs import configure_logging
@@ -28,5 +46,5 @@ def mcp() -> int:
     for kind in (signal.SIGINT, signal.SIGTERM):  # the state is in Redis: there is nothing to save
         signal.signal(kind, signal.SIG_DFL)
     configure_logging(jobs.settings)
-    asyncio.run(serve_stdio(AsyncClient(jobs), jobs.settings, this_user("mcp")))
+    asyncio.run(serve_stdio(AsyncClient(jobs), jobs.settings, this_user("mcp"), role, tenant))
     return OK

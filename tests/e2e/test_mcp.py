@@ -225,10 +225,12 @@ def call_of(number: int, tool: str, **arguments: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
 
 
-def answers_to(handoff: Handoff, redis_url: str, *messages: dict[str, Any]) -> dict[int, Any]:
+def answers_to(
+    handoff: Handoff, redis_url: str, *messages: dict[str, Any], options: tuple[str, ...] = ()
+) -> dict[int, Any]:
     """Write messages to `handoff mcp`, close its stdin, and return the answers by their id."""
     lines = "".join(f"{json.dumps(message)}\n" for message in (HELLO, *messages))
-    done = handoff.run("mcp", stdin=lines, HANDOFF_REDIS_URL=redis_url, timeout_s=45)
+    done = handoff.run("mcp", *options, stdin=lines, HANDOFF_REDIS_URL=redis_url, timeout_s=45)
     assert (done.returncode, done.stderr) == (0, "")
     answers = map(json.loads, done.stdout.splitlines())
     return {answer["id"]: answer for answer in answers}
@@ -266,3 +268,29 @@ def test_a_call_that_the_client_has_cancelled_does_not_hold_up_the_end(
     )
 
     assert set(answers) == {0}
+
+
+def test_a_client_over_stdio_has_the_role_and_the_tenant_of_the_command(
+    handoff: Handoff, redis_url: str
+) -> None:
+    jobs = connect(redis_url)
+    own, foreign = (jobs.submit(Request(REQUEST, tenant=name)) for name in ("acme", "globex"))
+    answers = answers_to(
+        handoff,
+        redis_url,
+        call_of(1, "status", job_id=own),
+        call_of(2, "status", job_id=foreign),
+        call_of(3, "approve", job_id=own, question=1),
+        call_of(4, "cancel", job_id=own),
+        call_of(5, "submit", text=REQUEST),
+        call_of(6, "submit", text=REQUEST, tenant="globex"),
+        options=("--role", "submit", "--tenant", "acme"),
+    )
+
+    refused = {number for number, answer in answers.items() if answer["result"].get("isError")}
+    assert refused == {2, 3, 4, 6}
+    assert f"there is no job {foreign}" in str(answers[2])
+    assert "this needs the role operate" in str(answers[3])
+    submitted = answers[5]["result"]["structuredContent"]["job_id"]
+    assert jobs.store.jobs.owner(submitted) == "acme"
+    assert not jobs.standing(own).status.ended

@@ -12,25 +12,29 @@ from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPC
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.access import Actor, ApiRole
 from handoff_queue.supervisor.client.async_client import AsyncClient
-from handoff_queue.supervisor.serve.access import Access, Caller, TokenChecks
+from handoff_queue.supervisor.serve.access import Access, Caller, TokenChecks, check_role
 from handoff_queue.supervisor.serve.mcp.server import LISTEN, Context, make_server
 
 
-async def serve_stdio(jobs: AsyncClient, settings: Settings, actor: Actor) -> None:
-    """Serve one client until it closes stdin, and answer its last calls. The client may do
-    everything, as a command may.
+async def serve_stdio(
+    jobs: AsyncClient, settings: Settings, actor: Actor, role: ApiRole, tenant: str | None
+) -> None:
+    """Serve one client until it closes stdin, and answer its last calls.
 
     Args:
         actor: the user of the operating system, for the audit.
+        role: role of the client.
+        tenant: the only tenant that the client sees; None: all tenants.
     """
-    caller = Caller(actor.name, ApiRole.ADMIN, None, None, actor.address)
+    caller = Caller(actor.name, role, tenant, None, actor.address)
     checks = TokenChecks(jobs.client.store.api_tokens)
 
-    def access_of(_: Context, __: ApiRole) -> Access:
+    def access_of(_: Context, needed: ApiRole) -> Access:
+        check_role(caller, needed)
         return Access(jobs.acting_as(actor), settings, caller, checks)
 
     server = make_server(access_of)
-    calls = _OpenCalls()
+    calls = OpenCalls()
     async with jobs, stdio_server() as (incoming, outgoing), anyio.create_task_group() as tasks:
         send_in, receive_in = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         send_out, receive_out = anyio.create_memory_object_stream[SessionMessage](0)
@@ -53,7 +57,7 @@ async def serve_stdio(jobs: AsyncClient, settings: Settings, actor: Actor) -> No
         await server.run(receive_in, send_out, server.create_initialization_options())
 
 
-class _OpenCalls:
+class OpenCalls:
     """The calls of a client that have no answer yet. The package `mcp` drops them at the end of
     stdin. A stream of notifications has no end, so it does not count.
     """
@@ -67,7 +71,9 @@ class _OpenCalls:
         match getattr(message, "message", None):
             case JSONRPCRequest(method=method, id=call) if method != LISTEN:
                 self._open.add(call)
-            case JSONRPCNotification(method="notifications/cancelled", params={"requestId": call}):
+            case JSONRPCNotification(
+                method="notifications/cancelled", params={"requestId": str() | int() as call}
+            ):
                 self._end(call)  # a cancelled call gets no answer
             case JSONRPCResponse(id=call) | JSONRPCError(id=call):
                 self._end(call)
