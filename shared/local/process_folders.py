@@ -11,6 +11,7 @@ from handoff_queue.shared.local.redis_users import USERS_FILE, url_file
 from handoff_queue.shared.local.run_directory import write_private
 from handoff_queue.shared.store.redis.acl import ADMIN
 from handoff_queue.shared.trust.key_files import KEYRING, private_key_file
+from handoff_queue.shared.trust.key_folder import locked
 from handoff_queue.shared.types.errors import UserError
 
 REDIS = "redis"
@@ -34,17 +35,22 @@ def write_process_folders(folder: Path, users: Iterable[str]) -> list[Path]:
     """
     names = [name for name in users if name != ADMIN]
     try:
-        for name in names:
-            (folder / name).mkdir(mode=0o700, exist_ok=True)
-            write_private(folder / name / KEYRING, (folder / KEYRING).read_text())
-        for name in names:
-            write_private(folder / name / REDIS_URL, url_file(folder, name).read_text())
-            if (key := private_key_file(folder, name)).exists():
-                write_private(folder / name / SIGNING_KEY, key.read_text())
-        _write_users(folder / REDIS, (folder / USERS_FILE).read_text())
+        with locked(folder):
+            _copy(folder, names)
     except OSError as error:
         raise UserError(f"{folder} cannot be written ({error.strerror})") from error
     return [folder / name for name in (*names, REDIS)]
+
+
+def _copy(folder: Path, names: Iterable[str]) -> None:
+    for name in names:
+        (folder / name).mkdir(mode=0o700, exist_ok=True)
+        write_private(folder / name / KEYRING, (folder / KEYRING).read_text())
+    for name in names:
+        write_private(folder / name / REDIS_URL, url_file(folder, name).read_text())
+        if (key := private_key_file(folder, name)).exists():
+            write_private(folder / name / SIGNING_KEY, key.read_text())
+    _write_users(folder / REDIS, (folder / USERS_FILE).read_text())
 
 
 def _write_users(folder: Path, users: str) -> None:

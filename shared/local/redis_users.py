@@ -7,7 +7,7 @@ URL with the password of one kind of process, and only its owner can read it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -24,6 +24,7 @@ from handoff_queue.shared.store.redis.acl import (
     user_line,
     worker_access,
 )
+from handoff_queue.shared.trust.key_folder import locked
 from handoff_queue.shared.types.errors import UserError
 
 HAS_KEY_PERMISSIONS = (7,)
@@ -133,22 +134,29 @@ def write_users(folder: Path, address: str, workers: Mapping[str, Sequence[str]]
     parsed = read_address(address)
     database = Database(parsed.database, parsed.prefix)
     names = rules_of_installation(workers, database)
+    try:
+        with locked(folder):
+            users = new_users(workers, database, _known_passwords(folder, names))
+            for name in names:
+                write_private(url_file(folder, name), users.url(name, address) + "\n")
+            file = folder / USERS_FILE
+            draft = file.with_name(f"{file.name}.new")
+            lines = [_NO_DEFAULT_USER, *users.lines()]
+            draft.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            draft.replace(file)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written ({error.strerror})") from error
+    return list(names)
+
+
+def _known_passwords(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return the passwords of the users that have a URL in the folder."""
     passwords: dict[str, str] = {}
     for name in names:
         known = read_private(url_file(folder, name))
         if known is not None:
             passwords[name] = _password_in(known.strip())
-    users = new_users(workers, database, passwords)
-    try:
-        for name in names:
-            write_private(url_file(folder, name), users.url(name, address) + "\n")
-        file = folder / USERS_FILE
-        draft = file.with_name(f"{file.name}.new")
-        draft.write_text("\n".join([_NO_DEFAULT_USER, *users.lines()]) + "\n", encoding="utf-8")
-        draft.replace(file)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written ({error.strerror})") from error
-    return list(names)
+    return passwords
 
 
 def _password_in(url: str) -> str:

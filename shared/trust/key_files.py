@@ -6,14 +6,20 @@ in the same file. No other file, setting, log or message holds a private key.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
+from handoff_queue.shared.trust.key_folder import (
+    PRIVATE,
+    PUBLIC,
+    locked,
+    read_private,
+    read_public,
+    replace_file,
+)
 from handoff_queue.shared.trust.keyring import (
     MOST_KEYS,
     Identity,
@@ -32,9 +38,6 @@ if TYPE_CHECKING:
 
 _PEM_BEGIN = b"-----BEGIN"
 KEYRING = "keyring.json"
-PRIVATE, PUBLIC = 0o600, 0o644
-MOST_FILE_BYTES = 1_000_000
-"""Bytes of the largest file of keys that is read."""
 
 
 def keyring_file(keys: Path) -> Path:
@@ -53,10 +56,11 @@ def read_keyring(file: Path) -> Keyring:
     """Read the public keys.
 
     Raises:
-        UserError: the file cannot be read, or is not a keyring.
+        UserError: the file cannot be read, other users can write or replace it, or it is not a
+            keyring.
     """
     try:
-        return Keyring.from_json(_read(file))
+        return Keyring.from_json(read_public(file))
     except OSError as error:
         raise UserError(
             f"the keys in {file} cannot be read ({error.strerror}): make them with"
@@ -73,21 +77,24 @@ def read_private_keys(file: Path) -> tuple[PrivateKey, ...]:
         UserError: the file cannot be read, is open to other users, or has no key of Ed25519.
     """
     try:
-        if _is_open(file.stat()):
-            raise UserError(f"other users can read the private key {file}: chmod 600 {file}")
-        text = _read(file)
+        text = read_private(file)
     except OSError as error:
         raise UserError(
             f"the private key {file} cannot be read ({error.strerror}): name the key of this"
             " process in HANDOFF_SIGNING_KEY"
         ) from error
+    found = _private_keys_in(text)
+    if not found:
+        raise UserError(f"{file} has no private key of Ed25519: make it with `handoff keys init`")
+    return tuple(found)
+
+
+def _private_keys_in(text: bytes) -> list[PrivateKey]:
     found: list[PrivateKey] = []
     for part in text.split(_PEM_BEGIN)[1:]:
         if (key := _parsed(_PEM_BEGIN + part)) is not None:
             found.append(PrivateKey(key))
-    if not found:
-        raise UserError(f"{file} has no private key of Ed25519: make it with `handoff keys init`")
-    return tuple(found)
+    return found
 
 
 def _parsed(pem: bytes) -> Ed25519PrivateKey | None:
@@ -100,16 +107,6 @@ def _parsed(pem: bytes) -> Ed25519PrivateKey | None:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return None
     return key if isinstance(key, Ed25519PrivateKey) else None
-
-
-def _is_open(file: os.stat_result) -> bool:
-    """Return whether other users can read a file. Kubernetes gives the files of a Secret to root
-    and to the group of the pod, so the group of a file of root may read it.
-    """
-    others = 0o077
-    if file.st_uid == 0 and os.geteuid() != 0:
-        others = 0o037
-    return bool(file.st_mode & others)
 
 
 def make_keys(
@@ -133,20 +130,33 @@ def make_keys_of(folder: Path, wanted: Mapping[str, Identity]) -> list[str]:
     Raises:
         UserError: the folder or a file cannot be written.
     """
-    try:
+    return make_chosen_keys(folder, lambda _: wanted)
+
+
+def make_chosen_keys(
+    folder: Path, choose: Callable[[Mapping[str, Identity]], Mapping[str, Identity]]
+) -> list[str]:
+    """Make the keys of the identities that a folder does not have. Return their names.
+
+    Args:
+        choose: takes the identities of the folder, and returns the identities that it needs. No
+            other process changes the folder in the meantime.
+
+    Raises:
+        UserError: the folder or a file cannot be written.
+    """
+    with _changing(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        identities: dict[str, Identity] = {}
-        if (folder / KEYRING).exists():
-            identities.update(read_keyring(folder / KEYRING).identities)
-        made: list[str] = []
-        for name in wanted.keys() - identities.keys():
-            made.append(name)
-        for name in sorted(made):
-            identities[name] = _with_new_key(folder, name, wanted[name])
-        _write_keyring(folder, identities)
-    except OSError as error:
-        raise UserError(f"{folder} cannot hold keys ({error.strerror}): name another") from error
-    return sorted(made)
+        with locked(folder):
+            identities: dict[str, Identity] = {}
+            if (folder / KEYRING).exists():
+                identities.update(read_keyring(folder / KEYRING).identities)
+            wanted = choose(identities)
+            made = sorted(wanted.keys() - identities.keys())
+            for name in made:
+                identities[name] = _with_new_key(folder, name, wanted[name])
+            _write_keyring(folder, identities)
+            return made
 
 
 def add_rights(folder: Path) -> dict[str, list[Right]]:
@@ -156,16 +166,16 @@ def add_rights(folder: Path) -> dict[str, list[Right]]:
     Raises:
         UserError: the keyring cannot be read or written.
     """
-    identities = dict(read_keyring(folder / KEYRING).identities)
     added: dict[str, list[Right]] = {}
-    for name, standard in standard_identities(identities).items():
-        missing = [right for right in standard.may if right not in identities[name].may]
-        if missing:
-            added[name] = missing
-            rights = (*identities[name].may, *missing)
-            identities[name] = identities[name].model_copy(update={"may": rights})
-    if added:
-        _replace_keyring(folder, identities)
+    with _identities_of(folder) as identities:
+        for name, standard in standard_identities(identities).items():
+            missing = [right for right in standard.may if right not in identities[name].may]
+            if missing:
+                added[name] = missing
+                rights = (*identities[name].may, *missing)
+                identities[name] = identities[name].model_copy(update={"may": rights})
+        if added:
+            _write_keyring(folder, identities)
     return added
 
 
@@ -178,22 +188,19 @@ def rotate_key(folder: Path, name: str) -> PublicKey:
     Raises:
         UserError: there is no such identity, or a file cannot be written.
     """
-    identities = dict(read_keyring(folder / KEYRING).identities)
-    if name not in identities:
-        known = ", ".join(sorted(identities))
-        raise UserError(f"there is no identity {name[:64]!r}: the identities are {known}")
-    private, file = _generate(), private_key_file(folder, name)
-    content = _pem(private)
-    with suppress(UserError):  # a missing or damaged file is replaced
-        content += _pem(read_private_keys(file)[0])
-    key = _public_key(private)
-    known_keys = (key, *identities[name].keys)[:MOST_KEYS]
-    identities[name] = identities[name].model_copy(update={"keys": known_keys})
-    try:
+    with _identities_of(folder) as identities:
+        if name not in identities:
+            known = ", ".join(sorted(identities))
+            raise UserError(f"there is no identity {name[:64]!r}: the identities are {known}")
+        private, file = _generate(), private_key_file(folder, name)
+        before: list[PrivateKey] = []
+        with suppress(FileNotFoundError):
+            before = _private_keys_in(file.read_bytes())[:1]
+        key = _public_key(private)
+        known_keys = (key, *identities[name].keys)[:MOST_KEYS]
+        identities[name] = identities[name].model_copy(update={"keys": known_keys})
         _write_keyring(folder, identities)
-        _write(file, content, PRIVATE)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written ({error.strerror})") from error
+        replace_file(file, b"".join(map(_pem, (private, *before))), PRIVATE)
     return key
 
 
@@ -204,33 +211,61 @@ def add_exchange_keys(folder: Path) -> list[str]:
     Raises:
         UserError: the keyring cannot be read or written.
     """
-    identities = dict(read_keyring(folder / KEYRING).identities)
     added: list[str] = []
-    for name, identity in identities.items():
-        private: dict[str, PrivateKey] = {}
-        with suppress(UserError):  # the private keys are on another host
-            for key in read_private_keys(private_key_file(folder, name)):
-                private[key.id] = key
-        keys: list[PublicKey] = []
-        for public in identity.keys:
-            found = private.get(public.id)
-            if found is None or public.exchange is not None:
-                keys.append(public)
-                continue
-            exchange = public_text(found.exchange_public)
-            keys.append(public.model_copy(update={"exchange": exchange}))
-        if tuple(keys) != identity.keys:
-            added.append(name)
-            identities[name] = identity.model_copy(update={"keys": tuple(keys)})
-    if added:
-        _replace_keyring(folder, identities)
+    with _identities_of(folder) as identities:
+        for name, identity in identities.items():
+            keys = _with_exchange_keys(identity.keys, private_key_file(folder, name))
+            if keys != identity.keys:
+                added.append(name)
+                identities[name] = identity.model_copy(update={"keys": keys})
+        if added:
+            _write_keyring(folder, identities)
     return added
+
+
+def _with_exchange_keys(keys: Sequence[PublicKey], file: Path) -> tuple[PublicKey, ...]:
+    """Return public keys, with the keys for codes of the private keys in a file."""
+    private: dict[str, PrivateKey] = {}
+    with suppress(UserError):  # the private keys are on another host
+        for key in read_private_keys(file):
+            private[key.id] = key
+    completed: list[PublicKey] = []
+    for public in keys:
+        found = private.get(public.id)
+        if found is None or public.exchange is not None:
+            completed.append(public)
+            continue
+        exchange = public_text(found.exchange_public)
+        completed.append(public.model_copy(update={"exchange": exchange}))
+    return tuple(completed)
+
+
+@contextmanager
+def _identities_of(folder: Path) -> Iterator[dict[str, Identity]]:
+    """Return the identities of a folder, for `with _identities_of(folder) as identities`. No other
+    process changes the folder in the meantime.
+
+    Raises:
+        UserError: the keyring cannot be read, or the folder cannot be written.
+    """
+    read_keyring(folder / KEYRING)  # a folder without keys gets no lock
+    with _changing(folder), locked(folder):
+        yield dict(read_keyring(folder / KEYRING).identities)
+
+
+@contextmanager
+def _changing(folder: Path) -> Iterator[None]:
+    """Turn an error of the file system into an error of the user."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{folder} cannot hold keys ({error.strerror}): name another") from error
 
 
 def _with_new_key(folder: Path, name: str, identity: Identity) -> Identity:
     """Write a new private key, and return the identity with the public key."""
     private = _generate()
-    _write(private_key_file(folder, name), _pem(private), PRIVATE)
+    replace_file(private_key_file(folder, name), _pem(private), PRIVATE)
     return identity.model_copy(update={"keys": (_public_key(private),)})
 
 
@@ -259,39 +294,7 @@ def _pem(private: PrivateKey) -> bytes:
     return private.ed25519.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def _replace_keyring(folder: Path, identities: Mapping[str, Identity]) -> None:
-    """Write the keyring.
-
-    Raises:
-        UserError: it cannot be written.
-    """
-    try:
-        _write_keyring(folder, identities)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written ({error.strerror})") from error
-
-
 def _write_keyring(folder: Path, identities: Mapping[str, Identity]) -> None:
     keyring = Keyring(identities=dict(sorted(identities.items())))
     text = keyring.model_dump_json(indent=2) + "\n"
-    _write(folder / KEYRING, text.encode(), PUBLIC)
-
-
-def _read(file: Path) -> bytes:
-    with file.open("rb") as opened:
-        return opened.read(MOST_FILE_BYTES)
-
-
-def _write(file: Path, content: bytes, mode: int) -> None:
-    """Replace a file at once, so that no process reads half a file."""
-    with NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}-", delete=False) as new:
-        try:
-            os.fchmod(new.fileno(), mode)  # a new file has mode 0600
-            new.write(content)
-            new.flush()
-            os.fsync(new.fileno())
-            Path(new.name).replace(file)
-        except BaseException:
-            with suppress(OSError):
-                Path(new.name).unlink()
-            raise
+    replace_file(folder / KEYRING, text.encode(), PUBLIC)

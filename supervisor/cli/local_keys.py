@@ -11,9 +11,8 @@ from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.trust.key_files import (
     keyring_file,
-    make_keys_of,
+    make_chosen_keys,
     private_key_file,
-    read_keyring,
 )
 from handoff_queue.shared.trust.keyring import (
     CLIENT,
@@ -95,16 +94,18 @@ def signing_of(
     folder = expand_folder(folder, "--keys").resolve()
     if folder.is_file():
         folder = folder.parent
-    identities: dict[str, Identity] = {}
-    if keyring_file(folder).exists():
-        identities |= read_keyring(keyring_file(folder)).identities
     workers: dict[str, str | None] = {}
-    for name, roles in queues.items():
-        identity = _name_of(workers_of(roles), identities)
-        workers[name] = identity
-        identities.setdefault(identity, workers_of(roles))
-    users = {name: one for name, one in new_identities(()).items() if name != WORKER}
-    make_keys_of(folder, users | identities)
+
+    def choose(known: Mapping[str, Identity]) -> Mapping[str, Identity]:
+        identities = dict(known)
+        for name, roles in queues.items():
+            identity = _name_of(workers_of(roles), identities)
+            workers[name] = identity
+            identities.setdefault(identity, workers_of(roles))
+        users = {name: one for name, one in new_identities(()).items() if name != WORKER}
+        return users | identities
+
+    make_chosen_keys(folder, choose)
     return LocalKeys(folder, workers)
 
 

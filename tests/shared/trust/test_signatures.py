@@ -205,6 +205,7 @@ def test_a_wrong_file_of_keys_is_an_error_of_the_user(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot be read .* `handoff keys init DIR`"):
         Trust(tmp_path / "nothing")
     (tmp_path / KEYRING).write_text('{"identities": 7}')
+    (tmp_path / KEYRING).chmod(0o644)
     with pytest.raises(UserError, match="is not a file of public keys: Keyring: identities"):
         Trust(tmp_path)
     make_keys(tmp_path / "good")
