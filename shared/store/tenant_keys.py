@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.trust.key_folder import check_place
 from handoff_queue.shared.types.errors import NoTenantKey, UserError
 
 KEY_BYTES = 32
@@ -61,9 +62,12 @@ class KeyFiles:
             return found
         file = self._folder / f"{quote(tenant, safe='')}.key"
         try:
+            check_place(file)
             there = file.stat()
         except FileNotFoundError:
             mark, found = (), ()
+        except UserError as error:
+            raise NoTenantKey(str(error)) from None
         except OSError as error:
             raise NoTenantKey(f"{file} cannot be read ({error.strerror})") from None
         else:

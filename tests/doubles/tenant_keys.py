@@ -19,7 +19,7 @@ def new_key() -> bytes:
 
 def write_keys(folder: Path, tenant: str, *keys: bytes) -> Path:
     """Write the file of a tenant, the newest key first. Return the file."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
     file = folder / f"{tenant}.key"
     file.touch(mode=0o600)
     file.write_bytes(b"\n".join(map(base64.b64encode, keys)) + b"\n")

@@ -77,6 +77,16 @@ def test_a_file_of_a_mounted_secret_is_accepted(mode: int, tmp_path: Path) -> No
     assert KeyFiles(tmp_path).of("acme") == (key,)
 
 
+def test_a_folder_that_others_can_write_is_refused_with_and_without_a_key(tmp_path: Path) -> None:
+    """Otherwise the deleted key of a tenant would end the encryption of its new texts."""
+    write_keys(tmp_path, "acme", new_key())
+    tmp_path.chmod(0o770)
+
+    for tenant in ("acme", "without"):
+        with pytest.raises(NoTenantKey, match="other users can write the folder"):
+            KeyFiles(tmp_path).of(tenant)
+
+
 def test_a_function_is_asked_once_for_each_tenant_until_its_keys_are_too_old(
     our_keys: ModuleType,
 ) -> None:
