@@ -124,7 +124,7 @@ def _view(notes: TenantNotes, path: str, context: ToolContext) -> ToolOutput:
 
 
 def _delete(notes: TenantNotes, path: str) -> str:
-    if not notes.remove(_existing(notes, path)):
+    if not notes.remove(_existing(notes.all(), path)):
         raise ToolFailed(f"memory: {path} has changed in the meantime: view it again")
     return json.dumps({"deleted": path})
 
@@ -136,14 +136,16 @@ def _rename(notes: TenantNotes, arguments: _Memory, call: str) -> str:
     """
     old_path, path = _plain(arguments.old_path), _checked(arguments.new_path)
     stored = notes.all()
-    old, new = _find(stored, old_path), _find(stored, path)
+    new = _changeable(stored, path)
     if new is not None and new.call == call:
+        old = _find(stored, old_path)
         if old is not None and old.evidence == new.evidence:
             notes.remove(old)  # otherwise another job has used the old path again
     else:
-        old = _existing(notes, old_path)
-        if old.evidence is None:
-            raise ToolFailed(f"memory: a person wrote {old_path}: leave it where it is")
+        old = _existing(stored, old_path)
+        if new is not None:
+            raise ToolFailed(f"memory: there is a note {path}: choose another path")
+        assert old.evidence is not None  # `_changeable` refuses the note of a person
         _store(notes, NewNote(path, old.text, old.evidence, old.origins, call), None)
         notes.remove(old)
     return json.dumps({"renamed": old_path, "path": path})
@@ -154,9 +156,7 @@ def _write(notes: TenantNotes, arguments: _Memory, context: ToolContext) -> str:
     nothing if it has written the note before.
     """
     path, call = _checked(arguments.path), _digest_of(context)
-    existing = _find(notes.all(), path)
-    if existing is not None and existing.evidence is None:
-        raise ToolFailed(f"memory: a person wrote {path}: choose another path")
+    existing = _changeable(notes.all(), path)
     if existing is not None and existing.call == call:
         return json.dumps({"stored": path})
     text = _text_after(arguments, existing)
@@ -226,13 +226,26 @@ def _find(notes: list[Note], path: str) -> Note | None:
     return None
 
 
-def _existing(notes: TenantNotes, path: str) -> Note:
-    """Return the note at a path.
+def _changeable(notes: list[Note], path: str) -> Note | None:
+    """Return the note at a path for a command that changes, moves or removes it, or None. Only
+    these commands may use it: an agent may read the notes of persons.
 
     Raises:
-        ToolFailed: there is no such note.
+        ToolFailed: a person wrote the note.
     """
-    found = _find(notes.all(), path)
+    found = _find(notes, path)
+    if found is not None and found.evidence is None:
+        raise ToolFailed(f"memory: a person wrote {path}: leave this note, or use another path")
+    return found
+
+
+def _existing(notes: list[Note], path: str) -> Note:
+    """Return the note at a path for a command that moves or removes it.
+
+    Raises:
+        ToolFailed: there is no such note, or a person wrote it.
+    """
+    found = _changeable(notes, path)
     if found is not None:
         return found
     raise ToolFailed(f"memory: there is no note {path[:140]!r}: use `view` with an empty path")

@@ -204,10 +204,77 @@ def test_an_agent_renames_and_deletes_a_note(first: ToolHarness) -> None:
     assert json.loads(first.call(TOOL, command="view"))["paths"] == []
 
 
-def test_an_agent_cannot_overwrite_the_note_of_a_person(store: Store, first: ToolHarness) -> None:
-    write_note(store, "qdrant/licence", "Ask the lawyers.", "acme", None)
+EVIDENCE = {"source": NEW["source"], "quote": NEW["quote"]}
 
-    assert "a person wrote qdrant/licence" in first.failure(TOOL, **NEW)
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        NEW,
+        {"command": "str_replace", "old_str": "lawyers", "new_str": "model", **EVIDENCE},
+        {"command": "insert", "insert_line": 0, "insert_text": "Never:", **EVIDENCE},
+        {"command": "delete"},
+        {"command": "rename", "old_path": "qdrant/licence", "new_path": "qdrant/terms"},
+        {"command": "rename", "old_path": "qdrant/language", "new_path": "qdrant/licence"},
+    ],
+    ids=["create", "str_replace", "insert", "delete", "rename", "rename-onto"],
+)
+def test_an_agent_cannot_change_move_or_remove_a_note_that_a_person_edited(
+    store: Store, first: ToolHarness, change: dict[str, Any]
+) -> None:
+    first.call(TOOL, **NEW)
+    first.call(TOOL, **{**NEW, "path": "qdrant/language"})
+    edited = write_note(store, "qdrant/licence", "Ask the lawyers.", "acme", None)
+    before = store.notes.all("acme")
+
+    problem = first.failure(TOOL, **{"path": "/memories/qdrant/licence.md", **change})
+
+    assert "a person wrote qdrant/licence: leave this note" in problem
+    assert store.notes.all("acme") == before
+    assert edited in [entry.note for entry in before]
+
+
+@pytest.mark.parametrize("command", ["delete", "rename"])
+@pytest.mark.parametrize("path", ["", "/memories", "/memories/qdrant", "qdrant/"])
+def test_no_command_changes_all_notes_of_a_subject(
+    store: Store, first: ToolHarness, command: str, path: str
+) -> None:
+    first.call(TOOL, **NEW)
+    write_note(store, "qdrant/terms", "Ask the lawyers.", "acme", None)
+    before = store.notes.all("acme")
+
+    moved = {"path": path, "old_path": path, "new_path": "other/licence"}
+    assert "there is no note" in first.failure(TOOL, command=command, **moved)
+    assert store.notes.all("acme") == before
+
+
+def test_a_note_is_not_renamed_onto_another_note(store: Store, first: ToolHarness) -> None:
+    first.call(TOOL, **NEW)
+    first.call(TOOL, **{**NEW, "path": "qdrant/terms", "file_text": "Qdrant has terms."})
+    before = store.notes.all("acme")
+
+    renamed = {"command": "rename", "old_path": "qdrant/licence", "new_path": "qdrant/terms"}
+    assert "there is a note qdrant/terms: choose another path" in first.failure(TOOL, **renamed)
+    assert store.notes.all("acme") == before
+
+
+@pytest.mark.parametrize("command", ["create", "delete"])
+def test_a_person_who_edits_a_note_during_the_call_keeps_it(
+    store: Store, first: ToolHarness, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """The store compares the note with the note that the call has read."""
+    first.call(TOOL, **NEW)
+    read = HandoffNotes.all
+
+    def edited_after_the_read(notes: HandoffNotes) -> list[Note]:
+        found = read(notes)
+        write_note(store, "qdrant/licence", "Ask the lawyers.", "acme", None)
+        return found
+
+    monkeypatch.setattr(HandoffNotes, "all", edited_after_the_read)
+    assert "in the meantime" in first.failure(TOOL, **{**NEW, "command": command})
+    (kept,) = store.notes.all("acme")
+    assert kept.note.text == "Ask the lawyers."
 
 
 def test_a_read_note_keeps_the_origins_of_its_author_and_counts_as_untrusted(
