@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from base64 import urlsafe_b64decode
-from binascii import Error as NotBase64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote_plus, urlsplit
 
+from handoff_queue.shared.agent.decoders import unquoted
+from handoff_queue.shared.agent.private_texts import Group, carries
+from handoff_queue.shared.types.characters import visible
 from handoff_queue.shared.types.origins import MODEL, USER, Origin, union
 
 WORDS_OF_A_PART = 4
@@ -24,9 +25,6 @@ MOST_WORDS = 4_000
 _WORD = re.compile(r"[^\W_]+")
 _URL = re.compile(r"https?://[^\s<>\"'`\\{}|^]+", re.IGNORECASE)
 _END_OF_SENTENCE = ".,;:!?)]*_"
-_FIGURE = re.compile(r"\d[\d.,'\u00a0\u202f ]*\d")
-_YEAR = re.compile(r"(19|20)\d\d")
-_CODED = re.compile(r"[A-Za-z0-9+/_=-]{12,}")
 _LONGEST_PLAIN = 32
 """Characters of a part with letters and digits that may be a plain name."""
 
@@ -108,11 +106,10 @@ def is_allowed_host(host: str, hosts: Iterable[str]) -> bool:
 
 
 def url_carries(url: str, private: Sequence[str], public: Sequence[str]) -> bool:
-    """Return whether a part of the URL is a copy from a private text.
+    """Return whether a URL carries a copy from a private text, plain or in a code without a key.
 
-    In a query string, one word of four letters is a copy, and so is a figure. In a path and in
-    the labels of a host, a figure or three words in a row are a copy. A part that stands in a
-    public text is none.
+    A part that stands in a public text is no copy. A URL with invisible characters, and a URL with
+    a long run of letters and digits, count as copies.
 
     Args:
         private: texts that must not leave.
@@ -120,17 +117,50 @@ def url_carries(url: str, private: Sequence[str], public: Sequence[str]) -> bool
     """
     parts = _split(url)
     if parts is None:
-        return True
-    for key, value in _query(parts.query):
-        if any(_is_copy(text, private, public, 1) for text in (key, value)):
-            return True
-    segments = [*parts.path.split("/"), parts.fragment, *(parts.hostname or "").split(".")[:-2]]
-    return any(_is_copy(unquote_plus(text), private, public, 3) for text in segments)
+        return bool(private)
+    query = _query(parts.query)
+    path = re.split(r"[/;]", parts.path)
+    labels = (parts.hostname or "").split(".")[:-2]
+    port = [] if parts.port is None else [str(parts.port)]
+    who = [parts.username or "", parts.password or ""]
+    by_name = [value for _, value in sorted(query, key=_by_number)]
+    groups = [
+        _group(path, False),
+        _group([parts.fragment], False),
+        _group(labels, False),
+        _group([key for key, _ in query], True),
+        _group([value for _, value in query], True),
+        _group(by_name, True, is_joined_only=True),
+        _group([*who, *port], True),
+        _group([*labels, *port, *path, *by_name, parts.fragment], False, is_joined_only=True),
+    ]
+    return _is_carried(groups, private, public)
 
 
 def value_carries(value: Any, private: Sequence[str], public: Sequence[str]) -> bool:
-    """Return whether an argument has a word of four letters or a figure of a private text."""
-    return any(_is_copy(leaf, private, public, 1) for leaf in _leaves(value))
+    """Return whether an argument carries a copy from a private text, as `url_carries` does."""
+    return _is_carried([Group(tuple(_leaves(value)), True)], private, public)
+
+
+def _group(parts: Iterable[str], is_free: bool, is_joined_only: bool = False) -> Group:
+    plain = tuple(unquoted(part.replace("+", " ")) for part in parts)
+    return Group(plain, is_free, is_joined_only)
+
+
+def _by_number(field: tuple[str, str]) -> tuple[int, str]:
+    """Return the place of a parameter by the number in its name."""
+    digits = re.sub(r"[^0-9]", "", field[0])[:9]
+    return int(digits or 0), field[0]
+
+
+def _is_carried(groups: Sequence[Group], private: Sequence[str], public: Sequence[str]) -> bool:
+    if not private:
+        return False
+    for group in groups:
+        for part in group.parts:
+            if (visible(part) != part or _is_opaque(part)) and not _stands_in(part, public):
+                return True
+    return carries(groups, private, public)
 
 
 def _query(query: str) -> list[tuple[str, str]]:
@@ -190,12 +220,6 @@ def _pieces_in(text: str) -> frozenset[int]:
     return frozenset(map(hash, _pieces(_indexed(text).split(), WORDS_OF_A_PART)))
 
 
-@lru_cache(maxsize=256)
-def _figures_in(text: str) -> frozenset[str]:
-    """Return the digits of each figure of a text, without separators."""
-    return frozenset(re.sub(r"\D", "", figure) for figure in _FIGURE.findall(text))
-
-
 def _words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())[:MOST_WORDS]
 
@@ -232,65 +256,6 @@ def _pieces(words: Sequence[str], size: int) -> list[str]:
     for start in range(len(words) - size + 1):
         pieces.append(f" {' '.join(words[start : start + size])} ")
     return pieces
-
-
-def _is_copy(part: str, private: Sequence[str], public: Sequence[str], most_words: int) -> bool:
-    """Return whether a part of a call has a figure, or `most_words` words in a row, of a private
-    text. Code that a model can make from such a text, and that no public text has, is a copy, too.
-    """
-    if not part.strip() or not private or _stands_in(part, public):
-        return False
-    for text in (part, *_decoded(part)):
-        if _has_figure(text, private, public) or _has_words(text, private, public, most_words):
-            return True
-    return _is_opaque(part)
-
-
-def _has_figure(part: str, private: Sequence[str], public: Sequence[str]) -> bool:
-    for word in _words(part):
-        has_digit = any(character.isdigit() for character in word)
-        if not has_digit or len(word) < 2 or _stands_in(word, public):
-            continue
-        if _stands_in(word, private) and not _YEAR.fullmatch(word):
-            return True
-    public_figures = frozenset[str]().union(*map(_figures_in, public))
-    for figure in _figures_in(part) - public_figures:
-        if not _YEAR.fullmatch(figure) and any(figure in _figures_in(text) for text in private):
-            return True
-    return False
-
-
-def _has_words(part: str, private: Sequence[str], public: Sequence[str], most_words: int) -> bool:
-    words = [word for word in _words(part) if most_words > 1 or len(word) >= WORDS_OF_A_PART]
-    for piece in _pieces(words, most_words):
-        if _stands_in(piece, private) and not _stands_in(piece, public):
-            return True
-    return False
-
-
-def _decoded(part: str) -> Iterator[str]:
-    """Yield the texts that a part hides: from right to left, as base64, as hexadecimal digits."""
-    yield part[::-1]
-    for code in _CODED.findall(part):
-        for decode in (_from_hex, _from_base64):
-            text = decode(code)
-            if text is not None:
-                yield text
-
-
-def _from_hex(code: str) -> str | None:
-    try:
-        return bytes.fromhex(code).decode()
-    except ValueError:
-        return None
-
-
-def _from_base64(code: str) -> str | None:
-    code = code.rstrip("=").replace("+", "-").replace("/", "_")
-    try:
-        return urlsafe_b64decode(code + "=" * (-len(code) % 4)).decode()
-    except (NotBase64, ValueError):
-        return None
 
 
 def _is_opaque(part: str) -> bool:

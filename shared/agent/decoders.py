@@ -1,0 +1,250 @@
+"""Decoders of the texts that a text can hide. Pure.
+
+Each decoder takes a text, and yields the texts that a program without a key can read from it.
+A decoder that finds nothing yields nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import html
+import re
+import zlib
+from binascii import Error as NotBase32
+from binascii import a2b_base64
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from urllib.parse import unquote
+
+_MOST_UNPACKED = 4_000
+"""Bytes of a compressed text that are unpacked."""
+_SHORTEST_CODE = 8
+"""Characters of the shortest code. It holds at least four letters."""
+_MOST_DIGITS = 300
+"""Characters of the longest text that is read as one number."""
+_LEAST_PRINTABLE = 0.75
+"""Share of the bytes of a decoded text that are printable. Random bytes have less."""
+_ESCAPE = re.compile(r"(?:\\u|%u)([0-9a-f]{4})|(?:\\x|=)([0-9a-f]{2})|\\([0-7]{3})", re.IGNORECASE)
+_UTF7 = re.compile(r"\+([A-Za-z0-9+/]{3,})-?")
+_PUNYCODE = re.compile(r"xn--([a-z0-9-]+)", re.IGNORECASE)
+_TAG = re.compile(r"<[^>]*>")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{6,}")
+_STANDARD_64 = str.maketrans("-_", "+/")
+_NO_BASE64 = re.compile(r"[^A-Za-z0-9+/_-]+")
+_BASE32 = re.compile(r"[A-V0-9W-Z]{8,}", re.IGNORECASE)
+_HEX = re.compile(r"[0-9a-f]{8,}", re.IGNORECASE)
+_NO_HEX = re.compile(r"0x|\\x|[^0-9a-z]", re.IGNORECASE)
+_TOKEN = re.compile(r"[0-9A-Za-z]{8,}")
+_NUMBER = re.compile(r"[0-9]+")
+_DIGITS = re.compile(r"[0-9]{12,}")
+_MORSE = re.compile(r"[.\-_\u00b7\u2212]{1,5}")
+_BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
+_BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_UPPER, _LOWER = _BASE36[10:].upper(), _BASE36[10:]
+_BASES = (
+    _BASE58,
+    f"0123456789{_UPPER}{_LOWER}",
+    f"0123456789{_LOWER}{_UPPER}",
+    f"{_UPPER}{_LOWER}0123456789",
+)
+_MORSE_LETTERS = dict(
+    zip(
+        ".- -... -.-. -.. . ..-. --. .... .. .--- -.- .-.. -- -. --- .--. --.- .-. ... - ..- ...-"
+        " .-- -..- -.-- --.. ----- .---- ..--- ...-- ....- ..... -.... --... ---.. ----.".split(),
+        f"{_LOWER}0123456789",
+        strict=True,
+    )
+)
+_DIGIT_NAMES = dict(
+    zip("zero one two three four five six seven eight nine".split(), "0123456789", strict=True)
+)
+_DIGIT_NAME = re.compile("|".join(_DIGIT_NAMES), re.IGNORECASE)
+
+
+def unquoted(text: str) -> str:
+    """Return the text without percent encodings, also where they are encoded again."""
+    for _ in range(8):
+        plain = unquote(text, errors="ignore")
+        if plain == text:
+            break
+        text = plain
+    return text
+
+
+def _escapes(text: str) -> Iterator[str]:
+    """Yield the text without escapes of JSON, C, HTML, UTF-7 and quoted-printable, without
+    markup, and with the letters of Punycode.
+    """
+    yield unquoted(text)
+    yield _ESCAPE.sub(_character, text)
+    if "&" in text:
+        yield html.unescape(text)
+    if "<" in text:
+        yield _TAG.sub("", text)
+    if "+" in text:
+        yield _UTF7.sub(lambda match: _decoded_utf16(match[1]), text)
+    for label in _PUNYCODE.findall(text):
+        try:
+            yield label.encode("ascii", "ignore").decode("punycode")
+        except UnicodeError:
+            continue
+
+
+def _character(match: re.Match[str]) -> str:
+    if match[3]:
+        return chr(int(match[3], 8))
+    return chr(int(match[1] or match[2], 16))
+
+
+def _decoded_utf16(code: str) -> str:
+    return _bytes_of_base64(code).decode("utf-16-be", "ignore")
+
+
+def _bytes_of_base64(code: str) -> bytes:
+    """Return the bytes of base64 without padding. A last character without a byte is left out."""
+    code = code[: len(code) - (len(code) % 4 == 1)].translate(_STANDARD_64)
+    return a2b_base64(code + "=" * (-len(code) % 4))
+
+
+def _hexadecimal(text: str) -> Iterator[str]:
+    """Yield the texts of hexadecimal digits, also with separators."""
+    codes = _HEX.findall(text)
+    squeezed = _NO_HEX.sub("", text)
+    if _HEX.fullmatch(squeezed):
+        codes.append(squeezed)
+    for code in codes:
+        for digits in (code[len(code) % 2 :], code[::-1][len(code) % 2 :]):
+            yield from _text_in(bytes.fromhex(digits))
+
+
+def _base64(text: str) -> Iterator[str]:
+    """Yield the texts of base64 in both alphabets, from each of the four places at which a
+    group of four characters can begin.
+    """
+    codes = _BASE64.findall(text)
+    squeezed = _NO_BASE64.sub("", text)
+    if squeezed not in codes and len(squeezed) >= _SHORTEST_CODE:
+        codes.append(squeezed)
+    for code in codes:
+        for start in range(4):
+            yield from _text_in(_bytes_of_base64(code[start:]))
+
+
+def _base32(text: str) -> Iterator[str]:
+    """Yield the texts of base32 in both alphabets."""
+    for found in _BASE32.findall(text.replace("=", "")):
+        code = found[: len(found) - (len(found) % 8 in (1, 3, 6))].upper()
+        padded = code + "=" * (-len(code) % 8)
+        for decode in (base64.b32decode, base64.b32hexdecode):
+            try:
+                yield from _text_in(decode(padded))
+            except NotBase32:
+                continue
+
+
+def _base85(text: str) -> Iterator[str]:
+    """Yield the texts of base85 and ASCII85."""
+    code = "".join(text.split())
+    if len(code) < _SHORTEST_CODE:
+        return
+    for decode in (base64.b85decode, base64.a85decode):
+        try:
+            yield from _text_in(decode(code))
+        except ValueError:
+            continue
+
+
+def _one_number(text: str) -> Iterator[str]:
+    """Yield the texts of tokens that are one number in base 36, 58 or 62."""
+    for token in _TOKEN.findall(text):
+        if len(token) > _MOST_DIGITS:
+            continue
+        yield from _text_in(_bytes_of(int(token, 36)))
+        for digits in _BASES:
+            value = _value(token, digits)
+            if value is not None:
+                yield from _text_in(_bytes_of(value))
+
+
+def _value(token: str, digits: str) -> int | None:
+    value = 0
+    for character in token:
+        digit = digits.find(character)
+        if digit < 0:
+            return None
+        value = value * len(digits) + digit
+    return value
+
+
+def _bytes_of(number: int) -> bytes:
+    return number.to_bytes((number.bit_length() + 7) // 8, "big")
+
+
+def _codes_of_characters(text: str) -> Iterator[str]:
+    """Yield the texts of numbers that are codes of characters, or places in the alphabet."""
+    numbers = _NUMBER.findall(text)
+    for run in _DIGITS.findall(text):
+        yield from _characters([run[at : at + 3] for at in range(0, len(run), 3)])
+        if set(run) <= {"0", "1"}:
+            for size in (7, 8):
+                yield from _characters([run[at : at + size] for at in range(0, len(run), size)])
+    if len(numbers) >= 4:
+        yield from _characters(numbers)
+
+
+def _characters(numbers: Sequence[str]) -> Iterator[str]:
+    """Yield the texts of numbers in base 2, 8 and 10."""
+    for base in (2, 8, 10):
+        try:
+            values = [int(number, base) for number in numbers if len(number) <= 8]
+        except ValueError:
+            continue
+        if values and all(32 <= value < 0x3000 for value in values):
+            yield "".join(map(chr, values))
+        elif values and all(1 <= value <= 26 for value in values):
+            yield "".join(_LOWER[value - 1] for value in values)
+
+
+def _spelled(text: str) -> Iterator[str]:
+    """Yield the text of Morse code, and a text with digits in place of their names."""
+    tokens = _MORSE.findall(text)
+    if len(tokens) >= 4:
+        yield "".join(
+            _MORSE_LETTERS.get(re.sub("[_\u2212]", "-", token).replace("\u00b7", "."), " ")
+            for token in tokens
+        )
+    if _DIGIT_NAME.search(text):
+        yield _DIGIT_NAME.sub(lambda match: _DIGIT_NAMES[match[0].casefold()], text)
+
+
+def _text_in(data: bytes) -> Iterator[str]:
+    """Yield the text of bytes, if most bytes are printable. Compressed bytes are unpacked."""
+    if data[:2] == b"\x1f\x8b" or data[:1] == b"\x78":
+        with suppress(zlib.error):
+            data = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(data, _MOST_UNPACKED)
+    data = data.replace(b"\0", b"")
+    text = data.decode("utf-8", "ignore")
+    text = "".join(filter(str.isprintable, text))
+    if len(data) >= 3 and len(text.encode()) >= _LEAST_PRINTABLE * len(data):
+        yield text
+
+
+def turns_of(text: str) -> tuple[str, ...]:
+    """Return the text from right to left, in rot13, in rot47, and with its case swapped."""
+    return text[::-1], codecs.encode(text, "rot13"), text.translate(_ROT47), text.swapcase()
+
+
+_ROT47 = {33 + place: 33 + (place + 47) % 94 for place in range(94)}
+Decoder = Callable[[str], Iterator[str]]
+DECODERS: tuple[Decoder, ...] = (
+    _escapes,
+    _hexadecimal,
+    _base64,
+    _base32,
+    _base85,
+    _one_number,
+    _codes_of_characters,
+    _spelled,
+)
+"""Decoders whose texts can hold a code again."""
