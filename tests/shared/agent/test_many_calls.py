@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from handoff_queue.shared.providers.anthropic import model as anthropic_model
 from handoff_queue.shared.providers.anthropic.clients import model_from
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.runtime.process import allow_files
@@ -20,6 +21,14 @@ CALLS = 1_010
 """More than the 1,000 connections that the SDK's client opens by default."""
 CALL_TIMEOUT_S = 240
 """A busy machine may need a minute for the start of 1,010 threads."""
+
+
+@pytest.fixture(autouse=True)
+def no_short_connect_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each connection as much time as its call. One event loop opens all connections, and a
+    busy machine may need longer than the usual 10 seconds for 1,010 connections.
+    """
+    monkeypatch.setattr(anthropic_model, "CONNECT_TIMEOUT_S", CALL_TIMEOUT_S)
 
 
 def replies_at_once(calls: int) -> int:
