@@ -50,6 +50,7 @@ FILLER = "This sentence says nothing about the notes. " * 3_000
 """So much text that the opening message does not show the document."""
 
 
+@pytest.mark.usefixtures("forked_children")
 def test_a_worker_that_dies_during_a_call_pays_for_no_earlier_call_again(tmp_path: Path) -> None:
     (tmp_path / "researcher.md").write_text(SPECIALIST)
     turns: list[int] = []
