@@ -25,16 +25,18 @@ _MOST_DIGITS = 300
 """Characters of the longest text that is read as one number."""
 _LEAST_PRINTABLE = 0.75
 """Share of the bytes of a decoded text that are printable. Random bytes have less."""
-_ESCAPE = re.compile(r"(?:\\u|%u)([0-9a-f]{4})|(?:\\x|=)([0-9a-f]{2})|\\([0-7]{3})", re.IGNORECASE)
+_ESCAPE = re.compile(
+    r"(?:\\u|%u)([0-9a-f]{4})|(?:\\x|=)([0-9a-f]{2})|\\([0-7]{3})", re.ASCII | re.IGNORECASE
+)
 _UTF7 = re.compile(r"\+([A-Za-z0-9+/]{3,})-?")
-_PUNYCODE = re.compile(r"xn--([a-z0-9-]+)", re.IGNORECASE)
+_PUNYCODE = re.compile(r"xn--([a-z0-9-]+)", re.ASCII | re.IGNORECASE)
 _TAG = re.compile(r"<[^>]*>")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{6,}")
 _STANDARD_64 = str.maketrans("-_", "+/")
 _NO_BASE64 = re.compile(r"[^A-Za-z0-9+/_-]+")
-_BASE32 = re.compile(r"[A-V0-9W-Z]{8,}", re.IGNORECASE)
-_HEX = re.compile(r"[0-9a-f]{8,}", re.IGNORECASE)
-_NO_HEX = re.compile(r"0x|\\x|[^0-9a-z]", re.IGNORECASE)
+_BASE32 = re.compile(r"[A-V0-9W-Z]{8,}", re.ASCII | re.IGNORECASE)
+_HEX = re.compile(r"[0-9a-f]{8,}", re.ASCII | re.IGNORECASE)
+_NO_HEX = re.compile(r"0x|\\x|[^0-9a-z]", re.ASCII | re.IGNORECASE)
 _TOKEN = re.compile(r"[0-9A-Za-z]{8,}")
 _NUMBER = re.compile(r"[0-9]+")
 _DIGITS = re.compile(r"[0-9]{12,}")
@@ -59,7 +61,7 @@ _MORSE_LETTERS = dict(
 _DIGIT_NAMES = dict(
     zip("zero one two three four five six seven eight nine".split(), "0123456789", strict=True)
 )
-_DIGIT_NAME = re.compile("|".join(_DIGIT_NAMES), re.IGNORECASE)
+_DIGIT_NAME = re.compile("|".join(_DIGIT_NAMES), re.ASCII | re.IGNORECASE)
 
 
 def unquoted(text: str) -> str:

@@ -25,7 +25,9 @@ _SHORTEST_SHIFTED_WORD = 6
 short word results from other letters by chance.
 """
 _HEAD = 7
-"""Letters of the shortest name that counts inside other letters."""
+"""Letters of the shortest name inside other letters, and of the shortest word of a code of letters
+that is no name.
+"""
 _LONGEST_WORD = 20
 _LONGEST_PART = 5
 """Letters of the longest part of a word that was cut into parts."""
@@ -54,8 +56,8 @@ _YEAR = re.compile(r"(19|20)[0-9]{2}")
 _BASES = (
     (re.compile(r"[01]{8,60}"), 2),
     (re.compile(r"0o[0-7]{4,20}"), 8),
-    (re.compile(r"0x[0-9a-f]{3,16}|(?=.*[a-f])(?=.*[0-9])[0-9a-f]{4,12}"), 16),
-    (re.compile(r"(?=.*[a-z])(?=.*[0-9])[0-9a-z]{4,9}"), 36),
+    (re.compile(r"0x[0-9a-f]{3,16}|(?=.*[a-f])(?=.*[0-9])[0-9a-f]{3,12}"), 16),
+    (re.compile(r"(?=.*[a-z])(?=.*[0-9])[0-9a-z]{3,9}"), 36),
 )
 """Forms of a number in another base, and the base."""
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
@@ -143,8 +145,6 @@ def carries(groups: Iterable[Group], private: Sequence[str], public: Sequence[st
 
     A call that takes too much work counts as a copy.
     """
-    if not private:
-        return False
     facts = _Facts()
     try:
         for group in groups:
@@ -277,12 +277,13 @@ class _Facts:
         _add_long((token for token in tokens if token.isdigit()), fewest, plain)
         _add_long(numbers, max(fewest, _FEWEST_DIGITS), self.made_numbers)
         near = numbers[:_MOST_JOINED] if is_coded else numbers
-        _add_long(_joined(near), _FEWEST_JOINED_DIGITS, self.made_numbers)
-        for run in {*numbers, "".join(numbers)}:
-            parts = _parts_of(run, _FEWEST_DIGITS_INSIDE, _MOST_DIGITS)
-            _add_long(parts, _FEWEST_DIGITS_INSIDE, self.made_numbers)
+        _add_long(_joined(near), _FEWEST_DIGITS, self.made_numbers)
+        if not is_coded or _FIGURE.fullmatch(text):
+            for run in {*numbers, "".join(numbers)}:
+                parts = _parts_of(run, _FEWEST_DIGITS_INSIDE, _MOST_DIGITS)
+                _add_long(parts, _FEWEST_DIGITS_INSIDE, self.made_numbers)
         for token in tokens:
-            _add_long(_in_bases(token), _FEWEST_JOINED_DIGITS, self.made_numbers)
+            _add_long(_in_bases(token), _FEWEST_DIGITS, self.made_numbers)
 
     def _add_windows(self, tokens: Sequence[str]) -> None:
         spelled = " ".join(tokens)
@@ -322,6 +323,8 @@ class _Facts:
         self._add_run("".join(map("".join, pairs)).rstrip())
 
     def _add_run(self, letters: str) -> None:
+        """Add the letters, and the names inside of them."""
+        self.hidden.add(letters)
         for start in range(len(letters) - _HEAD + 1):
             part = letters[start : start + _LONGEST_WORD]
             self.runs.setdefault(part[:_HEAD], set()).add(part)
@@ -365,6 +368,7 @@ class _Facts:
     def _has_hidden_word(self, private: Index, known: frozenset[str]) -> bool:
         coded = {word for word in (self.coded & private.words) - known if _is_rare(word)}
         inside = self.hidden & private.names
+        inside |= {word for word in self.hidden & private.words if len(word) >= _HEAD}
         for head in self.runs.keys() & private.heads:
             for part in self.runs[head]:
                 inside |= private.names.intersection(_parts_of(part, _HEAD, len(part)))
@@ -424,14 +428,15 @@ def _parts_of(run: str, shortest: int, longest: int) -> Iterator[str]:
 
 
 def _joined(numbers: Sequence[str]) -> Iterator[str]:
-    """Yield the digits of each row of numbers."""
+    """Yield the digits of each row of numbers. A short row must have one digit a number."""
     for start in range(len(numbers)):
         joined = ""
-        for number in numbers[start:]:
+        for count, number in enumerate(numbers[start:], 1):
             joined += number
             if len(joined) > _MOST_DIGITS:
                 break
-            yield joined
+            if len(joined) >= _FEWEST_JOINED_DIGITS or count == len(joined):
+                yield joined
 
 
 def _in_bases(token: str) -> Iterator[str]:

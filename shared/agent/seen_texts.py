@@ -69,19 +69,28 @@ def origins_of_arguments(arguments: Mapping[str, Any], seen: Seen) -> dict[str, 
 def are_of_user(arguments: Mapping[str, Any], seen: Seen) -> bool:
     """Return whether there are arguments, and each whole value stands in a text of the user.
 
-    A value with fewer than `FEWEST_CHARS_OF_USER` letters and digits does not count.
+    A value with fewer than `FEWEST_CHARS_OF_USER` letters and digits does not count, and a value
+    with invisible characters does not.
     """
     leaves = list(_leaves(list(arguments.values())))
     texts = seen.of_user()
     return bool(leaves) and all(
-        sum(map(str.isalnum, leaf)) >= FEWEST_CHARS_OF_USER and _stands_in(leaf, texts)
+        sum(map(str.isalnum, leaf)) >= FEWEST_CHARS_OF_USER
+        and visible(leaf) == leaf
+        and _stands_in(leaf, texts)
         for leaf in leaves
     )
 
 
 def is_url_of_user(url: str, seen: Seen) -> bool:
     """Return whether the URL stands word for word in a text of the user."""
-    for text in seen.of_user():
+    return _is_url_in(url, seen.of_user())
+
+
+def _is_url_in(url: str, texts: Iterable[str]) -> bool:
+    for text in texts:
+        if url not in text:
+            continue
         for match in _URL.findall(text):
             if url in (match, match.rstrip(_END_OF_SENTENCE)):
                 return True
@@ -108,20 +117,25 @@ def is_allowed_host(host: str, hosts: Iterable[str]) -> bool:
 def url_carries(url: str, private: Sequence[str], public: Sequence[str]) -> bool:
     """Return whether a URL carries a copy from a private text, plain or in a code without a key.
 
-    A part that stands in a public text is no copy. A URL with invisible characters, and a URL with
-    a long run of letters and digits, count as copies.
+    A URL that stands word for word in a public text is no copy. Words and figures of public texts
+    are none, either. A URL with invisible characters or with a long run of letters and digits
+    counts as a copy.
 
     Args:
         private: texts that must not leave.
         public: texts that may leave, such as the request.
     """
+    if not private or _is_url_in(url, public):
+        return False
     parts = _split(url)
     if parts is None:
-        return bool(private)
+        return True
     query = _query(parts.query)
-    path = re.split(r"[/;]", parts.path)
-    labels = (parts.hostname or "").split(".")[:-2]
-    port = [] if parts.port is None else [str(parts.port)]
+    path = re.split(r"[/;]", parts.path.replace("+", " "))
+    labels = (parts.hostname or "").split(".")[:-1]
+    port = str(parts.port or "")
+    if any(f"{parts.hostname}:{port}" in text for text in private):
+        port = ""  # the port of a link
     who = [parts.username or "", parts.password or ""]
     by_name = [value for _, value in sorted(query, key=_by_number)]
     groups = [
@@ -131,20 +145,21 @@ def url_carries(url: str, private: Sequence[str], public: Sequence[str]) -> bool
         _group([key for key, _ in query], True),
         _group([value for _, value in query], True),
         _group(by_name, True, is_joined_only=True),
-        _group([*who, *port], True),
-        _group([*labels, *port, *path, *by_name, parts.fragment], False, is_joined_only=True),
+        _group([*who, port], True),
+        _group([*labels, port, *path, *by_name, parts.fragment], False, is_joined_only=True),
     ]
     return _is_carried(groups, private, public)
 
 
 def value_carries(value: Any, private: Sequence[str], public: Sequence[str]) -> bool:
     """Return whether an argument carries a copy from a private text, as `url_carries` does."""
+    if not private:
+        return False
     return _is_carried([Group(tuple(_leaves(value)), True)], private, public)
 
 
 def _group(parts: Iterable[str], is_free: bool, is_joined_only: bool = False) -> Group:
-    plain = tuple(unquoted(part.replace("+", " ")) for part in parts)
-    return Group(plain, is_free, is_joined_only)
+    return Group(tuple(map(unquoted, parts)), is_free, is_joined_only)
 
 
 def _by_number(field: tuple[str, str]) -> tuple[int, str]:
@@ -154,11 +169,11 @@ def _by_number(field: tuple[str, str]) -> tuple[int, str]:
 
 
 def _is_carried(groups: Sequence[Group], private: Sequence[str], public: Sequence[str]) -> bool:
-    if not private:
-        return False
     for group in groups:
         for part in group.parts:
-            if (visible(part) != part or _is_opaque(part)) and not _stands_in(part, public):
+            if visible(part) != part:
+                return True
+            if _is_opaque(part) and not _stands_in(part, public):
                 return True
     return carries(groups, private, public)
 

@@ -1,4 +1,8 @@
-"""Ordinary URLs, and private documents about the same subjects."""
+"""Ordinary URLs, and private documents about the same subjects.
+
+`python -m tests.hostile.ordinary_urls` prints how many of the URLs need a person after a handoff
+has read each of the documents.
+"""
 
 from __future__ import annotations
 
@@ -8,48 +12,56 @@ import uuid
 from collections.abc import Iterator
 from urllib.parse import quote_plus
 
+from handoff_queue.shared.agent.seen_texts import url_carries
+
 REPORT = """
 Quarterly report of Corticeira Sado, confidential
 
-The margin in Lisbon fell to 48,713 euros in the third quarter of 2025, as Amalia Nogueira reports.
-Revenue of the cork division rose by 7.4 % to 12,384,550 euros. The price of raw cork in Setubal was
-77 euros a ton below the market price. Exports to Germany grew by 1,204 tons. The board of directors
-will close the plant in Montijo in March 2026 and move 143 employees to Setubal. The interest rate of
-the loan from Banco Atlantico is 5.85 %. The insurance covers machines worth 3,400,000 euros.
+The margin in Lisbon fell to 48,713 euros in the third quarter of 2025, as Amalia Nogueira
+reports. Revenue of the cork division rose by 7.4 % to 12,384,550 euros. The price of raw cork in
+Setubal was 77 euros a ton below the market price. Exports to Germany grew by 1,204 tons. The
+board of directors will close the plant in Montijo in March 2026 and move 143 employees to
+Setubal. The interest rate of the loan from Banco Atlantico is 5.85 %. The insurance covers
+machines worth 3,400,000 euros.
 
 Forecast. We expect a lower demand for wine stoppers and a higher demand for insulation panels and
 flooring. Harvest in the Alentejo was 18 % below the average of ten years because of the drought.
-The carbon footprint of a stopper is 1.8 grams. A competitor, Amorim, has a market share of 35 %. Our
-share price target for an acquisition of Granulado Norte is 21.60 euros. The offer ends on 14.11.2025.
-Energy costs were 640,200 euros. The machine learning model for the quality of stoppers sorts 4,800
-stoppers an hour and saves the work of 12 people. Customers pay within 45 days. The software project
-SILVA is late by 6 weeks. Its budget of 250,000 euros is spent. Contact: anogueira@sado.example, phone
-+351 21 555 01 93. The tax rate for 2026 will be 20 %. Inflation was 2.3 % and the exchange rate 1.0842.
+The carbon footprint of a stopper is 1.8 grams. A competitor, Amorim, has a market share of 35 %.
+Our share price target for an acquisition of Granulado Norte is 21.60 euros. The offer ends on
+14.11.2025. Energy costs were 640,200 euros. The machine learning model for the quality of
+stoppers sorts 4,800 stoppers an hour and saves the work of 12 people. Customers pay within 45
+days. The software project SILVA is late by 6 weeks. Its budget of 250,000 euros is spent.
+Contact: anogueira@sado.example, phone +351 21 555 01 93. The tax rate for 2026 will be 20 %.
+Inflation was 2.3 % and the exchange rate 1.0842.
 """
 INCIDENT = """
-Incident 2025-1187, internal. At 03:14:22 UTC the Redis primary redis-7f9c4 on 10.42.7.19:6379 stopped
-to answer. Sentinel promoted redis-7f9c5 after 31 seconds. Celery workers of the queue billing raised
-ConnectionError and TimeoutError. The Kubernetes node ip-10-42-7-19 had 97 % of its memory in use. The
-deployment of version 4.18.3 at 02:58 had changed maxmemory-policy to noeviction. PostgreSQL had 512
-connections. Customer Halvorsen Shipping lost 1,943 messages. Root cause: a dashboard in Grafana sent
-a KEYS command each 15 seconds. Ticket OPS-20417, owner Priya Raghunathan. Python 3.11.7, Django 5.0.2,
-nginx 1.25.3. The error rate of the API rose to 12.5 %. The backup of 02:00 had 48,211,004 keys. We use
-port 8443 for the admin console, user svc_backup. Next steps: rate limits for the API, alerts for
-memory, a test of the failover each month, documentation of the retry policy, and an upgrade to 7.2.4.
-Build 5f3a9c1e-77d2-4b8e-9c41-0c8f6f3f2a10 is blocked. Commit 9d1f0c2ab7e4.
+Incident 2025-1187, internal. At 03:14:22 UTC the Redis primary redis-7f9c4 on 10.42.7.19:6379
+stopped to answer. Sentinel promoted redis-7f9c5 after 31 seconds. Celery workers of the queue
+billing raised ConnectionError and TimeoutError. The Kubernetes node ip-10-42-7-19 had 97 % of its
+memory in use. The deployment of version 4.18.3 at 02:58 had changed maxmemory-policy to
+noeviction. PostgreSQL had 512 connections. Customer Halvorsen Shipping lost 1,943 messages. Root
+cause: a dashboard in Grafana sent a KEYS command each 15 seconds. Ticket OPS-20417, owner Priya
+Raghunathan. Python 3.11.7, Django 5.0.2, nginx 1.25.3. The error rate of the API rose to 12.5 %.
+The backup of 02:00 had 48,211,004 keys. We use port 8443 for the admin console, user svc_backup.
+Next steps: rate limits for the API, alerts for memory, a test of the failover each month,
+documentation of the retry policy, and an upgrade to 7.2.4. Build
+5f3a9c1e-77d2-4b8e-9c41-0c8f6f3f2a10 is blocked. Commit 9d1f0c2ab7e4.
 """
 CONTRACT = """
 Employment agreement between Nordlicht Analytics GmbH and Dr. Helene Brandt, born 17.05.1984. The
-employee starts on 1 February 2026 as head of data science in Hamburg. The salary is 118,400 euros a
-year and a bonus of up to 15 percent. The notice period is three months. The employee has 30 days of
-vacation. The working time is 38.5 hours a week. IBAN DE44 5001 0517 5407 3249 31. Tax number
-22/815/08152. The non-compete clause holds for 12 months after the end of the contract. Confidential
-information includes the source code, the customer list, the algorithms for credit scoring and the
-merger with Tallinn Data OU. The employee may work from home two days a week. The company pays for
-health insurance and a pension plan. Disputes go to the labour court in Hamburg. Diagnosis of the
-medical examination: mild asthma, no restriction of work. Emergency contact: Jonas Brandt, 0171 5550142.
+employee starts on 1 February 2026 as head of data science in Hamburg. The salary is 118,400 euros
+a year and a bonus of up to 15 percent. The notice period is three months. The employee has 30
+days of vacation. The working time is 38.5 hours a week. IBAN DE44 5001 0517 5407 3249 31. Tax
+number 22/815/08152. The non-compete clause holds for 12 months after the end of the contract.
+Confidential information includes the source code, the customer list, the algorithms for credit
+scoring and the merger with Tallinn Data OU. The employee may work from home two days a week. The
+company pays for health insurance and a pension plan. Disputes go to the labour court in Hamburg.
+Diagnosis of the medical examination: mild asthma, no restriction of work. Emergency contact:
+Jonas Brandt, 0171 5550142.
 """
-_GIVEN = "Anna Bruno Clara David Elena Felix Greta Hugo Ines Jakob Karla Leon Mira Nils Olga Paul".split()
+_GIVEN = (
+    "Anna Bruno Clara David Elena Felix Greta Hugo Ines Jakob Karla Leon Mira Nils Olga Paul"
+).split()
 _FAMILY = (
     "Abecassis Bergstrom Castelo Dreyer Eklund Ferreira Goncalves Hartmann Iversen Jankowski"
     " Kowalczyk Lindqvist Moreau Novak Oliveira Petrov"
@@ -293,3 +305,14 @@ def hashes() -> list[str]:
         found.append(f"https://github.com/acme/tool/commit/{digest[:40]}")
         found.append(f"https://files.example.org/packages/{digest}/tool-1.{number}.whl")
     return found
+
+
+def asked(text: str, ordinary: list[str]) -> list[str]:
+    """Return the URLs that need a person after a handoff has read a private text."""
+    return [url for url in ordinary if url_carries(url, [text], ["Write the report."])]
+
+
+if __name__ == "__main__":
+    for name, document in {**DOCUMENTS, "a table of 1 MB": table(14_000, 2)}.items():
+        for kind, ordinary in {**urls(), "hashes": hashes()}.items():
+            print(f"{name}, {kind}: {len(asked(document, ordinary))} of {len(ordinary)}")

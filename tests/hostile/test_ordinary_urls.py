@@ -1,0 +1,102 @@
+"""Ordinary URLs rarely need a person, and the check of a URL is a bounded amount of work."""
+
+from __future__ import annotations
+
+import random
+import sys
+from types import FrameType
+
+import pytest
+
+from handoff_queue.shared.agent.private_texts import index_of
+from handoff_queue.shared.agent.seen_texts import url_carries, value_carries
+from tests.hostile.ordinary_urls import DOCUMENTS, REPORT, asked, hashes, table, urls
+
+MOST_ASKED = 0.05
+"""Share of the ordinary URLs about which a person is asked."""
+LONGEST_URL = 1_000
+"""Characters of the longest URL that `fetch_url` takes."""
+MOST_CALLS = 800_000
+"""Calls of Python functions for the longest URL."""
+LONG_TABLE = table(14_000, 2)
+"""A private text of 1 MB."""
+ORDINARY = [url for kind in urls().values() for url in kind]
+
+
+def test_a_person_is_asked_about_few_ordinary_urls() -> None:
+    texts = list(DOCUMENTS.values())
+    found: list[str] = []
+    for number, text in enumerate(texts):
+        found += asked(text, ORDINARY[number :: len(texts)])
+
+    assert len(ORDINARY) >= 200
+    assert len(found) <= MOST_ASKED * len(ORDINARY), found
+
+
+def test_a_url_that_stands_in_a_page_needs_no_person() -> None:
+    page = "\n".join(f"See {url}." for url in (*hashes(), *asked(REPORT, ORDINARY[:60])))
+
+    assert all(url_carries(url, [REPORT], []) for url in hashes())
+    for line in page.splitlines():
+        url = line.removeprefix("See ").removesuffix(".")
+        assert not url_carries(url, [REPORT], [page]), url
+        assert url_carries(f"{url}&d=640200", [REPORT], [page])
+
+
+def test_a_public_word_with_hidden_characters_is_no_public_word() -> None:
+    hidden = "".join(chr(0xE0000 + ord(character)) for character in "48713")
+
+    assert value_carries({"city": f"Lisbon{hidden}"}, [REPORT], ["Lisbon"])
+    assert not value_carries({"city": "Lisbon"}, [REPORT], ["Lisbon"])
+
+
+def test_a_number_joined_by_chance_is_no_copy_from_a_long_table() -> None:
+    rows = table(3_000, 3)
+    revenue = rows.splitlines()[1].split(",")[3]
+
+    assert url_carries(f"https://a.example.org/?q={revenue}", [rows], [])
+    assert not url_carries(f"https://a.example.org/{'/'.join(revenue)}", [rows], [])
+    assert url_carries(f"https://a.example.org/{'/'.join(revenue)}", [rows[:300]], [])
+
+
+def calls_for(url: str, text: str) -> int:
+    """Return the number of calls of Python functions for the check of a URL."""
+    index_of(text)
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        url_carries(url, [text], [])
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize(
+    "alphabet",
+    ["01", "0123456789", "0123456789abcdef", "abcdefghijklmnopqrstuvwxyz", "aA0+/-_=%.&<\\x"],
+)
+@pytest.mark.parametrize("size", [1, 30])
+def test_the_work_for_the_longest_url_is_bounded(alphabet: str, size: int) -> None:
+    """The work does not grow with the private text."""
+    chance = random.Random(size)
+    parts = ["".join(chance.choices(alphabet, k=size)) for _ in range(LONGEST_URL // size)]
+    url = f"https://a.example.org/{'/'.join(parts)}"[:LONGEST_URL]
+    short = calls_for(url, "nothing")
+
+    assert short <= MOST_CALLS
+    assert calls_for(url, LONG_TABLE) <= short + 10_000
+
+
+def test_any_text_is_checked_without_an_error() -> None:
+    chance = random.Random(0)
+    planes = (0x80, 0x250, 0x3000, 0xFFFF, 0x10FFFF)
+    for number in range(200):
+        most = planes[number % len(planes)]
+        text = "".join(chr(chance.randrange(1, most)) for _ in range(30))
+        assert url_carries(f"https://a.example.org/{text}", [REPORT], []) in (True, False)
+        assert value_carries([text], [REPORT], []) in (True, False)
