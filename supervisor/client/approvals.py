@@ -170,15 +170,22 @@ def approve(
         steps: approve only these of the steps in question. The name of a repeated step means its
             copies.
         rows: approve only the copies with these keys.
-        asked: the version of the only question that the answer is for; None: the open question.
+        asked: the version of the only question that the answer is for; None: the open question,
+            unless it is about a call of a tool.
 
     Raises:
         UserError: the job has no question, another one than `asked`, or none about these steps
-            or rows, or the plan or the arguments are not valid.
+            or rows; the plan or the arguments are not valid; or the question is about a call, and
+            `asked` is None.
     """
     events = store.journal.read(job_id)
     if (about := find_question_about_call(job_id, events, asked)) is not None:
         refuse_parts(about, {"plan": plan, "steps": steps, "rows": rows})
+        if asked is None:
+            raise UserError(
+                f"{job_id} asks about a call of {about.call.tool}: read the call, and name its"
+                f" question (--question {about.version})"
+            )
         texts = _texts(note)
         changed = None
         if arguments is not None:

@@ -434,7 +434,8 @@ class Client:
             steps: approve only these steps.
             rows: approve only the copies with these keys of a step with `for_each`.
             question: answer only this question: the version of its entry in
-                `result(...).approvals`. A repeated call then answers no later question.
+                `result(...).approvals`. A repeated call then answers no later question. An
+                approval of a call of a tool needs it.
 
         Raises:
             UserError: the job does not wait for an approval, asks another question, or does not

@@ -108,12 +108,13 @@ def answers_to_wait_for(job: JobStanding) -> list[WaitingReason]:
             WaitingReason(decision, DECISION.format(job.job_id), fix_in_place=ANSWER_HERE)
         )
     if job.approval:
-        answer = awaited_answer(job.approval)
+        answer, commands = awaited_answer(job.approval), APPROVAL
         if job.approval == ApprovalOf.TOOLS:
             answer = f"an approval of a call of {', '.join(dict.fromkeys(job.calls_to_approve))}"
+            commands = CALL_APPROVAL
         approval = f"{answer} by a person{since}"
         questions.append(
-            WaitingReason(approval, APPROVAL.format(job.job_id), fix_in_place=ANSWER_HERE)
+            WaitingReason(approval, commands.format(job.job_id), fix_in_place=ANSWER_HERE)
         )
     return questions
 
@@ -245,3 +246,8 @@ APPROVAL = (
     " question)"
 )
 """The commands that answer a question of the job {0}."""
+CALL_APPROVAL = (
+    "`handoff approve {0} --question N` or `handoff reject {0} --question N` (`handoff show {0}"
+    " --full` shows the call and N)"
+)
+"""The commands that answer a question about a call of a tool."""

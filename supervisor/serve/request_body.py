@@ -16,11 +16,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.gates import FactTable, Gates
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, OnTimeout, Priority
 from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.name_pattern import NAME_PATTERN
@@ -123,7 +124,7 @@ class AnswerBody(_Body):
     """Only the copies with these keys of a step with `for_each`."""
     question: Annotated[int, Field(ge=1)] | None = None
     """Only this question: the id of the event `approval_asked`. Send it, so that a repeated request
-    answers no later question."""
+    answers no later question. An approval of a tool call needs it."""
 
 
 class ApproveBody(AnswerBody):
@@ -344,11 +345,12 @@ def request_of(
 
     Raises:
         UserError: a field cannot be used.
-        Problem: the body names another tenant than the token, or the header and the body have
-            different keys.
+        Problem: the body names another tenant than the token, the header and the body have
+            different keys, or the caller may not choose these approvals.
     """
     key = key_of(body.idempotency_key, header_key)
     tenant = tenant_for(caller, body.tenant)
+    _check_approvals(body.approvals, caller)
     return Request(
         text=body.text,
         documents=documents or None,
@@ -372,6 +374,22 @@ def request_of(
         on_end=body.on_end,
         approvals=body.approvals,
     )
+
+
+def _check_approvals(approvals: Approvals | None, caller: Caller) -> None:
+    """Check that a caller who may not approve a call of a tool cannot let time approve it.
+
+    Raises:
+        Problem: the caller may not choose these approvals.
+    """
+    if approvals is None or caller.role.includes(ApiRole.OPERATE):
+        return
+    if ApprovalOf.TOOLS in approvals.what and approvals.on_timeout is OnTimeout.GO_ON:
+        raise Problem(
+            403,
+            f"{caller.name} has the role {caller.role}: approvals of tools with on_timeout go-on"
+            " need the role operate, because calls run without a person: use stop or remind",
+        )
 
 
 def key_of(key: str | None, header_key: str | None) -> str | None:

@@ -217,7 +217,7 @@ def test_a_call_waits_without_a_slot_and_runs_with_the_arguments_of_the_person(
     other = mail.submit("other", "look")
     ended(mail, other)  # the only slot of the worker is free
 
-    mail.fleet.jobs.approve(job_id, arguments={"to": "boss@edit"})
+    mail.fleet.jobs.approve(job_id, question=question["version"], arguments={"to": "boss@edit"})
     result = ended(mail, job_id)
 
     assert mail.noted("edit") == ["boss@edit"]
@@ -265,7 +265,7 @@ def test_wrong_arguments_and_a_second_answer_are_refused(mail: MailFleet) -> Non
     job_id = mail.submit("twice", "send")
     (question,) = mail.wait_for_questions(job_id)
     with pytest.raises(UserError, match="do not match send_mail"):
-        mail.fleet.jobs.approve(job_id, arguments={"to": 3})
+        mail.fleet.jobs.approve(job_id, question=question["version"], arguments={"to": 3})
 
     mail.fleet.jobs.approve(job_id, question=question["version"])
     mail.fleet.jobs.approve(job_id, question=question["version"])  # the same answer again
@@ -288,11 +288,11 @@ def test_an_unanswered_call_stops_the_job_or_runs_as_the_policy_says(mail: MailF
 
 def test_a_mail_is_sent_once_although_all_processes_are_killed(mail: MailFleet) -> None:
     job_id = mail.submit("killed", "send")
-    mail.wait_for_questions(job_id)
+    (question,) = mail.wait_for_questions(job_id)
     for name, pid in mail.fleet.system.processes.pids().items():
         if name != "redis":
             mail.fleet.kill(pid)
-    mail.fleet.jobs.approve(job_id)
+    mail.fleet.jobs.approve(job_id, question=question["version"])
     ended(mail, job_id)
 
     assert mail.noted("killed") == ["0@killed"]
@@ -305,8 +305,8 @@ def test_a_worker_that_dies_while_it_asks_asks_one_question(mail: MailFleet, pla
     mail.kill_at(point)
     job_id = mail.submit(f"asks-{place}", "send")
     mail.wait_for_kill(point)
-    mail.wait_for_questions(job_id)
-    mail.fleet.jobs.approve(job_id)
+    (question,) = mail.wait_for_questions(job_id)
+    mail.fleet.jobs.approve(job_id, question=question["version"])
     result = ended(mail, job_id)
 
     assert len(result.approvals) == 1
@@ -328,9 +328,9 @@ def test_a_worker_that_dies_after_the_approval_sends_no_mail_twice(
 ) -> None:
     name = point.replace(".", "-").replace("_", "-")
     job_id = mail.submit(name, "send")
-    mail.wait_for_questions(job_id)
+    (question,) = mail.wait_for_questions(job_id)
     mail.kill_at(point)
-    mail.fleet.jobs.approve(job_id)
+    mail.fleet.jobs.approve(job_id, question=question["version"])
     mail.wait_for_kill(point)
     ended(mail, job_id)
 
@@ -393,8 +393,8 @@ def test_a_step_of_a_cancelled_job_asks_again_after_a_retry(mail: MailFleet) -> 
     mail.fleet.wait_for_end(job_id)
 
     mail.fleet.jobs.retry(job_id, "send")
-    mail.wait_for_questions(job_id)
-    mail.fleet.jobs.approve(job_id)
+    (question,) = mail.wait_for_questions(job_id)
+    mail.fleet.jobs.approve(job_id, question=question["version"])
     result = mail.fleet.jobs.result(job_id, wait_s=60)
 
     assert result.status is JobStatus.OK

@@ -21,7 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.waiting_reasons import APPROVAL, DECISION
+from handoff_queue.supervisor.client.waiting_reasons import APPROVAL, CALL_APPROVAL, DECISION
 from handoff_queue.supervisor.serve.console.session import (
     BROWSER_COOKIE,
     Visit,
@@ -170,7 +170,7 @@ _UNPAUSE = re.compile(r"continue it with `handoff unpause [^`]+`")
 
 def without_commands(reasons: str, job_id: JobId) -> str:
     """Return reasons to wait with the way in the console in place of commands."""
-    for commands in (APPROVAL, DECISION):
+    for commands in (APPROVAL, CALL_APPROVAL, DECISION):
         reasons = reasons.replace(f": {commands.format(job_id)}", "")
     return _UNPAUSE.sub("unpause it on the page Fleet", reasons)
 

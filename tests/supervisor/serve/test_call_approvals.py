@@ -17,9 +17,12 @@ from handoff_queue.shared.types.call_approval import CallAnswer
 from handoff_queue.shared.types.events import ApprovalAsked, HandoffIssued, JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.audit import actions_in
+from handoff_queue.supervisor.client.client import Request
 from tests.doubles.call_questions import a_question, ask
 from tests.mcp_client import connected, get_task, update_task
 from tests.supervisor.many_rows import submit_rows
+from tests.supervisor.serve.conftest import ClientOf
+from tests.supervisor.serve.console.test_job_list import act
 from tests.supervisor.serve.console.visitor import Visitor
 from tests.supervisor.serve.serving import serving
 from tests.supervisor.shell import Shell
@@ -33,6 +36,10 @@ class AskingJob:
     job_id: JobId
     issued: HandoffIssued
     questions: tuple[int, ...]
+
+    def waits_for(self) -> list[str]:
+        """Return the tool of each call that has no answer yet."""
+        return list(self.shell.jobs.standing(self.job_id).calls_to_approve)
 
     def answers(self) -> dict[str, CallAnswer]:
         """Return the answers that the next claim of the handoff finds."""
@@ -87,6 +94,87 @@ def test_an_approval_over_http_may_change_the_arguments(
         "toolu_1": CallAnswer(is_approved=True, arguments={"to": "b@example.com"}),
         "toolu_2": CallAnswer(is_approved=False, note="No."),
     }
+
+
+@pytest.fixture
+def asking_once(shell: Shell, tmp_path: Path) -> AskingJob:
+    """A job whose only step asks about one mail."""
+    job_id = submit_rows(shell, tmp_path, 1)
+    (issued,) = shell.open(job_id)
+    ask(shell.claim(job_id, issued), a_question("toolu_1"))
+    version = shell.store.journal.read(job_id)[-1].version
+    return AskingJob(shell, job_id, issued, (version,))
+
+
+def test_an_approval_of_a_call_names_the_question_that_the_person_has_read(
+    asking_once: AskingJob, http: TestClient, local: Visitor
+) -> None:
+    job_id, (version,) = asking_once.job_id, asking_once.questions
+
+    unnamed = http.post(f"/v1/jobs/{job_id}/approve", json={})
+    from_the_list = act(local, "approve", job_id)
+
+    expected = f"{job_id} asks about a call of send_mail: read the call, and name its question"
+    assert (unnamed.status_code, unnamed.json()["detail"].partition(" (")[0]) == (400, expected)
+    assert expected in from_the_list[job_id]
+    assert asking_once.waits_for() == ["send_mail"]
+    http.post(f"/v1/jobs/{job_id}/approve", json={"question": version})
+    assert asking_once.answers() == {"toolu_1": CallAnswer(is_approved=True)}
+
+
+def test_a_rejection_needs_no_number(asking_once: AskingJob, http: TestClient) -> None:
+    http.post(f"/v1/jobs/{asking_once.job_id}/reject", json={"note": "No."})
+
+    assert asking_once.answers() == {"toolu_1": CallAnswer(is_approved=False, note="No.")}
+
+
+@pytest.mark.parametrize("role", ["read", "submit"])
+@pytest.mark.parametrize("verb", ["approve", "reject"])
+def test_a_token_that_may_not_operate_answers_no_question(
+    asking_once: AskingJob, client_with: ClientOf, role: str, verb: str
+) -> None:
+    url, (version,) = f"/v1/jobs/{asking_once.job_id}/{verb}", asking_once.questions
+
+    assert client_with(role).post(url, json={"question": version}).status_code == 403
+    assert asking_once.waits_for() == ["send_mail"]
+
+
+def test_a_question_of_one_job_is_no_question_of_another(
+    asking_once: AskingJob, shell: Shell, http: TestClient
+) -> None:
+    other = shell.jobs.submit(Request("Look."))
+    (version,) = asking_once.questions
+
+    answer = http.post(f"/v1/jobs/{other}/approve", json={"question": version})
+
+    assert answer.status_code == 400
+    assert asking_once.waits_for() == ["send_mail"]
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/schedules"])
+@pytest.mark.parametrize(
+    ("role", "what", "on_timeout", "status"),
+    [
+        ("submit", ["tools"], "go-on", 403),
+        ("submit", ["plan", "tools"], "go-on", 403),
+        ("submit", ["tools"], "stop", 201),
+        ("submit", ["plan"], "go-on", 201),
+        ("operate", ["tools"], "go-on", 201),
+    ],
+)
+def test_a_token_that_may_not_approve_a_call_lets_no_time_approve_it(
+    client_with: ClientOf, path: str, role: str, what: list[str], on_timeout: str, status: int
+) -> None:
+    approvals = {"what": what, "timeout_s": 1, "on_timeout": on_timeout}
+    job: dict[str, Any] = {"text": "Send it.", "approvals": approvals}
+    body = job
+    if path == "/v1/schedules":
+        body = {"name": "news", "cron": "0 9 * * *", "job": job}
+
+    answer = client_with(role).post(path, json=body)
+
+    assert answer.status_code in (status, status + 1)  # 202: a job is accepted
+    assert status == 201 or "need the role operate" in answer.json()["detail"]
 
 
 def test_the_status_and_the_audit_name_the_tool(asking: AskingJob, http: TestClient) -> None:
