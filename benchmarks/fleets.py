@@ -15,8 +15,8 @@ from benchmarks.driver import Driver
 from benchmarks.instant_model import DELAY, SYNTHESIS
 from benchmarks.peers_model import WAY
 from benchmarks.runners import FOLDER
+from handoff_queue.shared.local.child_processes import ChildSpec, Processes
 from handoff_queue.shared.local.fork_server import ForkServer
-from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.types.plan import Synthesis
 

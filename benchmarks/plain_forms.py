@@ -31,7 +31,7 @@ from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE
 from handoff_queue.shared.types.plan import Synthesis
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.broker.celery_messages import TaskMessage
+    from handoff_queue.shared.broker.message_publisher import TaskMessage
 
 FORM = "BENCH_FORM"
 PRODUCT, PLAIN_REDIS, SEND_TASK, BOTH = "product", "redis-py", "send_task", "redis-py and send_task"
@@ -54,9 +54,9 @@ def use_plain_form() -> None:
     if form in (PLAIN_REDIS, BOTH):
         _use_plain_redis()
     if form in (SEND_TASK, BOTH):
-        from handoff_queue.shared.broker import celery_messages
+        from handoff_queue.shared.broker import message_publisher
 
-        celery_messages._send = _send_each
+        message_publisher._send = _send_each
     if form == UNCOUNTED:
         _count_nothing()
 
@@ -92,7 +92,7 @@ def _use_plain_redis() -> None:
 
 def _send_each(app: Celery, messages: Iterable[TaskMessage], put: Any) -> None:
     """Send each message with Celery's `send_task`."""
-    from handoff_queue.shared.broker.celery_messages import RETRY
+    from handoff_queue.shared.broker.message_publisher import RETRY
     from handoff_queue.shared.store.fair_queue import FIRST, FOR
 
     with app.producer_pool.acquire(block=True) as producer:
@@ -173,7 +173,7 @@ def measure_parts(repeats: int) -> None:
     """Print the microseconds of processor time of a round trip to Redis, of one message, and
     of three messages to one queue.
     """
-    from handoff_queue.shared.broker import celery_messages
+    from handoff_queue.shared.broker import message_publisher
     from handoff_queue.shared.settings.settings import Settings
     from handoff_queue.shared.store.redis.clients import client_for
     from handoff_queue.supervisor.assembly import make_supervisor_app
@@ -181,21 +181,21 @@ def measure_parts(repeats: int) -> None:
     with tempfile.TemporaryDirectory() as name, private_redis(Path(name)) as (url, _):
         app = make_supervisor_app(Settings(redis_url=SecretStr(url), offline=True))
         messages = [
-            celery_messages.TaskMessage(
+            message_publisher.TaskMessage(
                 "bench", f"id{n}", SUBMISSIONS_QUEUE, ("job",), "('job')", f"j/{n}"
             )
             for n in range(3)
         ]
         plain = redis.Redis.from_url(url, protocol=2, socket_timeout=30)
-        product = celery_messages._send
+        product = message_publisher._send
 
         def trip(client: redis.Redis) -> Callable[[], Any]:
             return lambda: client.eval("return ARGV[1]", 0, "x" * 1_500)
 
         def sent(send: Any, count: int) -> Callable[[], None]:
             def publish() -> None:
-                celery_messages._send = send
-                celery_messages.publish_each(app, messages[:count])
+                message_publisher._send = send
+                message_publisher.publish_each(app, messages[:count])
 
             return publish
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedOutcome, PlannedStep
-from handoff_queue.chaos.shapes import Shape
+from handoff_queue.chaos.job_shapes import Shape
+from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob, PlannedOutcome, PlannedStep
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import FACT_GATE
 

@@ -19,12 +19,12 @@ from handoff_queue.chaos.expected_handoffs import (
     needs_of,
     step_of,
 )
-from handoff_queue.chaos.plan import PlannedJob, PlannedStep
-from handoff_queue.chaos.shapes import Shape
+from handoff_queue.chaos.job_shapes import Shape
+from handoff_queue.chaos.planned_jobs import PlannedJob, PlannedStep
 from handoff_queue.shared.types.handoff import BUDGETS, StopReason
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.names import FACT_GATE, ROLES
-from handoff_queue.supervisor.engine.failure_guard import FROZE
+from handoff_queue.supervisor.engine.poison_job_guard import FROZE
 
 TOO_MANY_CLAIMS = StopReason.TOO_MANY_CLAIMS.value
 JOB_BUDGET = StopReason.JOB_BUDGET.value

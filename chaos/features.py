@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from handoff_queue.chaos.expected_handoffs import course_of
-from handoff_queue.chaos.model import Call
+from handoff_queue.chaos.job_shapes import Shape
+from handoff_queue.chaos.model_server import Call
 from handoff_queue.chaos.model_switches import SeenReservation, SwitchRecords, WrittenResult
 from handoff_queue.chaos.note_records import NoteRecords
-from handoff_queue.chaos.plan import FINDS_AT, TENANTS, PlannedJob
+from handoff_queue.chaos.planned_jobs import FINDS_AT, TENANTS, PlannedJob
 from handoff_queue.chaos.planned_notes import WRITES_NOTE
-from handoff_queue.chaos.shapes import Shape
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_roles import roles_of
 from handoff_queue.shared.store.redis.connection import translated_errors
@@ -25,7 +25,7 @@ from handoff_queue.shared.types.budget_measures import INPUT, MONEY, OUTPUT
 from handoff_queue.shared.types.events import HandoffFinished
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.notes import Note
+from handoff_queue.shared.types.memory_notes import Note
 
 
 class FeatureRecords(Protocol):

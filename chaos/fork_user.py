@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from handoff_queue.chaos.answers import task_of
 from handoff_queue.chaos.fleet import Fleet, arm, points_in
 from handoff_queue.chaos.fork_records import ForkRecord, ForkRecords
-from handoff_queue.chaos.plan import PlannedJob
+from handoff_queue.chaos.model_answers import task_of
+from handoff_queue.chaos.planned_jobs import PlannedJob
 from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
 from handoff_queue.shared.store.jobs import JobFilter

@@ -33,12 +33,12 @@ from handoff_queue.chaos.fleet import (
 )
 from handoff_queue.chaos.fork_user import ForkUser
 from handoff_queue.chaos.job_generator import EVERYTHING, workflow_of
+from handoff_queue.chaos.job_shapes import FACT_CHECKED, REJECTED, Shape
 from handoff_queue.chaos.message_user import MessageUser
-from handoff_queue.chaos.model import Call, UncountedCall
-from handoff_queue.chaos.plan import FACT_CHECKER, FORK_SUFFIX, KEEPER, CallKey, PlannedJob
+from handoff_queue.chaos.model_server import Call, UncountedCall
+from handoff_queue.chaos.planned_jobs import FACT_CHECKER, FORK_SUFFIX, KEEPER, CallKey, PlannedJob
 from handoff_queue.chaos.planned_notes import documents_of, is_of_notes
 from handoff_queue.chaos.schedule_user import ScheduleUser
-from handoff_queue.chaos.shapes import FACT_CHECKED, REJECTED, Shape
 from handoff_queue.chaos.system import Kind
 from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.settings.settings import Settings

@@ -15,11 +15,11 @@ from math import inf
 from handoff_queue.chaos.api_records import ApiRecords
 from handoff_queue.chaos.expected_handoffs import course_of, keys_of
 from handoff_queue.chaos.expected_outcomes import NO_RECORD, TOO_MANY_CLAIMS, JobRecord, wrong_end
+from handoff_queue.chaos.faults import Fault, Strike
 from handoff_queue.chaos.features import FeatureRecords
 from handoff_queue.chaos.fleet import CONSOLE
-from handoff_queue.chaos.model import Call
-from handoff_queue.chaos.plan import CallKey, PlannedJob
-from handoff_queue.chaos.strikes import Fault, Strike
+from handoff_queue.chaos.model_server import Call
+from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob
 from handoff_queue.chaos.unwanted_calls import CallsInFlight, SeenClaim, UnneededPeriods, strikes_at
 from handoff_queue.shared.store.claim_grants import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.types.budget_measures import MEASURES

@@ -7,8 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from handoff_queue.chaos.answers import task_of
-from handoff_queue.chaos.plan import (
+from handoff_queue.chaos.job_shapes import CHORDS, FEATURES, MODES, Shape, shapes_in
+from handoff_queue.chaos.model_answers import task_of
+from handoff_queue.chaos.planned_jobs import (
     FINDS_AT,
     FORK_SUFFIX,
     KEEPER,
@@ -19,7 +20,6 @@ from handoff_queue.chaos.plan import (
     PlannedOutcome,
     PlannedStep,
 )
-from handoff_queue.chaos.shapes import CHORDS, FEATURES, MODES, Shape, shapes_in
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import SUB_SUPERVISOR

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from handoff_queue.chaos.api_records import MessageRecord
 from handoff_queue.chaos.api_user import ApiUser
-from handoff_queue.chaos.model import UncountedCall
-from handoff_queue.chaos.plan import SPECIALISTS, PlannedJob, PlannedStep
-from handoff_queue.chaos.shapes import Shape
+from handoff_queue.chaos.job_shapes import Shape
+from handoff_queue.chaos.model_server import UncountedCall
+from handoff_queue.chaos.planned_jobs import SPECIALISTS, PlannedJob, PlannedStep
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.events import (

@@ -10,9 +10,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from handoff_queue.chaos.answers import writers_in
-from handoff_queue.chaos.model import Call
-from handoff_queue.chaos.plan import SWITCHED_MODELS, price_of
+from handoff_queue.chaos.model_answers import writers_in
+from handoff_queue.chaos.model_server import Call
+from handoff_queue.chaos.planned_jobs import SWITCHED_MODELS, price_of
 from handoff_queue.shared.types.usage import Usage
 
 LOST = "replies of several models that were lost or misnamed"

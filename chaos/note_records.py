@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from handoff_queue.chaos.model import Call
+from handoff_queue.chaos.model_server import Call
 from handoff_queue.chaos.planned_notes import PlannedNote
 from handoff_queue.shared.types.handoff import Citation
-from handoff_queue.shared.types.notes import Note
+from handoff_queue.shared.types.memory_notes import Note
 
 WRONG_NOTES = "notes that were lost, written twice or had no evidence"
 PAID_AGAIN = "facts for which a later job paid again"

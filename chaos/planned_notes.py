@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from handoff_queue.chaos.plan import CallKey, PlannedJob
-from handoff_queue.chaos.shapes import Shape
+from handoff_queue.chaos.job_shapes import Shape
+from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob
 
 WRITES_NOTE = "a.1"
 """Handoff of a remembered job that writes its note."""

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from handoff_queue.chaos.faults import Fault
 from handoff_queue.chaos.features import FeatureRecords
 from handoff_queue.chaos.invariants import RunRecords
-from handoff_queue.chaos.strikes import Fault
 from handoff_queue.chaos.system import OVERRUNS
 
 RECOVERY_S = 5.0

@@ -22,7 +22,7 @@ from handoff_queue.chaos.test_bed import CHECK_EVERY_S, Progress, Stage, stage
 from handoff_queue.shared.types.errors import StoreError
 
 if TYPE_CHECKING:
-    from handoff_queue.chaos.plan import PlannedJob
+    from handoff_queue.chaos.planned_jobs import PlannedJob
     from handoff_queue.shared.local.fork_server import ForkServer
 
 ALONE = 5

@@ -16,8 +16,8 @@ from functools import partial
 
 from handoff_queue.chaos.api_records import ScheduleRecord
 from handoff_queue.chaos.api_user import ApiUser, HttpAnswer
-from handoff_queue.chaos.plan import SPECIALISTS, PlannedJob, PlannedStep
-from handoff_queue.chaos.shapes import Shape
+from handoff_queue.chaos.job_shapes import Shape
+from handoff_queue.chaos.planned_jobs import SPECIALISTS, PlannedJob, PlannedStep
 from handoff_queue.shared.store.jobs import JobFilter, JobStanding
 from handoff_queue.shared.store.schedules import StoredSchedule
 from handoff_queue.shared.store.store import Store
@@ -25,8 +25,8 @@ from handoff_queue.shared.types.events import DEFAULT_TENANT, JobEnded
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.schedule import Missed, Overlap, Schedule
+from handoff_queue.supervisor.client.cron import last_slot, shown_slot, slots_between
 from handoff_queue.supervisor.client.schedule_decisions import job_of_slot
-from handoff_queue.supervisor.client.schedule_slots import last_slot, shown_slot, slots_between
 
 ZONE = "UTC"
 MINUTELY = "* * * * *"

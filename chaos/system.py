@@ -17,8 +17,8 @@ from handoff_queue.chaos.expected_outcomes import JobRecord
 from handoff_queue.chaos.features import FeatureRecords
 from handoff_queue.chaos.fleet import Fleet, Member, Size
 from handoff_queue.chaos.job_generator import Draw
-from handoff_queue.chaos.model import Call, UncountedCall
-from handoff_queue.chaos.plan import SPECIALISTS, CallKey, PlannedJob
+from handoff_queue.chaos.model_server import Call, UncountedCall
+from handoff_queue.chaos.planned_jobs import SPECIALISTS, CallKey, PlannedJob
 
 OVERRUNS = "jobs over their budget, by the server's books"
 """Name of a promise in the report. A system may lack it."""

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic
 
-from handoff_queue.chaos.counts import miscounted
 from handoff_queue.chaos.expected_outcomes import JobRecord
+from handoff_queue.chaos.faults import Strike, with_outages
 from handoff_queue.chaos.fleet import Fleet, Size, running_fleet
 from handoff_queue.chaos.invariants import Handoff, RunRecords
 from handoff_queue.chaos.killer import QUEUES
 from handoff_queue.chaos.leaks import left_behind
-from handoff_queue.chaos.model import Model
-from handoff_queue.chaos.plan import CallKey, PlannedJob
-from handoff_queue.chaos.strikes import Strike, with_outages
+from handoff_queue.chaos.metric_counts import miscounted
+from handoff_queue.chaos.model_server import Model
+from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob
 from handoff_queue.chaos.system import Kind, Made_co
 from handoff_queue.chaos.unwanted_calls import SeenClaim
 from handoff_queue.shared.local.fork_server import ForkServer

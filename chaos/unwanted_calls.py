@@ -10,9 +10,9 @@ from functools import cached_property
 from math import inf
 
 from handoff_queue.chaos.expected_outcomes import JobRecord
-from handoff_queue.chaos.model import Call
-from handoff_queue.chaos.plan import CallKey, PlannedJob
-from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
+from handoff_queue.chaos.faults import EVERYBODY, Fault, Strike
+from handoff_queue.chaos.model_server import Call
+from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob
 from handoff_queue.shared.store.claim_grants import MAX_CLAIMS
 
 STORED_WITHIN_S = 2.0

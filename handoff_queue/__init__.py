@@ -46,17 +46,17 @@ if TYPE_CHECKING:
     )
     from handoff_queue.shared.types.limits import JobLimits as Limits
     from handoff_queue.shared.types.limits import NewLimits, OnLimit
-    from handoff_queue.shared.types.notes import Note
+    from handoff_queue.shared.types.memory_notes import Note
     from handoff_queue.shared.types.review import Rubric
     from handoff_queue.shared.types.schedule import Missed, Overlap, ScheduleStatus
     from handoff_queue.supervisor.client.async_client import AsyncClient, connect_async
     from handoff_queue.supervisor.client.client import Client, connect
     from handoff_queue.supervisor.client.export import Export
     from handoff_queue.supervisor.client.forks import ForkOptions
-    from handoff_queue.supervisor.client.outline import JobOutline
-    from handoff_queue.supervisor.client.report import HandoffReport, JobResult
+    from handoff_queue.supervisor.client.job_outline import JobOutline
+    from handoff_queue.supervisor.client.job_result import HandoffReport, JobResult
+    from handoff_queue.supervisor.client.repeated_step_rows import Row
     from handoff_queue.supervisor.client.request import Request
-    from handoff_queue.supervisor.client.rows import Row
     from handoff_queue.supervisor.client.schedules import ScheduleOptions
     from handoff_queue.supervisor.client.submission import Clash
     from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion
@@ -86,15 +86,15 @@ else:
         "Gates": "shared.types.gates",
         "HandoffError": "shared.types.errors",
         "HandoffId": "shared.types.ids",
-        "HandoffReport": "supervisor.client.report",
+        "HandoffReport": "supervisor.client.job_result",
         "InvalidDocuments": "shared.types.errors",
         "Items": "supervisor.workflows",
         "JobEnded": "shared.types.events",
         "JobFilter": "shared.store.jobs",
         "JobId": "shared.types.ids",
         "JobLimits": "shared.types.limits",
-        "JobOutline": "supervisor.client.outline",
-        "JobResult": "supervisor.client.report",
+        "JobOutline": "supervisor.client.job_outline",
+        "JobResult": "supervisor.client.job_result",
         "JobStanding": "shared.store.jobs",
         "JobStatus": "shared.types.events",
         "StoreError": "shared.types.errors",
@@ -102,14 +102,14 @@ else:
         "Missed": "shared.types.schedule",
         "Mode": "shared.types.job_options",
         "NewLimits": "shared.types.limits",
-        "Note": "shared.types.notes",
+        "Note": "shared.types.memory_notes",
         "OnLimit": "shared.types.limits",
         "OnTimeout": "shared.types.job_options",
         "Overlap": "shared.types.schedule",
         "Priority": "shared.types.job_options",
         "RecordedEvent": "shared.types.events",
         "Request": "supervisor.client.request",
-        "Row": "supervisor.client.rows",
+        "Row": "supervisor.client.repeated_step_rows",
         "Rubric": "shared.types.review",
         "ScheduleExists": "shared.types.errors",
         "ScheduleOptions": "supervisor.client.schedules",

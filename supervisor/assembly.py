@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from celery import Celery, signals
 
 from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS, exits_on_error, make_app
+from handoff_queue.shared.broker.celery_signals import WorkerSignals
 from handoff_queue.shared.broker.consumer import ConsumptionControl
 from handoff_queue.shared.broker.readiness import touch_while_alive
 from handoff_queue.shared.broker.task_outcome import (
@@ -17,11 +18,10 @@ from handoff_queue.shared.broker.task_outcome import (
     register,
     run_task,
 )
-from handoff_queue.shared.broker.worker_signals import WorkerSignals
 from handoff_queue.shared.observability.logs import logged_as
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.runtime.models import MakeModel, provider_models
-from handoff_queue.shared.runtime.process import Announcer, Process, start_process
+from handoff_queue.shared.runtime.process_resources import Announcer, Process, start_process
 from handoff_queue.shared.settings.settings import Settings, redis_url_of
 from handoff_queue.shared.store.daily_budget import caps_from
 from handoff_queue.shared.trust.signatures import open_trust
@@ -35,7 +35,7 @@ from handoff_queue.shared.types.names import (
     task_of,
 )
 from handoff_queue.shared.types.presence import role_slots
-from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.engine.job_loop import JobLoop
 from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
 from handoff_queue.supervisor.engine.role_runner import RoleRunner

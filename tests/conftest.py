@@ -18,7 +18,7 @@ from execnet import XSpec
 from hypothesis import HealthCheck, settings
 
 from handoff_queue.chaos.leaks import keys_for_ever
-from handoff_queue.shared.local.processes import Processes
+from handoff_queue.shared.local.child_processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.observability import failpoints

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from handoff_queue.shared.agent.schemas import BrokenSchema
+from handoff_queue.shared.agent.json_schema_validation import BrokenSchema
 from handoff_queue.shared.types.errors import UserError
 
 

@@ -16,17 +16,17 @@ from celery import Celery, signals
 
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd
 from handoff_queue.shared.broker.celery_app import exits_on_error, make_app
-from handoff_queue.shared.broker.celery_messages import publish, wake_up
+from handoff_queue.shared.broker.celery_signals import WorkerSignals
 from handoff_queue.shared.broker.consumer import ConsumptionControl
+from handoff_queue.shared.broker.message_publisher import publish, wake_up
 from handoff_queue.shared.broker.readiness import touch_while_alive
-from handoff_queue.shared.broker.slots import SLOTS
 from handoff_queue.shared.broker.task_outcome import keep_unreadable, register, run_task
-from handoff_queue.shared.broker.worker_signals import WorkerSignals
+from handoff_queue.shared.broker.worker_slots import SLOTS
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
-from handoff_queue.shared.observability.telemetry_start import start_telemetry
+from handoff_queue.shared.observability.telemetry_factory import start_telemetry
 from handoff_queue.shared.runtime.models import MakeModel, provider_models
-from handoff_queue.shared.runtime.process import Announcer, Process, start_process
+from handoff_queue.shared.runtime.process_resources import Announcer, Process, start_process
 from handoff_queue.shared.settings.settings import Settings, redis_url_of
 from handoff_queue.shared.specialists import load_servers, load_specialists
 from handoff_queue.shared.specialists.policy_file import rules_in
@@ -39,7 +39,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, task_of
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import RunnerKind, SpecialistSpec
-from handoff_queue.workers.agent_sdk.extra import agent_sdk_fault
+from handoff_queue.workers.agent_sdk.availability import agent_sdk_fault
 from handoff_queue.workers.handoff_task import run_handoff
 from handoff_queue.workers.host_task_step import HostTasks
 from handoff_queue.workers.index.index import DocumentIndex

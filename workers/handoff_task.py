@@ -20,7 +20,7 @@ from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.model import Model
 from handoff_queue.shared.types.specialist import RunnerKind, SpecialistSpec
-from handoff_queue.workers.agent_sdk.extra import agent_sdk_fault
+from handoff_queue.workers.agent_sdk.availability import agent_sdk_fault
 from handoff_queue.workers.host_task_step import HostTaskRunner, HostTasks
 from handoff_queue.workers.tools.registry import Registry
 from handoff_queue.workers.tools.web_search import WEB_SEARCH, search_of_hosts

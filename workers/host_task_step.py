@@ -23,7 +23,7 @@ from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.agent.tool import ToolContext
-from handoff_queue.shared.broker.host_tasks import (
+from handoff_queue.shared.broker.host_celery_tasks import (
     HostMessage,
     HostResult,
     HostResults,

@@ -6,7 +6,7 @@ import os
 from functools import cache
 
 from benchmarks.celery_control.tasks import DEDUPLICATES, make_control_app
-from handoff_queue.shared.providers.anthropic.clients import model_from
+from handoff_queue.shared.providers.anthropic.client_factory import model_from
 from handoff_queue.shared.settings.settings import load_settings, redis_url_of
 
 _settings = load_settings()

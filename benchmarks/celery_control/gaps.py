@@ -18,9 +18,9 @@ from benchmarks.celery_control.system import PLAIN
 from benchmarks.celery_control.tasks import DEDUPLICATES
 from handoff_queue.chaos.fleet import SUPERVISOR, Fleet, Member, arm
 from handoff_queue.chaos.handoff_system import OURS
+from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.leaks import UNACKED
-from handoff_queue.chaos.plan import PlannedJob, PlannedStep
-from handoff_queue.chaos.shapes import Shape
+from handoff_queue.chaos.planned_jobs import PlannedJob, PlannedStep
 from handoff_queue.chaos.system import Kind, Made_co, System
 from handoff_queue.chaos.test_bed import CHECK_EVERY_S, Progress, Stage
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE

@@ -21,9 +21,9 @@ from handoff_queue.chaos.expected_handoffs import OK
 from handoff_queue.chaos.expected_outcomes import JobRecord
 from handoff_queue.chaos.fleet import SUPERVISOR, WORKER, Fleet, Member, Size
 from handoff_queue.chaos.job_generator import ONLY_CHORDS
+from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.leaks import UNACKED
-from handoff_queue.chaos.plan import SPECIALISTS, CallKey, PlannedJob
-from handoff_queue.chaos.shapes import Shape
+from handoff_queue.chaos.planned_jobs import SPECIALISTS, CallKey, PlannedJob
 from handoff_queue.chaos.system import OVERRUNS, Kind, WithoutApi
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
 from handoff_queue.shared.store.redis.connection import translated_errors

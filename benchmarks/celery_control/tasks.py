@@ -15,7 +15,7 @@ from typing import Any
 
 from celery import Celery, chord
 
-from handoff_queue.chaos.plan import TIGHT_MODEL
+from handoff_queue.chaos.planned_jobs import TIGHT_MODEL
 from handoff_queue.shared.broker.readiness import touch_while_alive
 from handoff_queue.shared.observability import failpoints
 from handoff_queue.shared.types.errors import ModelError
@@ -84,7 +84,7 @@ def make_control_app(
         },
     )
     if failpoints.folder() is not None:
-        from handoff_queue.shared.broker.failing_transport import FailingBackend, use_failpoints
+        from handoff_queue.shared.broker.failpoint_transport import FailingBackend, use_failpoints
 
         use_failpoints(app, FailingBackend)
     touch_while_alive(app)

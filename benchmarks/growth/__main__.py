@@ -21,7 +21,7 @@ import redis
 from benchmarks.growth.finished import a_finished_job, fill
 from benchmarks.growth.queued import ROUNDS, looks, submitted
 from benchmarks.growth.steps import MORE, Steps, steps_fleet
-from handoff_queue.shared.local.processes import Processes
+from handoff_queue.shared.local.child_processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 
 COMMANDS = ("--version", "list", "show", "stats")

@@ -15,8 +15,8 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.dispatch import Dispatcher
 from handoff_queue.supervisor.client.fleet_statistics import stats_now
+from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.engine.sweeper import Sweeper
 
 ROUNDS = 10

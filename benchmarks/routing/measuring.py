@@ -19,7 +19,7 @@ from handoff_queue.shared.agent.loop import Agent
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
-from handoff_queue.shared.providers.anthropic.clients import model_from
+from handoff_queue.shared.providers.anthropic.client_factory import model_from
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, Protocol
 
-from handoff_queue.shared.types.call_approval import CallAnswer, CallQuestion
 from handoff_queue.shared.types.checkpoints import Checkpoint, UserPrompted, WorstCase
 from handoff_queue.shared.types.errors import LeaseLost
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, ExpectedUsage, RateLimits, Wait
+from handoff_queue.shared.types.tool_call_approval import CallAnswer, CallQuestion
 
 
 class CheckpointStore(Protocol):

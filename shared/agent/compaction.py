@@ -12,11 +12,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from handoff_queue.shared.agent.cleared_results import (
-    BYTES_PER_TOKEN,
-    LEAST_CLEARED_CHARS,
-    LEAST_FREED,
-)
 from handoff_queue.shared.agent.conversation import Conversation, text_of
 from handoff_queue.shared.agent.prices import USUAL_WINDOW, json_bytes
 from handoff_queue.shared.agent.prompt import READ_RESULT
@@ -27,6 +22,11 @@ from handoff_queue.shared.agent.summaries import (
     summary_in,
 )
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
+from handoff_queue.shared.agent.tool_result_clearing import (
+    BYTES_PER_TOKEN,
+    LEAST_CLEARED_CHARS,
+    LEAST_FREED,
+)
 from handoff_queue.shared.types.checkpoints import CitedQuote, ContextCompacted
 from handoff_queue.shared.types.specialist import ContextRules
 

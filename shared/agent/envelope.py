@@ -14,7 +14,7 @@ from pydantic import Field as PydanticField
 from pydantic import JsonValue, ValidationError, field_validator
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
-from handoff_queue.shared.agent.json_answers import (
+from handoff_queue.shared.agent.json_repair import (
     LenientAnswer,
     describe_text,
     is_empty_form,
@@ -23,11 +23,10 @@ from handoff_queue.shared.agent.json_answers import (
     partial_object_in,
     without_nulls,
 )
+from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, problem_with
 from handoff_queue.shared.agent.marker_placement import marked_sentences, place_markers
-from handoff_queue.shared.agent.schemas import BrokenSchema, problem_with
-from handoff_queue.shared.agent.sources import Sources
-from handoff_queue.shared.text.words import count_of
-from handoff_queue.shared.types.characters import to_nfc
+from handoff_queue.shared.agent.quote_verification import Sources
+from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.citation_markers import qualify_claim_id, qualify_markers
 from handoff_queue.shared.types.handoff import (
     Citation,
@@ -37,6 +36,7 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.unicode_text import to_nfc
 
 MOST_PROBLEMS = 5
 """Most problems that one message to the model names."""

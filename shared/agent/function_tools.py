@@ -19,7 +19,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from handoff_queue.shared.agent.tool import CallContext, ToolFailed, ToolOutput
 from handoff_queue.shared.agent.tool_definition import check_definition
-from handoff_queue.shared.agent.tool_values import output_of
+from handoff_queue.shared.agent.tool_return_values import output_of
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.shared.types.message import problems_of
 

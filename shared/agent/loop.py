@@ -15,10 +15,7 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer, tool_call_format
-from handoff_queue.shared.agent.call_approval import CheckedCalls, check_calls
-from handoff_queue.shared.agent.call_guard import CallGuard
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
-from handoff_queue.shared.agent.cleared_results import is_too_long, stored_result
 from handoff_queue.shared.agent.compaction import MOST_REQUESTS, compacted
 from handoff_queue.shared.agent.conversation import (
     EMPTY,
@@ -31,11 +28,12 @@ from handoff_queue.shared.agent.conversation import (
     is_same_call,
     text_of,
 )
+from handoff_queue.shared.agent.handoff_result import ResultBuilder
 from handoff_queue.shared.agent.model_turn import ModelTurns
-from handoff_queue.shared.agent.outcome import ResultBuilder
 from handoff_queue.shared.agent.prompt import Opening
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.agent.tool_call_approval import CheckedCalls, check_calls
 from handoff_queue.shared.agent.tool_calls import (
     CUT_CALL,
     MAY_HAVE_RUN,
@@ -50,8 +48,9 @@ from handoff_queue.shared.agent.tool_calls import (
     observe_result,
 )
 from handoff_queue.shared.agent.tool_policy import CallDecision, CallVerdict
+from handoff_queue.shared.agent.tool_policy_check import CallGuard
+from handoff_queue.shared.agent.tool_result_clearing import is_too_long, stored_result
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.types.characters import visible
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,
@@ -77,6 +76,7 @@ from handoff_queue.shared.types.model import Block
 from handoff_queue.shared.types.names import TAKES_NO_MESSAGES
 from handoff_queue.shared.types.rate_limits import ExpectedUsage
 from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.shared.types.unicode_text import visible
 
 MOST_REPAIRS = 1
 """Times that a model may fix an invalid answer. A model that fails twice fails again."""

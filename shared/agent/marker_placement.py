@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from handoff_queue.shared.agent.sources import FoldedText, Span
+from handoff_queue.shared.agent.quote_verification import FoldedText, Span
 from handoff_queue.shared.types.citation_markers import MARKER
 from handoff_queue.shared.types.handoff import Claim
 

@@ -10,13 +10,6 @@ from math import inf
 from typing import Any, Protocol
 
 from handoff_queue.shared.agent.answer_format import takes_time
-from handoff_queue.shared.agent.cleared_results import (
-    BYTES_PER_TOKEN,
-    IMAGE_TOKENS,
-    READ_CLEARED,
-    ClearingRules,
-    results_to_clear,
-)
 from handoff_queue.shared.agent.compaction import frees_enough
 from handoff_queue.shared.agent.conversation import (
     Conversation,
@@ -24,17 +17,24 @@ from handoff_queue.shared.agent.conversation import (
     text_of,
     with_valid_calls,
 )
-from handoff_queue.shared.agent.json_answers import draft_in
-from handoff_queue.shared.agent.model_choice import ModelChoice, ModelChoices
+from handoff_queue.shared.agent.json_repair import draft_in
+from handoff_queue.shared.agent.model_fallback import ModelChoice, ModelChoices
 from handoff_queue.shared.agent.prices import HIDDEN_TOKENS, request_bytes, server_tool_uses
-from handoff_queue.shared.agent.prompt_caches import MOST_WAIT_S, is_worth_a_wait, prefix_of
+from handoff_queue.shared.agent.prompt_cache_warmup import MOST_WAIT_S, is_worth_a_wait, prefix_of
 from handoff_queue.shared.agent.retry_policy import delay_s, reason_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.summaries import AS_OUTPUT, SUMMARIZE, has_text_output
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import definition
+from handoff_queue.shared.agent.tool_result_clearing import (
+    BYTES_PER_TOKEN,
+    IMAGE_TOKENS,
+    READ_CLEARED,
+    ClearingRules,
+    results_to_clear,
+)
 from handoff_queue.shared.observability.telemetry import telemetry
-from handoff_queue.shared.text.words import count_of
+from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,

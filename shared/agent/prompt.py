@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from handoff_queue.shared.agent.document_texts import (
+from handoff_queue.shared.agent.marker_placement import marked_sentences
+from handoff_queue.shared.agent.prompt_documents import (
     NOTHING_SHOWN,
     ShownDocuments,
     documents_tag,
 )
-from handoff_queue.shared.agent.marker_placement import marked_sentences
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.types.handoff import (
     DEFAULT_FALLBACK,

@@ -10,13 +10,13 @@ from math import inf
 
 from handoff_queue.shared.agent.answer_format import AnswerFormat
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore, NoCheckpoints
-from handoff_queue.shared.agent.cleared_results import USUAL_CLEARING, ClearingRules
 from handoff_queue.shared.agent.compaction import USUAL_COMPACTION
-from handoff_queue.shared.agent.model_choice import ModelChoice
+from handoff_queue.shared.agent.model_fallback import ModelChoice
 from handoff_queue.shared.agent.prices import Prices
-from handoff_queue.shared.agent.prompt_caches import PromptCaches
+from handoff_queue.shared.agent.prompt_cache_warmup import PromptCaches
 from handoff_queue.shared.agent.tool import Tool, ToolContext
 from handoff_queue.shared.agent.tool_policy import ToolPolicy
+from handoff_queue.shared.agent.tool_result_clearing import USUAL_CLEARING, ClearingRules
 from handoff_queue.shared.types.model import Effort, Model, Thinking
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from handoff_queue.shared.agent.json_answers import json_object_in, partial_object_in
+from handoff_queue.shared.agent.json_repair import json_object_in, partial_object_in
 from handoff_queue.shared.types.checkpoints import CitedQuote, ContextCompacted
 from handoff_queue.shared.types.model import Block
 

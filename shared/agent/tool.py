@@ -14,8 +14,8 @@ from handoff_queue.shared.types.errors import HandoffError, InvalidTool
 from handoff_queue.shared.types.handoff import Citation, Document, Manifest
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_events import DEFAULT_TENANT
+from handoff_queue.shared.types.memory_notes import TenantNotes
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.notes import TenantNotes
 from handoff_queue.shared.types.origins import UNKNOWN, WEB, Origin, tool_origin
 
 Reads = Literal["private", "public"]

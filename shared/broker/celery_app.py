@@ -20,9 +20,9 @@ from celery.platforms import EX_FAILURE
 from celery.utils.imports import load_extension_class_names
 from kombu import Queue
 
-from handoff_queue.shared.broker.celery_messages import RETRY
-from handoff_queue.shared.broker.flower import prepare_flower_command
+from handoff_queue.shared.broker.flower_options import prepare_flower_command
 from handoff_queue.shared.broker.isolated_app import IsolatedCelery
+from handoff_queue.shared.broker.message_publisher import RETRY
 from handoff_queue.shared.observability import failpoints
 from handoff_queue.shared.observability.logs import configure_logging, log_of
 from handoff_queue.shared.settings.foreign_environment import (
@@ -31,7 +31,7 @@ from handoff_queue.shared.settings.foreign_environment import (
 )
 from handoff_queue.shared.settings.imports import without_collection
 from handoff_queue.shared.settings.optional_packages import check_extra
-from handoff_queue.shared.settings.redis_address import RedisAddress, read_address
+from handoff_queue.shared.settings.redis_url import RedisAddress, read_address
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.names import UNROUTED_QUEUE
@@ -113,7 +113,7 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
         task_queues=[_queue(queue) for queue in declared],
     )
     if failpoints.folder() is not None:
-        from handoff_queue.shared.broker.failing_transport import (
+        from handoff_queue.shared.broker.failpoint_transport import (
             FailingStoreBackend,
             use_failpoints,
         )

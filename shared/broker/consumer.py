@@ -20,7 +20,7 @@ from celery.worker.consumer import Consumer
 from celery.worker.consumer.control import Control
 from kombu.pidbox import Node
 
-from handoff_queue.shared.broker.message_validation import (
+from handoff_queue.shared.broker.kombu_message_validation import (
     no_such_task,
     problem_with_arguments,
     problem_with_task,

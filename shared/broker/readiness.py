@@ -21,7 +21,7 @@ def touch_while_alive(app: Any) -> None:
     """
     from celery import signals
 
-    from handoff_queue.shared.broker.worker_signals import WorkerSignals
+    from handoff_queue.shared.broker.celery_signals import WorkerSignals
 
     def ready(**_: Any) -> None:
         if (file := _file()) is not None:

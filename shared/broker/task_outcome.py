@@ -32,8 +32,8 @@ from celery.worker import state as worker_state
 from celery.worker.request import Request
 
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
-from handoff_queue.shared.broker.celery_messages import SIGNATURE, message_in, publish
-from handoff_queue.shared.broker.slots import SLOTS
+from handoff_queue.shared.broker.message_publisher import SIGNATURE, message_in, publish
+from handoff_queue.shared.broker.worker_slots import SLOTS
 from handoff_queue.shared.observability.logs import log_of, logged_as
 from handoff_queue.shared.store.redis.tls import share_contexts
 from handoff_queue.shared.store.store import Store

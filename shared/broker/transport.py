@@ -12,7 +12,7 @@ connection errors, so this channel raises ConnectionError. Such a message is not
 store knows its handoff.
 
 Invalid bytes in a queue end a process, too. The channel wraps them in messages
-(`shared/broker/message_validation.py`), which are kept. A message is parsed once.
+(`shared/broker/kombu_message_validation.py`), which are kept. A message is parsed once.
 
 A list has one order. Messages of jobs are taken in the fair order
 (`shared/store/fair_queue.py`), by priority and tenant. While more messages wait, one round
@@ -34,7 +34,7 @@ from kombu.exceptions import OperationalError
 from kombu.transport import redis as redis_transport
 from kombu.transport import virtual
 
-from handoff_queue.shared.broker.message_validation import deliverable, problem_with
+from handoff_queue.shared.broker.kombu_message_validation import deliverable, problem_with
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.fair_queue import (
     ALONE,

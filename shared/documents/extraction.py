@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from handoff_queue.shared.documents.extraction_process import text_elsewhere
 from handoff_queue.shared.documents.html import find_declared_charset, html_text
 from handoff_queue.shared.documents.media_types import (
     PDF,
@@ -11,8 +12,7 @@ from handoff_queue.shared.documents.media_types import (
     is_text,
     tidy_text,
 )
-from handoff_queue.shared.documents.reader_process import text_elsewhere
-from handoff_queue.shared.types.characters import visible
+from handoff_queue.shared.types.unicode_text import visible
 
 _LIGHT_HTML_BYTES = 100_000
 """Bytes of the largest page that this process parses. The worst page of this size, which has

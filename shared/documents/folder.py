@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from handoff_queue.shared.documents.extraction import extract, is_heavy
+from handoff_queue.shared.documents.extraction_process import HeavyFile, texts_elsewhere
 from handoff_queue.shared.documents.media_types import (
     DocumentRefused,
     media_type_of,
     what_to_do_with_binary,
 )
-from handoff_queue.shared.documents.reader_process import HeavyFile, texts_elsewhere
 from handoff_queue.shared.types.errors import InvalidDocuments
 from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.message import digest_of

@@ -23,14 +23,14 @@ CELERY_MODULES = (
 LATER = (
     "handoff_queue.shared.broker.consumer",
     "handoff_queue.shared.broker.isolated_worker",
-    "handoff_queue.shared.providers.anthropic.clients",
+    "handoff_queue.shared.providers.anthropic.client_factory",
     "genai_prices",
     "re2",
     "snowballstemmer",
 )
 """Modules that the rooms import on demand. Here they are imported once, before the fork."""
 OFFLINE_MODEL = "handoff_queue.shared.providers.offline.transport"
-REAL_MODEL = "handoff_queue.shared.providers.anthropic.clients:load_certificates"
+REAL_MODEL = "handoff_queue.shared.providers.anthropic.client_factory:load_certificates"
 ROOMS = (
     "handoff_queue.shared.broker.celery_app:prepare_forks",
     "handoff_queue.supervisor.assembly:prepare_forks",

@@ -26,8 +26,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 
+from handoff_queue.shared.local.fast_exit import without_teardown
 from handoff_queue.shared.local.parent_death_guard import PARENT_IS_GONE, PR_SET_PDEATHSIG
-from handoff_queue.shared.local.process_end import without_teardown
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from handoff_queue.shared.local.redis_server import find_server, version_of
 from handoff_queue.shared.local.run_directory import read_private, write_private
-from handoff_queue.shared.settings.redis_address import read_address
+from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.store.redis.acl import (
     ACCESS,
     ADMIN,

@@ -19,19 +19,19 @@ from typing import Protocol
 
 from handoff_queue.shared.agent.answer_format import AnswerFormat
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
-from handoff_queue.shared.agent.cleared_results import clearing_rules
 from handoff_queue.shared.agent.compaction import compaction_limit
-from handoff_queue.shared.agent.document_texts import (
+from handoff_queue.shared.agent.loop import Agent
+from handoff_queue.shared.agent.prices import prices_from
+from handoff_queue.shared.agent.prompt import ENVELOPE_RULES, LoadedPayloads, opening_of
+from handoff_queue.shared.agent.prompt_documents import (
     NOTHING_SHOWN,
     ShownDocuments,
     choose_shown,
 )
-from handoff_queue.shared.agent.loop import Agent
-from handoff_queue.shared.agent.prices import prices_from
-from handoff_queue.shared.agent.prompt import ENVELOPE_RULES, LoadedPayloads, opening_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_policy import PolicyRules, ToolPolicy
+from handoff_queue.shared.agent.tool_result_clearing import clearing_rules
 from handoff_queue.shared.broker.attempt_outcome import (
     OUTCOME_OF_REFUSAL,
     AttemptEnd,
@@ -43,7 +43,7 @@ from handoff_queue.shared.broker.attempt_outcome import (
 from handoff_queue.shared.observability.logs import log_of, logged_as
 from handoff_queue.shared.observability.redaction import Redactor, secret_settings
 from handoff_queue.shared.observability.telemetry import telemetry
-from handoff_queue.shared.runtime.handoff_notes import HandoffNotes
+from handoff_queue.shared.runtime.agent_memory import HandoffNotes
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
 from handoff_queue.shared.runtime.program_agent import ModelProgram, ProgramAgent

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 
-from handoff_queue.shared.agent.model_choice import ModelChoice
-from handoff_queue.shared.agent.prompt_caches import PromptCaches
+from handoff_queue.shared.agent.model_fallback import ModelChoice
+from handoff_queue.shared.agent.prompt_cache_warmup import PromptCaches
 from handoff_queue.shared.settings.imports import without_collection
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.store.rate_limiter import account_of
@@ -110,7 +110,7 @@ def provider_models(settings: Settings) -> MakeModel:
     with without_collection():
         if not settings.is_offline:
             import_module("genai_prices")
-        from handoff_queue.shared.providers.anthropic.clients import model_from
+        from handoff_queue.shared.providers.anthropic.client_factory import model_from
 
         model_from(settings)
     return model_from

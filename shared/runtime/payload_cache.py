@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from handoff_queue.shared.agent.sources import Sources
+from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnreadablePayload

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from handoff_queue.shared.settings.redis_address import read_address
+from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.settings.settings import Settings, load_settings
 from handoff_queue.shared.types.errors import UserError
 

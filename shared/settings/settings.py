@@ -45,13 +45,13 @@ from handoff_queue.shared.settings.http_values import (
     check_server_url,
     proxy_problems,
 )
-from handoff_queue.shared.settings.proxy_values import (
+from handoff_queue.shared.settings.redis_url import read_address
+from handoff_queue.shared.settings.reverse_proxy_values import (
     check_group_roles,
     check_header_name,
     check_networks,
     texts_in,
 )
-from handoff_queue.shared.settings.redis_address import read_address
 from handoff_queue.shared.text.durations import seconds_in, whole_seconds_in
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import Mode, Priority

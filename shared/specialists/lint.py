@@ -218,7 +218,7 @@ def _described_work(description: str) -> frozenset[str]:
 
 def _stem(word: str) -> str:
     """Return a rough stem, so that `compares` matches `comparing`. The stems of
-    `shared.text.words` would give unrelated specialists a cosine of up to 0.20 instead of
+    `shared.text.word_forms` would give unrelated specialists a cosine of up to 0.20 instead of
     0.16, too close to `OVERLAP`.
     """
     for ending in ("ings", "ing", "ies", "es", "ed", "s", "e"):

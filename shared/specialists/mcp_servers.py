@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from handoff_queue.shared.agent.schemas import BrokenSchema, check_schema
+from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, check_schema
 from handoff_queue.shared.agent.tool import check_parameter_names
 from handoff_queue.shared.settings.http_values import split_http_url
 from handoff_queue.shared.text.yaml_reader import compose

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import yaml
 from pydantic import ValidationError
 
-from handoff_queue.shared.agent.schemas import BrokenSchema, check_schema
+from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, check_schema
 from handoff_queue.shared.settings.folders import files_with_suffix
 from handoff_queue.shared.specialists.mcp_servers import (
     AcceptedServer,
@@ -28,15 +28,15 @@ from handoff_queue.shared.specialists.mcp_servers import (
     read_servers,
 )
 from handoff_queue.shared.text.durations import InvalidDuration, whole_seconds_of
-from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose
-from handoff_queue.shared.types.characters import printable
 from handoff_queue.shared.types.errors import InvalidSpecialist, MalformedMessage
 from handoff_queue.shared.types.message import each_problem
 from handoff_queue.shared.types.model import Effort, Thinking
 from handoff_queue.shared.types.names import RESERVED
 from handoff_queue.shared.types.origins import CODE_EXECUTION
 from handoff_queue.shared.types.specialist import ContextRules, RunnerKind, SpecialistSpec, Tier
+from handoff_queue.shared.types.unicode_text import printable
 
 FENCE = "---"
 MOST_KEPT_FILES = 200

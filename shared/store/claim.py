@@ -13,11 +13,8 @@ from enum import StrEnum
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.call_questions import (
-    CallQuestions,
-    call_answers_in,
-)
-from handoff_queue.shared.store.drain import Drain
+from handoff_queue.shared.store.encryption_at_rest import turns_place
+from handoff_queue.shared.store.graceful_shutdown import Drain
 from handoff_queue.shared.store.journal import with_versions
 from handoff_queue.shared.store.payloads import pack, payload_arguments, unpack
 from handoff_queue.shared.store.rate_limiter import RateLimiter
@@ -27,11 +24,13 @@ from handoff_queue.shared.store.script_arguments import (
     retention_arguments,
     worst_case_argument,
 )
-from handoff_queue.shared.store.sealing import turns_place
+from handoff_queue.shared.store.tool_call_approvals import (
+    CallQuestions,
+    call_answers_in,
+)
 from handoff_queue.shared.trust.event_signatures import signed_events
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES, UNKNOWN, OneCall
-from handoff_queue.shared.types.call_approval import CallAnswer, CallQuestion
 from handoff_queue.shared.types.checkpoints import (
     Checkpoint,
     ModelCallFailed,
@@ -58,6 +57,7 @@ from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.presence import HandoffWait, has_activity_changed
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, ExpectedUsage, RateLimits, Wait
+from handoff_queue.shared.types.tool_call_approval import CallAnswer, CallQuestion
 from handoff_queue.shared.types.usage import cost_usd
 
 CHORD_SILENCE_S = 3.0

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishReply, FinishRequest
-from handoff_queue.shared.store.drain import Drain
+from handoff_queue.shared.store.encryption_at_rest import turns_place
+from handoff_queue.shared.store.graceful_shutdown import Drain
 from handoff_queue.shared.store.handoff_roles import roles_of
 from handoff_queue.shared.store.journal import Commit, Journal, records_of_commit
 from handoff_queue.shared.store.payloads import unpack
@@ -27,7 +28,6 @@ from handoff_queue.shared.store.redis.connection import (
     translated_errors,
 )
 from handoff_queue.shared.store.script_arguments import retention_arguments, worst_case_argument
-from handoff_queue.shared.store.sealing import turns_place
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
 from handoff_queue.shared.types.errors import UnreadablePayload
@@ -41,7 +41,7 @@ MAX_CLAIMS = 3
 its process, so the next claim ends it as failed.
 """
 MAX_FAILED_EVALUATIONS = MAX_CLAIMS
-"""Evaluations of a job that may fail to end before the job fails (`evaluation_lease.py`)."""
+"""Evaluations of a job that may fail to end before the job fails (`job_evaluation_lease.py`)."""
 FENCE_BYTES = 16
 """Random bytes of a fence."""
 CLAIM_PATIENCE_S = 3.0

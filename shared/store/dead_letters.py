@@ -14,9 +14,9 @@ import re
 from contextlib import suppress
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.encryption_at_rest import digest_in
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import read_entries
-from handoff_queue.shared.store.sealing import digest_in
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
 from handoff_queue.shared.types.message import Message, digest_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.journal_check import (
+from handoff_queue.shared.store.journal_signature_check import (
     JournalCheck,
     events_cut_off,
     has_signature,

@@ -3,7 +3,7 @@ they show that the process and its evaluations of jobs are not frozen. `Claim.he
 heartbeat at once when an agent does something else.
 
 The watchdog here, and the scripts that recover the work of a frozen process
-(`evaluation_lease.py`), use the same limit, `FROZEN_AFTER_LEASES`.
+(`job_evaluation_lease.py`), use the same limit, `FROZEN_AFTER_LEASES`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.claim import Claim
-from handoff_queue.shared.store.evaluation_lease import FROZEN_AFTER_LEASES
+from handoff_queue.shared.store.job_evaluation_lease import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.types.errors import Interrupted, StoreError
 

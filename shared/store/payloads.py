@@ -11,9 +11,9 @@ from contextlib import suppress
 from functools import lru_cache
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.encryption_at_rest import DOCUMENTS, SEALED, Sealing
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import read_entries
-from handoff_queue.shared.store.sealing import DOCUMENTS, SEALED, Sealing
 from handoff_queue.shared.types.errors import (
     MalformedMessage,
     NoTenantKey,

@@ -12,17 +12,18 @@ from handoff_queue.shared.store.audit import Audit
 from handoff_queue.shared.store.claim_grants import Claims
 from handoff_queue.shared.store.daily_budget import DailyBudgets
 from handoff_queue.shared.store.dead_letters import DeadLetters
-from handoff_queue.shared.store.drain import Drain
-from handoff_queue.shared.store.evaluation_lease import EvaluationLeases
-from handoff_queue.shared.store.evaluations import Evaluations
+from handoff_queue.shared.store.encryption_at_rest import Sealing
 from handoff_queue.shared.store.fleet_history import History
 from handoff_queue.shared.store.fleet_load import FleetLoadReader
+from handoff_queue.shared.store.golden_set_history import Evaluations
+from handoff_queue.shared.store.graceful_shutdown import Drain
 from handoff_queue.shared.store.health import Health
+from handoff_queue.shared.store.job_evaluation_lease import EvaluationLeases
 from handoff_queue.shared.store.job_summary import JobSummaries
 from handoff_queue.shared.store.jobs import Jobs, Traces
 from handoff_queue.shared.store.journal import Journal
+from handoff_queue.shared.store.memory_notes import Notes
 from handoff_queue.shared.store.metrics import Metrics
-from handoff_queue.shared.store.notes import Notes
 from handoff_queue.shared.store.pauses import Pauses
 from handoff_queue.shared.store.payloads import PayloadStore
 from handoff_queue.shared.store.presence import PresenceStore
@@ -31,7 +32,6 @@ from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connec
 from handoff_queue.shared.store.refusals import Refusals
 from handoff_queue.shared.store.request_counts import RequestCounts
 from handoff_queue.shared.store.schedules import Schedules
-from handoff_queue.shared.store.sealing import Sealing
 from handoff_queue.shared.store.spending_history import SpendingHistory
 from handoff_queue.shared.store.tenant_keys import keys_from
 from handoff_queue.shared.store.tenants import Tenants

@@ -30,7 +30,7 @@ from handoff_queue.shared.trust.keyring import (
     public_text,
     standard_identities,
 )
-from handoff_queue.shared.trust.pair_codes import PrivateKey
+from handoff_queue.shared.trust.message_authentication_codes import PrivateKey
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
 
 if TYPE_CHECKING:

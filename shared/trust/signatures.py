@@ -2,7 +2,8 @@
 
 A signature is a text: the id of the key, a dot, and the signature's bytes in URL-safe Base64. The
 signed bytes have a purpose and some texts, so a signature for one purpose is worthless for another.
-Codes for single readers (`pair_codes.py`) follow after commas, or stand alone: `KEY~READER.CODE`.
+Codes for single readers (`message_authentication_codes.py`) follow after commas, or stand alone:
+`KEY~READER.CODE`.
 
 A process reads the keys again when a file has changed. So keys rotate while processes run.
 """
@@ -25,7 +26,7 @@ from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.trust.key_files import keyring_file, read_keyring, read_private_keys
 from handoff_queue.shared.trust.keyring import Identity, Keyring, PublicKey, Right
-from handoff_queue.shared.trust.pair_codes import (
+from handoff_queue.shared.trust.message_authentication_codes import (
     FOR,
     PrivateKey,
     ReaderSecrets,

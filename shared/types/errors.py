@@ -35,8 +35,8 @@ HandoffError
 ├── errors that a model reads and can correct; each is defined beside the code that raises it
 │   ├── ToolFailed           shared.agent.tool: a tool has no result, and says why
 │   ├── InvalidAnswer        shared.agent.answer_format: the final text is not an answer
-│   ├── BrokenSchema         shared.agent.schemas: the schema cannot be used
-│   └── UnusablePattern      shared.types.patterns: not a regular expression of RE2
+│   ├── BrokenSchema         shared.agent.json_schema_validation: the schema cannot be used
+│   └── UnusablePattern      shared.types.regex_patterns: not a regular expression of RE2
 ├── DocumentRefused      shared.documents.media_types: a file that is not a document
 ├── MessagesWaiting      users have sent messages, which the agent takes before its next call
 ├── LimitReached         a limit of the handoff, the job or the day: the handoff ends as `partial`

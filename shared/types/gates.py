@@ -20,7 +20,7 @@ from handoff_queue.shared.types.ids import NameField
 from handoff_queue.shared.types.limits import MOST_COUNT, Count
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.names import RESERVED
-from handoff_queue.shared.types.patterns import UnusablePattern, matches
+from handoff_queue.shared.types.regex_patterns import UnusablePattern, matches
 
 
 class KnownFact(Message):

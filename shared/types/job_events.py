@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from handoff_queue.shared.types.access import Actor
+from handoff_queue.shared.types.cost_quote import Quote
 from handoff_queue.shared.types.gates import Gates, GatesFrom
 from handoff_queue.shared.types.handoff import BlobRef, EarlierJob, GivenResult, ResultStatus
 from handoff_queue.shared.types.ids import (
@@ -22,7 +23,6 @@ from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.message import Message, OmitNone
 from handoff_queue.shared.types.origins import Origins
-from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.review import Rubric
 
 DEFAULT_TENANT = "default"

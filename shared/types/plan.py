@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from handoff_queue.shared.text.durations import whole_seconds_in
-from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.condition import When, problem_with
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, Text, own
 from handoff_queue.shared.types.ids import NameField, StepId, StepIdField

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
-from handoff_queue.shared.types.characters import printable
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.shared.types.unicode_text import printable
 
 _WAITING = re.compile(r"waiting (?:(?P<left_s>\d+) s: |for )(?P<what>.+)", re.DOTALL)
 
@@ -125,4 +125,6 @@ class Announcement(Node):
     not_served: dict[Line, Line] = Field(default_factory=dict, max_length=MOST_ROLES)
     """Specialist that it cannot serve on its machine -> the reason."""
     lost_slots: int = 0
-    """Slots that take no more handoffs until the process starts again (`shared.broker.slots`)."""
+    """Slots that take no more handoffs until the process starts again
+    (`shared.broker.worker_slots`).
+    """

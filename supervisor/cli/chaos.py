@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from handoff_queue.shared.settings.optional_packages import check_extra
-from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.cli.display.terminal import print_message, write_line

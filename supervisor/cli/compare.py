@@ -27,6 +27,16 @@ from handoff_queue.supervisor.cli.display.terminal import (
     write_line,
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
+from handoff_queue.supervisor.cli.evaluation_options import (
+    check_within,
+    limits_within,
+    read_documents,
+    run_name,
+    say_how_to_resume,
+    variants_of,
+    workflow_for,
+    worst_case,
+)
 from handoff_queue.supervisor.cli.options import (
     ADVANCED,
     REVIEW,
@@ -39,16 +49,6 @@ from handoff_queue.supervisor.cli.options import (
     Timeout,
 )
 from handoff_queue.supervisor.cli.request_options import amount, gates_of, rubric_of, text_of
-from handoff_queue.supervisor.cli.variants import (
-    check_within,
-    limits_within,
-    read_documents,
-    run_name,
-    say_how_to_resume,
-    variants_of,
-    workflow_for,
-    worst_case,
-)
 from handoff_queue.supervisor.gates.gates_file import GateSet
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from handoff_queue.shared.text.durations import DurationRange
-from handoff_queue.shared.text.words import count_of
+from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.limits import MOST_SECONDS
 from handoff_queue.supervisor.cli.connection import client_of_broker

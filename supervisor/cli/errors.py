@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from handoff_queue.shared.settings.optional_packages import is_optional, missing
-from handoff_queue.shared.text.words import close_names
+from handoff_queue.shared.text.word_forms import close_names
 from handoff_queue.shared.types.errors import (
     HandoffError,
     ManyProblems,

@@ -21,15 +21,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
     write_line,
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
-from handoff_queue.supervisor.cli.options import (
-    ADVANCED,
-    REVIEW,
-    AsJson,
-    JudgeModel,
-    Timeout,
-)
-from handoff_queue.supervisor.cli.request_options import amount
-from handoff_queue.supervisor.cli.variants import (
+from handoff_queue.supervisor.cli.evaluation_options import (
     check_within,
     limits_within,
     read_documents,
@@ -39,6 +31,14 @@ from handoff_queue.supervisor.cli.variants import (
     workflow_for,
     worst_case,
 )
+from handoff_queue.supervisor.cli.options import (
+    ADVANCED,
+    REVIEW,
+    AsJson,
+    JudgeModel,
+    Timeout,
+)
+from handoff_queue.supervisor.cli.request_options import amount
 
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading

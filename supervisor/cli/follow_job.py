@@ -33,7 +33,7 @@ from handoff_queue.supervisor.text.sanitizing import plain
 if TYPE_CHECKING:
     from handoff_queue.supervisor.cli.display.answer import Draft
     from handoff_queue.supervisor.client.client import Client
-    from handoff_queue.supervisor.client.report import JobResult
+    from handoff_queue.supervisor.client.job_result import JobResult
     from handoff_queue.supervisor.client.waiting_reasons import WaitingReason
     from handoff_queue.supervisor.lifecycle.state import JobState, Question
 

@@ -14,7 +14,7 @@ from handoff_queue.shared.local.process_folders import write_process_folders
 from handoff_queue.shared.local.redis_users import USERS_FILE, WORKER, url_file, write_users
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.optional_packages import check_extra
-from handoff_queue.shared.settings.redis_address import read_address
+from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.trust.key_files import (
     add_exchange_keys,

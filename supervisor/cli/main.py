@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from handoff_queue.shared.local.process_end import without_teardown
+from handoff_queue.shared.local.fast_exit import without_teardown
 from handoff_queue.shared.settings.foreign_environment import forget_celery_variables
 from handoff_queue.supervisor.cli.commands import HELP_OPTIONS, Commands
 from handoff_queue.supervisor.cli.display.terminal import use_standard_streams

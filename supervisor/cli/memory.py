@@ -22,7 +22,7 @@ from handoff_queue.supervisor.cli.options import AsJson
 from handoff_queue.supervisor.text.sanitizing import plain
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.types.notes import Note
+    from handoff_queue.shared.types.memory_notes import Note
 
 
 class MemoryAction(StrEnum):

@@ -10,7 +10,7 @@ import typer
 
 from handoff_queue.shared.store.jobs import JobFilter
 from handoff_queue.shared.text.durations import DurationRange
-from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import MOST_WAIT_S, Mode, OnTimeout, Priority

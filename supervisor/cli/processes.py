@@ -21,7 +21,7 @@ from handoff_queue.shared.settings.settings import (
     load_settings,
     redis_url_of,
 )
-from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.supervisor.cli.celery_process import celery_command, check_app
 from handoff_queue.supervisor.cli.display.terminal import print_message

@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from handoff_queue.shared.types.cost_quote import Quote
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
-from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.usage import cost_usd, microusd
 from handoff_queue.supervisor.cli.display.job_status import quote_line
 from handoff_queue.supervisor.cli.display.terminal import (
@@ -20,7 +20,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.options import AsJson, RequestText
 from handoff_queue.supervisor.cli.request_options import JobOptions, takes_a_job
-from handoff_queue.supervisor.client.quotes import (
+from handoff_queue.supervisor.client.cost_quotes import (
     QUOTE_VALID_S,
     exceeds,
     most_usd_of,

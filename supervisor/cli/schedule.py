@@ -231,7 +231,7 @@ def _show(entry: ScheduleStatus, *, as_json: bool) -> None:
 
 def _next(entry: ScheduleStatus) -> str:
     """Return the next slot in words."""
-    from handoff_queue.supervisor.client.schedule_slots import shown_slot
+    from handoff_queue.supervisor.client.cron import shown_slot
 
     if entry.next_slot is None:
         return "paused"

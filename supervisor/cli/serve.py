@@ -48,7 +48,7 @@ def serve(
     from handoff_queue.shared.observability.logs import configure_logging
     from handoff_queue.supervisor.client.async_client import AsyncClient
     from handoff_queue.supervisor.serve.application import make_application
-    from handoff_queue.supervisor.serve.proxy_users import check_proxy
+    from handoff_queue.supervisor.serve.proxy_authentication import check_proxy
     from handoff_queue.supervisor.serve.server import serve_until_stopped
 
     load_process_settings()  # refuses the placeholder of a password

@@ -52,7 +52,7 @@ def show(
 def show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
     """Print all data of a job."""
     from handoff_queue.supervisor.cli.display.job_report import print_everything
-    from handoff_queue.supervisor.client.report import letters_about
+    from handoff_queue.supervisor.client.job_result import letters_about
 
     result = jobs.result(job_id)
     if as_json:
@@ -64,7 +64,7 @@ def show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
 def show_outline(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
     """Print a job in brief."""
     from handoff_queue.supervisor.cli.display.job_report import print_outline
-    from handoff_queue.supervisor.client.report import letters_about
+    from handoff_queue.supervisor.client.job_result import letters_about
 
     outline = jobs.outline(job_id)
     if as_json:

@@ -19,7 +19,7 @@ from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.cli.display.terminal import count_text, print_progress
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.client.export import Export
-from handoff_queue.supervisor.client.report import JobRecord, report_of
+from handoff_queue.supervisor.client.job_result import JobRecord, report_of
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.text.plain_yaml import read_bounded

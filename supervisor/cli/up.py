@@ -14,14 +14,14 @@ from typing import Annotated
 import typer
 
 from handoff_queue.shared.local.celery_fork_server import celery_fork_server
-from handoff_queue.shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis, read_access, write_access
 from handoff_queue.shared.local.redis_users import WORKER, RedisUsers, users_of_private_redis
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.placeholder_passwords import check_log_ins, load_process_settings
 from handoff_queue.shared.settings.ports import check_port, free_port, is_free
-from handoff_queue.shared.settings.redis_address import read_address
+from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.trust.keyring import CONSOLE, SUPERVISOR
 from handoff_queue.shared.types.errors import UserError

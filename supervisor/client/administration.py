@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.text.words import close_names, suggestion
+from handoff_queue.shared.text.word_forms import close_names, suggestion
 from handoff_queue.shared.types.access import Actor, ApiRole, ApiToken, AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId

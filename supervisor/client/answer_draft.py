@@ -11,7 +11,7 @@ from handoff_queue.shared.types.citation_markers import MARKER
 from handoff_queue.shared.types.events import HandoffFinished
 from handoff_queue.shared.types.handoff import Claim, result_in
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.supervisor.lifecycle.citations import number_citations
+from handoff_queue.supervisor.lifecycle.citation_numbers import number_citations
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN
 from handoff_queue.supervisor.text.sanitizing import plain
 

@@ -11,10 +11,9 @@ from pydantic import JsonValue, ValidationError
 
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.answer import Answer
-from handoff_queue.shared.types.characters import has_half_a_character
 from handoff_queue.shared.types.errors import PlanRefused, UnknownJob, UserError
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
@@ -36,7 +35,8 @@ from handoff_queue.shared.types.plan import (
     name_problems,
     problems_by_step,
 )
-from handoff_queue.supervisor.client.call_approvals import (
+from handoff_queue.shared.types.unicode_text import has_half_a_character
+from handoff_queue.supervisor.client.tool_call_approvals import (
     QuestionAboutCall,
     arguments_text,
     find_question_about_call,
@@ -45,11 +45,11 @@ from handoff_queue.supervisor.client.call_approvals import (
 )
 from handoff_queue.supervisor.lifecycle.approval_events import can_plan_again
 from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
+from handoff_queue.supervisor.lifecycle.child_job_budgets import may_have_children
 from handoff_queue.supervisor.lifecycle.origins import origins_of_plan
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState, Question
-from handoff_queue.supervisor.lifecycle.teams import may_have_children
-from handoff_queue.supervisor.roles.outcomes import hide_titles, make_plan_event
+from handoff_queue.supervisor.roles.role_events import hide_titles, make_plan_event
 from handoff_queue.supervisor.workflows.workflow import join_as_json
 
 MOST_NOTE_CHARS = 10_000

@@ -50,14 +50,14 @@ if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.shared.store.dead_letters import DeadLetter
     from handoff_queue.shared.types.access import ApiRole, ApiToken, AuditEntry
-    from handoff_queue.shared.types.notes import Note
+    from handoff_queue.shared.types.memory_notes import Note
     from handoff_queue.shared.types.schedule import ScheduleStatus
     from handoff_queue.supervisor.client.export import Export
     from handoff_queue.supervisor.client.forks import ForkOptions
-    from handoff_queue.supervisor.client.outline import JobOutline
-    from handoff_queue.supervisor.client.report import HandoffReport, JobResult
+    from handoff_queue.supervisor.client.job_outline import JobOutline
+    from handoff_queue.supervisor.client.job_result import HandoffReport, JobResult
+    from handoff_queue.supervisor.client.repeated_step_rows import Row
     from handoff_queue.supervisor.client.request import Request
-    from handoff_queue.supervisor.client.rows import Row
     from handoff_queue.supervisor.client.schedules import ScheduleOptions
     from handoff_queue.supervisor.client.submission import Clash, Submission
     from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion

@@ -52,15 +52,15 @@ if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.shared.store.dead_letters import DeadLetter
     from handoff_queue.shared.types.access import ApiRole, ApiToken
-    from handoff_queue.shared.types.notes import Note
+    from handoff_queue.shared.types.memory_notes import Note
     from handoff_queue.shared.types.schedule import ScheduleStatus
-    from handoff_queue.supervisor.client.dispatch import Dispatcher
     from handoff_queue.supervisor.client.export import Export
     from handoff_queue.supervisor.client.forks import ForkOptions
-    from handoff_queue.supervisor.client.outline import JobOutline
-    from handoff_queue.supervisor.client.report import HandoffReport, JobResult
+    from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
+    from handoff_queue.supervisor.client.job_outline import JobOutline
+    from handoff_queue.supervisor.client.job_result import HandoffReport, JobResult
+    from handoff_queue.supervisor.client.repeated_step_rows import Row
     from handoff_queue.supervisor.client.request import Request
-    from handoff_queue.supervisor.client.rows import Row
     from handoff_queue.supervisor.client.schedules import ScheduleOptions
     from handoff_queue.supervisor.client.submission import Clash, Submission
     from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion
@@ -69,12 +69,12 @@ else:
     _PLACES = {
         "Clash": "handoff_queue.supervisor.client.submission",
         "ForkOptions": "handoff_queue.supervisor.client.forks",
-        "HandoffReport": "handoff_queue.supervisor.client.report",
-        "JobOutline": "handoff_queue.supervisor.client.outline",
-        "JobResult": "handoff_queue.supervisor.client.report",
-        "Note": "handoff_queue.shared.types.notes",
+        "HandoffReport": "handoff_queue.supervisor.client.job_result",
+        "JobOutline": "handoff_queue.supervisor.client.job_outline",
+        "JobResult": "handoff_queue.supervisor.client.job_result",
+        "Note": "handoff_queue.shared.types.memory_notes",
         "Request": "handoff_queue.supervisor.client.request",
-        "Row": "handoff_queue.supervisor.client.rows",
+        "Row": "handoff_queue.supervisor.client.repeated_step_rows",
         "ScheduleStatus": "handoff_queue.shared.types.schedule",
         "SentMessage": "handoff_queue.supervisor.client.user_messages",
         "ScheduleOptions": "handoff_queue.supervisor.client.schedules",
@@ -194,7 +194,7 @@ class Client:
             UnknownJob: there is no such job.
             StoreUnavailable: as `wait`.
         """
-        from handoff_queue.supervisor.client.report import report_on
+        from handoff_queue.supervisor.client.job_result import report_on
 
         self.wait(job_id, wait_s)
         return report_on(self.store, job_id)
@@ -209,7 +209,7 @@ class Client:
             UnknownJob: there is no such job.
             UserError: `step` is not a repeated step of the job.
         """
-        from handoff_queue.supervisor.client.rows import rows_on
+        from handoff_queue.supervisor.client.repeated_step_rows import rows_on
 
         return rows_on(self.store, check_job_id(job_id), step)
 
@@ -219,7 +219,7 @@ class Client:
         Raises:
             UnknownJob: there is no such job.
         """
-        from handoff_queue.supervisor.client.outline import outline_on
+        from handoff_queue.supervisor.client.job_outline import outline_on
 
         return outline_on(self.store, check_job_id(job_id))
 
@@ -230,7 +230,7 @@ class Client:
             UnknownJob: there is no such job.
             UserError: the job has no handoff with a given id.
         """
-        from handoff_queue.supervisor.client.report import handoffs_on
+        from handoff_queue.supervisor.client.job_result import handoffs_on
 
         return handoffs_on(self.store, check_job_id(job_id), handoff_ids)
 
@@ -380,8 +380,8 @@ class Client:
         *,
         must_have_gaps: bool = False,
     ) -> None:
+        from handoff_queue.supervisor.client.job_retry import retry_job
         from handoff_queue.supervisor.client.request import check_bounds
-        from handoff_queue.supervisor.client.retry_request import retry_job
 
         if limits is not None:
             check_type("the limits", limits, NewLimits)
@@ -514,7 +514,7 @@ class Client:
         Raises:
             UserError: the tenant has no such note.
         """
-        from handoff_queue.supervisor.client.notes import find_note
+        from handoff_queue.supervisor.client.memory_notes import find_note
 
         return find_note(self.store, path, tenant).note
 
@@ -525,7 +525,7 @@ class Client:
             UserError: the path or the text is not valid, or the memory of the tenant is full.
             Conflict: an agent has changed the note at the same time.
         """
-        from handoff_queue.supervisor.client.notes import write_note
+        from handoff_queue.supervisor.client.memory_notes import write_note
 
         return self._audited(
             AuditAction.WRITE_NOTE,
@@ -541,7 +541,7 @@ class Client:
             UserError: the tenant has no such note.
             Conflict: an agent has changed the note at the same time.
         """
-        from handoff_queue.supervisor.client.notes import delete_note
+        from handoff_queue.supervisor.client.memory_notes import delete_note
 
         self._audited(
             AuditAction.DELETE_NOTE,
@@ -792,7 +792,7 @@ class Client:
         if self._origin is not None:
             return self._origin._dispatcher
         from handoff_queue.shared.broker.celery_app import make_app
-        from handoff_queue.supervisor.client.dispatch import Dispatcher
+        from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 
         return Dispatcher(
             make_app(

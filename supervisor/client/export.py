@@ -25,7 +25,7 @@ from handoff_queue.shared.types.events import Event, JobSubmitted, RecordedEvent
 from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import Message
-from handoff_queue.supervisor.client.report import JobRecord, letters_about, record_of
+from handoff_queue.supervisor.client.job_result import JobRecord, letters_about, record_of
 
 
 class Entry(Message):

@@ -15,7 +15,6 @@ from handoff_queue.shared.agent.prices import prices_from
 from handoff_queue.shared.documents.folder import LONGEST_PATH, MACHINE_MADE, FolderReading
 from handoff_queue.shared.settings.http_values import shown_server, split_http_url
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
-from handoff_queue.shared.types.characters import has_half_a_character
 from handoff_queue.shared.types.errors import (
     ManyProblems,
     UserError,
@@ -40,9 +39,10 @@ from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import OnFailure
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.specialist import check_specialist
+from handoff_queue.shared.types.unicode_text import has_half_a_character
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.client.argument_types import check_type
-from handoff_queue.supervisor.client.task_signatures import check_allowed, end_task_of
+from handoff_queue.supervisor.client.celery_signatures import check_allowed, end_task_of
 from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in_file
 from handoff_queue.supervisor.workflows import Items, Workflow
 from handoff_queue.supervisor.workflows.workflow import WorkflowStep
@@ -370,7 +370,7 @@ def check_request(request: Request, settings: Settings) -> None:
 
 def _check_schema(schema: Mapping[str, Any]) -> None:
     # imported here, because jsonschema takes as long to import as the other modules together
-    from handoff_queue.shared.agent.schemas import BrokenSchema, check_schema
+    from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, check_schema
 
     try:
         check_schema(dict(schema))

@@ -19,7 +19,7 @@ from handoff_queue.shared.types.schedule import (
     SlotStart,
 )
 from handoff_queue.shared.types.usage import dollars
-from handoff_queue.supervisor.client.schedule_slots import (
+from handoff_queue.supervisor.client.cron import (
     last_slot,
     month_of,
     next_slot,

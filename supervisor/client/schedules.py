@@ -12,7 +12,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.schedules import StoredSchedule
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.access import Actor, AuditAction
 from handoff_queue.shared.types.errors import (
     BudgetSpent,
@@ -37,7 +37,8 @@ from handoff_queue.shared.types.schedule import (
 )
 from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.client.audit import audited
-from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.client.cron import check_cron, month_of
+from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.client.request import Request, check_names
 from handoff_queue.supervisor.client.schedule_decisions import (
     decide_next,
@@ -49,7 +50,6 @@ from handoff_queue.supervisor.client.schedule_decisions import (
     spent_note,
     take_due_slots,
 )
-from handoff_queue.supervisor.client.schedule_slots import check_cron, month_of
 from handoff_queue.supervisor.client.submission import (
     ANNOUNCE_AFTER_S,
     Admission,

@@ -18,11 +18,11 @@ from pydantic import ValidationError
 
 from handoff_queue.shared.documents.folder import FolderReading, read_folder
 from handoff_queue.shared.observability.telemetry import telemetry
-from handoff_queue.shared.observability.telemetry_start import start_telemetry
+from handoff_queue.shared.observability.telemetry_factory import start_telemetry
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.errors import (
@@ -50,9 +50,9 @@ from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
 from handoff_queue.shared.types.limits import BudgetLimits, JobLimits
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.plan import HIDDEN_TITLE, Plan, Step
-from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.client.celery_signatures import end_task_of
+from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.client.request import Request, answer_gates, check_documents
-from handoff_queue.supervisor.client.task_signatures import end_task_of
 from handoff_queue.supervisor.lifecycle.follow_up import copy_results, results_to_give
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts

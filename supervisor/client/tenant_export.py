@@ -26,7 +26,7 @@ from handoff_queue.shared.types.errors import (
 )
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.export import cleaned, export_of
-from handoff_queue.supervisor.client.report import is_letter_of
+from handoff_queue.supervisor.client.job_result import is_letter_of
 
 
 def tenant_lines(store: Store, settings: Settings, tenant: str, *, texts: bool) -> Iterator[str]:

@@ -45,11 +45,18 @@ from handoff_queue.shared.types.limits import HandoffLimits, JobLimits
 from handoff_queue.shared.types.origins import origins_or_unknown
 from handoff_queue.shared.types.plan import HIDDEN_TITLE, Step
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.supervisor.client.dispatch import Dispatcher
-from handoff_queue.supervisor.client.retry_request import event_commit, used_limits
+from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
+from handoff_queue.supervisor.client.job_retry import event_commit, used_limits
 from handoff_queue.supervisor.client.submission import Submission
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites, issued_event
 from handoff_queue.supervisor.lifecycle.answer import parts_of, results_for_answer
+from handoff_queue.supervisor.lifecycle.child_job_budgets import (
+    SPEC,
+    child_of,
+    has_gaps_alone,
+    seconds_for,
+    team_before,
+)
 from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, result_for_parent
 from handoff_queue.supervisor.lifecycle.commands import StartChild
 from handoff_queue.supervisor.lifecycle.follow_up import (
@@ -64,13 +71,6 @@ from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.routing import GENERALIST
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.lifecycle.teams import (
-    SPEC,
-    child_of,
-    has_gaps_alone,
-    seconds_for,
-    team_before,
-)
 from handoff_queue.supervisor.text.markdown import title_of
 
 BEGUN_WITHIN_S = 5.0

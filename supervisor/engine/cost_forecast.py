@@ -23,10 +23,10 @@ from handoff_queue.shared.types.model import ModelCall
 from handoff_queue.shared.types.names import CLOSING_ROLES
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.supervisor.lifecycle.budget import closing_roles, reserved_budget
-from handoff_queue.supervisor.lifecycle.disputes import JUDGE
+from handoff_queue.supervisor.lifecycle.child_job_budgets import has_teams, lacking
+from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
+from handoff_queue.supervisor.lifecycle.job_budget import closing_roles, reserved_budget
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.lifecycle.teams import has_teams, lacking
 from handoff_queue.supervisor.roles.briefs import MAX_REQUEST_CHARS, read_role_once
 
 FRAME_BYTES = 4_000

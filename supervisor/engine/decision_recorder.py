@@ -48,7 +48,7 @@ from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Plan, Step
 from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from, unannounced_spec
-from handoff_queue.supervisor.client.dispatch import OutgoingHandoff
+from handoff_queue.supervisor.client.handoff_publishing import OutgoingHandoff
 from handoff_queue.supervisor.engine.child_jobs import hand_over
 from handoff_queue.supervisor.engine.payload_loader import PayloadLoader
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites, RoleHandoff, issued_event
@@ -96,8 +96,7 @@ from handoff_queue.supervisor.lifecycle.conditions import (
     make_skip_event,
     results_for_conditions,
 )
-from handoff_queue.supervisor.lifecycle.disputes import find_conflicts, results_in
-from handoff_queue.supervisor.lifecycle.effects import patch_after_review
+from handoff_queue.supervisor.lifecycle.conflict_resolution import find_conflicts, results_in
 from handoff_queue.supervisor.lifecycle.fact_gate import apply_fact_check
 from handoff_queue.supervisor.lifecycle.gates import check_gates, payloads_for_gates
 from handoff_queue.supervisor.lifecycle.handoffs import (
@@ -114,13 +113,14 @@ from handoff_queue.supervisor.lifecycle.result_texts import (
     result_by_code,
 )
 from handoff_queue.supervisor.lifecycle.routing import one_step
+from handoff_queue.supervisor.lifecycle.side_effects import patch_after_review
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.user_messages import texts_of_messages
 from handoff_queue.supervisor.quoting.quote_history import make_quote
 from handoff_queue.supervisor.roles.briefs import read_role_once
 from handoff_queue.supervisor.roles.disputed_review import is_arbitration
 from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
-from handoff_queue.supervisor.roles.outcomes import hide_titles, make_plan_event, outline_of
+from handoff_queue.supervisor.roles.role_events import hide_titles, make_plan_event, outline_of
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.step_events import HandoffIssued

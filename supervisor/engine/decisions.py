@@ -14,7 +14,7 @@ from handoff_queue.shared.agent.prices import prices_from
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.attempt import Attempts, PreparedAttempt
 from handoff_queue.shared.store.claim import Claim, FinishReply, FinishRequest
-from handoff_queue.shared.store.evaluation_lease import EvaluationLease
+from handoff_queue.shared.store.job_evaluation_lease import EvaluationLease
 from handoff_queue.shared.store.jobs import LOST_AFTER_S, HandoffStanding
 from handoff_queue.shared.store.journal import AnsweredCall, Booked, Commit
 from handoff_queue.shared.store.presence import acting
@@ -23,7 +23,7 @@ from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.events import ApprovalAsked, Approved, Event, RecordedEvent
 from handoff_queue.shared.types.handoff import UNREADABLE
 from handoff_queue.shared.types.ids import HandoffId, StepId
-from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.engine.child_jobs import children_of
 from handoff_queue.supervisor.engine.cost_forecast import CostForecast
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder

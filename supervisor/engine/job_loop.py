@@ -14,7 +14,7 @@ from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutco
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.store.claim import Claim, FinishReply, FinishRequest
-from handoff_queue.shared.store.evaluation_lease import EvaluationLease
+from handoff_queue.shared.store.job_evaluation_lease import EvaluationLease
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import (
     Interrupted,
@@ -27,14 +27,14 @@ from handoff_queue.shared.types.events import RecordedEvent
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE
-from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.engine.child_jobs import ChildJobs
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
 from handoff_queue.supervisor.engine.decisions import ClaimedRole, CommittedDecision, DecisionMaker
-from handoff_queue.supervisor.engine.failure_guard import FailureGuard
-from handoff_queue.supervisor.engine.journal_guard import JournalGuard
+from handoff_queue.supervisor.engine.journal_signature_guard import JournalGuard
 from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites
+from handoff_queue.supervisor.engine.poison_job_guard import FailureGuard
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.engine.wake_up_coalescing import WakeUpCoalescer, WakeUpTicket

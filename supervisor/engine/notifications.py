@@ -13,7 +13,7 @@ from uuid import UUID, uuid5
 from celery import Celery
 from pydantic import JsonValue
 
-from handoff_queue.shared.broker.host_tasks import HostMessage, check_transport, send_to_host
+from handoff_queue.shared.broker.host_celery_tasks import HostMessage, check_transport, send_to_host
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.trace_ids import JobSpan
@@ -28,8 +28,8 @@ from handoff_queue.shared.types.events import (
     WebhookTried,
 )
 from handoff_queue.shared.types.job_options import EndTask
-from handoff_queue.supervisor.client.dispatch import Dispatcher
-from handoff_queue.supervisor.client.task_signatures import check_allowed
+from handoff_queue.supervisor.client.celery_signatures import check_allowed
+from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
 from handoff_queue.supervisor.lifecycle.state import JobState
 

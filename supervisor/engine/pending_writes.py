@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from handoff_queue.shared.types.events import CountedFanIn, Event, HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff, BlobRef, ref
-from handoff_queue.supervisor.client.dispatch import OutgoingHandoff
+from handoff_queue.supervisor.client.handoff_publishing import OutgoingHandoff
 from handoff_queue.supervisor.lifecycle.commands import Effect
 from handoff_queue.supervisor.lifecycle.decide import MOST_HANDOFFS_A_DECISION
 

@@ -13,8 +13,12 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.engine.payload_loader import PayloadLoader
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.lifecycle.answer import results_for_answer, usable_sinks
-from handoff_queue.supervisor.lifecycle.disputes import disputes_of, payloads_for_disputes
-from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
+from handoff_queue.supervisor.lifecycle.answer_requirements import requirements_of
+from handoff_queue.supervisor.lifecycle.child_job_budgets import may_have_children
+from handoff_queue.supervisor.lifecycle.conflict_resolution import (
+    disputes_of,
+    payloads_for_disputes,
+)
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of
 from handoff_queue.supervisor.lifecycle.helper_steps import can_help, steps_left
 from handoff_queue.supervisor.lifecycle.replanning import (
@@ -22,14 +26,13 @@ from handoff_queue.supervisor.lifecycle.replanning import (
     unbegun_steps,
     unseen_results,
 )
-from handoff_queue.supervisor.lifecycle.requirements import requirements_of
+from handoff_queue.supervisor.lifecycle.side_effects import reviewed_steps
 from handoff_queue.supervisor.lifecycle.state import (
     JobState,
     StepState,
     StepStatus,
     UserMessage,
 )
-from handoff_queue.supervisor.lifecycle.teams import may_have_children
 from handoff_queue.supervisor.lifecycle.user_messages import (
     MOST_CHARS_IN_A_BRIEF,
     request_with_messages,

@@ -35,9 +35,9 @@ from handoff_queue.supervisor.roles.briefs import read_role_once
 from handoff_queue.supervisor.roles.disputed_review import RulingFormat, points_of_schema
 from handoff_queue.supervisor.roles.input_requests import needs_format_of_schema
 from handoff_queue.supervisor.roles.judge import judge_format_of_schema
-from handoff_queue.supervisor.roles.outcomes import earlier_results, outcome_of
 from handoff_queue.supervisor.roles.planner import PlanFormat, specialists_of_plan_schema
 from handoff_queue.supervisor.roles.replanner import patch_format_of_schema, status_of_result
+from handoff_queue.supervisor.roles.role_events import earlier_results, outcome_of
 from handoff_queue.supervisor.roles.router import RouteFormat, specialists_of_route_schema
 
 if TYPE_CHECKING:

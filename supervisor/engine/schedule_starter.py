@@ -12,7 +12,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.schedules import StoredSchedule
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import HandoffError, StoreUnavailable
-from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.client.schedules import advance
 
 STEPS_AT_ONCE = 20

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from handoff_queue.shared.store.journal import Journal
-from handoff_queue.shared.store.journal_check import NOTHING_SEEN, SeenBatches
+from handoff_queue.shared.store.journal_signature_check import NOTHING_SEEN, SeenBatches
 from handoff_queue.shared.types.events import EventRefused, RecordedEvent
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.engine.journal_guard import JournalGuard
+from handoff_queue.supervisor.engine.journal_signature_guard import JournalGuard
 from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
 

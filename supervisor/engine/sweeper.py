@@ -21,7 +21,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.presence import Node
-from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 
 SWEEPS_PER_LEASE = 8
 """Least number of sweeps in the time of a lease. A quarter of a lease without a sweep counts

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from handoff_queue.shared.agent.json_answers import LenientAnswer
+from handoff_queue.shared.agent.json_repair import LenientAnswer
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE, Mode
@@ -25,7 +25,7 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import OnFailure, Synthesis
 from handoff_queue.shared.types.review import HIGHEST, LOWEST, Rubric, Score
 from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.evaluation.figures import text_of
 from handoff_queue.supervisor.roles.answer_text import clip, closed_object, name_of, values_of
 from handoff_queue.supervisor.workflows.template import Template

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.review import Rubric, Score
-from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.evaluation.answer_judge import (
     AnswerJudge,
     PairwiseJudgement,

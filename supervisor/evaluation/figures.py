@@ -17,7 +17,7 @@ from math import sqrt
 
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import StopReason
-from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.lifecycle.gates import vetoes_of
 
 

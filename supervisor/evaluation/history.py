@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from handoff_queue.shared.types.evaluation import (
+from handoff_queue.shared.types.golden_set_summary import (
     MOST_NAME_CHARS,
     MOST_VARIANTS,
     EvaluatedVariant,

@@ -10,7 +10,7 @@ from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE, Mode
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.review import Score
 from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.evaluation.answer_judge import AnswerJudge, mean_of, scores_in
 from handoff_queue.supervisor.evaluation.figures import (
     ResourceUse,

@@ -17,19 +17,13 @@ from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.origins import is_private, is_untrusted
 from handoff_queue.shared.types.plan import Synthesis
-from handoff_queue.supervisor.lifecycle.arbitration import (
-    note_on_revision,
-    payloads_for_arbitration,
-    rulings_of,
-    settled_notes,
-)
-from handoff_queue.supervisor.lifecycle.citations import (
+from handoff_queue.supervisor.lifecycle.citation_numbers import (
     note_on_rest,
     number_citations,
     number_form,
     number_rest,
 )
-from handoff_queue.supervisor.lifecycle.disputes import (
+from handoff_queue.supervisor.lifecycle.conflict_resolution import (
     dispute_notes,
     disputed_claims,
     disputes_of,
@@ -41,6 +35,12 @@ from handoff_queue.supervisor.lifecycle.replanning import reason_for_no_replanni
 from handoff_queue.supervisor.lifecycle.result_texts import (
     ResultTexts,
     refs_with_texts,
+)
+from handoff_queue.supervisor.lifecycle.review_arbitration import (
+    note_on_revision,
+    payloads_for_arbitration,
+    rulings_of,
+    settled_notes,
 )
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.text.foreign_images import without_foreign_images

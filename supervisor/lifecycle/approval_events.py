@@ -29,7 +29,7 @@ from handoff_queue.supervisor.lifecycle.state import (
     StepState,
     new_steps,
 )
-from handoff_queue.supervisor.lifecycle.steps import reopen_step
+from handoff_queue.supervisor.lifecycle.step_state import reopen_step
 
 ONCE = (ApprovalOf.PLAN, ApprovalOf.COST)
 """Approvals that hold when an ended job is retried, because its plan and its spending stay."""

@@ -19,7 +19,8 @@ from handoff_queue.shared.types.handoff import Claim, HandoffResult, ResultStatu
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.answer import body_of, content_of, open_text, parts_of
-from handoff_queue.supervisor.lifecycle.disputes import (
+from handoff_queue.supervisor.lifecycle.child_job_budgets import has_gaps_alone
+from handoff_queue.supervisor.lifecycle.conflict_resolution import (
     Dispute,
     disputed_claims,
     disputes_of,
@@ -34,7 +35,6 @@ from handoff_queue.supervisor.lifecycle.result_texts import (
     qualified_claim_ids_in,
 )
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.lifecycle.teams import has_gaps_alone
 
 MOST_CLAIMS = 9_999
 """Most claims of a result."""

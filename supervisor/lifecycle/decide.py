@@ -19,7 +19,7 @@ from handoff_queue.supervisor.lifecycle.approval_policy import (
     decide_while_asked,
     release_question,
 )
-from handoff_queue.supervisor.lifecycle.arbitration import arbitrate
+from handoff_queue.supervisor.lifecycle.child_job_budgets import for_children
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     AskApproval,
@@ -34,15 +34,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     SkipReview,
     TryAgain,
 )
-from handoff_queue.supervisor.lifecycle.disputes import settle_conflicts
-from handoff_queue.supervisor.lifecycle.effects import (
-    ask_to_begin,
-    find_blocked_steps,
-    find_unapproved_steps,
-    has_open_condition,
-    is_ready_for_review,
-    may_begin,
-)
+from handoff_queue.supervisor.lifecycle.conflict_resolution import settle_conflicts
 from handoff_queue.supervisor.lifecycle.fact_gate import check_facts
 from handoff_queue.supervisor.lifecycle.gates import may_send_back
 from handoff_queue.supervisor.lifecycle.handoffs import reassigned_steps
@@ -63,7 +55,16 @@ from handoff_queue.supervisor.lifecycle.joins import (
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.replanning import should_replan
+from handoff_queue.supervisor.lifecycle.review_arbitration import arbitrate
 from handoff_queue.supervisor.lifecycle.routing import ask_role, plan, route
+from handoff_queue.supervisor.lifecycle.side_effects import (
+    ask_to_begin,
+    find_blocked_steps,
+    find_unapproved_steps,
+    has_open_condition,
+    is_ready_for_review,
+    may_begin,
+)
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase, StepStatus
 from handoff_queue.supervisor.lifecycle.step_failure import (
     reason_of_failure,
@@ -71,7 +72,6 @@ from handoff_queue.supervisor.lifecycle.step_failure import (
     step_retries,
     steps_to_ask_about,
 )
-from handoff_queue.supervisor.lifecycle.teams import for_children
 
 MOST_NEEDS_ANSWERED = 2
 """Times that the planner answers the questions of one step before the step is abandoned."""

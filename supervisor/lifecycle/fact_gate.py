@@ -22,12 +22,12 @@ from handoff_queue.supervisor.lifecycle.commands import (
     SkipFactCheck,
     TakeFactCheck,
 )
-from handoff_queue.supervisor.lifecycle.effects import sinks_to_redo
 from handoff_queue.supervisor.lifecycle.gates import may_send_back
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
+from handoff_queue.supervisor.lifecycle.side_effects import sinks_to_redo
 from handoff_queue.supervisor.lifecycle.state import FactChecks, JobState
-from handoff_queue.supervisor.lifecycle.steps import send_back_answer
+from handoff_queue.supervisor.lifecycle.step_state import send_back_answer
 
 NO_WORKER = "no worker of `{}` was there"
 NO_TIME = "no time was left for it"

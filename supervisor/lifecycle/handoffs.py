@@ -16,7 +16,8 @@ from handoff_queue.shared.types.plan import Step
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.usage import microusd
 from handoff_queue.supervisor.lifecycle.answer import sources_of_answer
-from handoff_queue.supervisor.lifecycle.disputes import JUDGE
+from handoff_queue.supervisor.lifecycle.answer_requirements import with_requirements
+from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
 from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.origins import (
@@ -25,7 +26,6 @@ from handoff_queue.supervisor.lifecycle.origins import (
     words_of_user,
 )
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
-from handoff_queue.supervisor.lifecycle.requirements import with_requirements
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.user_messages import remarks_on_step

@@ -9,8 +9,6 @@ from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.job_options import OnTimeout
 from handoff_queue.supervisor.lifecycle.answer import parts_of, usable_sinks
-from handoff_queue.supervisor.lifecycle.arbitration import is_accepted
-from handoff_queue.supervisor.lifecycle.budget import why_spent
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     CheckGates,
@@ -23,9 +21,11 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TellParent,
 )
 from handoff_queue.supervisor.lifecycle.fact_gate import end_checking, is_doubted
+from handoff_queue.supervisor.lifecycle.job_budget import why_spent
 from handoff_queue.supervisor.lifecycle.job_retry_reducer import answer_stands
 from handoff_queue.supervisor.lifecycle.joins import next_join
 from handoff_queue.supervisor.lifecycle.observations import Observations
+from handoff_queue.supervisor.lifecycle.review_arbitration import is_accepted
 from handoff_queue.supervisor.lifecycle.state import Delivery, JobState, Phase, Question
 
 WEBHOOK_BACKOFF_S = (0.0, 5.0, 30.0, 120.0, 600.0, 3_600.0)

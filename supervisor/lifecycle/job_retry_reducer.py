@@ -20,7 +20,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import raise_limits
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.supervisor.lifecycle.approval_events import ask_again_on_retry, clear_approvals
-from handoff_queue.supervisor.lifecycle.disputes import keep_good_judgement
+from handoff_queue.supervisor.lifecycle.conflict_resolution import keep_good_judgement
 from handoff_queue.supervisor.lifecycle.fact_gate import reset_checks
 from handoff_queue.supervisor.lifecycle.forks import specialists_of_fork
 from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of
@@ -33,7 +33,7 @@ from handoff_queue.supervisor.lifecycle.state import (
     StepState,
     StepStatus,
 )
-from handoff_queue.supervisor.lifecycle.steps import reopen_step
+from handoff_queue.supervisor.lifecycle.step_state import reopen_step
 
 USABLE = frozenset({ResultStatus.OK, ResultStatus.PARTIAL})
 

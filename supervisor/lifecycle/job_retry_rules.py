@@ -9,7 +9,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus, RetryRequested
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.limits import NewLimits
-from handoff_queue.supervisor.lifecycle.budget import amount
+from handoff_queue.supervisor.lifecycle.job_budget import amount
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.step_failure import had_too_small_a_slice
 

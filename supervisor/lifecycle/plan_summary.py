@@ -17,7 +17,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.supervisor.lifecycle.state import JobState, outlines_of
-from handoff_queue.supervisor.text.copy_names import source_of
+from handoff_queue.supervisor.text.repeated_step_names import source_of
 
 FEW_STEPS = 20
 """Plans with at most this many steps get no summary: readers show each of their handoffs."""

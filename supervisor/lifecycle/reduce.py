@@ -58,8 +58,8 @@ from handoff_queue.supervisor.lifecycle.approval_events import (
     calls_after,
     calls_of_open,
 )
-from handoff_queue.supervisor.lifecycle.arbitration import apply_arbitration
-from handoff_queue.supervisor.lifecycle.disputes import apply_conflicts
+from handoff_queue.supervisor.lifecycle.child_job_budgets import team_of
+from handoff_queue.supervisor.lifecycle.conflict_resolution import apply_conflicts
 from handoff_queue.supervisor.lifecycle.fact_gate import (
     apply_check_result,
     apply_facts_checked,
@@ -76,6 +76,7 @@ from handoff_queue.supervisor.lifecycle.origins import origins_of_step
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap, to_persistent_map
 from handoff_queue.supervisor.lifecycle.plan_graph import PlanGraph, plan_graph_of
 from handoff_queue.supervisor.lifecycle.replanning import remember_event, with_patch
+from handoff_queue.supervisor.lifecycle.review_arbitration import apply_arbitration
 from handoff_queue.supervisor.lifecycle.state import (
     NOTHING_KEPT,
     AttemptFeedback,
@@ -86,7 +87,7 @@ from handoff_queue.supervisor.lifecycle.state import (
     StepState,
     StepStatus,
 )
-from handoff_queue.supervisor.lifecycle.steps import (
+from handoff_queue.supervisor.lifecycle.step_state import (
     abandon_steps,
     apply_conditions,
     reopen_step,
@@ -95,7 +96,6 @@ from handoff_queue.supervisor.lifecycle.steps import (
     send_back_answer,
     with_result,
 )
-from handoff_queue.supervisor.lifecycle.teams import team_of
 from handoff_queue.supervisor.lifecycle.user_messages import after_issue, apply_message_event
 
 Steps = Mapping[StepId, StepState]

@@ -33,7 +33,7 @@ from handoff_queue.supervisor.lifecycle.state import (
     new_steps,
     outlines_of,
 )
-from handoff_queue.supervisor.lifecycle.steps import keep_open_question
+from handoff_queue.supervisor.lifecycle.step_state import keep_open_question
 
 FITS_NO_MORE = "its patch does not fit the plan any more"
 

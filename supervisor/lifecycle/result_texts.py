@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from handoff_queue.shared.text.words import count_of
+from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.events import (
     Arbitrated,

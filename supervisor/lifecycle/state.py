@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from handoff_queue.shared.types.cost_quote import Quote
 from handoff_queue.shared.types.events import (
     AnswerMethod,
     Arbitrated,
@@ -34,13 +35,12 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.origins import Origin
-from handoff_queue.shared.types.quote import Quote
 from handoff_queue.shared.types.step_events import Passage
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
-from handoff_queue.supervisor.lifecycle.books import NO_BOOKS, Books
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
 from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of
 from handoff_queue.supervisor.lifecycle.plan_patches import PatchHistory
+from handoff_queue.supervisor.lifecycle.usage_ledger import NO_BOOKS, Books
 
 
 class FactChecks(Message):
@@ -173,8 +173,8 @@ class StepIndex:
     next: tuple[StepId, ...] = ()
     """Waiting steps that may begin: all their dependencies are settled, or they have a join.
     In the plan's order, like `in_need` and `unusable`. Steps of this list can also be abandoned
-    or skipped (`effects.py`, `joins.py`). A step that only must not start yet stays in the list,
-    and `may_begin` leaves it out.
+    or skipped (`side_effects.py`, `joins.py`). A step that only must not start yet stays in the
+    list, and `may_begin` leaves it out.
     """
     in_need: tuple[StepId, ...] = ()
     """Steps with a question that the planner must answer."""

@@ -13,14 +13,14 @@ from graphlib import TopologicalSorter
 from typing import Any
 
 from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.cost_quote import Estimate, Quote
 from handoff_queue.shared.types.events import JobEnded, JobStatus, RecordedEvent
 from handoff_queue.shared.types.ids import JobId, StepId
-from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.shared.types.usage import MICROUSD
-from handoff_queue.supervisor.lifecycle.budget import closing_roles
+from handoff_queue.supervisor.lifecycle.job_budget import closing_roles
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase
-from handoff_queue.supervisor.quoting.simulation import (
+from handoff_queue.supervisor.quoting.cost_simulation import (
     CostHistory,
     CostSample,
     QuoteScore,

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
-from handoff_queue.shared.agent.json_answers import LenientAnswer
+from handoff_queue.shared.agent.json_repair import LenientAnswer
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import (
@@ -23,7 +23,7 @@ from handoff_queue.shared.types.review import (
     Score,
     Verdict,
 )
-from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
+from handoff_queue.supervisor.lifecycle.side_effects import reviewed_steps
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import (
     clip,

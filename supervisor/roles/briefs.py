@@ -30,7 +30,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.supervisor.lifecycle.teams import SPEC
+from handoff_queue.supervisor.lifecycle.child_job_budgets import SPEC
 from handoff_queue.supervisor.roles.answer_text import clip
 
 MAX_REQUEST_CHARS = 60_000

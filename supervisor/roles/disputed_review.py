@@ -12,12 +12,12 @@ from typing import Any
 from pydantic import Field, JsonValue
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
-from handoff_queue.shared.agent.json_answers import LenientAnswer
+from handoff_queue.shared.agent.json_repair import LenientAnswer
 from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import Revision, Ruling, Rulings, Side
-from handoff_queue.supervisor.lifecycle.arbitration import disagreements, is_for_arbitration
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
+from handoff_queue.supervisor.lifecycle.review_arbitration import disagreements, is_for_arbitration
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import (
     clip,

@@ -18,7 +18,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client.answer_draft import SYNTHESIZER, AnswerDraft
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
-from handoff_queue.supervisor.serve.access import Access, Reads, VisibleJob
+from handoff_queue.supervisor.serve.authentication import Access, Reads, VisibleJob
 from handoff_queue.supervisor.serve.event_routes import (
     EVENT_STREAM,
     STREAM_HEADERS,

@@ -23,15 +23,15 @@ from handoff_queue.supervisor.serve import (
     schedule_routes,
     tenant_routes,
 )
-from handoff_queue.supervisor.serve.access import AppState, TokenChecks
+from handoff_queue.supervisor.serve.authentication import AppState, TokenChecks
 from handoff_queue.supervisor.serve.console.pages import respond
 from handoff_queue.supervisor.serve.console.routers import CONSOLE_ROUTERS
-from handoff_queue.supervisor.serve.limits import BodyLimit
 from handoff_queue.supervisor.serve.mcp import route as mcp_route
 from handoff_queue.supervisor.serve.metrics_export import exporting_metrics
 from handoff_queue.supervisor.serve.openapi_document import PROBLEMS, openapi_document
-from handoff_queue.supervisor.serve.problems import answer_with_problems
-from handoff_queue.supervisor.serve.query_names import check_query
+from handoff_queue.supervisor.serve.problem_documents import answer_with_problems
+from handoff_queue.supervisor.serve.query_parameters import check_query
+from handoff_queue.supervisor.serve.request_limits import BodyLimit
 from handoff_queue.supervisor.serve.security_headers import SecurityHeaders
 
 ROUTERS = (

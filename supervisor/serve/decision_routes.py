@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header
 from fastapi import Request as HttpRequest
 from pydantic import BaseModel
 
-from handoff_queue.supervisor.serve.access import Operates, VisibleJob
+from handoff_queue.supervisor.serve.authentication import Operates, VisibleJob
 from handoff_queue.supervisor.serve.request_body import (
     AnswerBody,
     ApproveBody,

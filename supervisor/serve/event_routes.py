@@ -15,8 +15,8 @@ from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.job_lookup import get_standing
 from handoff_queue.supervisor.client.json_forms import recorded_as_json
-from handoff_queue.supervisor.serve.access import Access, Reads, VisibleJob
-from handoff_queue.supervisor.serve.problems import Problem, problem_of
+from handoff_queue.supervisor.serve.authentication import Access, Reads, VisibleJob
+from handoff_queue.supervisor.serve.problem_documents import Problem, problem_of
 
 EVENT_STREAM = "text/event-stream"
 STREAM_HEADERS = {"X-Accel-Buffering": "no"}

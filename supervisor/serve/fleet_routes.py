@@ -17,14 +17,14 @@ from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.fleet_statistics import stats_now
 from handoff_queue.supervisor.client.json_forms import letter_as_json, specialist_as_json
 from handoff_queue.supervisor.client.request import MOST_TENANT_CHARS
-from handoff_queue.supervisor.serve.access import (
+from handoff_queue.supervisor.serve.authentication import (
     Access,
     OperatesFleet,
     Reads,
     ReadsFleet,
     tenant_for,
 )
-from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.problem_documents import Problem
 from handoff_queue.supervisor.serve.request_body import PauseBody, body_of, takes
 
 router = APIRouter(prefix="/v1", tags=["fleet"])

@@ -18,12 +18,12 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.supervisor.client.event_hub import FollowingEnded
 from handoff_queue.supervisor.client.export import Export
+from handoff_queue.supervisor.client.job_outline import JobOutline
+from handoff_queue.supervisor.client.job_result import HandoffReport, JobResult, is_letter_of
 from handoff_queue.supervisor.client.json_forms import standing_as_json
-from handoff_queue.supervisor.client.outline import JobOutline
-from handoff_queue.supervisor.client.report import HandoffReport, JobResult, is_letter_of
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
-from handoff_queue.supervisor.serve.access import (
+from handoff_queue.supervisor.serve.authentication import (
     Access,
     Operates,
     Reads,
@@ -31,8 +31,8 @@ from handoff_queue.supervisor.serve.access import (
     VisibleJob,
     check_visible,
 )
-from handoff_queue.supervisor.serve.cursors import cursor_of, is_cursor, place_of
-from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.pagination import cursor_of, is_cursor, place_of
+from handoff_queue.supervisor.serve.problem_documents import Problem
 from handoff_queue.supervisor.serve.request_body import JobBody, job_body_of, request_of, takes
 
 MOST_JOBS = 500

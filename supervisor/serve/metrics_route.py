@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.concurrency import run_in_threadpool
 
-from handoff_queue.supervisor.serve.access import Reads
+from handoff_queue.supervisor.serve.authentication import Reads
 from handoff_queue.supervisor.serve.metrics import StoreMetrics
 
 router = APIRouter(tags=["fleet"])

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from handoff_queue.supervisor.serve.event_routes import EventsPage
 from handoff_queue.supervisor.serve.job_routes import RETURNED_DOCUMENTS
-from handoff_queue.supervisor.serve.problems import MEDIA_TYPE, ProblemDocument
+from handoff_queue.supervisor.serve.problem_documents import MEDIA_TYPE, ProblemDocument
 from handoff_queue.supervisor.serve.request_body import BODIES
 
 _REF = "#/components/schemas/{model}"

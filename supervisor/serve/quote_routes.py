@@ -9,22 +9,22 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse
 
+from handoff_queue.shared.types.cost_quote import Quote
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.quote import Quote
 from handoff_queue.supervisor.client.async_client import AsyncClient
-from handoff_queue.supervisor.client.event_hub import FollowingEnded
-from handoff_queue.supervisor.client.quotes import (
+from handoff_queue.supervisor.client.cost_quotes import (
     as_quoted,
     exceeds,
     is_decided,
     quote_json,
     why_unplanned,
 )
+from handoff_queue.supervisor.client.event_hub import FollowingEnded
 from handoff_queue.supervisor.lifecycle.reduce import begin, evolve
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.serve.access import Submits
+from handoff_queue.supervisor.serve.authentication import Submits
 from handoff_queue.supervisor.serve.job_routes import MOST_WAIT_S, read_request
-from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.problem_documents import Problem
 from handoff_queue.supervisor.serve.request_body import JobBody, takes
 
 router = APIRouter(prefix="/v1/quotes", tags=["quotes"])

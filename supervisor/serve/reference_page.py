@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 
-from handoff_queue.supervisor.serve.problems import BUDGET_SPENT, KINDS, TOO_MANY_JOBS
+from handoff_queue.supervisor.serve.problem_documents import BUDGET_SPENT, KINDS, TOO_MANY_JOBS
 
 STYLE = """
 :root { color-scheme: light dark; }

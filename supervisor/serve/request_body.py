@@ -28,8 +28,8 @@ from handoff_queue.shared.types.name_pattern import NAME_PATTERN
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.schedule import Missed, Overlap
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.serve.access import Caller, tenant_for
-from handoff_queue.supervisor.serve.problems import Problem, invalid
+from handoff_queue.supervisor.serve.authentication import Caller, tenant_for
+from handoff_queue.supervisor.serve.problem_documents import Problem, invalid
 from handoff_queue.supervisor.workflows import Items, Workflow, workflow_in, workflow_named
 from handoff_queue.supervisor.workflows.template import OWN_NAMES
 from handoff_queue.supervisor.workflows.workflow import MOST_STEPS

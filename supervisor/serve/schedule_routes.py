@@ -13,7 +13,7 @@ from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.schedule import ScheduleStatus
 from handoff_queue.supervisor.client.request import MOST_TENANT_CHARS
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
-from handoff_queue.supervisor.serve.access import (
+from handoff_queue.supervisor.serve.authentication import (
     Access,
     Caller,
     Operates,

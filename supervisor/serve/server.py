@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from handoff_queue.supervisor.serve.access import AppState
+from handoff_queue.supervisor.serve.authentication import AppState
 
 STOP_S = 10
 """Longest time in seconds that open requests get at the end."""

@@ -13,8 +13,8 @@ from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.supervisor.client.request import MOST_TENANT_CHARS
 from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion
-from handoff_queue.supervisor.serve.access import Access, needs, tenant_for
-from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.authentication import Access, needs, tenant_for
+from handoff_queue.supervisor.serve.problem_documents import Problem
 
 LINES = "application/x-ndjson"
 MOST_WAIT_S = 60.0

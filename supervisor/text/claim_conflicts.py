@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from handoff_queue.shared.text.words import count_of
+from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.gates import FactTable, KnownFact
 from handoff_queue.shared.types.handoff import Claim
 from handoff_queue.shared.types.review import Conflict, Conflicts

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from handoff_queue.shared.text.words import stem
+from handoff_queue.shared.text.word_forms import stem
 
 _WORD = re.compile(r"[^\W_][\w+#]*(?:[.-][\w+#]+)*")
 _GRAMMAR = frozenset(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from handoff_queue.shared.text.words import stem
+from handoff_queue.shared.text.word_forms import stem
 from handoff_queue.supervisor.text.periods import Period, are_apart, minutes_of, periods_of
 from handoff_queue.supervisor.text.quantities import (
     Quantity,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 
-from handoff_queue.shared.text.words import stem
+from handoff_queue.shared.text.word_forms import stem
 
 SAME_FROM = 0.6
 """Least likeness of two texts that ask for the same. In the pairs of

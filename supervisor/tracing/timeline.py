@@ -25,7 +25,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.client.report import JobRecord
+from handoff_queue.supervisor.client.job_result import JobRecord
 
 STOPPED = "stopped"
 """State of a handoff that the job abandoned before it had ended."""

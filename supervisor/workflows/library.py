@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from handoff_queue.shared.settings.folders import files_with_suffix
-from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.workflows.parser import workflow_from
 from handoff_queue.supervisor.workflows.workflow import Workflow

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.condition import Condition, InvalidCondition, condition_of
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK
@@ -27,7 +27,6 @@ from handoff_queue.shared.types.plan import (
 )
 from handoff_queue.shared.types.specialist import check_specialist
 from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in
-from handoff_queue.supervisor.text.copy_names import source_of
 from handoff_queue.supervisor.text.plain_yaml import (
     fields_of,
     line_at,
@@ -39,6 +38,7 @@ from handoff_queue.supervisor.text.plain_yaml import (
     truth_of,
     value_of,
 )
+from handoff_queue.supervisor.text.repeated_step_names import source_of
 from handoff_queue.supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
 from handoff_queue.supervisor.workflows.workflow import (
     MOST_STEPS,

@@ -14,7 +14,7 @@ import yaml
 from pydantic import JsonValue, ValidationError
 
 from handoff_queue.shared.text.durations import InvalidDuration, whole_seconds_of
-from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.condition import Condition, When
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import StepId
@@ -30,9 +30,9 @@ from handoff_queue.shared.types.plan import (
     join_problems,
 )
 from handoff_queue.supervisor.gates.gates_file import GateSet
-from handoff_queue.supervisor.text.copy_names import copy_name
 from handoff_queue.supervisor.text.markdown import title_of
 from handoff_queue.supervisor.text.plain_yaml import fields_of, text_of, texts_of
+from handoff_queue.supervisor.text.repeated_step_names import copy_name
 from handoff_queue.supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
 
 FIELDS = ("enough", "at_least", "within_s", "must")

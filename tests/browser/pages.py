@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from handoff_queue.supervisor.client.report import report_of
+from handoff_queue.supervisor.client.job_result import report_of
 from handoff_queue.supervisor.tracing.page import TracedJob, page_of
 from handoff_queue.supervisor.tracing.timeline import timeline_of
 from tests.supervisor.tracing.job_record_builder import JobRecordBuilder

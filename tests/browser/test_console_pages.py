@@ -20,7 +20,7 @@ from tests.browser.console import (
 )
 from tests.browser.driver import Browser
 from tests.doubles.jobs import a_job, claim, issue
-from tests.shared.store.test_evaluations import a_run
+from tests.shared.store.test_golden_set_history import a_run
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.types.quote import Estimate, Quote
+from handoff_queue.shared.types.cost_quote import Estimate, Quote
 from handoff_queue.supervisor.quoting.quote_history import quote_as_json
 from tests.browser.driver import Browser
 from tests.browser.pages import write_page

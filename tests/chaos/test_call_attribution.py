@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.chaos.model import RESOLVER, CallAttribution
-from handoff_queue.chaos.plan import CallKey
+from handoff_queue.chaos.model_server import RESOLVER, CallAttribution
+from handoff_queue.chaos.planned_jobs import CallKey
 
 
 def request(text: str, *properties: str, turn: int = 1) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
+from handoff_queue.chaos.faults import EVERYBODY, Fault, Strike
 from handoff_queue.chaos.unwanted_calls import SeenClaim, strikes_at
 
 CLAIMS = (

@@ -18,8 +18,8 @@ from handoff_queue.chaos.expected_outcomes import (
     JobRecord,
 )
 from handoff_queue.chaos.expected_outcomes import wrong_end as wrong_end_of
-from handoff_queue.chaos.plan import PlannedJob, PlannedOutcome, PlannedStep
-from handoff_queue.chaos.shapes import Shape
+from handoff_queue.chaos.job_shapes import Shape
+from handoff_queue.chaos.planned_jobs import PlannedJob, PlannedOutcome, PlannedStep
 from handoff_queue.shared.types.job_options import Mode
 
 KILLED = Ended("failed", TOO_MANY_CLAIMS)

@@ -11,11 +11,11 @@ import pytest
 
 from handoff_queue.chaos.expected_handoffs import OK
 from handoff_queue.chaos.expected_outcomes import JobRecord
+from handoff_queue.chaos.faults import ARRIVES_WITHIN_S, EVERYBODY, Fault, Strike, with_outages
 from handoff_queue.chaos.invariants import RunRecords
-from handoff_queue.chaos.model import Call
-from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep
-from handoff_queue.chaos.shapes import Shape
-from handoff_queue.chaos.strikes import ARRIVES_WITHIN_S, EVERYBODY, Fault, Strike, with_outages
+from handoff_queue.chaos.job_shapes import Shape
+from handoff_queue.chaos.model_server import Call
+from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob, PlannedStep
 from handoff_queue.chaos.unwanted_calls import STORED_WITHIN_S
 from handoff_queue.shared.store.redis.connection import RETRY_EVERY_S
 

@@ -9,16 +9,16 @@ import pytest
 
 from handoff_queue.chaos.expected_handoffs import OK, Ended
 from handoff_queue.chaos.expected_outcomes import JOB_BUDGET, SPENT, TOO_MANY_CLAIMS, JobRecord
+from handoff_queue.chaos.faults import EVERYBODY, Fault, Strike
 from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.job_generator import TIGHT_STEPS
-from handoff_queue.chaos.model import Call
-from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep
+from handoff_queue.chaos.job_shapes import Shape
+from handoff_queue.chaos.model_server import Call
+from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob, PlannedStep
 from handoff_queue.chaos.report import broken_of, is_kept, json_of, table_of
-from handoff_queue.chaos.shapes import Shape
-from handoff_queue.chaos.strikes import EVERYBODY, Fault, Strike
 from handoff_queue.chaos.unwanted_calls import SeenClaim
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.engine.failure_guard import FROZE
+from handoff_queue.supervisor.engine.poison_job_guard import FROZE
 
 JOB = PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer", turns=2),), seed=1)
 FINISHED = {"planner.1": (1.5,), "a.1": (9.0,), "assessor.1": (19.0,)}

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 from handoff_queue.chaos.expected_handoffs import OK
 from handoff_queue.chaos.expected_outcomes import JobRecord
+from handoff_queue.chaos.faults import Fault, Strike
 from handoff_queue.chaos.fleet import OWN_SPECIALISTS
 from handoff_queue.chaos.invariants import RunRecords
-from handoff_queue.chaos.model import Call, Model
+from handoff_queue.chaos.job_shapes import Shape
+from handoff_queue.chaos.model_server import Call, Model
 from handoff_queue.chaos.model_switches import (
     LOST,
     TOO_LOW,
@@ -16,7 +18,7 @@ from handoff_queue.chaos.model_switches import (
     SwitchRecords,
     WrittenResult,
 )
-from handoff_queue.chaos.plan import (
+from handoff_queue.chaos.planned_jobs import (
     SWITCHED_MODELS,
     SWITCHING,
     CallKey,
@@ -25,8 +27,6 @@ from handoff_queue.chaos.plan import (
     Refusal,
     price_of,
 )
-from handoff_queue.chaos.shapes import Shape
-from handoff_queue.chaos.strikes import Fault, Strike
 from handoff_queue.shared.specialists.reader import load_specialists
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.usage import Usage

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from handoff_queue.chaos.strikes import Fault, Stops, Strike
+from handoff_queue.chaos.faults import Fault, Stops, Strike
 from tests.waiting import wait_until
 
 PLANNED_S = 0.02

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from handoff_queue.chaos.plan import PlannedJob, PlannedStep
+from handoff_queue.chaos.job_shapes import Shape
+from handoff_queue.chaos.planned_jobs import PlannedJob, PlannedStep
 from handoff_queue.chaos.schedule_user import PlannedSchedule
-from handoff_queue.chaos.shapes import Shape
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import StoreError

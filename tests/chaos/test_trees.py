@@ -8,10 +8,10 @@ from handoff_queue.chaos.expected_handoffs import OK, Ended
 from handoff_queue.chaos.expected_outcomes import JOB_BUDGET, SPENT, JobRecord
 from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.job_generator import TIGHT_STEPS
-from handoff_queue.chaos.model import Call
-from handoff_queue.chaos.plan import TIGHT_TREE_CALLS, CallKey, PlannedJob, PlannedStep
+from handoff_queue.chaos.job_shapes import Shape
+from handoff_queue.chaos.model_server import Call
+from handoff_queue.chaos.planned_jobs import TIGHT_TREE_CALLS, CallKey, PlannedJob, PlannedStep
 from handoff_queue.chaos.report import broken_of, json_of, table_of
-from handoff_queue.chaos.shapes import Shape
 from handoff_queue.shared.types.limits import JobLimits
 
 STEPS = tuple(PlannedStep(name, "writer") for name in TIGHT_STEPS)

@@ -9,13 +9,13 @@ import pytest
 
 from handoff_queue.chaos.expected_handoffs import OK
 from handoff_queue.chaos.expected_outcomes import NOT_WAITED_FOR, JobRecord
+from handoff_queue.chaos.faults import Fault, Strike
 from handoff_queue.chaos.handoff_system import asked_in
 from handoff_queue.chaos.invariants import RunRecords
-from handoff_queue.chaos.model import Call
-from handoff_queue.chaos.plan import CallKey, PlannedJob, PlannedStep
+from handoff_queue.chaos.job_shapes import Shape
+from handoff_queue.chaos.model_server import Call
+from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob, PlannedStep
 from handoff_queue.chaos.report import broken_of
-from handoff_queue.chaos.shapes import Shape
-from handoff_queue.chaos.strikes import Fault, Strike
 from handoff_queue.chaos.unwanted_calls import SENT_WITHIN_S
 from handoff_queue.shared.types.events import (
     ApprovalAsked,

@@ -20,7 +20,7 @@ import promql_parser
 import pytest
 import yaml
 
-from handoff_queue.shared.settings.redis_address import read_address
+from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists import load_specialists, read_specialist
 from handoff_queue.shared.specialists.lint import lint

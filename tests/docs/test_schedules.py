@@ -11,8 +11,8 @@ from handoff_queue.shared.types.schedule import Missed, Overlap
 from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.async_client import AsyncClient
+from handoff_queue.supervisor.client.cron import ALIASES
 from handoff_queue.supervisor.client.schedule_decisions import ON_TIME_S
-from handoff_queue.supervisor.client.schedule_slots import ALIASES
 from handoff_queue.supervisor.serve.application import make_application
 from tests.docs.pages import blocks, rows, sections, text_of
 from tests.docs.samples import commands

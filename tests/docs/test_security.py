@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.broker.celery_messages import TaskMessage, publish_each
+from handoff_queue.shared.broker.message_publisher import TaskMessage, publish_each
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.fair_queue import FOR
 from handoff_queue.shared.store.store import Store, open_store
@@ -21,7 +21,7 @@ from handoff_queue.shared.types.events import JobEnded, JobStatus
 from handoff_queue.shared.types.ids import new_job_id
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.dispatch import SHOWN_CHARS
+from handoff_queue.supervisor.client.handoff_publishing import SHOWN_CHARS
 from tests.docs.pages import sections, text_of
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, finish, granted_claim, issue, model_reply

@@ -16,7 +16,7 @@ from handoff_queue.shared.agent import tool_calls
 from handoff_queue.shared.agent.seen_texts import Seen, SeenText
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_policy import CallVerdict, PolicyRules, ToolPolicy
-from handoff_queue.shared.documents import reader_process as elsewhere
+from handoff_queue.shared.documents import extraction_process as elsewhere
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.policy_file import rules_in
 from handoff_queue.workers.index.index import DocumentIndex
@@ -24,9 +24,9 @@ from handoff_queue.workers.tools import (
     fetch_url,
     read_document,
     search_documents,
+    tool_call_process,
     tool_host,
-    tool_messages,
-    tool_process,
+    tool_host_protocol,
     web_search,
 )
 from handoff_queue.workers.tools import tool_decorator as marks
@@ -143,8 +143,8 @@ def test_the_figures_of_the_text_are_those_of_the_code() -> None:
     assert f"`{ENTRY_POINT_GROUP}`" in files
     for figure in (
         f"{marks.DEFAULT_TIMEOUT_S:g} by default, at most {marks.LONGEST_TIMEOUT_S:,.0f}",
-        f"may print {tool_process.MOST_OUTPUT_BYTES:,} bytes",
-        f"return {tool_messages.MOST_RESULT_BYTES:,} bytes",
+        f"may print {tool_call_process.MOST_OUTPUT_BYTES:,} bytes",
+        f"return {tool_host_protocol.MOST_RESULT_BYTES:,} bytes",
         "`, `".join(tool_host.VARIABLES[:-1]),
         f"{tool_calls.MOST_AT_ONCE} at a time. The first {tool_calls.MOST_CALLS} are run",
     ):

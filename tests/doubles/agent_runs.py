@@ -7,18 +7,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from handoff_queue.shared.agent.answer_format import AnswerFormat
-from handoff_queue.shared.agent.cleared_results import USUAL_CLEARING, ClearingRules
 from handoff_queue.shared.agent.compaction import USUAL_COMPACTION
 from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.loop import Agent
-from handoff_queue.shared.agent.model_choice import ModelChoice
+from handoff_queue.shared.agent.model_fallback import ModelChoice
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
-from handoff_queue.shared.agent.prompt_caches import PromptCaches
+from handoff_queue.shared.agent.prompt_cache_warmup import PromptCaches
+from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
-from handoff_queue.shared.agent.sources import Sources
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_policy import ToolPolicy
+from handoff_queue.shared.agent.tool_result_clearing import USUAL_CLEARING, ClearingRules
 from handoff_queue.shared.types.errors import ModelError
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.shared.types.model import Model, ModelCall

@@ -7,7 +7,7 @@ from random import Random
 from handoff_queue.shared.types.events import ConflictsFound, HandoffIssued, Judged, RetryRequested
 from handoff_queue.shared.types.handoff import Citation, Claim
 from handoff_queue.shared.types.review import Settlement, Settlements
-from handoff_queue.supervisor.lifecycle.disputes import disputes_of, disputes_section
+from handoff_queue.supervisor.lifecycle.conflict_resolution import disputes_of, disputes_section
 from tests.doubles.simulated_job import SimulatedJob
 
 

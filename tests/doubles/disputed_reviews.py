@@ -7,7 +7,7 @@ from random import Random
 from handoff_queue.shared.types.events import Arbitrated, HandoffIssued, RetryRequested, Reviewed
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import Decision, Revision, Ruling, Rulings, Side, Verdict
-from handoff_queue.supervisor.lifecycle.arbitration import disagreements
+from handoff_queue.supervisor.lifecycle.review_arbitration import disagreements
 from tests.doubles.simulated_job import SimulatedJob
 
 

@@ -10,9 +10,13 @@ from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.plan import AFTER_REVIEW, Plan, Step, after_review_in
-from handoff_queue.supervisor.lifecycle.arbitration import is_accepted
-from handoff_queue.supervisor.lifecycle.effects import after_review, has_open_condition, is_passed
 from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of
+from handoff_queue.supervisor.lifecycle.review_arbitration import is_accepted
+from handoff_queue.supervisor.lifecycle.side_effects import (
+    after_review,
+    has_open_condition,
+    is_passed,
+)
 from handoff_queue.supervisor.lifecycle.state import StepState, StepStatus
 from tests.doubles.simulated_job import SimulatedJob
 

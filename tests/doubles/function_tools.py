@@ -16,7 +16,7 @@ from handoff_queue.workers.tools.hosted_tools import host_tools
 from handoff_queue.workers.tools.network_proxy import Network
 from handoff_queue.workers.tools.tenant_credentials import Provider
 from handoff_queue.workers.tools.tool_host import limits_of
-from handoff_queue.workers.tools.tool_messages import ToolLimits
+from handoff_queue.workers.tools.tool_host_protocol import ToolLimits
 
 
 def tool_from(

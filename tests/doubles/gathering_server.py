@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from handoff_queue.shared.runtime.process import allow_files
+from handoff_queue.shared.runtime.process_resources import allow_files
 
 _MESSAGE = {
     "type": "message",

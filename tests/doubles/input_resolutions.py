@@ -9,7 +9,7 @@ from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import OnFailure, Plan, Resolution, Resolutions, Step
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.roles.outcomes import with_helpers
+from handoff_queue.supervisor.roles.role_events import with_helpers
 
 PlannerView = tuple[JobState, Plan | None]
 """State of a job, and its plan."""

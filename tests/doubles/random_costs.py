@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.supervisor.quoting.simulation import (
+from handoff_queue.supervisor.quoting.cost_simulation import (
     CostHistory,
     CostSample,
     QuoteScore,

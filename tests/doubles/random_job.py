@@ -42,11 +42,11 @@ from handoff_queue.supervisor.lifecycle.commands import (
     RunRole,
     StartChild,
 )
-from handoff_queue.supervisor.lifecycle.effects import after_review
 from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of, steps_left
 from handoff_queue.supervisor.lifecycle.job_end import next_due
 from handoff_queue.supervisor.lifecycle.observations import Observations, ObservedHandoff
 from handoff_queue.supervisor.lifecycle.reduce import fold
+from handoff_queue.supervisor.lifecycle.side_effects import after_review
 from handoff_queue.supervisor.lifecycle.state import StepStatus
 from tests.doubles.conflicting_claims import a_claim, check_disputes, settle_randomly
 from tests.doubles.disputed_reviews import check_disputed_reviews, insist_randomly, rule_randomly

@@ -45,7 +45,7 @@ from handoff_queue.supervisor.lifecycle.observations import Observations, Observ
 from handoff_queue.supervisor.lifecycle.reduce import begin, evolve
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
-from handoff_queue.supervisor.roles.outcomes import make_plan_event
+from handoff_queue.supervisor.roles.role_events import make_plan_event
 from tests.doubles.handoffs import JOB, a_spec
 from tests.doubles.input_resolutions import PlannerView, resolution_event, resolutions_of
 from tests.doubles.jobs import submission

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.sealing import Sealing
+from handoff_queue.shared.store.encryption_at_rest import Sealing
 from handoff_queue.shared.store.tenant_keys import KeyFiles
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Client

@@ -11,7 +11,7 @@ import pytest
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.cli.follow_job import print_outcome
 from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.testing import (
     Json,
     MessagesServer,

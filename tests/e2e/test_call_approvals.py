@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.agent.call_approval import REJECTED
+from handoff_queue.shared.agent.tool_call_approval import REJECTED
 from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.settings.settings import Settings
@@ -24,7 +24,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, OnTimeout
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, tool_call_reply
 from tests.e2e.commands import BAD_INPUT, Handoff, error_line
 from tests.e2e.fleet import SHORT_LEASES, Fleet, Script

@@ -9,7 +9,7 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import open_store
 from handoff_queue.supervisor.client.export import Export
-from handoff_queue.supervisor.client.report import report_of
+from handoff_queue.supervisor.client.job_result import report_of
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, error_line
 from tests.running_system import RunningSystem
 

@@ -14,7 +14,7 @@ from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.engine.sweeper import Sweeper
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, tool_call_reply
 from tests.e2e.a_supervisor_that_freezes import FREEZES

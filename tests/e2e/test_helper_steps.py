@@ -11,7 +11,7 @@ from handoff_queue.shared.types.events import JobStatus, NeedsResolved
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.export import Export
-from handoff_queue.supervisor.client.report import JobResult, report_of
+from handoff_queue.supervisor.client.job_result import JobResult, report_of
 from handoff_queue.supervisor.tracing.timeline import timeline_of
 from tests.e2e.fleet import ENVELOPE, SPECIALIST, Fleet
 from tests.waiting import LONGEST_WAIT_S

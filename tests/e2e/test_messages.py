@@ -10,7 +10,7 @@ from handoff_queue.shared.store.claim import CHORD_SILENCE_S
 from handoff_queue.shared.store.jobs import LOST_AFTER_S
 from handoff_queue.shared.types.events import CancelRequested, HandoffIssued, JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff
-from handoff_queue.supervisor.client.dispatch import Dispatcher, OutgoingHandoff
+from handoff_queue.supervisor.client.handoff_publishing import Dispatcher, OutgoingHandoff
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.waiting import LONGEST_WAIT_S, wait_until
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.supervisor.client.report import CHECKED_OFFLINE
+from handoff_queue.supervisor.client.job_result import CHECKED_OFFLINE
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff
 from tests.running_system import RunningSystem
 

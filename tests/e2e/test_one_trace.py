@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from handoff_queue.shared.local.child_processes import Processes
 from handoff_queue.shared.local.fork_server import ForkServer
-from handoff_queue.shared.local.processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.observability.trace_ids import handoff_span, job_span
 from handoff_queue.shared.settings.settings import Settings

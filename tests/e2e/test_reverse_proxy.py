@@ -17,7 +17,7 @@ from shutil import which
 import httpx2
 import pytest
 
-from handoff_queue.shared.local.processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_processes import ChildSpec, Processes
 from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.supervisor.cli.console_process import answers
 from handoff_queue.supervisor.client import client

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.chaos.fleet import arm
-from handoff_queue.shared.local.processes import ChildSpec
+from handoff_queue.shared.local.child_processes import ChildSpec
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.store.schedules import StoredSchedule
 from handoff_queue.shared.types.events import JobStatus, JobSubmitted
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.schedule import Missed, Overlap
 from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.cron import last_slot
 from handoff_queue.supervisor.client.schedule_decisions import job_of_slot
-from handoff_queue.supervisor.client.schedule_slots import last_slot
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
 from tests.e2e.fleet import SHORT_LEASES
 from tests.running_system import ALL_SPECIALISTS, SUPERVISOR, RunningSystem, running_system

@@ -10,7 +10,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.supervisor.client.job_result import JobResult
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.e2e.test_teams import a_team, calls, children
 

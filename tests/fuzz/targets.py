@@ -21,11 +21,15 @@ from pydantic import BaseModel
 
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
 from handoff_queue.shared.agent.envelope import EnvelopeFormat
-from handoff_queue.shared.agent.json_answers import describe_text, partial_object_in
-from handoff_queue.shared.agent.schemas import BrokenSchema, check_schema, problem_with
-from handoff_queue.shared.agent.sources import Sources
+from handoff_queue.shared.agent.json_repair import describe_text, partial_object_in
+from handoff_queue.shared.agent.json_schema_validation import (
+    BrokenSchema,
+    check_schema,
+    problem_with,
+)
+from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.broker.flower_events import usable_event
-from handoff_queue.shared.broker.message_validation import (
+from handoff_queue.shared.broker.kombu_message_validation import (
     deliverable,
     problem_with_arguments,
     problem_with_task,
@@ -33,19 +37,19 @@ from handoff_queue.shared.broker.message_validation import (
 from handoff_queue.shared.documents.extraction import extract
 from handoff_queue.shared.documents.media_types import DocumentRefused, decode, tidy_text
 from handoff_queue.shared.documents.pdf import pdf_text
-from handoff_queue.shared.settings.redis_address import read_address
+from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.specialists.mcp_servers import read_listings, wrong_listing
 from handoff_queue.shared.specialists.reader import read_specialist
 from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.payloads import unpack
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose
-from handoff_queue.shared.types.characters import visible
 from handoff_queue.shared.types.condition import condition_of
 from handoff_queue.shared.types.errors import MalformedMessage, UnreadablePayload, UserError
 from handoff_queue.shared.types.events import parse_event
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.supervisor.client.schedule_slots import check_cron
+from handoff_queue.shared.types.unicode_text import visible
+from handoff_queue.supervisor.client.cron import check_cron
 from handoff_queue.supervisor.gates.facts import read_facts
 from handoff_queue.supervisor.gates.gates_file import gates_in_file
 from handoff_queue.supervisor.gates.tables import rows_in

@@ -13,7 +13,7 @@ from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.sealing import Sealing
+from handoff_queue.shared.store.encryption_at_rest import Sealing
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId

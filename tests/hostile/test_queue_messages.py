@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.broker.message_validation import (
+from handoff_queue.shared.broker.kombu_message_validation import (
     UNREADABLE,
     deliverable,
     problem_with_arguments,

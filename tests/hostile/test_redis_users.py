@@ -22,14 +22,13 @@ from pydantic import SecretStr
 from redis.exceptions import NoPermissionError
 
 from docs.generator.redis_keys import constant_rows, function_rows
+from handoff_queue.shared.local.child_processes import ChildSpec, Processes
 from handoff_queue.shared.local.install_redis import OLDEST_NAME
-from handoff_queue.shared.local.processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.redis_users import RedisUsers, new_users
 from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.call_questions import answer_call
 from handoff_queue.shared.store.claim import ClaimVerdict
 from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.fair_queue import ENQUEUE, FOR, enqueue_arguments
@@ -39,12 +38,13 @@ from handoff_queue.shared.store.redis.acl import CONNECTION, DATA, Database
 from handoff_queue.shared.store.redis.script import source_of
 from handoff_queue.shared.store.spending_history import DAY_S
 from handoff_queue.shared.store.store import Store, open_store
+from handoff_queue.shared.store.tool_call_approvals import answer_call
 from handoff_queue.shared.types.access import AuditAction
-from handoff_queue.shared.types.call_approval import CallAnswer
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import AnsweredCall, Approved, CancelRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.tool_call_approval import CallAnswer
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.fleet_statistics import stats_now
 from handoff_queue.supervisor.client.request import Request

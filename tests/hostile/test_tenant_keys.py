@@ -14,8 +14,8 @@ import pytest
 
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.encryption_at_rest import PLAIN
 from handoff_queue.shared.store.payloads import pack
-from handoff_queue.shared.store.sealing import PLAIN
 from handoff_queue.shared.types.checkpoints import UserPrompted
 from handoff_queue.shared.types.errors import NoTenantKey, StoreError, UnreadablePayload
 from handoff_queue.shared.types.events import JobEnded, JobStatus, JobSubmitted

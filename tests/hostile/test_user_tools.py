@@ -20,9 +20,9 @@ from handoff_queue.shared.agent.tool_calls import ToolThreads
 from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.workers.tools.tool_confinement import separates_processes
-from handoff_queue.workers.tools.tool_messages import ToolLimits
+from handoff_queue.workers.tools.tool_host_protocol import ToolLimits
 from tests.doubles.function_tools import hosted, write_tools
-from tests.shared.local.test_processes import is_gone
+from tests.shared.local.test_child_processes import is_gone
 from tests.waiting import wait_until
 from tests.workers.tools.contexts import ToolHarness
 
@@ -35,7 +35,7 @@ NEEDS_LANDLOCK = pytest.mark.skipif(not separates_processes(), reason="the kerne
 FORK_BOMB = """
 import json, os, signal, sys
 from handoff_queue.workers.tools.tool_confinement import confine
-from handoff_queue.workers.tools.tool_messages import ToolLimits
+from handoff_queue.workers.tools.tool_host_protocol import ToolLimits
 
 if os.getuid() == 0:  # the kernel does not limit the processes of root
     os.setresuid(65_534, 65_534, 65_534)

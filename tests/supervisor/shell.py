@@ -18,7 +18,7 @@ from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.claim_grants import ClaimRequest
-from handoff_queue.shared.store.drain import Drain
+from handoff_queue.shared.store.graceful_shutdown import Drain
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.events import Event, HandoffIssued
@@ -34,7 +34,7 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.client.client import Client, Request
-from handoff_queue.supervisor.client.dispatch import Dispatcher, OutgoingHandoff
+from handoff_queue.supervisor.client.handoff_publishing import Dispatcher, OutgoingHandoff
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
 from handoff_queue.supervisor.engine.job_loop import JobLoop
 from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks

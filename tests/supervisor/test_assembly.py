@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.providers.anthropic.clients import model_from
+from handoff_queue.shared.providers.anthropic.client_factory import model_from
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.assembly import QUEUES, _LazySupervisor
 

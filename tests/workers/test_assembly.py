@@ -14,8 +14,8 @@ import redis
 from celery.worker import state as worker_state
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.providers.anthropic.clients import model_from
-from handoff_queue.shared.runtime.process import GENERATIONS, SWITCH_EVERY_S
+from handoff_queue.shared.providers.anthropic.client_factory import model_from
+from handoff_queue.shared.runtime.process_resources import GENERATIONS, SWITCH_EVERY_S
 from handoff_queue.shared.settings.optional_packages import PACKAGES
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys

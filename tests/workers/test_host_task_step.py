@@ -14,7 +14,7 @@ from celery import Celery
 
 from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.prompt import LoadedPayloads
-from handoff_queue.shared.agent.sources import Sources
+from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.tool_grants import grant_spec

@@ -14,13 +14,13 @@ from handoff_queue.shared.types.model import (
     ModelReply,
     Pulse,
 )
+from handoff_queue.workers.agent_sdk.cli_session import Session
 from handoff_queue.workers.agent_sdk.conversation import (
     added_bytes,
     turns_of,
     with_program_texts,
 )
-from handoff_queue.workers.agent_sdk.gateway import ProgramRequest
-from handoff_queue.workers.agent_sdk.session import Session
+from handoff_queue.workers.agent_sdk.messages_api import ProgramRequest
 
 MOST_ADDED_BYTES = 8_000
 """Bytes that the program may add to the texts of one request. Version 0.2.189 adds about 1,500.

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from handoff_queue.workers.index.queries import any_beginning_with, any_of, words_of
+from handoff_queue.workers.index.query_builder import any_beginning_with, any_of, words_of
 from handoff_queue.workers.index.writer import ORDINAL_BITS
 
 _HEADING_WEIGHT = 3.0

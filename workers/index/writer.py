@@ -13,7 +13,7 @@ from itertools import islice
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.types.handoff import Manifest
 from handoff_queue.workers.index.database import Database
-from handoff_queue.workers.index.queries import index_text
+from handoff_queue.workers.index.query_builder import index_text
 
 AIM_CHARS = 700
 """Characters after which a passage gets no further paragraph: about five sentences. This is

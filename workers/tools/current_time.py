@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext
-from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
+from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
 
 class _Nothing(Arguments):

@@ -35,7 +35,7 @@ from handoff_queue.shared.network.addresses import (
 from handoff_queue.shared.network.pinned_http import REQUEST_ERRORS, Deadline, PinnedTransport
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.origins import WEB
-from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
+from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
 MAX_BYTES = 5_000_000
 """Bytes of one page, after decompression."""

@@ -28,14 +28,14 @@ from handoff_queue.workers.tools.tenant_credentials import (
     provider_of,
     without_values,
 )
+from handoff_queue.workers.tools.tool_call_process import run_in_process
 from handoff_queue.workers.tools.tool_host import ToolHost, clean_output, limits_of
-from handoff_queue.workers.tools.tool_messages import (
+from handoff_queue.workers.tools.tool_host_protocol import (
     CallRequest,
     NetworkAccess,
     ToolDefinition,
     ToolLimits,
 )
-from handoff_queue.workers.tools.tool_process import run_in_process
 from handoff_queue.workers.tools.user_tools import installed_points
 
 _DEFAULT_RULES = PolicyRules()

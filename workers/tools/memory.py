@@ -15,13 +15,19 @@ from typing import Any, Literal
 from pydantic import Field
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
-from handoff_queue.shared.text.words import stem
+from handoff_queue.shared.text.word_forms import stem
 from handoff_queue.shared.types.errors import NotesFull
 from handoff_queue.shared.types.handoff import Citation
+from handoff_queue.shared.types.memory_notes import (
+    MOST_NOTE_CHARS,
+    NOTE_PATH,
+    NewNote,
+    Note,
+    TenantNotes,
+)
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.notes import MOST_NOTE_CHARS, NOTE_PATH, NewNote, Note, TenantNotes
 from handoff_queue.shared.types.origins import tool_origin, union
-from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
+from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
 NAME = "memory"
 MOST_HITS = 5

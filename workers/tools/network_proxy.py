@@ -25,7 +25,7 @@ from handoff_queue.shared.network.addresses import (
 )
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.workers.tools.proxy_request import NoProxyRequest, ProxyRequest, read_request
-from handoff_queue.workers.tools.tool_messages import NetworkAccess
+from handoff_queue.workers.tools.tool_host_protocol import NetworkAccess
 
 MOST_CONNECTIONS = 32
 """Connections of one call at the same time."""

@@ -12,7 +12,7 @@ from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer
 from handoff_queue.shared.specialists.reader import TOOL_OF_SANDBOX
-from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.shared.types.origins import CODE_EXECUTION
 from handoff_queue.shared.types.specialist import SpecialistSpec
@@ -26,7 +26,7 @@ from handoff_queue.workers.tools.memory import memory_tool
 from handoff_queue.workers.tools.read_document import read_document_tool
 from handoff_queue.workers.tools.run_code import run_code_tool
 from handoff_queue.workers.tools.search_documents import search_documents_tool
-from handoff_queue.workers.tools.tool_messages import INSTALLED
+from handoff_queue.workers.tools.tool_host_protocol import INSTALLED
 from handoff_queue.workers.tools.web_search import web_search_tool
 
 BUILT_IN = ("fetch_url", "memory", "now", "read_document", "search_documents", "web_search")

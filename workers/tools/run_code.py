@@ -17,9 +17,9 @@ from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.documents.media_types import PLAIN
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.origins import tool_origin
-from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
 from handoff_queue.workers.tools.read_document import named_document
 from handoff_queue.workers.tools.sandbox import SandboxLimits, SandboxRun, run_in_sandbox
+from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
 RUN_CODE = "run_code"
 MOST_CODE_CHARS = 100_000

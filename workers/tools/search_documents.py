@@ -7,14 +7,14 @@ import sqlite3
 
 from pydantic import Field
 
-from handoff_queue.shared.agent.document_texts import short_documents, was_shown, whole_texts
+from handoff_queue.shared.agent.prompt_documents import short_documents, was_shown, whole_texts
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
 from handoff_queue.shared.agent.tool_calls import SAME_RESULT
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.origins import DOCUMENT
 from handoff_queue.workers.index.index import DocumentIndex, SearchResult
-from handoff_queue.workers.tools.arguments import Arguments, make_builtin_tool
 from handoff_queue.workers.tools.read_document import MOST_CHARS
+from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
 MOST_HITS = 20
 _DESCRIPTION = (

@@ -13,7 +13,7 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from handoff_queue.workers.tools.tool_messages import ToolLimits
+from handoff_queue.workers.tools.tool_host_protocol import ToolLimits
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

@@ -24,7 +24,7 @@ from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.workers.tools.tool_confinement import separates_processes
-from handoff_queue.workers.tools.tool_messages import (
+from handoff_queue.workers.tools.tool_host_protocol import (
     MOST_REPORT_BYTES,
     HostConfig,
     Loaded,

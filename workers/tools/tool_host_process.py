@@ -25,9 +25,9 @@ from pydantic import BaseModel
 
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.local.fork_server_child import ForkServerChild, Ward
-from handoff_queue.shared.types.characters import in_whole_characters
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.workers.tools.network_border import (
+from handoff_queue.shared.types.unicode_text import in_whole_characters
+from handoff_queue.workers.tools.network_namespace import (
     fault_of_border,
     leave_networks,
     listen_within,
@@ -39,7 +39,7 @@ from handoff_queue.workers.tools.tool_confinement import (
     confine,
     outlive_parent,
 )
-from handoff_queue.workers.tools.tool_messages import (
+from handoff_queue.workers.tools.tool_host_protocol import (
     INSTALLED,
     MOST_RESULT_BYTES,
     MOST_TEXT_CHARS,

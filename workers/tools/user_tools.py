@@ -34,7 +34,7 @@ from handoff_queue.workers.tools.tool_decorator import (
     secrets_of,
     timeout_of,
 )
-from handoff_queue.workers.tools.tool_messages import ToolDefinition
+from handoff_queue.workers.tools.tool_host_protocol import ToolDefinition
 
 ENTRY_POINT_GROUP = "handoff.tools"
 _OS_FILES = ("<frozen os>", os.__file__)

@@ -148,7 +148,7 @@ def objects_in(text: str, first_key: str) -> Iterator[dict[str, Any]]:
 
 def documents_in(text: str) -> tuple[list[tuple[str, str]], str]:
     """Return the path and the text of each document that is shown whole at the beginning of a
-    text, and the rest of the text. See `shared.agent.document_texts.whole_texts`.
+    text, and the rest of the text. See `shared.agent.prompt_documents.whole_texts`.
     """
     documents: list[tuple[str, str]] = []
     position = 0

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from handoff_queue.shared.text.words import stem
+from handoff_queue.shared.text.word_forms import stem
 
 _CJK = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
 """A character of a script without spaces between words. It counts as a word."""

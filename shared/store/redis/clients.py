@@ -9,7 +9,7 @@ from typing import Any
 import redis
 from redis.sentinel import Sentinel
 
-from handoff_queue.shared.settings.redis_address import TLS_FILES, RedisAddress, read_address
+from handoff_queue.shared.settings.redis_url import TLS_FILES, RedisAddress, read_address
 from handoff_queue.shared.store.redis.fast_path import (
     DirectClient,
     DirectConnection,

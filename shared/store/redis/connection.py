@@ -16,7 +16,8 @@ from redis.exceptions import NoScriptError
 from redis.sentinel import MasterNotFoundError
 
 from handoff_queue.shared.observability.failpoints import around
-from handoff_queue.shared.settings.redis_address import read_address
+from handoff_queue.shared.settings.redis_url import read_address
+from handoff_queue.shared.store.encryption_at_rest import PLAIN, Sealing
 from handoff_queue.shared.store.redis.clients import client_for
 from handoff_queue.shared.store.redis.script import (
     Script,
@@ -24,7 +25,6 @@ from handoff_queue.shared.store.redis.script import (
     script_names,
     source_of,
 )
-from handoff_queue.shared.store.sealing import PLAIN, Sealing
 from handoff_queue.shared.types.errors import (
     StoreError,
     StoreRefusesWrites,

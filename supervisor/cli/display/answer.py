@@ -41,8 +41,8 @@ from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
-    from handoff_queue.supervisor.client.outline import JobOutline
-    from handoff_queue.supervisor.client.report import JobResult
+    from handoff_queue.supervisor.client.job_outline import JobOutline
+    from handoff_queue.supervisor.client.job_result import JobResult
 
 
 class Draft:

@@ -23,14 +23,14 @@ from handoff_queue.supervisor.cli.display.terminal import (
     stdout,
     write_line,
 )
-from handoff_queue.supervisor.client.call_approvals import subject_of
 from handoff_queue.supervisor.client.sent_messages import message_line
+from handoff_queue.supervisor.client.tool_call_approvals import subject_of
 from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
 
 if TYPE_CHECKING:
     from handoff_queue.shared.store.dead_letters import DeadLetter
-    from handoff_queue.supervisor.client.outline import JobOutline
-    from handoff_queue.supervisor.client.report import JobResult
+    from handoff_queue.supervisor.client.job_outline import JobOutline
+    from handoff_queue.supervisor.client.job_result import JobResult
 
 
 _MOST_COLUMNS = 120

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.shared.types.cost_quote import Estimate, Quote
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.shared.types.usage import MICROUSD, cost_usd
 from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.terminal import AT_MOST, count_text, money
-from handoff_queue.supervisor.quoting.simulation import FEWEST_SCORES
+from handoff_queue.supervisor.quoting.cost_simulation import FEWEST_SCORES
 
 NO_PAST = "no estimate yet: no handoff has ended on this broker"
 

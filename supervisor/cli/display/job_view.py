@@ -25,7 +25,7 @@ from handoff_queue.supervisor.client.waiting_reasons import (
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.text.copy_names import source_of
+from handoff_queue.supervisor.text.repeated_step_names import source_of
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client

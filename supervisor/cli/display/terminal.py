@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
 
-from handoff_queue.shared.text.words import count_of
+from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.errors import (
     HandoffError,
 )

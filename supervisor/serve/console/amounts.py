@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.problem_documents import Problem
 
 _AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 

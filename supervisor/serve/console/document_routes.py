@@ -17,7 +17,7 @@ from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.serve.console.pages import render
 from handoff_queue.supervisor.serve.console.session import Reads, VisibleJob
-from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.problem_documents import Problem
 
 MOST_CHARS = 100_000
 """Most characters of a document on one page."""

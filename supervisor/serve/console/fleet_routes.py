@@ -21,7 +21,7 @@ from handoff_queue.supervisor.client.waiting_reasons import jobs_without_workers
 from handoff_queue.supervisor.serve.console.pages import environment, go_to, render
 from handoff_queue.supervisor.serve.console.session import OperatesFleet, ReadsFleet
 from handoff_queue.supervisor.serve.fleet_routes import find_letter
-from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.problem_documents import Problem
 
 MOST_HANDOFFS = 100
 """Most handoffs of each table of the page."""

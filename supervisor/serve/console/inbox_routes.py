@@ -17,13 +17,13 @@ from handoff_queue.shared.types.errors import Conflict, HandoffError, UnknownJob
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import is_job_id
 from handoff_queue.shared.types.json_values import refuse_repeats
-from handoff_queue.supervisor.client.call_approvals import subject_of
-from handoff_queue.supervisor.client.report import JobResult, report_on
+from handoff_queue.supervisor.client.job_result import JobResult, report_on
+from handoff_queue.supervisor.client.tool_call_approvals import subject_of
 from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for
-from handoff_queue.supervisor.serve.access import Access
+from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.pages import go_to, render
 from handoff_queue.supervisor.serve.console.session import Operates, Reads, VisibleJob, Visit
-from handoff_queue.supervisor.serve.questions import arguments_of, open_questions
+from handoff_queue.supervisor.serve.open_questions import arguments_of, open_questions
 
 MOST_JOBS = 50
 """Jobs of the page, the newest first."""

@@ -13,8 +13,8 @@ from starlette.datastructures import QueryParams
 from handoff_queue.shared.store.jobs import JobFilter
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import Mode, Priority
-from handoff_queue.supervisor.serve.cursors import is_cursor
-from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.pagination import is_cursor
+from handoff_queue.supervisor.serve.problem_documents import Problem
 
 AGES: Final[Mapping[str, tuple[str, float]]] = {
     "1h": ("1 hour", 3_600),

@@ -17,11 +17,11 @@ from handoff_queue.shared.types.ids import JobId, is_job_id
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
-from handoff_queue.supervisor.serve.access import Access, check_visible
+from handoff_queue.supervisor.serve.authentication import Access, check_visible
 from handoff_queue.supervisor.serve.console.job_filters import AGES, UrlFilter, filter_in
 from handoff_queue.supervisor.serve.console.pages import environment, render, without_commands
 from handoff_queue.supervisor.serve.console.session import Operates, Reads
-from handoff_queue.supervisor.serve.cursors import cursor_of, place_of
+from handoff_queue.supervisor.serve.pagination import cursor_of, place_of
 from handoff_queue.supervisor.serve.request_body import body_of
 
 ROWS = 50

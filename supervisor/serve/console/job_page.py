@@ -20,13 +20,13 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE, SUB_SUPERVISOR
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.client.call_approvals import subject_of
-from handoff_queue.supervisor.client.report import JobRecord, JobResult, record_of, report_of
+from handoff_queue.supervisor.client.job_result import JobRecord, JobResult, record_of, report_of
 from handoff_queue.supervisor.client.submission import budget_fields
+from handoff_queue.supervisor.client.tool_call_approvals import subject_of
 from handoff_queue.supervisor.quoting.quote_history import working_seconds
 from handoff_queue.supervisor.serve.console.document_routes import document_link
 from handoff_queue.supervisor.serve.console.pages import duration, without_commands
-from handoff_queue.supervisor.serve.questions import arguments_of, open_questions
+from handoff_queue.supervisor.serve.open_questions import arguments_of, open_questions
 from handoff_queue.supervisor.text.sanitizing import plain
 from handoff_queue.supervisor.tracing.page import answer_html, report_sections, sources_html
 from handoff_queue.supervisor.tracing.timeline import steps_without_handoff, timeline_of

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from handoff_queue.supervisor.serve.access import SharedState
+from handoff_queue.supervisor.serve.authentication import SharedState
 from handoff_queue.supervisor.serve.console.pages import STATIC, go_to, render, static_file
 from handoff_queue.supervisor.serve.console.session import (
     TOKEN_COOKIE,
@@ -17,9 +17,9 @@ from handoff_queue.supervisor.serve.console.session import (
     csrf_of,
     set_cookie,
 )
-from handoff_queue.supervisor.serve.limits import count_wrong_token
-from handoff_queue.supervisor.serve.problems import Problem
-from handoff_queue.supervisor.serve.proxy_users import address_of
+from handoff_queue.supervisor.serve.problem_documents import Problem
+from handoff_queue.supervisor.serve.proxy_authentication import address_of
+from handoff_queue.supervisor.serve.request_limits import count_wrong_token
 
 MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 STATIC_S = 365 * 24 * 3600

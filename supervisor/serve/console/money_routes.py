@@ -14,11 +14,11 @@ from handoff_queue.shared.store.metrics import OTHER
 from handoff_queue.shared.store.spending_history import DAY_S, MOST_DAYS, Amounts, Spending
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.serve.access import Access
+from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.job_filters import MOST_TEXT_CHARS
 from handoff_queue.supervisor.serve.console.pages import render
 from handoff_queue.supervisor.serve.console.session import Reads
-from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.problem_documents import Problem
 
 PERIODS = {"1": "today", "7": "7 days", "30": "30 days", str(MOST_DAYS): f"{MOST_DAYS} days"}
 """Words for each choice of a number of days."""

@@ -16,13 +16,13 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode, Priority
 from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.shared.types.limits import MOST_SECONDS, MOST_USD
-from handoff_queue.supervisor.client.quotes import as_quoted
-from handoff_queue.supervisor.serve.access import Access
+from handoff_queue.supervisor.client.cost_quotes import as_quoted
+from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.amounts import Amount
 from handoff_queue.supervisor.serve.console.pages import go_to, render
 from handoff_queue.supervisor.serve.console.session import Submits, Visit
 from handoff_queue.supervisor.serve.job_routes import checked_request
-from handoff_queue.supervisor.serve.problems import Problem, invalid, name_at, problem_of
+from handoff_queue.supervisor.serve.problem_documents import Problem, invalid, name_at, problem_of
 from handoff_queue.supervisor.serve.request_body import JobBody, documents_of
 
 LABELS = {

@@ -14,11 +14,11 @@ from starlette.datastructures import FormData
 from handoff_queue.shared.types.errors import Conflict, HandoffError, StoreUnavailable
 from handoff_queue.shared.types.limits import MOST_USD
 from handoff_queue.shared.types.schedule import Missed, Overlap
-from handoff_queue.supervisor.serve.access import Access
+from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.amounts import Amount
 from handoff_queue.supervisor.serve.console.pages import go_to, render
 from handoff_queue.supervisor.serve.console.session import Submits, Visit
-from handoff_queue.supervisor.serve.problems import Problem, invalid, problem_of
+from handoff_queue.supervisor.serve.problem_documents import Problem, invalid, problem_of
 from handoff_queue.supervisor.serve.request_body import ScheduleBody
 from handoff_queue.supervisor.serve.schedule_routes import add_schedule
 

@@ -29,7 +29,7 @@ from handoff_queue.supervisor.serve.console.session import (
     csrf_of,
     set_cookie,
 )
-from handoff_queue.supervisor.serve.problems import Problem, response_of
+from handoff_queue.supervisor.serve.problem_documents import Problem, response_of
 from handoff_queue.supervisor.text.sanitizing import plain
 
 HEADERS = {

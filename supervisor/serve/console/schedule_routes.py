@@ -12,8 +12,8 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.schedule import ScheduleStatus
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.client.schedule_slots import next_slot, shown_slot
-from handoff_queue.supervisor.serve.access import Access
+from handoff_queue.supervisor.client.cron import next_slot, shown_slot
+from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.pages import environment, go_to, render, utc
 from handoff_queue.supervisor.serve.console.session import Operates, Reads, Submits, Visit
 

@@ -22,7 +22,7 @@ from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.serve.access import (
+from handoff_queue.supervisor.serve.authentication import (
     FOREIGN_PAGE,
     SAFE_METHODS,
     Access,
@@ -36,8 +36,8 @@ from handoff_queue.supervisor.serve.access import (
     find_caller,
     has_own_origin,
 )
-from handoff_queue.supervisor.serve.problems import Problem
-from handoff_queue.supervisor.serve.proxy_users import is_proxy
+from handoff_queue.supervisor.serve.problem_documents import Problem
+from handoff_queue.supervisor.serve.proxy_authentication import is_proxy
 
 TOKEN_COOKIE = "handoff_token"  # noqa: S105 (no secret)
 BROWSER_COOKIE = "handoff_browser"

@@ -26,10 +26,10 @@ from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
 from handoff_queue.supervisor.client.event_hub import FollowingEnded
-from handoff_queue.supervisor.serve.access import Access
+from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.mcp.tasks import JobTask, task_of
 from handoff_queue.supervisor.serve.mcp.tools import visible_job
-from handoff_queue.supervisor.serve.problems import Problem
+from handoff_queue.supervisor.serve.problem_documents import Problem
 
 TASK_IDS = "taskIds"
 """The field of the filter that the tasks extension adds."""

@@ -26,7 +26,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.errors import HandoffError, UserError
-from handoff_queue.supervisor.serve.access import Access
+from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.mcp.listening import send_tasks, task_ids_in
 from handoff_queue.supervisor.serve.mcp.tasks import (
     TASKS,
@@ -47,7 +47,7 @@ from handoff_queue.supervisor.serve.mcp.tools import (
     tool_of,
     visible_job,
 )
-from handoff_queue.supervisor.serve.problems import Problem, problem_of
+from handoff_queue.supervisor.serve.problem_documents import Problem, problem_of
 
 LISTEN = "subscriptions/listen"
 """The method whose answer is a stream of notifications."""

@@ -12,7 +12,7 @@ from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPC
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.access import Actor, ApiRole
 from handoff_queue.supervisor.client.async_client import AsyncClient
-from handoff_queue.supervisor.serve.access import Access, Caller, TokenChecks, check_role
+from handoff_queue.supervisor.serve.authentication import Access, Caller, TokenChecks, check_role
 from handoff_queue.supervisor.serve.mcp.server import LISTEN, Context, make_server
 
 

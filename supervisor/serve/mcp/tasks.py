@@ -28,12 +28,12 @@ from starlette.concurrency import run_in_threadpool
 from handoff_queue.shared.store.jobs import JobStanding
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
-from handoff_queue.supervisor.serve.access import Access
+from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.mcp.tools import tool_result_of
-from handoff_queue.supervisor.serve.problems import Problem
-from handoff_queue.supervisor.serve.questions import open_questions, question_text
+from handoff_queue.supervisor.serve.open_questions import open_questions, question_text
+from handoff_queue.supervisor.serve.problem_documents import Problem
 
 TASKS = "io.modelcontextprotocol/tasks"
 """The identifier of the extension."""

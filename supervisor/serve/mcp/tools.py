@@ -11,23 +11,23 @@ from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from handoff_queue.shared.text.words import suggestion
+from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.json_values import check_storable
+from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.json_forms import recorded_as_json
-from handoff_queue.supervisor.client.report import JobResult
-from handoff_queue.supervisor.serve.access import Access, check_visible
+from handoff_queue.supervisor.serve.authentication import Access, check_visible
 from handoff_queue.supervisor.serve.fleet_routes import listed_specialists
 from handoff_queue.supervisor.serve.job_routes import (
     MOST_WAIT_S,
     checked_request,
     wait_for_result,
 )
-from handoff_queue.supervisor.serve.problems import Problem, invalid, problem_of
-from handoff_queue.supervisor.serve.questions import open_questions, question_text
+from handoff_queue.supervisor.serve.open_questions import open_questions, question_text
+from handoff_queue.supervisor.serve.problem_documents import Problem, invalid, problem_of
 from handoff_queue.supervisor.serve.request_body import JobBody, documents_of
 
 MOST_EVENTS = 200

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.agent import schemas
-from handoff_queue.shared.agent.schemas import (
+from handoff_queue.shared.agent import json_schema_validation
+from handoff_queue.shared.agent.json_schema_validation import (
     MOST_CPU_S,
     MOST_STEPS,
     BrokenSchema,
@@ -33,7 +33,7 @@ def fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     def limit(steps: int = MOST_STEPS, cpu_s: float = MOST_CPU_S) -> AbstractContextManager[None]:
         return limit_validation(steps // PART, cpu_s)
 
-    monkeypatch.setattr(schemas, "limit_validation", limit)
+    monkeypatch.setattr(json_schema_validation, "limit_validation", limit)
 
 
 def doubled(keyword: str, levels: int = 30) -> dict[str, Any]:

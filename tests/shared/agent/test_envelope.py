@@ -15,7 +15,7 @@ from handoff_queue.shared.agent.answer_format import (
     PartialAnswerFormat,
 )
 from handoff_queue.shared.agent.envelope import EnvelopeFormat
-from handoff_queue.shared.agent.sources import Sources
+from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.providers.anthropic.request import strict
 from handoff_queue.shared.types.handoff import Claim, Document, ResultStatus
 from handoff_queue.shared.types.message import digest_of

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from handoff_queue.shared.providers.anthropic import model as anthropic_model
-from handoff_queue.shared.providers.anthropic.clients import model_from
+from handoff_queue.shared.providers.anthropic.client_factory import model_from
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
-from handoff_queue.shared.runtime.process import allow_files
+from handoff_queue.shared.runtime.process_resources import allow_files
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.model import ModelCall
 from tests.doubles.gathering_server import gathering_server

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.sources import MOST_QUOTE_CHARS, FoldedText, Span
+from handoff_queue.shared.agent.quote_verification import MOST_QUOTE_CHARS, FoldedText, Span
 
 words = st.lists(
     st.text(st.characters(codec="utf-8", categories=("Lu", "Ll", "Nd")), min_size=1, max_size=8),

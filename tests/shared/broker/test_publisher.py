@@ -16,7 +16,7 @@ from celery import Celery, signals
 from kombu.exceptions import OperationalError
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.broker.celery_messages import (
+from handoff_queue.shared.broker.message_publisher import (
     ChordPart,
     TaskMessage,
     message_in,

@@ -11,8 +11,8 @@ from celery import Celery
 from celery.app.trace import build_tracer
 from celery.worker import state as worker_state
 
-from handoff_queue.shared.broker.slots import Slots
 from handoff_queue.shared.broker.task_outcome import register
+from handoff_queue.shared.broker.worker_slots import Slots
 from handoff_queue.shared.types.errors import StoreUnavailable
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from handoff_queue.shared.local.child_processes import ChildSpec, Processes
 from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer
-from handoff_queue.shared.local.processes import ChildSpec, Processes
-from tests.shared.local.test_processes import is_gone
+from tests.shared.local.test_child_processes import is_gone
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow

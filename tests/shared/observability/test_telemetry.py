@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pytest
 
-from handoff_queue.shared.observability.otel.variables import problems_of_exporter
+from handoff_queue.shared.observability.otel.environment_checks import problems_of_exporter
 from handoff_queue.shared.observability.telemetry import Telemetry, is_wanted, telemetry
 from handoff_queue.shared.types.ids import JobId
 from tests.running_system import ROOT
@@ -18,7 +18,7 @@ APPS = """
 import sys
 import handoff_queue.supervisor.app, handoff_queue.workers.app
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.observability.telemetry_start import start_telemetry
+from handoff_queue.shared.observability.telemetry_factory import start_telemetry
 from handoff_queue.shared.observability.telemetry import telemetry
 """
 START = """

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from handoff_queue.shared.agent.document_texts import MOST_WHOLE_BYTES
 from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.prompt import LoadedPayloads
+from handoff_queue.shared.agent.prompt_documents import MOST_WHOLE_BYTES
 from handoff_queue.shared.agent.tool import ANY_HOST, Tool
 from handoff_queue.shared.runtime.attempt import AgentSetup, Attempts
 from handoff_queue.shared.runtime.models import Models

@@ -12,7 +12,7 @@ import threading
 from contextlib import ExitStack
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.evaluation_lease import FROZEN_AFTER_LEASES
+from handoff_queue.shared.store.job_evaluation_lease import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import open_store
 from tests.doubles.jobs import a_job, granted_claim, issue

@@ -13,7 +13,7 @@ from celery import Celery
 from redis.exceptions import ConnectionError  # noqa: A004
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.broker.celery_messages import TaskMessage, publish_each
+from handoff_queue.shared.broker.message_publisher import TaskMessage, publish_each
 from handoff_queue.shared.broker.transport import MOST_AT_ONCE
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.local.processes import Processes
+from handoff_queue.shared.local.child_processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys

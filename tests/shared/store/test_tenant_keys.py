@@ -11,7 +11,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import tenant_keys
-from handoff_queue.shared.store.sealing import Sealing
+from handoff_queue.shared.store.encryption_at_rest import Sealing
 from handoff_queue.shared.store.tenant_keys import KeyFiles, KeyHook, keys_from
 from handoff_queue.shared.types.errors import NoTenantKey, UserError
 from tests.doubles.tenant_keys import new_key, write_keys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.text.words import close_names, suggestion
+from handoff_queue.shared.text.word_forms import close_names, suggestion
 
 ROLES = ["analyst", "coder", "researcher", "reviewer", "writer"]
 

@@ -7,7 +7,7 @@ import pytest
 from handoff_queue.shared.store.jobs import handoff_standing
 from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES, Amount, Measure
 from handoff_queue.shared.types.limits import BudgetLimits
-from handoff_queue.supervisor.lifecycle.budget import amount as amount_in_words
+from handoff_queue.supervisor.lifecycle.job_budget import amount as amount_in_words
 from handoff_queue.supervisor.lifecycle.result_texts import STOPPED_BY
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.client.quotes import why_unplanned
-from handoff_queue.supervisor.roles.outcomes import make_plan_event
+from handoff_queue.supervisor.client.cost_quotes import why_unplanned
+from handoff_queue.supervisor.roles.role_events import make_plan_event
 from tests.doubles.simulated_job import SimulatedJob, a_plan
 
 

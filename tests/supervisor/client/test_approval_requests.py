@@ -23,7 +23,7 @@ from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.shared.types.plan import Join, Plan
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.request import check_request
-from handoff_queue.supervisor.serve.questions import open_questions
+from handoff_queue.supervisor.serve.open_questions import open_questions
 from tests.doubles.webhook_server import WebhookServer
 from tests.refusals import refusal_of
 from tests.supervisor.shell import SETTINGS, Shell

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.export import Export
-from handoff_queue.supervisor.client.report import JobResult, report_of
+from handoff_queue.supervisor.client.job_result import JobResult, report_of
 from tests.doubles.jobs import model_reply
 from tests.supervisor.shell import SETTINGS, Shell
 

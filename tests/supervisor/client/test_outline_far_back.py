@@ -15,7 +15,7 @@ from handoff_queue.shared.types.handoff import AgentHandoff, StopReason, failed_
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.client.outline import MOST_PAYLOAD_BYTES, outline_on
+from handoff_queue.supervisor.client.job_outline import MOST_PAYLOAD_BYTES, outline_on
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
 from handoff_queue.supervisor.lifecycle.plan_summary import plan_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold

@@ -20,7 +20,7 @@ from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.decide import decide
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.roles.outcomes import outcome_of
+from handoff_queue.supervisor.roles.role_events import outcome_of
 from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.workflow_files import UNREVIEWED, make_workflow
 

@@ -12,14 +12,14 @@ from kombu import Connection
 from structlog.testing import capture_logs
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.broker.host_tasks import check_transport
+from handoff_queue.shared.broker.host_celery_tasks import check_transport
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import EndTaskTried, JobEnded, JobStatus
 from handoff_queue.shared.types.handoff import ref
-from handoff_queue.supervisor.client.task_signatures import end_task_of
+from handoff_queue.supervisor.client.celery_signatures import end_task_of
 from handoff_queue.supervisor.engine.notifications import DEAD_LETTER_QUEUE, NOT_SET, EndTasks
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S

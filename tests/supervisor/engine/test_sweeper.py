@@ -15,7 +15,7 @@ from handoff_queue.shared.store.redis.connection import script_of
 from handoff_queue.shared.store.redis.script import Script, script_names
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
-from handoff_queue.supervisor.client.dispatch import Dispatcher
+from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.engine.sweeper import Sweeper
 from tests.supervisor.shell import SETTINGS
 from tests.waiting import wait_until

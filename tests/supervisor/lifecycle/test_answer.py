@@ -20,7 +20,7 @@ from handoff_queue.supervisor.lifecycle.answer import (
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from tests.doubles.handoffs import a_result
 from tests.doubles.simulated_job import SimulatedJob, a_plan, planned
-from tests.supervisor.lifecycle.test_citations import citation_of, claim_of
+from tests.supervisor.lifecycle.test_citation_numbers import citation_of, claim_of
 
 
 def answer_of(

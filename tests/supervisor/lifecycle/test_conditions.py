@@ -20,10 +20,10 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.plan import Join, Plan, Step, problems_by_step
 from handoff_queue.supervisor.lifecycle.answer import usable_sinks
-from handoff_queue.supervisor.lifecycle.effects import reviewed_steps
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of
 from handoff_queue.supervisor.lifecycle.joins import ALL_SKIPPED
 from handoff_queue.supervisor.lifecycle.reduce import fold
+from handoff_queue.supervisor.lifecycle.side_effects import reviewed_steps
 from handoff_queue.supervisor.lifecycle.state import StepStatus
 from tests.doubles.handoffs import JOB
 from tests.doubles.simulated_job import SimulatedJob, a_plan

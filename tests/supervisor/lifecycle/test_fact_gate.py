@@ -17,7 +17,6 @@ from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE, ApprovalOf, 
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.supervisor.lifecycle.answer import assemble
-from handoff_queue.supervisor.lifecycle.budget import closing_roles
 from handoff_queue.supervisor.lifecycle.commands import (
     CheckGates,
     EndJob,
@@ -28,6 +27,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
 from handoff_queue.supervisor.lifecycle.fact_gate import NO_WORKER
 from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
 from handoff_queue.supervisor.lifecycle.handoffs import fact_check_handoff
+from handoff_queue.supervisor.lifecycle.job_budget import closing_roles
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
 from tests.doubles.fact_check_invariants import check_facts

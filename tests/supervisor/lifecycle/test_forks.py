@@ -18,7 +18,7 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.lifecycle.forks import fork_of, plan_of_fork
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
-from handoff_queue.supervisor.roles.outcomes import make_plan_event
+from handoff_queue.supervisor.roles.role_events import make_plan_event
 from tests.doubles.simulated_job import SimulatedJob, a_plan, planned
 
 PLAN = a_plan(read="", write="read", send="write")

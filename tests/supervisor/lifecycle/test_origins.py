@@ -11,7 +11,7 @@ from handoff_queue.shared.types.plan import ItemRef, Step
 from handoff_queue.supervisor.lifecycle.origins import origins_of_job, origins_of_step
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.roles.outcomes import outline_of
+from handoff_queue.supervisor.roles.role_events import outline_of
 from tests.doubles.handoffs import JOB
 from tests.golden.test_journals import JOURNALS, read
 

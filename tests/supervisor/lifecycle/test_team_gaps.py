@@ -19,10 +19,10 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_fo
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.plan import OnFailure, Plan, Step
 from handoff_queue.shared.types.usage import Usage
+from handoff_queue.supervisor.lifecycle.child_job_budgets import has_gaps_alone
 from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, result_for_parent
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of, to_finish
 from handoff_queue.supervisor.lifecycle.job_retry_rules import retry_of
-from handoff_queue.supervisor.lifecycle.teams import has_gaps_alone
 from tests.doubles.handoffs import JOB, a_result
 from tests.doubles.simulated_job import SimulatedJob, planned
 

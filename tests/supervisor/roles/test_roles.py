@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
 from handoff_queue.shared.agent.envelope import EnvelopeFormat
-from handoff_queue.shared.agent.sources import Sources
+from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.specialists.lint import lint
 from handoff_queue.shared.types.handoff import Claim
 from handoff_queue.shared.types.ids import StepId

@@ -19,8 +19,8 @@ from handoff_queue.shared.types.access import ApiRole, ApiToken
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Client, Request
-from handoff_queue.supervisor.serve import access
-from handoff_queue.supervisor.serve.access import AppState
+from handoff_queue.supervisor.serve import authentication
+from handoff_queue.supervisor.serve.authentication import AppState
 from tests.doubles.jobs import a_job, granted_claim, issue
 from tests.supervisor.serve.serving import serving
 from tests.supervisor.serve.test_job_routes import end
@@ -116,7 +116,7 @@ def test_a_stream_brings_new_events_and_ends_with_the_job(app: FastAPI, jobs: Cl
 def test_a_stream_of_a_token_that_was_revoked_or_has_expired_sends_no_more_events(
     app: FastAPI, jobs: Client, monkeypatch: pytest.MonkeyPatch, is_revoked: bool
 ) -> None:
-    monkeypatch.setattr(access, "CHECK_S", 0.0)
+    monkeypatch.setattr(authentication, "CHECK_S", 0.0)
     tokens = jobs.store.api_tokens
     soon = jobs.store.connection.now() + 3_600
     token, secret = tokens.create("a test", ApiRole.READ, None, soon)
@@ -148,7 +148,7 @@ def expire(jobs: Client, token: ApiToken) -> None:
 def test_a_stream_without_a_token_ends_when_the_first_token_is_made(
     app: FastAPI, jobs: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "CHECK_S", 0.0)
+    monkeypatch.setattr(authentication, "CHECK_S", 0.0)
     job_id = a_job(jobs.store)
     with serving(app) as url, httpx2.stream("GET", f"{url}/v1/jobs/{job_id}/events") as stream:
         lines = lines_of(stream)

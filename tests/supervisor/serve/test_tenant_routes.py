@@ -11,8 +11,8 @@ from fastapi.testclient import TestClient
 
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.supervisor.client.client import Client, Request
-from handoff_queue.supervisor.serve import access
-from handoff_queue.supervisor.serve.access import Caller, access_for
+from handoff_queue.supervisor.serve import authentication
+from handoff_queue.supervisor.serve.authentication import Caller, access_for
 from handoff_queue.supervisor.serve.tenant_routes import export
 from tests.supervisor.client.test_open_jobs import end
 from tests.supervisor.serve.conftest import ClientOf
@@ -34,7 +34,7 @@ def test_an_export_is_streamed_as_lines(http: TestClient, jobs: Client) -> None:
 def test_an_export_ends_when_its_token_is_revoked(
     app: FastAPI, jobs: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "CHECK_S", 0.0)
+    monkeypatch.setattr(authentication, "CHECK_S", 0.0)
     jobs.submit(OURS)
     token, _ = jobs.store.api_tokens.create("a test", ApiRole.ADMIN, None)
     caller = Caller(token.name, token.role, token.tenant, token.id, None)

@@ -14,7 +14,7 @@ from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.serve.application import make_application
-from handoff_queue.supervisor.serve.limits import MOST_WRONG_TOKENS
+from handoff_queue.supervisor.serve.request_limits import MOST_WRONG_TOKENS
 from tests.supervisor.serve.conftest import LOCAL, URL
 from tests.supervisor.serve.console.visitor import Visitor
 

@@ -14,7 +14,7 @@ from selectolax.lexbor import LexborHTMLParser
 from handoff_queue.shared.store.claim_history import ClaimEnd
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.client.report import report_of
+from handoff_queue.supervisor.client.job_result import report_of
 from handoff_queue.supervisor.tracing.page import TracedJob, absent_from, page_of, tree_of
 from handoff_queue.supervisor.tracing.timeline import timeline_of
 from tests.supervisor.tracing.job_record_builder import JOB, JobRecordBuilder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from handoff_queue.supervisor.client.report import CHECKED_OFFLINE, report_of
+from handoff_queue.supervisor.client.job_result import CHECKED_OFFLINE, report_of
 from handoff_queue.supervisor.tracing.page import report_sections
 from tests.supervisor.tracing.job_record_builder import JobRecordBuilder
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.agent.sources import Sources
-from handoff_queue.shared.runtime.handoff_notes import HandoffNotes
+from handoff_queue.shared.agent.quote_verification import Sources
+from handoff_queue.shared.runtime.agent_memory import HandoffNotes
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.notes import MOST_NOTE_CHARS, Note
+from handoff_queue.shared.types.memory_notes import MOST_NOTE_CHARS, Note
 from handoff_queue.shared.types.origins import DOCUMENT, MODEL, USER
-from handoff_queue.supervisor.client.notes import write_note
+from handoff_queue.supervisor.client.memory_notes import write_note
 from handoff_queue.workers.tools.memory import memory_tool
 from tests.doubles.jobs import a_job
 from tests.workers.tools.contexts import ToolHarness

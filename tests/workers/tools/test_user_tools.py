@@ -22,7 +22,7 @@ from handoff_queue.workers.tools import registry
 from handoff_queue.workers.tools.hosted_tools import HostedTools
 from handoff_queue.workers.tools.registry import BUILT_IN, build_registry
 from handoff_queue.workers.tools.tool_decorator import DEFAULT_TIMEOUT_S
-from handoff_queue.workers.tools.tool_messages import ToolDefinition
+from handoff_queue.workers.tools.tool_host_protocol import ToolDefinition
 from handoff_queue.workers.tools.user_tools import load_installed_tools, load_tools
 from tests.doubles.function_tools import hosted, write_tools
 from tests.doubles.handoffs import a_tool

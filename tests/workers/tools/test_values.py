@@ -25,7 +25,7 @@ import pydantic
 import pytest
 
 from handoff_queue.shared.agent.tool import Tool, ToolFailed, ToolOutput
-from handoff_queue.shared.agent.tool_values import MOST_IMAGES_A_RESULT
+from handoff_queue.shared.agent.tool_return_values import MOST_IMAGES_A_RESULT
 from handoff_queue.shared.types.errors import InvalidTool
 from tests.doubles.function_tools import tool_from
 from tests.workers.tools.contexts import ToolHarness

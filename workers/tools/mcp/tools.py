@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from handoff_queue.shared.agent.schemas import BrokenSchema, problem_with
+from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, problem_with
 from handoff_queue.shared.agent.tool import (
     ANY_HOST,
     Image,
@@ -19,7 +19,7 @@ from handoff_queue.shared.agent.tool import (
     ToolFailed,
     ToolOutput,
 )
-from handoff_queue.shared.agent.tool_values import MOST_IMAGES_A_RESULT, image_of
+from handoff_queue.shared.agent.tool_return_values import MOST_IMAGES_A_RESULT, image_of
 from handoff_queue.shared.settings.optional_packages import missing
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer
 from handoff_queue.shared.types.origins import mcp_origin

@@ -1,6 +1,6 @@
 -- Part of the scripts that begin or end an evaluation of a job. The field `evaluations` of the
 -- job's hash has an entry ID:MS for each evaluation that began after the last one that ended, in
--- order. MS is the time of its last heartbeat (Unix ms). `evaluation_lease.py` describes the rules.
+-- order. MS is the time of its last heartbeat (Unix ms). `job_evaluation_lease.py` describes the rules.
 
 -- Return the noted evaluations, from the text of the field or false.
 local function evaluations_of(text)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.submission import plan_of
 from handoff_queue.supervisor.evaluation.answer_judge import (
     AnswerJudge,

@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.broker.celery_messages import TaskMessage, publish, publish_each
-from handoff_queue.shared.settings.redis_address import read_address
+from handoff_queue.shared.broker.message_publisher import TaskMessage, publish, publish_each
+from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.fair_queue import FOR
 from handoff_queue.shared.store.redis.prefix import NO_KEY, with_prefix

@@ -22,7 +22,7 @@ from handoff_queue.supervisor.cli.display.answer import (
 )
 from handoff_queue.supervisor.cli.display.job_report import print_everything, readable
 from handoff_queue.supervisor.client.answer_draft import stable_part
-from handoff_queue.supervisor.client.report import JobResult
+from handoff_queue.supervisor.client.job_result import JobResult
 
 MEASURED = {"calls": 0, "tokens": 0, "cost_usd": 0.0}
 USAGE = {"turns": 1, "input_tokens": 1_200, "output_tokens": 34, "cost_usd": None, "cut": MEASURED}

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.types.cost_quote import Estimate, Quote
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     Event,
@@ -19,7 +20,6 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.supervisor.cli.display.job_status import against_budget, against_quote, headline
 from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.tree import render_tree

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from handoff_queue.supervisor.client.client import Client
-from tests.shared.store.test_evaluations import a_run
+from tests.shared.store.test_golden_set_history import a_run
 from tests.supervisor.serve.console.conftest import VisitorOf
 from tests.supervisor.serve.console.test_money import rows
 from tests.supervisor.serve.console.visitor import Visitor

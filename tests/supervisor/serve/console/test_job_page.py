@@ -14,6 +14,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.types.answer import Answer, Gap
 from handoff_queue.shared.types.budget_measures import MEASURES, Measure
+from handoff_queue.shared.types.cost_quote import Estimate, Quote
 from handoff_queue.shared.types.events import (
     CancelRequested,
     JobEnded,
@@ -25,18 +26,17 @@ from handoff_queue.shared.types.handoff import ResultStatus, ref
 from handoff_queue.shared.types.ids import JobId, StepId, new_job_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.quote import Estimate, Quote
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.serve.console.job_page import read_job
 from handoff_queue.supervisor.serve.console.routers import CONSOLE_ROUTERS
 from tests.doubles.conflicting_claims import a_claim, settle_conflicts
 from tests.doubles.jobs import a_job, handoff_key
 from tests.doubles.simulated_job import SimulatedJob, planned
-from tests.supervisor.client.test_retry_request import job_asking_before_plan
+from tests.supervisor.client.test_job_retry import job_asking_before_plan
 from tests.supervisor.many_rows import submit_rows
 from tests.supervisor.serve.console.conftest import VisitorOf
 from tests.supervisor.serve.console.visitor import Visitor
-from tests.supervisor.serve.test_access import UNKNOWN
+from tests.supervisor.serve.test_authentication import UNKNOWN
 from tests.supervisor.serve.test_job_routes import end
 from tests.supervisor.shell import Shell
 

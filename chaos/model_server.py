@@ -1,0 +1,288 @@
+"""The model of a run: a Messages-API server on loopback that answers as planned, and records each
+call.
+
+The name of the job, which is part of every text, and the content of a request attribute the
+request to a model call.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from handoff_queue.chaos.expected_handoffs import JUDGED, resolver_of
+from handoff_queue.chaos.model_answers import ENVELOPE, reply_to, writers_in
+from handoff_queue.chaos.planned_jobs import (
+    FORK_SUFFIX,
+    STORM_S,
+    CallKey,
+    PlannedJob,
+    Refusal,
+    Trouble,
+    price_of,
+)
+from handoff_queue.shared.types.names import FACT_GATE
+from handoff_queue.shared.types.usage import NOTHING_USED, Usage
+from handoff_queue.testing import (
+    Json,
+    MessagesServer,
+    Reply,
+    answer_properties,
+    error_reply,
+    first_message_text,
+    json_reply,
+    text_reply,
+)
+
+ASKED_OF = {
+    "route": "router",
+    "steps": "planner",
+    "resolutions": "planner",
+    "decision": "replanner",
+    "settlements": "judge",
+    "rulings": "judge",
+    "verdict": "assessor",
+}
+"""Field that only one role's answer has -> the role. The synthesizer answers like a specialist."""
+RESOLVER = "planner.needs"
+"""Placeholder for the id of the planner's handoff that answers questions of steps. Its number
+depends on the job (`expected_handoffs.resolver_of`).
+"""
+_STEP = re.compile(r"^<task>Do (\w+) of (?:chaos )?([\w-]+)\.")
+_WHOLE = re.compile(r"^<task>chaos ([\w-]+)</task>")
+_REQUEST = re.compile(r"Request:\s+chaos ([\w-]+)")
+_FORK = re.compile(rf"Do \w+ of ([\w-]+{FORK_SUFFIX})\.")
+"""Task of the repeated step of a fork. The forked job has the same request."""
+_CHECK = re.compile(r'^<task>Check the facts of an answer .*"chaos ([\w-]+)"</task>', re.S)
+_CLAIMS = re.compile(r'"subject": "tower ([\w-]+)"|"reviewer": "Say it of ([\w-]+)\."')
+_REJECTED = re.compile(r'^\{"note": ', re.M)
+_STANDS_IN = '<feedback author="supervisor">'
+_ROUND = re.compile(r"This is round (\d+)")
+
+
+@dataclass(slots=True)
+class CallAttribution:
+    """Attributes requests to calls, and remembers the requests to the replanner and the
+    fact-checker.
+    """
+
+    looks: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    """Texts of the requests, each once, in the order of arrival, by role and job's name. A
+    repeated call has the same text, and the next call has another one.
+    """
+
+    def key_of(self, request: Json) -> CallKey:
+        """Return the call that this request makes or repeats."""
+        text = first_message_text(request)
+        turn = 1 + sum(message["role"] == "assistant" for message in request["messages"])
+        attempt = 1 + text.count("<feedback author=")
+        if step := _STEP.search(text):
+            return CallKey(step[2], f"{step[1]}.{attempt}", turn)
+        if whole := _WHOLE.search(text):  # one step that does the whole request
+            above, _, step_id = whole[1].rpartition("-")
+            replaces_team = _STANDS_IN in text  # the child job of this step has failed
+            if replaces_team:
+                return CallKey(above, f"{step_id}.{attempt}", turn)
+            return CallKey(whole[1], f"answer.{attempt}", turn)
+        if check := _CHECK.search(text):
+            number = self._number_of(FACT_GATE, check[1], text)
+            return CallKey(check[1], f"{FACT_GATE}.{number}", turn)
+        role = _role_of(request)
+        if role == "judge":
+            return CallKey("".join(_CLAIMS.findall(text)[0]), JUDGED, turn)
+        return self._key_of_role(role, request, turn)
+
+    def _key_of_role(self, role: str, request: Json, turn: int) -> CallKey:
+        text, number = first_message_text(request), 1
+        name = _REQUEST.findall(text)[-1]
+        if fork := _FORK.search(text):
+            name = fork[1]
+        if role == "replanner":
+            number = self._number_of(role, name, text)
+        elif role == "planner":
+            number += len(_REJECTED.findall(text))
+        elif again := _ROUND.search(text):
+            number = int(again[1])
+        if "resolutions" in answer_properties(request):
+            return CallKey(name, RESOLVER, turn)
+        return CallKey(name, f"{role}.{number}", turn)
+
+    def _number_of(self, role: str, name: str, text: str) -> int:
+        """Return the number of this request to the role for this job, from 1."""
+        texts = self.looks.setdefault((role, name), [])
+        if text not in texts:
+            texts.append(text)
+        return 1 + texts.index(text)
+
+
+def _role_of(request: Json) -> str:
+    """Return the role of the supervisor that makes this request."""
+    properties = answer_properties(request)
+    for field_name, role in ASKED_OF.items():
+        if field_name in properties:
+            return role
+    return "synthesizer"
+
+
+PROCESS = "x-chaos-process"
+"""Header with the name of the calling process. The SDK reads it from `CUSTOM_HEADERS`."""
+CUSTOM_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
+LIMITS = {
+    "anthropic-ratelimit-requests-limit": "100000",
+    "anthropic-ratelimit-requests-remaining": "99999",
+}
+"""Limits that are never reached, so that every process must count but no process waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request. Times are Unix seconds."""
+
+    key: CallKey
+    process: str
+    """Name of the calling process."""
+    at: float
+    """Time of the request."""
+    usage: Usage = NOTHING_USED
+    """Paid usage; nothing for a refused request."""
+    turns: int = 1
+    out_at: float | None = None
+    """Time at which the last byte of the answer was sent; None: not before the end of the run."""
+    was_heard: bool = True
+    """True if the caller was still connected at that time."""
+    model: str = ""
+    """Name of the requested model."""
+    writers: tuple[str, ...] = ()
+    """Models that wrote the replies in the request, in a handoff with several models."""
+    is_refused: bool = False
+    """True if the model turned the call away, and another model can serve it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UncountedCall:
+    """A request of a job that is not compared with a plan."""
+
+    job: str
+    """Name of the job."""
+    text: str
+    """Its messages as JSON."""
+
+
+class Model(MessagesServer):
+    """Answers every call of its jobs. Jobs can be added while it runs."""
+
+    raises = False
+    """The report of the run names the requests that broke a rule."""
+
+    def __init__(self, jobs: Iterable[PlannedJob] = ()) -> None:
+        super().__init__(lambda _request: error_reply(400, "no script"))
+        self.calls: list[Call] = []
+        """Without the calls of jobs that are not compared with a plan."""
+        self.uncounted: list[UncountedCall] = []
+        self._jobs: dict[str, PlannedJob] = {}
+        self._tries: Counter[CallKey] = Counter()
+        self._had_storm: set[tuple[str, str]] = set()
+        """Handoffs, by job's name and id, of which a storm has refused a call."""
+        self._asked = CallAttribution()
+        self._lock = threading.Lock()
+        self.add(jobs)
+
+    def add(self, jobs: Iterable[PlannedJob]) -> None:
+        """Add jobs and their children."""
+        for job in jobs:
+            for member in job.family:
+                self._jobs[member.name] = member
+
+    def answer(self, request: Json, headers: Mapping[str, str]) -> Reply:
+        with self._lock:
+            key = self._asked.key_of(request)
+            job = self._jobs[key.job]
+            if key.handoff == RESOLVER:
+                key = replace(key, handoff=resolver_of(job))
+            self._tries[key] += 1
+            trouble = None
+            if self._tries[key] == 1:
+                trouble = job.trouble(key)
+            refusal = self.refusal_of(job, key, request["model"])
+        if refusal is not None:
+            reply = replace(_refused(refusal), duration_s=job.takes_s(key))
+        elif trouble is None:
+            reply = replace(reply_to(job, key, request), duration_s=job.takes_s(key))
+        else:
+            reply = _trouble(trouble)
+        used = NOTHING_USED
+        if reply.status == 200:
+            used = job.usage
+        tokens = {"input_tokens": job.usage.input_tokens, "output_tokens": job.usage.output_tokens}
+        reply = replace(reply, headers={**LIMITS, **reply.headers}, usage=tokens)
+        paid = used.model_copy(update={"cost_microusd": price_of(used, request["model"])})
+        if job.is_uncounted:
+            self.uncounted.append(UncountedCall(job.name, json.dumps(request["messages"])))
+            return reply
+        call = Call(
+            key,
+            headers.get(PROCESS, "?"),
+            time.time(),
+            paid,
+            model=request["model"],
+            writers=_writers_of(job, key, request),
+            is_refused=refusal is not None,
+        )
+        with self._lock:
+            number = len(self.calls)
+            self.calls.append(call)
+        return replace(reply, on_sent=lambda was_heard: self._is_out(number, was_heard=was_heard))
+
+    def refusal_of(self, job: PlannedJob, key: CallKey, model: str) -> Refusal | None:
+        """Return how the model turns this call away, or None. A storm refuses one call of a
+        handoff.
+        """
+        refusal, handoff = job.refusal(key, model), (key.job, key.handoff)
+        if refusal is not None and refusal.is_storm:
+            if handoff in self._had_storm:
+                return None
+            self._had_storm.add(handoff)
+        return refusal
+
+    def _is_out(self, number: int, *, was_heard: bool) -> None:
+        with self._lock:
+            self.calls[number] = replace(
+                self.calls[number], out_at=time.time(), was_heard=was_heard
+            )
+
+
+def _writers_of(job: PlannedJob, key: CallKey, request: Json) -> tuple[str, ...]:
+    if job.switching_step(key.handoff) is None:
+        return ()
+    replies = [each["content"] for each in request["messages"] if each["role"] == "assistant"]
+    return writers_in(json.dumps(replies))
+
+
+def _refused(refusal: Refusal) -> Reply:
+    wait = str(STORM_S)
+    match refusal:
+        case Refusal.BUSY:
+            return error_reply(429, "slow down", "rate_limit_error", retry_after=wait)
+        case Refusal.OVERLOADED:
+            return error_reply(529, "overloaded", "overloaded_error", retry_after=wait)
+        case Refusal.DECLINED:
+            return text_reply("No.", stop_reason="refusal")
+
+
+def _trouble(trouble: Trouble) -> Reply:
+    match trouble:
+        case Trouble.BUSY:
+            return error_reply(429, "slow down", "rate_limit_error", retry_after="0.2")
+        case Trouble.OVERLOADED:
+            return error_reply(529, "overloaded", "overloaded_error")
+        case Trouble.GARBAGE:
+            return Reply(
+                body="<html>Welcome to this network.</html>", headers={"content-type": "text/html"}
+            )
+        case Trouble.CUT:
+            return replace(json_reply(ENVELOPE), cut_after_events=4)

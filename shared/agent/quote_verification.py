@@ -1,0 +1,429 @@
+"""The citable sources of a handoff. Quotes of the answer are searched in them.
+
+Documents may be hostile, so every step takes time linear in the text. No regular expression
+here backtracks over more than the run of characters that it matches.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property, lru_cache
+from itertools import accumulate
+
+from handoff_queue.shared.agent.answer_format import Defect
+from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.shared.types.handoff import Citation, Document, Manifest
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.unicode_text import to_nfc
+
+MOST_QUOTE_CHARS = 2_000
+_SHORT_CHARS = 4
+"""A shorter quote must stand between word boundaries: "5" is no quote from "15"."""
+_LIKE = str.maketrans(
+    {
+        **dict.fromkeys("‘’‚‛´", "'"),
+        **dict.fromkeys("“”„‟«»", '"'),
+        **dict.fromkeys("‐‑‒–—−", "-"),
+    }
+)
+"""Quotation marks and dashes that models swap when they copy. The length of a text stays."""
+_LETTER = r"[^\W\d_]"
+_SOFT_HYPHEN_AT_LINE_END = re.compile(r"\u00ad(?=\s)")
+_APOSTROPHE = re.compile(rf"(?<={_LETTER})`(?={_LETTER})")
+_INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
+"""Soft hyphens and characters without width."""
+_NUMERIC_FORMS = ("<super>", "<sub>", "<fraction>", "<circle>")
+"""Compatibility forms that stay as they are, because they change a number: 10² is not 102."""
+_MOST_MARKS = 30
+"""Combining marks normalized at once. Source: the Stream-Safe Text Format of UAX #15, section
+13.
+
+`unicodedata.normalize` sorts a run of marks in quadratic time.
+"""
+_MOST_GROWTH = 6
+"""Most characters that replace one character. The few characters that need more (U+FDFA needs
+18) stay as they are.
+"""
+_MARKDOWN = re.compile(
+    r"""(
+      (?<![\s\d*_`])[*_`]++(?=\S)         # emphasis and code: not between spaces or digits
+    | (?<=\d)[*_`]++(?=[^\s\d])
+    | (?<=[^\s*_`])[*_`]++(?!\S)
+    | (?<!\S)[*_`]++(?=\S)
+    | ~~
+    | !?\[(?=[^\[\]\n]*+\]\([^()\s]*+\))  # the beginning and the end of a link
+    | \]\([^()\s]*+\)
+    | (?<=\n)[ ]{0,3}>[> ]*+(?=[^\s\d])    # a line of a block quote; "> 5" may be a comparison
+    | \\(?=[*_`~\[\]()#>])                # the backslash of an escaped mark
+    )""",
+    re.VERBOSE,
+)
+_HYPHENATION = re.compile(
+    rf"((?<={_LETTER})-\s*+(?={_LETTER})"  # between letters: "well-\nknown", "well-known"
+    r"|(?<=\w-)\s++(?=\w))"  # after a hyphen that stays: "2019-\n2020"
+)
+_SPACES = re.compile(r"(\s{2,}|[^\S ])")
+_EDGE = re.compile(rf"[\s*_`]*+(?:-++(?={_LETTER}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    start: int
+    end: int
+
+
+class _Pass:
+    """A text in which the matches of a pattern are replaced. It knows the old place of each
+    character.
+    """
+
+    def __init__(self, text: str, pattern: re.Pattern[str], new: Callable[..., str]) -> None:
+        """Replace matches of `pattern` in the text.
+
+        Args:
+            pattern: has one group around the whole pattern.
+            new: returns the replacement of a match.
+        """
+        pieces = pattern.split(text)
+        self._old_ends = _ends(pieces)
+        pieces[1::2] = map(new, pieces[1::2])
+        self._new_ends = _ends(pieces)
+        self.text = "".join(pieces)
+
+    def source(self, span: Span) -> Span:
+        """Return the span in the old text of a non-empty span in the new text."""
+        return Span(self._source(span.start).start, self._source(span.end - 1).end)
+
+    def _source(self, index: int) -> Span:
+        piece = bisect_right(self._new_ends, index)
+        old_start = 0
+        if piece:
+            old_start = self._old_ends[piece - 1]
+        if piece % 2:
+            return Span(old_start, self._old_ends[piece])
+        new_start = 0
+        if piece:
+            new_start = self._new_ends[piece - 1]
+        start = old_start + index - new_start
+        return Span(start, start + 1)
+
+
+class FoldedText:
+    """A document in which quotes are searched, also in a folded form of its text.
+
+    The text is folded at the first quote that does not stand in it character by character.
+    Folding makes white space one space, and quotation marks and dashes plain ones. It brings
+    characters to NFKC, except superscripts, subscripts, fractions and circled numbers. It
+    drops soft hyphens, hyphens between letters, also at the end of a line, and Markdown's
+    marks of emphasis, code, links, block quotes and escapes. It does not change case. Only the
+    first letter of a quote with several words may have another case than in the document.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def find(self, quote: str) -> Span | None:
+        """Return the span of the quote in the document, or None.
+
+        The span holds the document's own characters, at most MOST_QUOTE_CHARS. A quote without
+        a letter or a digit proves nothing and is never found.
+        """
+        if not any(map(str.isalnum, quote)):
+            return None
+        plain = quote.strip()
+        start = _position(plain, self.text)
+        if start >= 0:
+            return _at_most(Span(start, start + len(plain)))
+        wanted = _fold_quote(quote)
+        if not wanted:
+            return None
+        folded = self._passes[-1].text
+        start = _position(wanted, folded)
+        if start < 0 and (other := _with_other_first_case(wanted)) is not None:
+            start = _word_position(other, folded)
+        if start < 0:
+            return None
+        span = Span(start, start + len(wanted))
+        for step in reversed(self._passes):
+            span = step.source(span)
+        return _at_most(span)
+
+    @cached_property
+    def _passes(self) -> tuple[_Pass, ...]:
+        return _passes(self.text)
+
+
+def _fold_quote(quote: str) -> str:
+    """Return the quote folded as in `FoldedText`, without spaces, marks and hyphens at its
+    edges.
+
+    The character before or after the quote decides whether such a mark stays in the folded
+    document. This character is not known here.
+    """
+    text = _passes(quote)[-1].text
+    text = text[_edge(text) :]
+    return text[: len(text) - _edge(text[::-1])]
+
+
+def _edge(text: str) -> int:
+    """Return the number of spaces, marks and hyphens at the beginning of a folded quote."""
+    match = _EDGE.match(text)
+    if match:
+        return match.end()
+    return 0
+
+
+def _passes(text: str) -> tuple[_Pass, ...]:
+    text = _SOFT_HYPHEN_AT_LINE_END.sub("-", text.translate(_LIKE))
+    text = _APOSTROPHE.sub("'", text)
+    passes = list[_Pass]()
+    if not text.isascii():
+        tables = _tables()
+        if tables.mark.search(text):
+            pattern = tables.clusters
+        else:
+            pattern = tables.changed
+        passes.append(_Pass(text, pattern, cache(_normal)))
+        text = passes[-1].text
+    for pattern, new in ((_MARKDOWN, ""), (_HYPHENATION, ""), (_SPACES, " ")):
+        passes.append(_Pass(text, pattern, lambda _, new=new: new))
+        text = passes[-1].text
+    return tuple(passes)
+
+
+def _normal(cluster: str) -> str:
+    visible = cluster.translate(_INVISIBLE)
+    is_number = any(unicodedata.decomposition(c).startswith(_NUMERIC_FORMS) for c in visible)
+    normal = unicodedata.normalize("NFC" if is_number else "NFKC", visible).translate(_LIKE)
+    if len(normal) <= _MOST_GROWTH * len(cluster):
+        return normal
+    return cluster
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """Patterns of characters that normalization may change."""
+
+    mark: re.Pattern[str]
+    """A combining mark."""
+    changed: re.Pattern[str]
+    """A character that is not in NFKC. Faster to search for than `clusters`."""
+    clusters: re.Pattern[str]
+    """A character with combining marks, or a character that is not in NFKC."""
+
+
+@cache
+def _tables() -> _Tables:
+    """Return the patterns. The first call compiles them in about 0.1 s."""
+    marks, changed = list[int](), list(_INVISIBLE)
+    for code in range(0x80, 0x10000):
+        char = chr(code)
+        if unicodedata.category(char).startswith("M") or 0x1160 <= code <= 0x11FF:
+            marks.append(code)
+        elif code not in _INVISIBLE and _normal(char) != char:
+            changed.append(code)
+    beyond = range(0x10000, 0x30000)  # the whole planes: many ranges would make the search slow
+    mark, other = _char_class(marks), _char_class([*sorted(changed), *beyond])
+    return _Tables(
+        mark=re.compile(mark),
+        changed=re.compile(f"({other})"),
+        clusters=re.compile(rf"(.{mark}{{1,{_MOST_MARKS}}}|{other})", re.DOTALL),
+    )
+
+
+def _char_class(codes: Iterable[int]) -> str:
+    """Return a character class of these code points, which are in ascending order."""
+    ranges = list[list[int]]()
+    for code in codes:
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return "[" + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges) + "]"
+
+
+def _ends(pieces: list[str]) -> array[int]:
+    """Return the end of each piece in the joined text."""
+    return array("I", accumulate(map(len, pieces)))
+
+
+def _position(wanted: str, text: str) -> int:
+    """Return the index of the first occurrence, or -1. See `_SHORT_CHARS`."""
+    if len(wanted) >= _SHORT_CHARS:
+        return text.find(wanted)
+    edge = "[0-9A-Za-z]"
+    before = ""
+    if re.match(edge, wanted):
+        before = f"(?<!{edge})"
+    after = ""
+    if re.match(edge, wanted[-1:]):
+        after = f"(?!{edge})"
+    match = re.search(before + re.escape(wanted) + after, text)
+    if match:
+        return match.start()
+    return -1
+
+
+def _with_other_first_case(wanted: str) -> str | None:
+    """Return a quote of several words with the other case of its first letter. None: it has
+    one word, or its first character has no other case of the same length.
+    """
+    first = wanted[0].swapcase()
+    if " " not in wanted or first == wanted[0] or len(first) > 1:
+        return None
+    return first + wanted[1:]
+
+
+def _word_position(wanted: str, text: str) -> int:
+    """Return the index of the first occurrence that begins a word, or -1."""
+    start = _position(wanted, text)
+    while start > 0 and text[start - 1].isalnum():
+        start = text.find(wanted, start + 1)
+    return start
+
+
+def _at_most(span: Span) -> Span:
+    return Span(span.start, min(span.end, span.start + MOST_QUOTE_CHARS))
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Citable sources: the job's documents, pages that tools fetched, and results of tools."""
+
+    text_of: Callable[[str], str]
+    """Returns the extracted text of the document with a digest. Raises ToolFailed."""
+    manifest: Manifest = field(default_factory=Manifest)
+    fetched: Callable[[], Iterable[Document]] = tuple
+    """Returns the documents that tools have kept (`ToolContext.keep_document`)."""
+    results: Mapping[str, str] = field(default_factory=dict)
+    """Results of the user's tools in this handoff as the model saw them, by
+    `ToolObserved.source`.
+    """
+    shown: Callable[[], Iterable[str]] | None = None
+    """Returns the texts that the model has seen in this handoff. None: they are unknown."""
+    keep: Callable[[str, str, str], Document] | None = None
+    """Stores a cited tool result as a document. Its arguments are the source, the media type
+    and the text.
+    """
+    _folded: Callable[[str], FoldedText] = field(
+        default_factory=lambda: lru_cache(maxsize=8)(FoldedText), repr=False, compare=False
+    )
+    """Returns the `FoldedText` of a text. It is cached, because many quotes come from few
+    documents.
+    """
+
+    def document(self, source: str) -> Document | None:
+        """Return the document with this path or URL. None: there is no such document.
+
+        Without an equal path, return the only document whose path ends with `source`, or the
+        other way round.
+        """
+        documents = (*self.manifest.documents, *self.fetched())
+        wanted = to_nfc(source.strip())
+        matches = dict[str, Document]()
+        for document in documents:
+            path = to_nfc(document.path)
+            if path == wanted:
+                return document
+            if wanted and (path.endswith(f"/{wanted}") or wanted.endswith(f"/{path}")):
+                matches[document.digest] = document
+        if len(matches) == 1:
+            return next(iter(matches.values()))
+        return None
+
+    def citation(self, source: str, quote: str) -> Citation | Defect:
+        """Return the citation with the place of the quote in the source. If the source or the
+        quote does not exist, return the defect.
+
+        Raises:
+            StoreError: the cited result of a tool cannot be stored.
+        """
+        name = self._result_name(source)
+        document = None
+        if name is None:
+            document = self.document(source)
+        if name is not None:
+            path, text = name, self.results[name]
+        elif document is not None:
+            path = document.path
+            try:
+                text = self.text_of(document.digest)
+            except ToolFailed as error:
+                return Defect(f'the source "{path}" cannot be read: {error}')
+        else:
+            return Defect(
+                f'there is no source "{source[:200]}"', "name one exactly as it was given to you"
+            )
+        span = self._folded(text).find(quote[: 2 * MOST_QUOTE_CHARS])
+        if span is None:
+            short = " ".join(quote.split())[:120]
+            if document is not None and not self._was_opened(document):
+                return Defect(
+                    f'this quote is not in "{path}", which was never opened: "{short}"',
+                    "open it and copy a quote from its text, or leave this source out",
+                )
+            return Defect(
+                f'this quote is not in "{path}": "{short}"',
+                "copy it letter by letter, or leave it out",
+            )
+        return Citation(
+            source=path,
+            digest=document.digest if document else self._kept(path, text),
+            start=span.start,
+            end=span.end,
+            quote=text[span.start : span.end],
+        )
+
+    def _was_opened(self, document: Document) -> bool:
+        """Return whether the model has seen text of a document. Results of tools and of steps
+        name the source of such a text as a JSON string.
+        """
+        if self.shown is None:
+            return True
+        named = json.dumps(document.path, ensure_ascii=False)
+        return any(named in text for text in self.shown())
+
+    def prove(self, source: str, quote: str) -> Citation:
+        """Return the citation with the place of the quote in the source, for a tool.
+
+        Raises:
+            ToolFailed: the source or the quote does not exist.
+            StoreError: the cited result of a tool cannot be stored.
+        """
+        found = self.citation(source, quote)
+        if isinstance(found, Defect):
+            raise ToolFailed(found.for_model)
+        return found
+
+    def _result_name(self, source: str) -> str | None:
+        """Return the full name of a tool result. None: no result or several results match.
+
+        `source` may lack the step and the attempt. It may also lack the number if the tool was
+        called once.
+        """
+        wanted = source.strip().removeprefix("[source: ").removesuffix("]").removeprefix("tool:")
+        matches = list[str]()
+        for name in self.results:
+            full_name = name.removeprefix("tool:")
+            call = full_name.partition("/")[2]
+            if wanted in (full_name, call, call.partition("#")[0]):
+                matches.append(name)
+        if len(matches) == 1:
+            return matches[0]
+        return None
+
+    def _kept(self, name: str, text: str) -> str:
+        """Store the result of a tool as a document, unless it is stored already. Return its
+        digest.
+        """
+        digest = digest_of(text)
+        is_kept = any(page.path == name and page.digest == digest for page in self.fetched())
+        if self.keep is not None and not is_kept:
+            self.keep(name, "text/plain", text)
+        return digest

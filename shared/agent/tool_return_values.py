@@ -1,0 +1,250 @@
+"""Conversion of a tool's return value, text or images, into the output that the model sees."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Set, ValuesView
+from enum import Enum
+from io import BytesIO
+from typing import Any, cast
+
+import imagesize
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from handoff_queue.shared.agent.tool import Image, ToolFailed, ToolOutput
+from handoff_queue.shared.types.unicode_text import all_in_whole_characters
+
+MOST_BYTES = 3_750_000
+"""Bytes of one image. The Messages API takes 5 MB of base64, and base64 is a third longer."""
+MOST_PIXELS = 8_000
+"""Pixels of each side, a limit of the Messages API."""
+_SIGNATURES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+)
+
+
+def media_type_of(data: bytes) -> str | None:
+    """Return the media type by the first bytes: PNG, JPEG, GIF or WebP. None: the bytes are no
+    such image.
+    """
+    for signature, media_type in _SIGNATURES:
+        if data.startswith(signature):
+            return media_type
+    is_webp = data[:4] == b"RIFF" and data[8:12] == b"WEBP"
+    if is_webp:
+        return "image/webp"
+    return None
+
+
+def image_of(data: bytes) -> Image | None:
+    """Return the bytes as an image, or None if `media_type_of` knows no such image.
+
+    Raises:
+        ToolFailed: the image is broken, or larger than the Messages API takes.
+    """
+    media_type = media_type_of(data)
+    if media_type is None:
+        return None
+    try:
+        width, height = imagesize.get(BytesIO(data))
+    except Exception as error:
+        raise ToolFailed(f"the {media_type} that it returned is broken") from error
+    if width <= 0 or height <= 0:
+        raise ToolFailed(f"the {media_type} that it returned is broken")
+    if len(data) > MOST_BYTES or max(width, height) > MOST_PIXELS:
+        raise ToolFailed(
+            f"the image that it returned has {width} x {height} pixels and {len(data):,} bytes; "
+            f"at most {MOST_PIXELS} pixels a side and {MOST_BYTES:,} bytes can be shown"
+        )
+    return Image(media_type, data)
+
+
+def encode_image(value: Any) -> bytes | None:
+    """Return an object of an image library as PNG bytes, or None if it is no such object.
+
+    Pillow's images and figures for notebooks have the method `_repr_png_`. Other objects have
+    Pillow's `save(file, format=...)`, `size` and `mode`.
+    """
+    if isinstance(value, type):
+        return None
+    data = None
+    if callable(getattr(value, "_repr_png_", None)):
+        data = value._repr_png_()
+    has_save = callable(getattr(value, "save", None))
+    is_like_pillow = has_save and hasattr(value, "size") and hasattr(value, "mode")
+    if data is None and is_like_pillow:
+        buffer = BytesIO()
+        value.save(buffer, format="PNG")
+        data = buffer.getvalue()
+    if isinstance(data, bytes | bytearray):
+        return bytes(data)
+    return None
+
+
+MOST_IMAGES_A_RESULT = 4
+"""Images of one result."""
+
+_PLAIN = ("_asdict", "to_dict", "tolist")
+"""Methods that return plain values: of SQLAlchemy's rows, of pandas' tables, and of numpy's
+arrays and scalars.
+"""
+
+
+def output_of(name: str, value: Any) -> ToolOutput:
+    """Convert a tool's return value into the text and the images that the model sees. An
+    awaitable is run to its end first.
+
+    Args:
+        name: name of the tool, for error messages.
+        value: return value of the tool.
+
+    Raises:
+        ToolFailed: the value cannot be shown. The message tells the model the reason.
+    """
+    while inspect.isawaitable(value):
+        value = asyncio.run(_awaited(value))
+    reading = _Reading(name)
+    plain = reading.plain(value)
+    if len(reading.images) > MOST_IMAGES_A_RESULT:
+        raise ToolFailed(
+            f"{name} returned {len(reading.images)} images;"
+            f" at most {MOST_IMAGES_A_RESULT} can be shown"
+        )
+    images = tuple(reading.images)
+    if isinstance(plain, str):
+        return ToolOutput(plain, images)
+    return ToolOutput(_json(name, plain, reading.fallback), images)
+
+
+def _json(name: str, value: Any, fallback: Callable[[Any], Any]) -> str:
+    try:
+        plain = to_jsonable_python(value, inf_nan_mode="null", fallback=fallback)
+        return json.dumps(
+            all_in_whole_characters(_finite(plain)), ensure_ascii=False, allow_nan=False
+        )
+    except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
+        raise ToolFailed(f"{name} returned a value that cannot be written as JSON") from error
+
+
+def _finite(value: Any) -> Any:
+    """Return the value with None in place of NaN and infinities. Pydantic models may let these
+    through.
+    """
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return None
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return value
+
+
+def _plain_method(value: Any) -> Callable[[], Any] | None:
+    """Return a function that converts the object to plain values, or None if it has no such
+    method.
+    """
+    for name in _PLAIN:
+        if callable(method := getattr(value, name, None)):
+            return cast(Callable[[], Any], method)
+    keys = getattr(value, "keys", None)
+    if callable(keys) and hasattr(type(value), "__getitem__"):  # such as a row of sqlite3
+        return lambda: {key: value[key] for key in keys()}
+    return None
+
+
+class _Reading:
+    """Converts return values to plain values, and collects their images."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.images: list[Image] = []
+
+    def plain(self, value: Any, inside: frozenset[int] = frozenset()) -> Any:
+        """Return the value with its bytes as text, its images as "[image 1]", and its
+        enumeration members as their values. This includes the items of plain containers.
+        Pydantic converts all other values later.
+
+        Args:
+            inside: ids of the containers around the value. A container that contains itself is left
+                to pydantic, which refuses it.
+
+        Raises:
+            ToolFailed: the value is an iterator, or bytes that are neither text nor an image.
+        """
+        if isinstance(value, Enum):
+            value = value.value
+        if isinstance(value, str):
+            return str.__str__(value)
+        if isinstance(value, Iterator) or inspect.isasyncgen(value):
+            raise ToolFailed(
+                f"{self._name} returned a {type(value).__name__}, which has not produced its items;"
+                " it must return a list"
+            )
+        if isinstance(value, bytes | bytearray | memoryview):
+            value = self._of_bytes(bytes(value))
+        elif (image := encode_image(value)) is not None:
+            value = self._of_bytes(image)
+        elif id(value) not in inside:
+            within = inside | {id(value)}
+            if type(value) in (list, tuple, set, frozenset):
+                value = [self.plain(item, within) for item in value]
+            elif type(value) is dict:
+                value = {key: self.plain(item, within) for key, item in value.items()}
+        return value
+
+    def _of_bytes(self, data: bytes) -> str:
+        """Return the bytes as UTF-8 text. Collect an image, and return its label."""
+        image = image_of(data)
+        if image is not None:
+            self.images.append(image)
+            return f"[image {len(self.images)}]"
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError:
+            raise ToolFailed(
+                f"{self._name} returned {len(data):,} bytes that are neither UTF-8 text nor a PNG, "
+                "JPEG, GIF or WebP image"
+            ) from None
+
+    def fallback(self, value: Any) -> Any:
+        """Convert a value that pydantic does not know into a value that it may know.
+
+        Raises:
+            ToolFailed: there is no such conversion.
+        """
+        if inspect.isawaitable(value):
+            getattr(value, "close", lambda: None)()
+            raise ToolFailed(
+                f"{self._name} returned a {type(value).__name__} inside of another value; "
+                "it must await it"
+            )
+        if (plain := self.plain(value)) is not value:
+            return plain
+        if isinstance(value, Mapping):
+            return dict(value)
+        if isinstance(value, Set | range | ValuesView):
+            return list(value)
+        if (fields := getattr(type(value), "__attrs_attrs__", None)) is not None:
+            by_name: dict[Any, Any] = {}
+            for field in fields:
+                by_name[field.name] = getattr(value, field.name)
+            return by_name
+        if (convert := _plain_method(value)) is not None:
+            return convert()
+        has_text = any("__str__" in vars(kind) for kind in type(value).__mro__[:-1])
+        if has_text and not callable(value):
+            return str(value)
+        raise ToolFailed(
+            f"{self._name} returned a {type(value).__name__}, which cannot be written as JSON"
+        )
+
+
+async def _awaited(value: Any) -> Any:
+    return await value

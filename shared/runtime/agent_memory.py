@@ -1,0 +1,59 @@
+"""The notes of a tenant as a tool of one handoff reads and writes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from handoff_queue.shared.store.memory_notes import StoredNote
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.memory_notes import KEEP_S, NewNote, Note
+
+
+@dataclass(slots=True)
+class HandoffNotes:
+    """The notes of the tenant of a job, written in the name of a specialist."""
+
+    store: Store
+    job_id: JobId
+    author: str
+    """Name of the specialist."""
+    _tenant: str | None = None
+    _stored: dict[Note, StoredNote] = field(default_factory=dict)
+    """The notes that were read, with their bytes in the store."""
+
+    def all(self) -> list[Note]:
+        """Return the notes that have not expired, in the order of their paths."""
+        entries = self.store.notes.all(self._owner())
+        self._stored = {entry.note: entry for entry in entries}
+        return [entry.note for entry in entries]
+
+    def write(self, note: NewNote, *, replaces: Note | None) -> bool:
+        """Store a note. Return False if the note at its path is no longer `replaces`.
+
+        Raises:
+            NotesFull: the tenant has `MOST_NOTES` notes.
+        """
+        now = self.store.connection.now()
+        written = Note(
+            path=note.path,
+            text=note.text,
+            evidence=note.evidence,
+            author=self.author,
+            job_id=self.job_id,
+            call=note.call,
+            at=now,
+            expires_at=now + KEEP_S,
+            origins=note.origins,
+        )
+        before = self._stored[replaces] if replaces is not None else None
+        return self.store.notes.write(self._owner(), written, before)
+
+    def remove(self, note: Note) -> bool:
+        """Remove a note. Return False if the note has changed, or is gone."""
+        return self.store.notes.remove(self._owner(), self._stored[note])
+
+    def _owner(self) -> str:
+        if self._tenant is None:
+            self._tenant = self.store.jobs.tenant(self.job_id)
+        return self._tenant

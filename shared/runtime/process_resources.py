@@ -1,0 +1,183 @@
+"""Resources of a supervisor or worker process: the store, its leases, its drain. They are made
+when the process starts, never on import.
+
+A worker or a supervisor announces facts about itself (`Announcer`).
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import resource
+import socket
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import version
+from urllib.parse import urlsplit, urlunsplit
+
+from celery import Celery
+
+from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS
+from handoff_queue.shared.observability.redaction import Redactor, secrets_of
+from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.observability.telemetry_factory import start_telemetry
+from handoff_queue.shared.runtime.attempt import Attempts
+from handoff_queue.shared.runtime.models import MakeModel, ModelCallLog, Models
+from handoff_queue.shared.runtime.payload_cache import PayloadCache
+from handoff_queue.shared.settings.http_values import split_credentials
+from handoff_queue.shared.settings.settings import (
+    DEFAULT_BASE_URL,
+    OFFLINE_MODEL,
+    Settings,
+    redis_url_of,
+)
+from handoff_queue.shared.store.graceful_shutdown import Drain
+from handoff_queue.shared.store.leases import Leases
+from handoff_queue.shared.store.store import Store, open_store
+from handoff_queue.shared.types.presence import MOST_ROLES, ModelCalls, Node
+from handoff_queue.shared.types.specialist import SpecialistSpec
+
+SWITCH_EVERY_S = 0.02
+"""Seconds that a thread waits for the interpreter lock before it requests the lock. With
+Python's default of 5 ms, hundreds of threads that wake at once spend a fifth of the processor
+time on these requests. A longer wait saves no more (benchmarks/RESULTS.md).
+"""
+YOUNG_OBJECTS = 10_000
+"""Net number of new objects that starts the garbage collector. Python's default is 700 (3.13:
+2,000). Almost all of our objects need no collector, and at 700 it took a twentieth of the
+processor time (benchmarks/RESULTS.md).
+"""
+GENERATIONS = (YOUNG_OBJECTS, 10, 2)
+"""Thresholds of the collector. It examines all objects after every 200,000 new objects,
+because reference cycles that live longer than a model call can keep the call's texts in
+memory.
+"""
+MOST_FILES = 65_536
+"""Open files of a process, if the system allows it. The usual default is 1,024, and each slot
+has a connection to the model.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The parts that a supervisor and a worker share."""
+
+    settings: Settings
+    store: Store
+    leases: Leases
+    drain: Drain
+    attempts: Attempts
+    name: str
+    """Host name and process id."""
+
+
+def start_process(
+    service: str, settings: Settings, *, watchdog: bool, make_model: MakeModel | None = None
+) -> Process:
+    """Tune the interpreter, open the store, and start telemetry and the renewal of leases.
+
+    Args:
+        service: name of this kind of process in telemetry.
+        watchdog: True to end the process if it freezes.
+        make_model: function that makes the models; None: `provider_models`.
+    """
+    sys.setswitchinterval(SWITCH_EVERY_S)
+    _tune_garbage_collector()
+    allow_files()
+    drain = Drain()
+    store = open_store(redis_url_of(settings), settings, drain=drain)
+    start_telemetry(service, settings)
+    telemetry().set_trace_reader(store.traces.kept)
+    leases = Leases(redis_url_of(settings), settings.lease_s, watchdog=watchdog)
+    leases.start()
+    name = f"{socket.gethostname()}:{os.getpid()}"
+    models = Models(settings, make_model, ModelCallLog(store.connection.now))
+    attempts = Attempts(store, settings, name, leases, PayloadCache(store), models)
+    return Process(settings, store, leases, drain, attempts, name)
+
+
+def _tune_garbage_collector() -> None:
+    """Exclude imported objects from the garbage collector, and make collections rare. All
+    threads stop during a collection, and its time grows with the number of objects.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GENERATIONS)
+
+
+def allow_files() -> None:
+    """Raise the limit of open files to the system's maximum, at most `MOST_FILES`. If the
+    system refuses, log one line.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        most = MOST_FILES
+    else:
+        most = min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        except (OSError, ValueError) as error:
+            logging.getLogger(__name__).warning(
+                "the system does not let this process open more than %d files: %s", soft, error
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Announcer:
+    """Source of the facts that one process announces."""
+
+    process: Process
+    app: Celery
+    node: str
+    """Name of the process in Celery."""
+    roles: tuple[SpecialistSpec, ...]
+    """Specialists or roles that it serves."""
+    _redactor: Redactor
+
+    @classmethod
+    def of(
+        cls, process: Process, app: Celery, node: str, roles: Iterable[SpecialistSpec]
+    ) -> Announcer:
+        """Return the announcer of a process. Its facts hide every secret of the settings and
+        the environment.
+        """
+        return cls(process, app, node, tuple(roles), Redactor(secrets_of(process.settings)))
+
+    def now(self) -> Node:
+        """Return the facts, with the outcome of the newest model calls."""
+        settings, models = self.process.settings, self.process.attempts.models
+        model_names: dict[str, str] = {}
+        for spec in self.roles[:MOST_ROLES]:
+            model_names[spec.name] = self._redactor.text(models.name_of(None, spec))
+        return Node(
+            node=self.node,
+            broker=self.app.connection_for_read().as_uri(),
+            version=version("handoff-queue"),
+            slots=int(self.app.conf.worker_concurrency or DEFAULT_THREADS),
+            model=OFFLINE_MODEL if settings.is_offline else settings.model_provider,
+            server=self._redactor.text(server_of(settings)),
+            models=model_names,
+            calls=tuple(map(self._redacted, models.calls.newest())),
+        )
+
+    def _redacted(self, calls: ModelCalls) -> ModelCalls:
+        """Return the outcome of model calls without secrets."""
+        model, error = self._redactor.text(calls.model), self._redactor.text(calls.error)
+        return calls.model_copy(update={"model": model, "error": error})
+
+
+def server_of(settings: Settings) -> str:
+    """Return the address of the model's server without user, password and query. Return '' for
+    the offline model, for other providers than Anthropic, and for an address that cannot be
+    parsed.
+    """
+    if settings.is_offline or settings.model_provider != "anthropic":
+        return ""
+    address, _ = split_credentials((settings.anthropic_base_url or DEFAULT_BASE_URL).rstrip("/"))
+    try:
+        return urlunsplit(urlsplit(address)._replace(query="", fragment=""))
+    except ValueError:
+        return ""

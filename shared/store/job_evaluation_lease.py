@@ -1,0 +1,149 @@
+"""Evaluation leases: how often supervisors began to evaluate a job and did not finish.
+
+A supervisor evaluates a job outside any claim. If the evaluation freezes the process, no claim
+counts the failure. So the script that reads the journal (`evaluate.lua`) notes the evaluation
+in the job's hash. The script that ends the evaluation (`commit.lua`, `set_due.lua` or
+`record_failure.lua`) removes the note. Wake-ups, messages, webhooks and reports to a parent
+job happen later and are not part of the evaluation.
+
+A role's handoff that runs in the supervisor's own process has a claim. The next decision is
+normally part of that claim. If it cannot be stored with the result, the script that ends the
+handoff notes the evaluation again.
+
+Several evaluations of one job may overlap. Each note has a random id and the time of its last
+heartbeat by Redis's clock. This time usually is the beginning of the evaluation.
+
+- An evaluation that ends removes its own note and all earlier notes. The rest is an unbroken series
+  without an end.
+- An evaluation is given up after `FROZEN_AFTER_LEASES` leases without a heartbeat. The watchdog
+  ends a frozen process just after that. A frozen process and a killed process look the same. Time
+  in which Redis was unreachable does not count (`parts/outage_grace.lua`). The thread that renews
+  leases sends a heartbeat for an evaluation that takes longer than a third of a lease.
+- All evaluations that began before the first one was given up count as one failure. Otherwise a
+  machine that is switched off would end its jobs. After `MAX_FAILED_EVALUATIONS` failures the
+  job ends.
+- Before an evaluation is given up, its wake-up counts as lost, and other evaluations begin. At most
+  `MAX_FAILED_EVALUATIONS` run at once, and evaluations within `TOGETHER_S` count as one.
+- After a failure, one evaluation at a time tests whether the job still freezes its process. After
+  `MAX_FAILED_EVALUATIONS` failures, one evaluation at a time tries to end the job. Further
+  evaluations do not begin.
+
+A supervisor that gets SIGTERM finishes its evaluation first. An evaluation that was
+interrupted removes its own note if Redis answers. Otherwise the next evaluation that ends
+removes the note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.claim_grants import MAX_FAILED_EVALUATIONS
+from handoff_queue.shared.store.journal import READ_AT_MOST, Journal, parse_stream_entry
+from handoff_queue.shared.store.journal_signature_check import end_of
+from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
+from handoff_queue.shared.types.errors import PoisonJob, StoreUnavailable, TooManyEvaluators
+from handoff_queue.shared.types.events import HandoffEnd, RecordedEvent
+from handoff_queue.shared.types.ids import JobId, new_word
+
+FROZEN_AFTER_LEASES = 3
+"""Leases after which a process counts as frozen. Its threads could not run for that time, so
+its interpreter lock is held. It has lost its claims, and the watchdog ends it.
+
+The watchdog counts from the last heartbeat, which may be one renewal before the freeze. So it
+waits longer than the store does: the work starts again elsewhere before the process ends.
+"""
+
+
+TOGETHER_S = 0.5
+"""Seconds within which evaluations count as one, because several wake-ups of one moment cause
+them. While too many evaluations may be frozen, the next one is tried after this time.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationLease:
+    """An evaluation of a job, from its beginning to its end."""
+
+    connection: Connection
+    journal: Journal
+    lease_s: float
+    job_id: JobId
+    name: str = field(default_factory=new_word)
+    """Random id of the evaluation."""
+
+    def begin(self, after: int = 0) -> list[RecordedEvent]:
+        """Note the evaluation, and return the events after a version, oldest first. A repeated
+        call is the same evaluation.
+
+        Raises:
+            PoisonJob: evaluations of the job failed to end `MAX_FAILED_EVALUATIONS` times in a
+                row. This one is noted.
+            TooManyEvaluators: as many evaluations as may run have not ended. This one is not noted,
+                and the job is due again soon.
+        """
+        most = [READ_AT_MOST, MAX_FAILED_EVALUATIONS]
+        frozen_s = self.lease_s * FROZEN_AFTER_LEASES
+        times_ms = [int(frozen_s * 1000), int(TOGETHER_S * 1000), int(self.lease_s * 1000)]
+        wants_ends = int(self.journal.checks_signatures)
+        answer = self._evaluate("begin", after, *most, *times_ms, wants_ends)
+        verdict, entries = answer[:2]
+        if verdict == b"frozen":
+            raise PoisonJob(
+                f"the evaluations of {self.job_id} never ended, {MAX_FAILED_EVALUATIONS} times in"
+                " a row"
+            )
+        if verdict == b"crowded":
+            raise TooManyEvaluators(f"the processes that evaluate {self.job_id} now may be frozen")
+        ends: dict[bytes, HandoffEnd | None] = {}
+        for entry_id, fence, version in chain(*answer[2:]):
+            ends[entry_id] = end_of(fence, version)
+        recorded: list[RecordedEvent] = []
+        for entry_id, fields in entries:
+            entry = parse_stream_entry(
+                (entry_id, dict(zip(fields[::2], fields[1::2], strict=True)))
+            )
+            recorded.append(replace(entry, end=ends[entry_id]) if entry_id in ends else entry)
+        if len(recorded) < READ_AT_MOST:
+            return recorded
+        return recorded + self.journal.read_all(self.job_id, recorded[-1].version)
+
+    @property
+    def heartbeat(self) -> ScriptCall:
+        """Return the keys and arguments of `evaluate.lua` for a heartbeat, which `Leases` sends."""
+        return self._keys, [self.name, "heartbeat"]
+
+    def interrupted(self) -> None:
+        """Remove the note, because the evaluation was interrupted through no fault of the job.
+        If Redis is unreachable, the note stays.
+        """
+        with suppress(StoreUnavailable):
+            self._evaluate("end")
+
+    def _evaluate(self, *arguments: Any) -> Sequence[Any]:
+        """Run `evaluate.lua` for this evaluation, and return its answer."""
+        answer: Sequence[Any] = self.connection.script(
+            "evaluate", self._keys, [self.name, *arguments]
+        )
+        return answer
+
+    @property
+    def _keys(self) -> list[str]:
+        return [keys.job(self.job_id), keys.DUE, keys.log(self.job_id)]
+
+
+class EvaluationLeases:
+    """The evaluation leases of all jobs."""
+
+    def __init__(self, connection: Connection, journal: Journal, lease_s: float) -> None:
+        self._connection = connection
+        self._journal = journal
+        self._lease_s = lease_s
+
+    def at(self, job_id: JobId) -> EvaluationLease:
+        """Return an evaluation that has not begun yet."""
+        return EvaluationLease(self._connection, self._journal, self._lease_s, job_id)

@@ -1,0 +1,111 @@
+"""Notes of tenants in the store: one sealed text for each, which expires."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.payloads import pack, unpack
+from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.types.errors import MalformedMessage, NotesFull, StoreError
+from handoff_queue.shared.types.memory_notes import MOST_NOTES, Note
+
+SCOPE = "notes"
+"""Scope of the texts, see `Sealing`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredNote:
+    """A note with its bytes in the store. The bytes prove that nothing has changed."""
+
+    note: Note
+    stored: bytes
+
+
+class Notes:
+    """The notes of all tenants."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def all(self, tenant: str) -> list[StoredNote]:
+        """Return the notes of a tenant that have not expired, in the order of their paths. A
+        note that cannot be read is left out.
+        """
+        now = self._connection.now()
+        with translated_errors():
+            entries = self._connection.redis.hgetall(keys.notes(tenant))
+        found: list[StoredNote] = []
+        for path, stored in entries.items():
+            note = self._read(tenant, path.decode(errors="replace"), stored)
+            if note is not None and note.expires_at > now:
+                found.append(StoredNote(note, stored))
+        return sorted(found, key=lambda entry: entry.note.path)
+
+    def find(self, tenant: str, path: str) -> StoredNote | None:
+        """Return a note, or None if the tenant has no readable note at this path."""
+        with translated_errors():
+            stored = self._connection.redis.hget(keys.notes(tenant), path)
+        if stored is None:
+            return None
+        note = self._read(tenant, path, stored)
+        if note is None or note.expires_at <= self._connection.now():
+            return None
+        return StoredNote(note, stored)
+
+    def write(self, tenant: str, note: Note, replaces: StoredNote | None) -> bool:
+        """Store a note. Return False if the note at its path is no longer `replaces`.
+
+        Raises:
+            NotesFull: the tenant has `MOST_NOTES` notes.
+        """
+        packed = pack(note.to_json())
+        sealed = self._connection.sealing.seal_for(tenant, SCOPE, note.path, packed)
+        result = self._store(tenant, note.path, replaces, sealed, note.expires_at)
+        if result < 0:
+            raise NotesFull(
+                f"the memory of tenant {tenant[:60]} has {MOST_NOTES:,} notes: remove some"
+                " (handoff memory delete PATH)"
+            )
+        return bool(result)
+
+    def remove(self, tenant: str, entry: StoredNote) -> bool:
+        """Remove a note. Return False if the note has changed, or is gone."""
+        return bool(self._store(tenant, entry.note.path, entry, b"", 0.0))
+
+    def forget(self, tenant: str) -> int:
+        """Remove all notes of a tenant, also unreadable ones. Return their number."""
+        with translated_errors():
+            pipeline = self._connection.redis.pipeline()
+            pipeline.hlen(keys.notes(tenant))
+            pipeline.delete(keys.notes(tenant), keys.note_expiry(tenant))
+            return int(pipeline.execute()[0])
+
+    def _store(
+        self, tenant: str, path: str, old: StoredNote | None, new: bytes, expires_at: float
+    ) -> int:
+        return int(
+            self._connection.script(
+                "store_note",
+                [keys.notes(tenant), keys.note_expiry(tenant)],
+                [
+                    path,
+                    b"" if old is None else old.stored,
+                    new,
+                    int(self._connection.now() * 1000),
+                    int(expires_at * 1000),
+                    MOST_NOTES,
+                ],
+            )
+        )
+
+    def _read(self, tenant: str, path: str, stored: bytes) -> Note | None:
+        try:
+            note = Note.from_json(
+                unpack(self._connection.sealing.open_for(tenant, SCOPE, path, stored))
+            )
+        except (StoreError, MalformedMessage):
+            return None
+        if note.path != path:
+            return None
+        return note

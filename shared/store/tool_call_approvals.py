@@ -1,0 +1,193 @@
+"""Questions to a person about calls of tools, and their answers. A question and an answer are
+events of the journal; arguments and notes are payloads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.encryption_at_rest import Sealing
+from handoff_queue.shared.store.payloads import payload_arguments, proven
+from handoff_queue.shared.store.redis.connection import Connection
+from handoff_queue.shared.store.script_arguments import retention_arguments
+from handoff_queue.shared.trust.event_signatures import (
+    check_batch,
+    may_write,
+    read_stamp,
+    signed_events,
+    without_signature,
+)
+from handoff_queue.shared.trust.signatures import Trust
+from handoff_queue.shared.types.errors import MalformedMessage, UnknownJob, UntrustedMessage
+from handoff_queue.shared.types.events import (
+    AnsweredCall,
+    ApprovalAsked,
+    Approved,
+    CallInQuestion,
+    JobStatus,
+    Rejected,
+    parse_event,
+)
+from handoff_queue.shared.types.handoff import BlobRef, ref
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.job_options import ApprovalOf
+from handoff_queue.shared.types.tool_call_approval import CallAnswer, CallQuestion
+
+
+@dataclass(frozen=True, slots=True)
+class CallQuestions:
+    """Questions about the calls of one reply, in the form of `ask_about_calls.lua`."""
+
+    handoff_id: HandoffId
+    questions: Sequence[CallQuestion]
+    wait_s: int
+    """Longest wait for an answer in seconds."""
+
+    @property
+    def activity(self) -> str:
+        """Return the activity of the waiting handoff in words."""
+        tools = dict.fromkeys(question.tool for question in self.questions)
+        return f"waits for approval of {', '.join(tools)}"
+
+    def arguments(
+        self,
+        job_id: JobId,
+        trust: Trust,
+        sealing: Sealing,
+        fence: str,
+        keep_s: int,
+        deadline: float | None,
+    ) -> list[Any]:
+        """Return the arguments of the script.
+
+        Args:
+            trust: the keys of this process, which sign each event by itself.
+            sealing: encrypts the payloads of a tenant with a key.
+        """
+        events: list[str] = []
+        texts: list[str] = []
+        for question in self.questions:
+            arguments = json.dumps(dict(question.arguments), ensure_ascii=False)
+            schema = json.dumps(dict(question.input_schema), ensure_ascii=False)
+            texts += [arguments, schema]
+            call = CallInQuestion(
+                handoff_id=self.handoff_id,
+                call_id=question.call_id,
+                tool=question.tool,
+                arguments=ref(arguments),
+                input_schema=ref(schema),
+                origins=dict(question.origins),
+            )
+            event = ApprovalAsked(
+                what=ApprovalOf.TOOLS, why=question.why, wait_s=self.wait_s, call=call
+            )
+            events += signed_events(trust, job_id, [event])
+        return [
+            self.handoff_id,
+            fence,
+            *retention_arguments(keep_s, deadline),
+            self.activity,
+            json.dumps([(question.call_id, question.tool) for question in self.questions]),
+            *events,
+            *payload_arguments(sealing, job_id, texts),
+        ]
+
+
+def call_answers_in(
+    fields: Sequence[bytes], trust: Trust, job_id: JobId, handoff_id: HandoffId, sealing: Sealing
+) -> dict[str, CallAnswer]:
+    """Return the answers by the id of their call, from the answer of `call_answers.lua`
+    without its status. With a keyring, an answer without a valid signature is a rejection.
+    """
+
+    def text_of(payload: BlobRef, stored: bytes) -> str:
+        return proven(payload.digest, sealing.open(job_id, payload.digest, stored))
+
+    answers: dict[str, CallAnswer] = {}
+    parts = [fields[place::4] for place in range(4)]
+    for name, decided, note, arguments in zip(*parts, strict=True):
+        call = AnsweredCall(handoff_id=handoff_id, call_id=name.decode())
+        try:
+            event = _answer_in(decided, trust, job_id, call)
+        except UntrustedMessage as error:
+            why = f"the answer is not valid, because {error}"
+            answers[call.call_id] = CallAnswer(is_approved=False, note=why)
+            continue
+        new_arguments = None
+        if isinstance(event, Approved) and event.arguments is not None:
+            new_arguments = json.loads(text_of(event.arguments, arguments))
+        answers[call.call_id] = CallAnswer(
+            is_approved=isinstance(event, Approved),
+            note=text_of(event.note, note) if event.note is not None else None,
+            arguments=new_arguments,
+        )
+    return answers
+
+
+def _answer_in(
+    decided: bytes, trust: Trust, job_id: JobId, call: AnsweredCall
+) -> Approved | Rejected:
+    """Return the answer to a question about a call.
+
+    Args:
+        decided: see `decided` in `parts/call_questions.lua`.
+
+    Raises:
+        UntrustedMessage: the answer is about another call, or its signature does not hold.
+        MalformedMessage: the event is no answer.
+    """
+    place, *raw = json.loads(decided)
+    texts: list[str] = []
+    for text in raw:
+        texts.append(without_signature(text.encode())[0].decode())
+    event = parse_event(texts[int(place) - 1])
+    if not isinstance(event, Approved | Rejected):
+        raise MalformedMessage(f"{event.type} is no answer about a call")
+    if event.call != call:
+        raise UntrustedMessage("it is about another call")
+    if trust.is_on:
+        stamp = read_stamp(without_signature(raw[-1].encode())[1])
+        if stamp.count != len(texts):
+            raise UntrustedMessage("its signature is about more events")
+        signer = check_batch(trust, job_id, texts, stamp, [event])
+        if not may_write(signer, event):
+            raise UntrustedMessage(f"it is signed by {signer.name}, which may not answer")
+    return event
+
+
+def answer_call(
+    connection: Connection,
+    trust: Trust,
+    job_id: JobId,
+    answer: Approved | Rejected,
+    handoff_id: HandoffId,
+    texts: Sequence[str],
+) -> int:
+    """Append a person's answer to a question about a call. Return its version, or 0 if the
+    question is not open any more.
+
+    Args:
+        texts: payloads of the answer.
+
+    Raises:
+        UnknownJob: the job does not exist.
+    """
+    open_statuses: list[str] = []
+    for status in JobStatus:
+        if not status.ended:
+            open_statuses.append(status.value)
+    arguments = [
+        signed_events(trust, job_id, [answer])[0],
+        answer.asked,
+        handoff_id,
+        json.dumps(open_statuses),
+        *payload_arguments(connection.sealing, job_id, texts),
+    ]
+    version = int(connection.script("answer_call", [keys.job(job_id), keys.DUE], arguments))
+    if not version:
+        raise UnknownJob.named(job_id)
+    return max(0, version)

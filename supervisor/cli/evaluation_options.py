@@ -1,0 +1,171 @@
+"""Options that `handoff eval` and `handoff compare` share: modes, models, a workflow and limits."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from handoff_queue.shared.text.word_forms import suggestion
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.supervisor.cli.display.terminal import print_message
+from handoff_queue.supervisor.cli.errors import INTERRUPTED
+from handoff_queue.supervisor.cli.request_options import (
+    RequestOptions,
+    limits_of,
+    print_left_out_files,
+)
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.documents.folder import FolderReading
+    from handoff_queue.shared.settings.settings import Settings
+    from handoff_queue.supervisor.client.client import Request
+    from handoff_queue.supervisor.evaluation.trials import Variant
+    from handoff_queue.supervisor.workflows import Workflow
+
+MOST_WAYS = 50
+"""Most variants of one evaluation."""
+
+
+def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
+    """Return each mode with each model.
+
+    Raises:
+        UserError: a name occurs twice or does not exist, or there are too many variants.
+    """
+    from handoff_queue.supervisor.evaluation.trials import Variant
+
+    chosen_modes: list[Mode] = []
+    for name in _names(modes, "--modes"):
+        chosen_modes.append(_mode(name))
+    chosen_models: tuple[str | None, ...] = (None,)
+    if models is not None:
+        chosen_models = _names(models, "--models")
+    variants: list[Variant] = []
+    for mode in chosen_modes:
+        for model in chosen_models:
+            variants.append(Variant(mode, model))
+    if len(variants) > MOST_WAYS:
+        raise UserError(
+            f"{len(variants)} combinations of mode and model are too many, at most {MOST_WAYS}:"
+            " take fewer modes or models"
+        )
+    return tuple(variants)
+
+
+def workflow_for(variants: Sequence[Variant], name: str) -> Workflow | None:
+    """Return the workflow for mode `pipeline`, or None without this mode.
+
+    Raises:
+        UserError: the workflow does not exist, or is not valid.
+    """
+    from handoff_queue.supervisor.workflows import read_workflow
+
+    if any(variant.mode is Mode.PIPELINE for variant in variants):
+        return read_workflow(name)
+    return None
+
+
+def say_how_to_resume(run: str) -> int:
+    """Print how to continue after Ctrl-C. Return the exit code."""
+    print_message(f"interrupted: the same command with --run {run} continues here")
+    return INTERRUPTED
+
+
+def run_name(given: str | None, kind: str) -> str:
+    """Return the name of a run. Without a name: `kind-` and six random hexadecimal digits.
+
+    Raises:
+        UserError: the name could not be the name of a file.
+    """
+    if given is None:
+        return f"{kind}-{secrets.token_hex(3)}"
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,47}", given):
+        raise UserError(
+            f"--run {given[:60]!r} is not a name: use small letters, digits, - and _, at most 48, a"
+            " letter first"
+        )
+    return given
+
+
+def limits_within(timeout_s: int | None, settings: Settings) -> JobLimits:
+    """Return the limits of each job.
+
+    Raises:
+        UserError: `timeout_s` is out of bounds.
+    """
+    return limits_of(RequestOptions("", timeout_s=timeout_s), settings.max_depth)
+
+
+def read_documents(place: Path, settings: Settings) -> FolderReading:
+    """Return the documents of a case. Print a line for each file that is left out.
+
+    Raises:
+        UserError: see `Client.read_documents`.
+    """
+    from handoff_queue.supervisor.client.client import Request, connect
+
+    request = Request("-", documents=place, strict_documents=False)
+    reading = connect(settings=settings).read_documents(request)
+    print_left_out_files(reading)
+    return reading
+
+
+def check_within(request: Request, settings: Settings, max_usd: float | None) -> None:
+    """Check a request of an evaluation without Redis, before anything starts.
+
+    With --max-usd each job will get a limit of its cost, so the prices of its models must be
+    known. The amount does not matter here.
+
+    Raises:
+        UserError: see `check_request` and `plan_of`.
+    """
+    from handoff_queue.supervisor.client.request import check_request
+    from handoff_queue.supervisor.client.submission import plan_of
+
+    max_microusd = None
+    if max_usd is not None:
+        max_microusd = 1
+    limits = request.limits.model_copy(update={"max_microusd": max_microusd})
+    check_request(replace(request, limits=limits), settings)
+    plan_of(request)
+
+
+def worst_case(limit: str | None, *, is_free: bool) -> str:
+    """Return the highest cost in words.
+
+    Args:
+        limit: the limit of --max-usd, as a text.
+    """
+    if is_free:
+        return "nothing: the offline model answers"
+    if limit:
+        return f"at most {limit}"
+    return "an unknown amount: set a limit with --max-usd"
+
+
+def _names(text: str, option: str) -> tuple[str, ...]:
+    """Return the names of a comma-separated text.
+
+    Raises:
+        UserError: a name is empty or occurs twice.
+    """
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names):
+        raise UserError(f"{option} {text[:60]!r} has an empty name: write names as in A,B")
+    if len(set(names)) != len(names):
+        raise UserError(f"{option} {text[:60]!r} names a value twice")
+    return names
+
+
+def _mode(name: str) -> Mode:
+    try:
+        return Mode(name)
+    except ValueError as error:
+        fix = suggestion(name, Mode)
+        raise UserError(f"--modes: {name[:40]!r} is not a mode: {fix}") from error

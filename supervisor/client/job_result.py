@@ -1,0 +1,703 @@
+"""The result of a job and of its handoffs, read from the journal."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, Field, JsonValue
+
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL
+from handoff_queue.shared.store.dead_letters import DeadLetter, handoff_in
+from handoff_queue.shared.store.job_summary import HandoffRecord
+from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.answer import Answer
+from handoff_queue.shared.types.checkpoints import Checkpoint
+from handoff_queue.shared.types.errors import (
+    UnknownJob,
+    UnreadableJob,
+    UnusableSubmission,
+    UserError,
+)
+from handoff_queue.shared.types.events import (
+    DEFAULT_TENANT,
+    ApprovalAsked,
+    Approved,
+    Event,
+    HandoffFinished,
+    HandoffIssued,
+    JobEnded,
+    JobStatus,
+    JobSubmitted,
+    PlanMade,
+    PlanPatched,
+    Quoted,
+    RecordedEvent,
+    Reviewed,
+    Routed,
+    Synthesized,
+    UserMessageSent,
+)
+from handoff_queue.shared.types.handoff import BlobRef, result_values
+from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
+from handoff_queue.shared.types.job_options import Mode, Priority
+from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.review import Verdict
+from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.supervisor.client.approvals import answers_in, approvals_in
+from handoff_queue.supervisor.client.fleet_statistics import usage_of
+from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.client.repeated_step_rows import (
+    Row,
+    choose_steps,
+    copies_of_step,
+    last_repeated_steps,
+    rows_of,
+)
+from handoff_queue.supervisor.client.report_fields import change_of, checks_of
+from handoff_queue.supervisor.client.sent_messages import messages_in, missed_messages
+from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for, waiting_reasons_for
+from handoff_queue.supervisor.lifecycle.answer import plan_notes
+from handoff_queue.supervisor.lifecycle.child_job_budgets import bill_of, bill_text
+from handoff_queue.supervisor.lifecycle.conflict_resolution import disputes_of
+from handoff_queue.supervisor.lifecycle.reduce import fold
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
+from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.quoting.quote_history import quote_as_json, working_seconds
+from handoff_queue.supervisor.roles.router import Route
+
+EventType = TypeVar("EventType", bound=Event)
+
+
+CHECKED_OFFLINE = "sources and coverage were checked by code; no model judged the content"
+"""The note on a verdict of the offline model."""
+MOST_ID_CHARS = 80
+"""Most characters of an unknown handoff id in an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """All data of a job in the store, read at about the time `at`."""
+
+    at: float
+    """Unix time in seconds, by Redis's clock."""
+    job: JobStanding
+    journal: tuple[RecordedEvent, ...]
+    handoffs: Mapping[HandoffId, HandoffStanding]
+    payloads: Mapping[str, str]
+    """All payloads of the journal, by digest."""
+    waits: tuple[str, ...]
+    """One line for each process or person that the job waits for."""
+
+
+def record_of(store: Store, job_id: JobId) -> JobRecord:
+    """Read the journal of a job and all its payloads.
+
+    Raises:
+        UnknownJob: there is no such job.
+        UnreadableJob, UnusableSubmission: another program has changed the job, or it is older than
+            the keys of the installation.
+        StoreError: a payload is gone.
+    """
+    journal = tuple(store.journal.read(job_id))
+    standing = next(iter(store.jobs.standings([job_id])), None)
+    if not journal or standing is None:
+        raise UnknownJob.named(job_id)
+    if standing.status is JobStatus.UNREADABLE:
+        raise UnreadableJob.named(job_id)
+    if not isinstance(journal[0].event, JobSubmitted):
+        raise UnusableSubmission.named(job_id)
+    issued = _events_of(journal, HandoffIssued)
+    handoff_ids = [event.handoff_id for event in issued]
+    finished, results = set[HandoffId](), set[str]()
+    for event in _events_of(journal, HandoffFinished):
+        finished.add(event.handoff_id)
+        results.add(event.result.digest)
+    open_handoffs = [handoff_id for handoff_id in handoff_ids if handoff_id not in finished]
+    return JobRecord(
+        at=store.connection.now(),
+        job=standing,
+        journal=journal,
+        handoffs=store.jobs.handoffs(job_id, handoff_ids),
+        payloads=store.payloads.get(
+            job_id, _digests_except(results, journal), results=list(results)
+        ),
+        waits=tuple(map(str, waiting_reasons_for(store, standing, open_handoffs))),
+    )
+
+
+def _digests_except(results: Collection[str], journal: Sequence[RecordedEvent]) -> list[str]:
+    """Return the digests of all payloads of a journal, without the given results."""
+    digests: list[str] = []
+    for recorded in journal:
+        digests += [ref.digest for ref in refs_in(recorded.event) if ref.digest not in results]
+        if isinstance(recorded.event, HandoffIssued):
+            digests.append(recorded.event.specialist)
+    return digests
+
+
+def letters_about(store: Store, job_id: JobId) -> tuple[DeadLetter, ...]:
+    """Return the dead letters that contain the id of a job, the newest first."""
+    letters: list[DeadLetter] = []
+    for letter in store.dead_letters.newest():
+        if job_id in letter.body:
+            letters.append(letter)
+    return tuple(letters)
+
+
+def is_letter_of(letter: DeadLetter, job_id: JobId) -> bool:
+    """Return whether a dead letter is a message of this job.
+
+    A message of another tenant may contain the id of this job in its text.
+    """
+    return job_of_letter(letter) == job_id
+
+
+def job_of_letter(letter: DeadLetter) -> JobId | None:
+    """Return the job whose message a dead letter is; None if the message has no job."""
+    if is_job_id(letter.body):
+        return JobId(letter.body)
+    named = handoff_in(letter.body)
+    return named[0] if named else None
+
+
+def refs_in(value: object) -> Iterable[BlobRef]:
+    """Yield every payload reference in a wire type, at any depth."""
+    if isinstance(value, BlobRef):
+        yield value
+    elif isinstance(value, BaseModel):
+        for _, item in value:
+            yield from refs_in(item)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from refs_in(item)
+
+
+class JobResult(Message):
+    """The result of a job. While the job runs, `answer` is null and the lists hold the results
+    so far.
+    """
+
+    job_id: str
+    """The id of the job."""
+    status: JobStatus
+    """The status of the job."""
+    tenant: str = DEFAULT_TENANT
+    """The owner of the job."""
+    priority: Priority = Priority.INTERACTIVE
+    """The priority of the job's messages."""
+    forked_from: str | None = None
+    """The job whose results this job keeps; null: the job is no fork."""
+    answer: JsonValue = None
+    """Markdown with numbered sources; the value itself for a job with an answer schema. Null:
+    there is no answer, or none yet.
+    """
+    citations: tuple[dict[str, Any], ...] = ()
+    """{n, source, digest, start, end, quote, claim, step}: text[start:end] of the document is
+    the quote.
+    """
+    mode: Mode = Mode.TEAM
+    """The requested mode. A job of mode `auto` has the mode that the router chose."""
+    route: dict[str, Any] | None = None
+    """{specialist, why, problem} of a job whose mode was `auto`; specialist null: a team."""
+    plan: dict[str, Any] | None = None
+    """{steps: [{id, title, specialist, task, depends_on, fallback}], synthesis, why, degraded,
+    method, sub_teams}. `sub_teams` is the bill of the child jobs, if there are any.
+    """
+    handoffs: tuple[dict[str, Any], ...] = ()
+    """Each AgentHandoff in full, with `group`, `worker`, `state`, `claims`, times (Unix
+    seconds) and the `usage` that the budget counted. `child` is the id of a child job; null:
+    an agent does the step itself.
+    """
+    results: tuple[dict[str, Any], ...] = ()
+    """Each HandoffResult in full. Its own `usage` does not count calls that a kill of the
+    process cut off.
+    """
+    verdicts: tuple[dict[str, Any], ...] = ()
+    """{round, verdict, revisions, open_points, scores, problem, checked}. A score is
+    {criterion, score, why, step}. `step` is null if the score is for the whole answer.
+    `checked` names the checks of a reviewer without a model. Null: a model judged.
+    """
+    patches: tuple[dict[str, Any], ...] = ()
+    """{added: [{id, specialist}], changed, dropped, too_late, repeats: {step: earlier step},
+    final, why, problem}. One entry for each change that the replanner proposed.
+    """
+    gates: dict[str, Any] | None = None
+    """{from, checks, facts, answers: [{vetoes, sent_back}], fact_checks: [{wrong, why, problem,
+    sent_back}]}. Null: the job has no gates. `from` is the origin of the gates: the job, its
+    workflow or the settings. `checks` lists the gates, and `facts` counts the user's facts.
+    `answers` has one entry for each checked answer. A job without a fact-checker has no
+    `fact_checks`.
+    """
+    conflicts: tuple[dict[str, Any], ...] = ()
+    """{id, claims, stands, why}. `claims` contradict each other. `stands` lists the ids of the
+    claims that the judge accepts; empty: the conflict stays disputed.
+    """
+    approvals: tuple[dict[str, Any], ...] = ()
+    """Approvals: {version, what, why, asked_at, decision, by, actor, note, draft, own_plan, call}.
+
+    `decision` is null until a person decides, and `closed` if the question ended without an
+    answer. `by` is `user` or `timeout`, and `actor` is the name
+    of the user. `draft` is the answer that waits for approval.
+    `own_plan` is the plan that a person gave: after an approval the job uses this plan, and after a
+    rejection the planner starts from this plan. `call` is the tool call in question:
+    {handoff_id, tool, arguments, origins, edited}. `origins` names the origins of each argument,
+    and `edited` has the arguments of a person.
+    """
+    messages: tuple[dict[str, Any], ...] = ()
+    """{message_id, at, by, step, text, taken: [{handoff_id, turn}]} of the messages that users
+    sent to the agents. `step` is null if the message is for all agents. `taken` lists the agents
+    that took the message while they ran; later agents have it in their task.
+    """
+    gaps: tuple[dict[str, Any], ...] = ()
+    """{step, specialist, why, likely_usd} of each part that is missing or incomplete.
+    `likely_usd` is the cost to fill the gap; null: not known.
+    """
+    to_finish_usd: float | None = None
+    """The likely cost to fill all gaps and to repeat the steps that depend on them. Null: no
+    gaps, or not known.
+    """
+    quote: dict[str, Any] | None = None
+    """{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}, made before
+    the first step. Null: the user asked for no quote, or there is no plan yet. Nine of ten
+    jobs stay below `most`, after twelve jobs with a quote have ended.
+    """
+    usage: dict[str, Any] = {}  # noqa: RUF012 (pydantic copies it)
+    """{turns, input_tokens, output_tokens, cost_usd, cut: {calls, tokens, cost_usd}}: the sum
+    over all handoffs, as the budget counted it. `cut` is the part that is only an upper bound.
+    `cost_usd` is null if a price is not known.
+    """
+    wall_s: float = 0.0
+    """Seconds from the submission to the end of the job, or to now."""
+    worked_s: float | None = None
+    """The part of `wall_s` that a quote estimates: without waits for a person or for a retry.
+    Null: the job has no quote.
+    """
+    model: str | None = None
+    """The models that finished handoffs used, separated by commas; null: none yet."""
+    notes: tuple[str, ...] = ()
+    """Notes for the reader: missing parts, the reason of the end, and, while the job runs, the
+    processes and persons that it waits for.
+    """
+    waiting_since: float | None = None
+    """Time since which the job waits for a person, in Unix seconds; null if it does not wait.
+    A waiting job has the status `waiting`.
+    """
+    waits_for: tuple[str, ...] = Field(default=(), exclude=True)
+    """One line for each question of the job to a person."""
+    has_open_points: bool = Field(default=False, exclude=True)
+    """True if the answer names open points."""
+    row_results: tuple[Row, ...] = Field(default=(), exclude=True)
+    """The rows of every repeated step."""
+    last_repeated: frozenset[str] = Field(default=frozenset(), exclude=True)
+    """The repeated steps that are the last ones for their items."""
+    asked_for_a_form: bool = Field(default=False, exclude=True)
+    """True: the job has an answer schema, and the answer is a JSON value."""
+
+    def rows(self, step: str | None = None) -> list[Row]:
+        """Return a row for each item of a workflow with `for_each`, under the item's own key.
+
+        `step`: a repeated step, as the workflow names it; None: the last repeated steps.
+
+        Raises:
+            UserError: `step` is no repeated step of the job.
+        """
+        names = dict.fromkeys(row.step for row in self.row_results)
+        steps = choose_steps(names, self.last_repeated, step)
+        return [row for row in self.row_results if row.step in steps]
+
+
+def report_on(store: Store, job_id: JobId) -> JobResult:
+    """Read the result of a job from the store.
+
+    Raises:
+        UnknownJob: there is no such job.
+        StoreError: a payload is gone.
+    """
+    return report_of(record_of(store, job_id))
+
+
+def report_of(record: JobRecord) -> JobResult:
+    """Return the report of a record. Pure."""
+    events, standing, payloads = record.journal, record.job, record.payloads
+    texts, plans = ResultTexts(payloads), _plans(events)
+    submitted = _events_of(events, JobSubmitted)[0]
+    state = folded = None
+    if plans or any(isinstance(one.event, ApprovalAsked | UserMessageSent) for one in events):
+        folded = fold(standing.job_id, None, events)
+    if plans:
+        state = folded
+    open_questions: set[int] = set()
+    if folded and not folded.ended:
+        open_questions = {call.version for call in folded.open_calls}
+        if folded.question:
+            open_questions.add(folded.question.version)
+    ended, until = _end(record)
+    answer = None
+    if ended and ended.answer:
+        answer = Answer.from_json(payloads[ended.answer.digest])
+    rows, last = _rows(state, record, texts)
+    return JobResult(
+        job_id=standing.job_id,
+        status=standing.status,
+        tenant=submitted.tenant,
+        priority=submitted.priority,
+        forked_from=submitted.fork.job_id if submitted.fork else None,
+        answer=answer.content if answer else None,
+        citations=_citations(answer),
+        mode=_mode(events),
+        route=_route(events, texts),
+        plan=_plan(state, plans, record, texts) if state else None,
+        handoffs=_handoffs(record),
+        results=_results(record),
+        verdicts=tuple(_verdict(event, texts) for event in _events_of(events, Reviewed)),
+        patches=tuple(change_of(event, texts) for event in _events_of(events, PlanPatched)),
+        gates=checks_of([recorded.event for recorded in events], texts),
+        conflicts=_conflicts(state, texts),
+        approvals=approvals_in(events, payloads, open_questions),
+        messages=messages_in(events, payloads),
+        gaps=_gaps(answer),
+        to_finish_usd=cost_usd(answer.to_finish_microusd) if answer else None,
+        quote=_quote(events),
+        usage=usage_of(standing),
+        wall_s=round(until - events[0].at, 3),
+        worked_s=_worked_s(record),
+        model=_models(events),
+        notes=(
+            *_notes(answer, plans[-1] if plans else None, ended, texts, record.waits),
+            *(missed_messages(folded, texts) if folded else ()),
+        ),
+        waiting_since=standing.asked_at,
+        waits_for=tuple(map(str, answers_to_wait_for(standing))),
+        has_open_points=answer is not None and bool(answer.open_points),
+        row_results=rows,
+        last_repeated=last,
+        asked_for_a_form=submitted.answer_schema is not None,
+    )
+
+
+def _rows(
+    state: JobState | None, record: JobRecord, texts: ResultTexts
+) -> tuple[tuple[Row, ...], frozenset[str]]:
+    if state is None or state.plan is None:
+        return (), frozenset()
+    plan = Plan.from_json(record.payloads[state.plan.plan.digest])
+    return tuple(rows_of(state, copies_of_step(plan), texts)), last_repeated_steps(plan)
+
+
+def _end(record: JobRecord) -> tuple[JobEnded | None, float]:
+    """Return the last event JobEnded and its time, or None and the time of the record if the
+    job has not ended.
+    """
+    if record.job.status.ended:
+        for recorded in reversed(record.journal):
+            if isinstance(recorded.event, JobEnded):
+                return recorded.event, recorded.at
+    return None, record.at
+
+
+def _events_of(events: Sequence[RecordedEvent], kind: type[EventType]) -> list[EventType]:
+    """Return the events of one type, the oldest first."""
+    return [recorded.event for recorded in events if isinstance(recorded.event, kind)]
+
+
+def _results(record: JobRecord) -> tuple[dict[str, Any], ...]:
+    results: list[dict[str, Any]] = []
+    for event in _events_of(record.journal, HandoffFinished):
+        results.append(result_values(record.payloads[event.result.digest]))
+    return tuple(results)
+
+
+def _quote(events: Sequence[RecordedEvent]) -> dict[str, Any] | None:
+    """Return the last quote as JSON, or None."""
+    quoted = _events_of(events, Quoted)
+    if not quoted:
+        return None
+    return quote_as_json(quoted[-1].quote)
+
+
+def _worked_s(record: JobRecord) -> float | None:
+    """Return the working time of a job with a quote in seconds, or None."""
+    if not _events_of(record.journal, Quoted):
+        return None
+    return round(working_seconds(record.job.job_id, record.journal), 3)
+
+
+def _models(events: Sequence[RecordedEvent]) -> str | None:
+    """Return the models of finished handoffs, each once, separated by commas; None: there is
+    none.
+    """
+    models: dict[str, None] = {}
+    for event in _events_of(events, HandoffFinished):
+        models.update(dict.fromkeys(event.models))
+    return ", ".join(models) or None
+
+
+def _citations(answer: Answer | None) -> tuple[dict[str, Any], ...]:
+    if answer is None:
+        return ()
+    citations: list[dict[str, Any]] = []
+    for numbered in answer.citations:
+        citations.append(
+            {
+                "n": numbered.n,
+                **numbered.citation.model_dump(),
+                "claim": numbered.claim,
+                "step": numbered.step,
+            }
+        )
+    return tuple(citations)
+
+
+def _gaps(answer: Answer | None) -> tuple[dict[str, Any], ...]:
+    if answer is None:
+        return ()
+    gaps: list[dict[str, Any]] = []
+    for gap in answer.gaps:
+        gaps.append(
+            {
+                "step": gap.step,
+                "specialist": gap.specialist,
+                "why": gap.why,
+                "likely_usd": cost_usd(gap.likely_microusd),
+            }
+        )
+    return tuple(gaps)
+
+
+def _mode(events: Sequence[RecordedEvent]) -> Mode:
+    """Return the mode that the router chose last, or else the requested mode."""
+    decisions: list[JobSubmitted | Routed] = [
+        *_events_of(events, JobSubmitted),
+        *_events_of(events, Routed),
+    ]
+    return decisions[-1].mode
+
+
+def _route(events: Sequence[RecordedEvent], texts: ResultTexts) -> dict[str, Any] | None:
+    routed = _events_of(events, Routed)
+    if not routed:
+        return None
+    last = routed[-1]
+    route = None
+    if last.result:
+        route = texts.result(last.result)
+    why = None
+    if route and last.problem is None:
+        why = Route.of(route.output).why
+    return {
+        "specialist": last.specialist,
+        "why": why,
+        "problem": last.problem or (route and texts.why(last.result)),
+    }
+
+
+def _plans(events: Sequence[RecordedEvent]) -> list[PlanMade]:
+    """Return the plans of planners, workflows and persons, the current plan last. A plan of a
+    person counts only in the first answer to a question.
+    """
+    first_answers = answers_in(events)
+    plans: list[PlanMade] = []
+    for recorded in events:
+        event = recorded.event
+        if isinstance(event, PlanMade):
+            plans.append(event)
+        elif isinstance(event, Approved) and event is first_answers.get(event.asked) and event.plan:
+            plans.append(event.plan)
+    return plans
+
+
+def _plan(
+    state: JobState, plans: Sequence[PlanMade], record: JobRecord, texts: ResultTexts
+) -> dict[str, Any]:
+    synthesized, lacks = _events_of(record.journal, Synthesized), record.job.teams_lack
+    method = None
+    if synthesized:
+        method = synthesized[-1].method.value
+    degraded = plans[-1].degraded
+    why = None
+    if degraded:
+        why = texts.why(degraded) or "the planner's answer was not a plan"
+    if state.plan:
+        plan = state.plan.plan
+    else:
+        plan = plans[-1].plan
+    if layers := bill_of(state):
+        bill = {"sub_teams": bill_text(layers) + (lacks and f"; {lacks}")}
+    else:
+        bill = {}
+    return {**json.loads(record.payloads[plan.digest]), "degraded": why, "method": method, **bill}
+
+
+def _handoffs(record: JobRecord) -> tuple[dict[str, Any], ...]:
+    handoffs = []
+    for event in _events_of(record.journal, HandoffIssued):
+        child = None
+        if event.child:
+            child = event.child.job_id
+        handoffs.append(
+            handoff_as_json(
+                record.payloads[event.handoff.digest],
+                event.group,
+                child,
+                record.handoffs.get(event.handoff_id),
+            )
+        )
+    return tuple(handoffs)
+
+
+def handoff_as_json(
+    message: str, group: str | None, child: JobId | None, standing: HandoffStanding | None
+) -> dict[str, Any]:
+    """Return a handoff in the form of `JobResult.handoffs`. `message`: the AgentHandoff as
+    JSON.
+    """
+    handoff: dict[str, Any] = {**json.loads(message), "group": group, "child": child}
+    if standing is None:
+        return handoff
+    handoff |= {
+        "state": standing.state,
+        "worker": standing.worker,
+        "claims": standing.claims,
+        "lost_claims": standing.lost_claims,
+        "past_claims": [asdict(past_claim) for past_claim in standing.past_claims],
+    }
+    if standing.deferred_until:
+        handoff["deferred_until"] = standing.deferred_until
+    return handoff | {
+        "usage": usage_of(standing),
+        "issued_at": standing.issued_at,
+        "started_at": standing.started_at,
+        "finished_at": standing.finished_at,
+    }
+
+
+def _verdict(event: Reviewed, texts: ResultTexts) -> dict[str, Any]:
+    verdict = None
+    if event.decision and event.result:
+        verdict = Verdict.of(texts.result(event.result).output)
+    if verdict:
+        fields = verdict.model_dump(mode="json")
+    else:
+        fields = {"verdict": None, "revisions": [], "open_points": [], "scores": []}
+    why = None
+    if event.decision is None:
+        why = texts.why(event.result)
+    is_offline = (
+        verdict is not None
+        and event.result is not None
+        and texts.result(event.result).model == OFFLINE_MODEL
+    )
+    checked = None
+    if is_offline:
+        checked = CHECKED_OFFLINE
+    return {"round": event.round, **fields, "problem": why or event.problem, "checked": checked}
+
+
+def _conflicts(state: JobState | None, texts: ResultTexts) -> tuple[dict[str, Any], ...]:
+    if state is None:
+        return ()
+    conflicts: list[dict[str, Any]] = []
+    for dispute in disputes_of(state, texts):
+        conflicts.append(
+            {
+                **dispute.conflict.model_dump(mode="json"),
+                "stands": list(dispute.settlement.stands),
+                "why": dispute.settlement.why,
+            }
+        )
+    return tuple(conflicts)
+
+
+def _notes(
+    answer: Answer | None,
+    plan: PlanMade | None,
+    ended: JobEnded | None,
+    texts: ResultTexts,
+    waits: Iterable[str],
+) -> tuple[str, ...]:
+    """Return the notes of the answer, the reason of the end, and the lines of `waits`, in this
+    order. An ended job without an answer has the notes of its plan.
+    """
+    if answer:
+        notes = list(answer.notes)
+    elif ended:
+        notes = list(plan_notes(plan, texts))
+    else:
+        notes = []
+    if ended and ended.reason:
+        notes.append(texts.why(ended.because) or ended.reason)
+    return (*notes, *waits)
+
+
+class HandoffReport(Message):
+    """One handoff in full, as `handoff show --handoff` prints it."""
+
+    handoff: dict[str, Any]
+    """The AgentHandoff with its usage, as in `JobResult.handoffs`."""
+    result: dict[str, Any] | None = None
+    """The HandoffResult. Null: the handoff has no result yet."""
+    turns: tuple[dict[str, Any], ...] = ()
+    """The stored turns of a running handoff, or of any handoff with HANDOFF_KEEP_TURNS."""
+
+
+def handoffs_on(
+    store: Store, job_id: JobId, handoff_ids: Sequence[HandoffId]
+) -> list[HandoffReport]:
+    """Return the report of each handoff once, in the order of the ids.
+
+    Raises:
+        UnknownJob: there is no such job.
+        UserError: the job has no handoff with one of the ids.
+        StoreError: a payload is gone.
+    """
+    handoff_ids = list(dict.fromkeys(handoff_ids))
+    records = _records_of(store, job_id, handoff_ids)
+    messages = [handoff.message for handoff in records.values()]
+    results = [handoff.result for handoff in records.values() if handoff.result]
+    texts = store.payloads.get(job_id, messages, results=results)
+    turns = store.claims.turns(job_id, handoff_ids)
+    reports: list[HandoffReport] = []
+    for handoff_id in handoff_ids:
+        reports.append(_handoff_report(records[handoff_id], texts, turns.get(handoff_id, ())))
+    return reports
+
+
+def _records_of(
+    store: Store, job_id: JobId, handoff_ids: Sequence[HandoffId]
+) -> dict[HandoffId, HandoffRecord]:
+    """Return the hashes of the handoffs. Raises as `handoffs_on`."""
+    well_formed: list[HandoffId] = []
+    for handoff_id in handoff_ids:
+        if re.fullmatch(HANDOFF_ID_PATTERN, handoff_id):
+            well_formed.append(handoff_id)
+    records = store.job_summaries.handoffs(job_id, well_formed)
+    unknown: list[str] = []
+    for handoff_id in handoff_ids:
+        if handoff_id not in records:
+            unknown.append(repr(handoff_id[:MOST_ID_CHARS]))
+    if unknown:
+        get_standing(store, job_id)
+        raise UserError(
+            f"{job_id} has no handoff {', '.join(unknown)}: an id looks like `check_0107.1`, and"
+            f" `handoff show {job_id}` names some"
+        )
+    return records
+
+
+def _handoff_report(
+    record: HandoffRecord, texts: Mapping[str, str], turns: Sequence[Checkpoint]
+) -> HandoffReport:
+    result = None
+    if record.result:
+        result = result_values(texts[record.result])
+    return HandoffReport(
+        handoff=handoff_as_json(texts[record.message], record.group, record.child, record.standing),
+        result=result,
+        turns=tuple(turn.model_dump(mode="json") for turn in turns),
+    )

@@ -1,0 +1,143 @@
+"""Answers of a person to questions about calls of tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue
+
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.store.tool_call_approvals import answer_call
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.events import (
+    AnsweredCall,
+    ApprovalAsked,
+    Approved,
+    CallInQuestion,
+    RecordedEvent,
+    Rejected,
+)
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.unicode_text import has_half_a_character
+from handoff_queue.supervisor.lifecycle.reduce import fold
+
+MOST_ARGUMENT_CHARS = 200_000
+"""Most characters of the arguments that a person gives, as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAboutCall:
+    """A question about the call of a tool."""
+
+    job_id: JobId
+    version: int
+    call: CallInQuestion
+
+    @property
+    def reference(self) -> AnsweredCall:
+        """Return the call as an answer names it."""
+        return AnsweredCall(handoff_id=self.call.handoff_id, call_id=self.call.call_id)
+
+
+def subject_of(approval: Mapping[str, Any]) -> str:
+    """Return the subject of an entry of `JobResult.approvals` in words, such as `the plan` or `a
+    call of send_mail`.
+    """
+    if call := approval.get("call"):
+        return f"a call of {call['tool']}"
+    return f"the {approval['what']}"
+
+
+def find_question_about_call(
+    job_id: JobId, events: Sequence[RecordedEvent], asked: int | None
+) -> QuestionAboutCall | None:
+    """Return the question about a call that an answer is for. None: the answer is for a question
+    about something else, or for no question.
+
+    Args:
+        asked: the version of the question; None: the only open question.
+
+    Raises:
+        UserError: several questions about calls are open, and `asked` names none.
+    """
+    if asked is None:
+        state = fold(job_id, None, events)
+        if state is None or state.question is not None or not state.open_calls:
+            return None
+        if len(state.open_calls) > 1:
+            open_calls = ", ".join(f"{call.version} ({call.tool})" for call in state.open_calls)
+            raise UserError(
+                f"{job_id} waits for approvals of {len(state.open_calls)} calls: name one of the"
+                f" questions {open_calls} (--question N)"
+            )
+        asked = state.open_calls[0].version
+    for recorded in events:
+        if recorded.version == asked and isinstance(recorded.event, ApprovalAsked):
+            call = recorded.event.call
+            return QuestionAboutCall(job_id, asked, call) if call else None
+    return None
+
+
+def refuse_parts(question: QuestionAboutCall, parts: dict[str, object]) -> None:
+    """Check that an answer about a call names nothing that a call does not have.
+
+    Args:
+        parts: the given parts by their names.
+
+    Raises:
+        UserError: a part is given.
+    """
+    given = [name for name, part in parts.items() if part]
+    if given:
+        raise UserError(
+            f"question {question.version} of {question.job_id} is about a call of"
+            f" {question.call.tool}: leave out {', '.join(given)}"
+        )
+
+
+def arguments_text(store: Store, question: QuestionAboutCall, arguments: JsonValue) -> str:
+    """Return the edited arguments of a call as JSON.
+
+    Raises:
+        UserError: the arguments do not match the tool's schema, or are too long.
+    """
+    tool, digest = question.call.tool, question.call.input_schema.digest
+    if not isinstance(arguments, dict):
+        raise UserError(f"the arguments of {tool} must be a JSON object")
+    text = json.dumps(arguments, ensure_ascii=False)
+    if len(text) > MOST_ARGUMENT_CHARS or has_half_a_character(text):
+        raise UserError(
+            f"the arguments of {tool} have {len(text):,} characters, or are no valid text: write"
+            f" at most {MOST_ARGUMENT_CHARS:,} characters"
+        )
+    schema = json.loads(store.payloads.get(question.job_id, [digest])[digest])
+    # imported here, because jsonschema takes as long to import as the other modules together
+    from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, problem_with
+
+    try:
+        problem = problem_with(arguments, schema)
+    except BrokenSchema as error:
+        problem = str(error)
+    if problem:
+        raise UserError(f"the arguments do not match {tool}: {' '.join(problem.split())[:500]}")
+    return text
+
+
+def send_answer(
+    store: Store, question: QuestionAboutCall, answer: Approved | Rejected, texts: Sequence[str]
+) -> None:
+    """Append the answer to a question about a call.
+
+    Raises:
+        UserError: the question is not open any more. The answer has no effect.
+    """
+    if not answer_call(
+        store.connection, store.trust, question.job_id, answer, question.call.handoff_id, texts
+    ):
+        raise UserError(
+            f"{question.job_id} does not ask question {question.version} any more: another person"
+            " has answered, the time for an answer has ended, or the call is no longer needed"
+        )

@@ -1,0 +1,164 @@
+"""Failure guard: ends a job that the supervisor's own code cannot continue, because each
+evaluation fails or freezes its process.
+"""
+
+from __future__ import annotations
+
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.store.claim_grants import MAX_FAILED_EVALUATIONS
+from handoff_queue.shared.store.job_evaluation_lease import EvaluationLease
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import (
+    HandoffError,
+    MalformedMessage,
+    NoTenantKey,
+    StoreUnavailable,
+    VersionConflict,
+)
+from handoff_queue.shared.types.events import JobEnded, JobStatus, RecordedEvent
+from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
+from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
+from handoff_queue.supervisor.engine.child_jobs import children_of
+from handoff_queue.supervisor.engine.notifications import tell_end
+from handoff_queue.supervisor.engine.state_cache import StateCache
+from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
+from handoff_queue.supervisor.lifecycle.reduce import fold_on
+from handoff_queue.supervisor.lifecycle.state import JobState
+
+MAX_FAILURES = 8
+"""Failed evaluations in a row after which the job ends. With the delays of
+`record_failure.lua` they take about four minutes.
+"""
+MOST_CONFLICTS = 5
+"""Version conflicts in a row at which an attempt to end a job is given up."""
+FROZE = f"every supervisor that evaluated it froze or died, {MAX_FAILED_EVALUATIONS} times in a row"
+
+log = log_of(__name__)
+
+
+class FailureGuard:
+    """Ends jobs that cannot continue, with as little code as possible."""
+
+    def __init__(self, store: Store, states: StateCache, dispatcher: Dispatcher) -> None:
+        self._store = store
+        self._dispatcher = dispatcher
+        self._states = states
+
+    def record_failure(self, evaluation: EvaluationLease, error: Exception) -> None:
+        """Record a failed evaluation. The job is evaluated again, with a growing delay.
+
+        After `MAX_FAILURES` failures in a row, an internal error ends the job. A job whose
+        journal or payloads this version cannot read ends only after its deadline, because
+        another version may be able to read them.
+
+        Raises:
+            StoreUnavailable: Redis cannot be reached. The sweeper wakes the job again.
+        """
+        job_id = evaluation.job_id
+        if isinstance(error, HandoffError):
+            why = str(error)
+        else:
+            why = type(error).__name__
+        log.error(
+            "a job cannot continue",
+            job_id=job_id,
+            why=why,
+            exc_info=not isinstance(error, HandoffError),
+        )
+        times = self._store.journal.record_failure(job_id, evaluation.name)
+        if times == 1:
+            self._store.dead_letters.add(
+                SUPERVISOR_QUEUE, f"{job_id} cannot continue: {why}", job_id
+            )
+        if times < MAX_FAILURES:
+            return
+        try:
+            end_why = f"an internal error ({type(error).__name__})"
+            if isinstance(error, NoTenantKey):
+                end_why = str(error)
+            self._end(
+                evaluation,
+                end_why,
+                in_its_time=not isinstance(error, MalformedMessage),
+            )
+        except StoreUnavailable:
+            raise
+        except Exception as again:  # noqa: BLE001 - this process cannot end the job; the sweeper wakes it again
+            log.error("a job cannot be ended", job_id=job_id, why=type(again).__name__)
+
+    def record_freeze(self, evaluation: EvaluationLease) -> None:
+        """End a job whose evaluations never end. A job that had ended before is not evaluated
+        again. A job that cannot be ended is evaluated again, with a growing delay.
+
+        Raises:
+            StoreUnavailable: Redis cannot be reached. The note of the evaluation stays, and another
+                process may try once the evaluation is given up.
+        """
+        log.error("the evaluations of a job do not end", job_id=evaluation.job_id)
+        try:
+            state = self._end(evaluation, FROZE)
+        except StoreUnavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - logged there
+            self.record_failure(evaluation, error)
+            return
+        if state is None or state.ended:
+            self._store.journal.set_due(
+                evaluation.job_id, None, state.version if state else 0, evaluation.name
+            )
+
+    def _end(
+        self, evaluation: EvaluationLease, why: str, *, in_its_time: bool = True
+    ) -> JobState | None:
+        """End the job as failed, unless it has ended. Return the state before that, or None if
+        there is no such job.
+
+        Args:
+            in_its_time: True to end the job before its deadline, too.
+
+        Raises:
+            VersionConflict: other processes made progress, `MOST_CONFLICTS` times in a row.
+            MalformedMessage: the journal cannot be read.
+        """
+        for conflicts in range(MOST_CONFLICTS):
+            state = self._states.load(evaluation.job_id)
+            if state is None or state.ended:
+                return state
+            if not in_its_time and self._store.connection.now() < state.deadline:
+                return state
+            try:
+                self._commit_end(state, why, evaluation)
+            except VersionConflict:
+                if conflicts + 1 == MOST_CONFLICTS:
+                    raise
+            else:
+                return state
+        raise AssertionError("the last conflict is raised")
+
+    def _commit_end(self, state: JobState, why: str, evaluation: EvaluationLease) -> None:
+        """Commit the end of the job as failed. The job is due at once, so that another
+        evaluation executes the effects of the end.
+        """
+        now = self._store.connection.now()
+        end = JobEnded(
+            status=JobStatus.FAILED,
+            reason=(
+                f"{why}: see the supervisor's log; `handoff show --full` shows the results of the"
+                " steps"
+            ),
+        )
+        later = fold_on(state, [RecordedEvent(state.version + 1, now, end)])
+        commit = Commit(
+            job_id=state.job_id,
+            expected=state.version,
+            tip=state.as_of,
+            events=[end],
+            fields={"status": JobStatus.FAILED.value, **waiting_fields(state, later)},
+            drop=sorted(state.open),
+            dropped_children=children_of(state, state.open),
+            due_at=now,
+            evaluation_id=evaluation.name,
+        )
+        recorded = self._store.journal.commit(commit)
+        tell_end(self._states.remember(later, recorded[-1]), recorded, self._dispatcher)

@@ -1,0 +1,117 @@
+"""Effects of a spent budget, and the reserve that lets a job come to an end. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from handoff_queue.shared.types.budget_measures import MEASURES
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.shared.types.limits import JobLimits, OnLimit
+from handoff_queue.shared.types.names import CLOSING_ROLES
+from handoff_queue.shared.types.plan import Synthesis
+from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
+from handoff_queue.supervisor.lifecycle.review_arbitration import may_need_arbitration
+from handoff_queue.supervisor.lifecycle.state import JobState
+
+KEPT_PART = 5
+"""Divisor of the budget for the least reserve: a fifth of the tokens and of the money is for
+the roles that end the job. They read all results on a capable model, and may be asked again.
+"""
+MOST_KEPT_PART = 2
+"""Divisor of the budget for the largest reserve: half, where the calls of these roles can cost
+more than a fifth. The steps need the other half.
+"""
+
+
+def why_spent(state: JobState) -> str:
+    """Return which budget is spent, or '' if none is. A child job's share may be too small for
+    one call although almost nothing is used.
+    """
+    match state.spent:
+        case None:
+            return ""
+        case StopReason.PARENT_BUDGET:
+            return "the budget of the job above is spent"
+        case StopReason.DAY_BUDGET:
+            return "the budget of the day is spent"
+        case _ if state.submitted.parent:
+            return f"its share of the budget ({_all_of(state.submitted.limits)}) was too small"
+        case _:
+            return "the job's budget is spent"
+
+
+def reason_for_decision(state: JobState) -> str:
+    """Return why the job waits for its user to raise a budget, or '' if it does not wait."""
+    if state.asked_at is not None and not state.ended:
+        return why_spent(state)
+    return ""
+
+
+def amount(name: str, value: int) -> str:
+    """Return the amount of a limit of this name: `12 turns`, `$0.5`."""
+    for measure in MEASURES:
+        if measure.limit == name:
+            return measure.text(value)
+    return f"{value} {name.removeprefix('max_')}"
+
+
+def _all_of(limits: JobLimits) -> str:
+    """Return the limits on the budget that are set."""
+    amounts: list[str] = []
+    for measure in MEASURES:
+        if (limit := measure.of(limits)) is not None:
+            amounts.append(measure.text(limit))
+    return ", ".join(amounts)
+
+
+def closing_roles(state: JobState) -> tuple[str, ...]:
+    """Return the roles and the fact-checker that may be called to end a job with this plan.
+    Empty before there is a plan.
+    """
+    if state.plan is None:
+        return ()
+    to_be_written = (
+        state.plan.synthesis is Synthesis.RECONCILE or state.submitted.answer_schema is not None
+    )
+    is_called = {
+        "assessor": state.is_reviewed,
+        "synthesizer": to_be_written and len(state.steps) > 1,
+    }
+    names = [role for role in CLOSING_ROLES if is_called[role]]
+    if may_need_arbitration(state):
+        names.append(JUDGE)
+    if state.submitted.fact_checker:
+        names.append(state.submitted.fact_checker)
+    return tuple(names)
+
+
+def reserved_budget(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str, int]:
+    """Return the reserve that steps may not use: the fields `keep_turns` and so on of the job's
+    hash, which `parts/budgets.lua` reads. A limit that the job does not have gets no field, and
+    only a job that wraps up at its limit has a reserve.
+
+    Args:
+        foreseen: upper bound of a call of each of the `closing_roles`.
+    """
+    limits, turns = state.submitted.limits, len(closing_roles(state))
+    if limits.on_limit is not OnLimit.WRAP_UP or not turns:
+        return {}
+    kept: dict[str, int] = {}
+    for measure in MEASURES:
+        if not (most := measure.of(limits)):
+            continue
+        if measure.counts_calls:
+            reserve = min(turns, (most - 1) // 2)  # the steps get at least one
+        else:
+            reserve = _reserve(sum(map(measure.worst, foreseen)), most)
+        if reserve:
+            kept[measure.kept] = reserve
+    return kept
+
+
+def _reserve(needed: int, most: int) -> int:
+    """Return the part of a budget for the roles that end the job: what their calls need, but
+    at least a fifth and at most half of the budget.
+    """
+    return max(most // KEPT_PART, min(needed, most // MOST_KEPT_PART))

@@ -1,0 +1,180 @@
+"""Arbitration between a step's specialist (the writer) and the assessor (the reviewer): the
+judge is asked once, and the answer reports the ruling. Pure.
+
+They disagree if the latest review sends a step back for a fault that an earlier review has
+named.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from handoff_queue.shared.types.events import Arbitrated
+from handoff_queue.shared.types.handoff import BlobRef
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.review import Decision, Revision, Ruling, Rulings
+from handoff_queue.supervisor.lifecycle.commands import Command
+from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
+from handoff_queue.supervisor.lifecycle.routing import ask_role
+from handoff_queue.supervisor.lifecycle.state import AttemptFeedback, JobState, Phase
+from handoff_queue.supervisor.lifecycle.step_state import reopen_step
+
+
+def disagreements(state: JobState) -> tuple[StepId, ...]:
+    """Return the steps that the last review sends back for the same fault again."""
+    last = state.last_round
+    if last is not None and last.decision is Decision.REVISE:
+        return last.repeats
+    return ()
+
+
+def may_need_arbitration(state: JobState) -> bool:
+    """Return whether the judge may still be asked about a disagreement, because work was sent
+    back.
+    """
+    return state.is_reviewed and state.reworks > 0 and state.arbitrated is None
+
+
+def arbitrate(state: JobState, now: float) -> tuple[Command, ...] | None:
+    """Return the command that asks the judge about a disagreement; empty while the judge
+    works. None: there is no disagreement, or it is not settled any more.
+    """
+    if (
+        not disagreements(state)
+        or state.arbitrated is not None
+        or state.spent is not None
+        or now >= state.working_deadline
+    ):
+        return None
+    if state.has_open(JUDGE):
+        return ()
+    return (ask_role(state, JUDGE),)
+
+
+def settled_disputes(state: JobState) -> frozenset[StepId]:
+    """Return the steps of the disagreements that the judge settled for the writer."""
+    return frozenset(state.arbitrated.writer if state.arbitrated else ()) & {*disagreements(state)}
+
+
+def is_accepted(state: JobState) -> bool:
+    """Return whether the last review accepts all work: by its verdict, or by the judge's
+    rulings on all of its points.
+    """
+    last = state.last_round
+    return last is not None and (
+        last.decision is Decision.PASS
+        or (bool(last.steps) and {*last.steps} <= settled_disputes(state))
+    )
+
+
+def apply_arbitration(state: JobState, event: Arbitrated, at: float) -> dict[str, Any]:
+    """Return the changes after the judge's ruling. If the reviewer is right and a round is
+    left, the step runs once more.
+    """
+    changes: dict[str, Any] = {
+        "arbitrated": event,
+        "fruitless": 0,
+        "open": state.open_without(JUDGE),
+    }
+    present = state.steps.keys() & {*event.reviewer}
+    named = frozenset(step_id for step_id in present if not state.steps[step_id].acted)
+    if (
+        not named
+        or not state.may_send_back
+        or state.spent
+        or not is_for_arbitration(state)
+        or state.last_round is None
+    ):
+        return changes
+    steps = dict(state.steps)
+    for step_id in {*named, *state.downstream(named)}:
+        remark = AttemptFeedback(
+            author="assessor",
+            result=state.last_round.result,
+            previous=steps[step_id].result,
+            ruling=event.result,
+        )
+        steps[step_id] = reopen_step(steps[step_id], remark)
+    return {
+        **changes,
+        "steps": steps,
+        "phase": Phase.WORKING,
+        "review_over": False,
+        "reworks": state.reworks + 1,
+        "sent_back_at": at,
+    }
+
+
+def is_for_arbitration(state: JobState) -> bool:
+    """Return whether a handoff of the judge is now about a disagreement, and not about claims.
+
+    True while the answer is written, and while steps wait for the ruling after the review.
+    """
+    is_stuck = state.review_over and bool(disagreements(state)) and state.arbitrated is None
+    return state.phase is Phase.SYNTHESIZING or (state.phase is Phase.WORKING and is_stuck)
+
+
+def payloads_for_arbitration(state: JobState) -> tuple[BlobRef, ...]:
+    """Return the payloads that `rulings_of` reads."""
+    if state.arbitrated and state.arbitrated.problem is None:
+        return (state.arbitrated.result,)
+    return ()
+
+
+def rulings_of(state: JobState, texts: ResultTexts) -> dict[StepId, Ruling]:
+    """Return the judge's rulings on the disagreements of the latest review, by step.
+
+    Args:
+        texts: payloads of `payloads_for_arbitration`.
+    """
+    rulings: dict[StepId, Ruling] = {}
+    for result in texts.results(payloads_for_arbitration(state)):
+        for ruling in Rulings.of(result.output).rulings:
+            if ruling.step in disagreements(state):
+                rulings[ruling.step] = ruling
+    return rulings
+
+
+def note_on_revision(state: JobState, revision: Revision, ruling: Ruling | None) -> str | None:
+    """Return the note on a point of the latest review; None if the judge ruled for the writer."""
+    point = f"{revision.step}: {revision.problem}"
+    if ruling is None or state.arbitrated is None:
+        return point
+    if revision.step in settled_disputes(state):
+        return None
+    why = ""
+    if ruling.why:
+        why = f": {ruling.why}"
+    if revision.step in state.arbitrated.reviewer:
+        return f"{point} (the judge says so, too{why})"
+    return f"Disputed between reviewer and writer: {point} (the judge could not settle it{why})"
+
+
+def settled_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
+    """Return a note for each point that the judge settled for the writer, or the note that the
+    ruling failed.
+    """
+    if state.arbitrated is None or not disagreements(state):
+        return ()
+    if state.arbitrated.problem:
+        return (
+            (
+                "What reviewer and writer do not agree on was not settled:"
+                f" {state.arbitrated.problem}."
+            ),
+        )
+    verdict = None
+    if state.last_round:
+        verdict = texts.verdict(state.last_round)
+    if verdict is None:
+        return ()
+    rulings = rulings_of(state, texts)
+    notes: list[str] = []
+    for revision in verdict.revisions:
+        if revision.step in settled_disputes(state):
+            why = rulings[revision.step].why or "no reason given"
+            notes.append(
+                f"Settled for the writer: {revision.step}: {revision.problem} (the judge: {why})"
+            )
+    return tuple(notes)

@@ -1,0 +1,211 @@
+"""A quote by simulation. Pure.
+
+The simulation runs the plan many times with costs and durations of earlier handoffs. The plan
+alone is not enough: handoffs of one job are alike (long documents make all handoffs
+expensive), and reviews send work back. So the simulated figures are scaled until they would
+have been right for nine of ten of the latest quotes. This is conformal prediction (Vovk,
+Gammerman and Shafer, "Algorithmic Learning in a Random World", 2005). It assumes only that new
+jobs are like earlier jobs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from handoff_queue.shared.types.cost_quote import Estimate, Quote
+from handoff_queue.shared.types.ids import StepId
+
+DRAWS = 300
+"""Simulations of one plan, unless the plan is large."""
+MOST_DRAWN_STEPS = 60_000
+"""Most steps of all simulations together. A plan of thousands of steps needs fewer
+simulations, because the sum of many figures varies less.
+"""
+FEWEST_DRAWS = 12
+"""Least simulations of a plan."""
+LEVEL = 0.91
+"""Part of the latest quotes for which `most` would have been right: a little more than nine of
+ten, because few quotes are known.
+"""
+FEWEST_SCORES = 12
+"""Least number of scores with which figures are scaled. LEVEL needs at least 11."""
+COLD = 1.5
+"""Factor of the simulated `most` until there are `FEWEST_SCORES` scores."""
+
+
+class CostSample(NamedTuple):
+    """Cost and duration of one handoff."""
+
+    microusd: int | None
+    """None: the price is not known."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class QuoteScore:
+    """Accuracy of a quote: each real figure divided by a simulated figure. None: not known."""
+
+    cost_likely: float | None
+    cost_most: float | None
+    time_likely: float
+    time_most: float
+
+
+@dataclass(frozen=True, slots=True)
+class CostHistory:
+    """Earlier handoffs and quotes of an installation."""
+
+    samples: Mapping[str, Sequence[CostSample]]
+    """Samples by specialist or role, the newest first."""
+    scores: Sequence[QuoteScore] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RemainingWork:
+    """The remaining work of a job: the steps of its plan, then some roles one after the other."""
+
+    steps: Mapping[StepId, tuple[str, tuple[StepId, ...]]]
+    """Specialist and dependencies of each step; every step comes after its dependencies."""
+    then: tuple[str, ...] = ()
+    """The roles, and perhaps the fact-checker, in order."""
+
+    @property
+    def names(self) -> set[str]:
+        """Return the names of all specialists and roles."""
+        names = set(self.then)
+        for specialist, _ in self.steps.values():
+            names.add(specialist)
+        return names
+
+
+def quote_of(
+    work: RemainingWork, past: CostHistory, spent_microusd: int | None, spent_s: float, seed: str
+) -> Quote:
+    """Return a quote. The same `seed` gives the same quote.
+
+    A specialist without samples gets the samples of all specialists and roles.
+
+    Args:
+        spent_microusd: spending before the first step; None if unknown.
+        spent_s: seconds before the first step.
+    """
+    all_samples: list[CostSample] = []
+    for role_samples in past.samples.values():
+        all_samples += role_samples
+    if not all_samples:
+        return Quote()
+    samples: dict[str, Sequence[CostSample]] = {}
+    known = 0
+    for name in work.names:
+        own_samples = past.samples.get(name, ())
+        known += len(own_samples)
+        samples[name] = own_samples or all_samples
+    random = Random(seed)  # noqa: S311 (no secret)
+    draws = max(FEWEST_DRAWS, min(DRAWS, MOST_DRAWN_STEPS // max(1, len(work.steps))))
+    costs: list[float] = []
+    durations: list[float] = []
+    for _ in range(draws):
+        cost, seconds = _draw(work, samples, random)
+        durations.append(spent_s + seconds)
+        if cost is not None and spent_microusd is not None:
+            costs.append(spent_microusd + cost)
+    cost_scores: list[tuple[float, float]] = []
+    for score in past.scores:
+        if score.cost_likely is not None and score.cost_most is not None:
+            cost_scores.append((score.cost_likely, score.cost_most))
+    time_scores: list[tuple[float, float]] = []
+    for past_score in past.scores:
+        time_scores.append((past_score.time_likely, past_score.time_most))
+    microusd = None
+    if len(costs) == draws:
+        microusd = _estimate(costs, cost_scores)
+    return Quote(
+        microusd=microusd,
+        seconds=_estimate(durations, time_scores),
+        handoffs=known,
+        jobs=len(past.scores),
+    )
+
+
+def score_of(quote: Quote, microusd: int | None, seconds: float) -> QuoteScore | None:
+    """Return the accuracy of a quote; None if the quote had no figures.
+
+    Args:
+        microusd: real cost of the job; None if unknown.
+        seconds: real working time of the job.
+    """
+    if quote.seconds is None:
+        return None
+    cost = None
+    if microusd is not None:
+        cost = quote.microusd
+    return QuoteScore(
+        cost_likely=_ratio(microusd or 0, cost.drawn_likely) if cost else None,
+        cost_most=_ratio(microusd or 0, cost.drawn_most) if cost else None,
+        time_likely=_ratio(seconds, quote.seconds.drawn_likely),
+        time_most=_ratio(seconds, quote.seconds.drawn_most),
+    )
+
+
+def _draw(
+    work: RemainingWork, samples: Mapping[str, Sequence[CostSample]], random: Random
+) -> tuple[float | None, float]:
+    """Simulate the work once with unlimited slots. Return micro-dollars and seconds.
+
+    The cost is None if the price of a drawn sample is not known.
+    """
+    ends: dict[StepId, float] = {}
+    cost: float | None = 0.0
+    for step_id, (name, depends_on) in work.steps.items():
+        drawn = random.choice(samples[name])
+        begin = 0.0
+        for dependency in depends_on:
+            begin = max(begin, ends[dependency])
+        ends[step_id] = begin + drawn.seconds
+        if cost is None or drawn.microusd is None:
+            cost = None
+        else:
+            cost = cost + drawn.microusd
+    end = max(ends.values(), default=0.0)
+    for name in work.then:
+        drawn = random.choice(samples[name])
+        end += drawn.seconds
+        if cost is None or drawn.microusd is None:
+            cost = None
+        else:
+            cost = cost + drawn.microusd
+    return cost, end
+
+
+def _estimate(drawn: Sequence[float], scores: Sequence[tuple[float, float]]) -> Estimate:
+    """Return the estimate of a simulated figure.
+
+    `scores`: for each earlier quote, the real figure divided by the simulated `likely` and `most`.
+    """
+    drawn_likely, drawn_most = _quantile(drawn, 0.5), _quantile(drawn, 0.9)
+    likely, most = drawn_likely, COLD * drawn_most
+    if len(scores) >= FEWEST_SCORES:
+        likely = drawn_likely * _quantile([ratio for ratio, _ in scores], 0.5)
+        most = max(likely, drawn_most * _quantile([ratio for _, ratio in scores], LEVEL))
+    return Estimate(likely=likely, most=most, drawn_likely=drawn_likely, drawn_most=drawn_most)
+
+
+def _quantile(values: Sequence[float], level: float) -> float:
+    """Return the ceil((n + 1) * level)-th smallest value, or the largest value.
+
+    For any distribution, a new value is at most this value in at least `level` of all cases,
+    if there are enough values.
+    """
+    place = math.ceil((len(values) + 1) * level)
+    return sorted(values)[min(place, len(values)) - 1]
+
+
+def _ratio(real: float, drawn: float) -> float:
+    """Return `real / drawn`; 1 if both figures are zero."""
+    if real == drawn == 0:
+        return 1.0
+    return real / max(drawn, 1e-9)

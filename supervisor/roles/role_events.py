@@ -1,0 +1,451 @@
+"""Conversion of a role's answer to an event. A failed role has an event, too: the job
+continues without its answer and reports that.
+
+The event refers to the role's result, which holds the text of the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar, assert_never
+
+from handoff_queue.shared.types.errors import HandoffError
+from handoff_queue.shared.types.events import (
+    AnswerMethod,
+    Arbitrated,
+    Event,
+    Judged,
+    NeedsResolved,
+    PlanMade,
+    Reviewed,
+    Routed,
+    StepOutline,
+    Synthesized,
+)
+from handoff_queue.shared.types.handoff import (
+    BUDGETS,
+    AgentHandoff,
+    BlobRef,
+    HandoffResult,
+    ResultStatus,
+    answers_in,
+    own,
+    ref,
+)
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.shared.types.limits import OnLimit
+from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.origins import DOCUMENT, Origin, union
+from handoff_queue.shared.types.plan import HIDDEN_TITLE, Plan, Resolution, Resolutions, Step
+from handoff_queue.shared.types.review import Rulings, Settlements, Side, Verdict
+from handoff_queue.supervisor.lifecycle.answer import usable_sinks
+from handoff_queue.supervisor.lifecycle.origins import origins_of_task
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
+from handoff_queue.supervisor.lifecycle.side_effects import with_effects_after_review
+from handoff_queue.supervisor.lifecycle.state import JobState, StepState
+from handoff_queue.supervisor.roles.disputed_review import points_of_schema
+from handoff_queue.supervisor.roles.input_requests import steps_of_schema
+from handoff_queue.supervisor.roles.planner import fallback_plan, specialists_of_plan_schema
+from handoff_queue.supervisor.roles.router import Route
+from handoff_queue.supervisor.text.markdown import title_of
+from handoff_queue.supervisor.text.task_similarity import asks_the_same
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.types.review import Revision
+
+
+EventType = TypeVar("EventType", bound=Message)
+
+
+def outcome_of(  # noqa: PLR0911 (one case a role)
+    handoff: AgentHandoff,
+    state: JobState,
+    result: HandoffResult,
+    request: str,
+    texts: ResultTexts,
+    acting: Collection[str] = (),
+) -> tuple[tuple[Event, ...], tuple[str, ...]]:
+    """Return the events that follow from a role's result, and the payloads that they refer to.
+
+    Without events, the result has no effect yet: the user is asked about a spent budget first,
+    or the next decision applies the patch of a replanner.
+
+    Args:
+        request: text of the job's request.
+        texts: payloads of `earlier_results` and, for a planner, of the job's plan.
+        acting: the specialists that have tools with effects.
+
+    Raises:
+        HandoffError: the handoff is not a role's.
+    """
+    if result.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK:
+        return (), ()  # the role runs again when the user has decided
+    schema, written = handoff.expected_output_format, ref(result.to_json())
+    match handoff.assigned_to:
+        case "router":
+            return (_routed(result, written),), ()
+        case "planner" if state.plan is None:
+            offered = specialists_of_plan_schema(schema)
+            planned, text = _planned(state, result, written, request, offered, acting)
+            return (hide_titles(state, planned),), (text,)
+        case "planner":
+            resolved, new_plan = _resolved(state, steps_of_schema(schema), result, written, texts)
+            return (hide_titles(state, resolved),), new_plan
+        case "judge" if points_of_schema(schema):
+            return (_arbitrated(result, written),), ()
+        case "judge":
+            return (_judged(result, written),), ()
+        case "replanner":
+            return (), ()  # the next decision applies the patch to the plan of that time
+        case "assessor":
+            return (_reviewed(state, result, written, texts),), ()
+        case "synthesizer":
+            return (_synthesized(state, result, written),), ()
+        case role:
+            raise HandoffError(f"{role} is not a role that has consequences")
+
+
+def _planned(
+    state: JobState,
+    result: HandoffResult,
+    written: BlobRef,
+    request: str,
+    offered: tuple[str, ...],
+    acting: Collection[str],
+) -> tuple[PlanMade, str]:
+    """Return the event of the planner's plan, and the payload of the plan. After a failed
+    planner, one step gets the whole request.
+
+    Args:
+        written: reference to `result`.
+        offered: the specialists in the schema of the handoff.
+    """
+    plan = _plan(result)
+    if plan is None:
+        fallback = fallback_plan(request, offered, answers_in(state.submitted.given))
+        fallback = with_effects_after_review(fallback, acting)
+        return make_plan_event(fallback, written, acting=acting)
+    plan = with_effects_after_review(plan, acting)
+    event, text = make_plan_event(plan, acting=acting, origins=origins_of_task(result))
+    if result.notes:
+        event = event.model_copy(update={"noted": written})
+    return event, text
+
+
+def _judged(result: HandoffResult, ref: BlobRef) -> Judged:
+    with suppress(HandoffError):
+        if result.status is ResultStatus.OK:
+            settled: list[str] = []
+            for settlement in Settlements.of(result.output).settlements:
+                if settlement.stands:
+                    settled.append(settlement.conflict)
+            return Judged(result=ref, settled=tuple(settled))
+    return Judged(result=ref, problem="the judge failed")
+
+
+def _arbitrated(result: HandoffResult, ref: BlobRef) -> Arbitrated:
+    with suppress(HandoffError):
+        if result.status is ResultStatus.OK:
+            writer: list[StepId] = []
+            reviewer: list[StepId] = []
+            for ruling in Rulings.of(result.output).rulings:
+                if ruling.right is Side.WRITER:
+                    writer.append(ruling.step)
+                elif ruling.right is Side.REVIEWER:
+                    reviewer.append(ruling.step)
+            return Arbitrated(result=ref, writer=tuple(writer), reviewer=tuple(reviewer))
+    return Arbitrated(result=ref, problem="the judge failed")
+
+
+def _routed(result: HandoffResult, ref: BlobRef) -> Routed:
+    with suppress(HandoffError):
+        if result.status is ResultStatus.OK:
+            route = Route.of(result.output)
+            if route.team:
+                return Routed(mode=Mode.TEAM, specialist=None, result=ref)
+            return Routed(mode=Mode.SINGLE, specialist=route.specialist, result=ref)
+    return Routed(mode=Mode.TEAM, result=ref, problem="the router failed")
+
+
+def make_plan_event(
+    plan: Plan,
+    degraded: BlobRef | None = None,
+    *,
+    is_reviewed: bool = True,
+    acting: Collection[str] = (),
+    origins: tuple[Origin, ...] | None = None,
+) -> tuple[PlanMade, str]:
+    """Return the event of a plan, and the payload of the plan.
+
+    Args:
+        degraded: result of the failed planner, if this is the fallback plan.
+        is_reviewed: True if the assessor reviews the results.
+        acting: the specialists that have tools with effects.
+        origins: see `StepOutline.origins`.
+    """
+    text = plan.to_json()
+    event = PlanMade(
+        plan=ref(text),
+        steps=tuple(outline_of(step, plan.given, acting, origins) for step in plan.steps),
+        synthesis=plan.synthesis,
+        join=plan.join,
+        is_reviewed=is_reviewed,
+        degraded=degraded,
+    )
+    return event, text
+
+
+def hide_titles(state: JobState, event: EventType) -> EventType:
+    """Return an event without the titles of steps, if the title of the job is hidden. The payload
+    of the plan, which is encrypted, has them.
+    """
+    if state.submitted.title != HIDDEN_TITLE:
+        return event
+    changes: dict[str, tuple[StepOutline, ...]] = {}
+    for name in ("steps", "added", "changed"):
+        outlines = getattr(event, name, ())
+        if outlines and isinstance(outlines[0], StepOutline):
+            hidden = {"title": HIDDEN_TITLE, "is_titled": False}
+            changes[name] = tuple(outline.model_copy(update=hidden) for outline in outlines)
+    return event.model_copy(update=changes)
+
+
+def outline_of(
+    step: Step,
+    given: Collection[StepId],
+    acting: Collection[str] = (),
+    origins: tuple[Origin, ...] | None = None,
+) -> StepOutline:
+    """Return the outline of a step, which lacks the text of its task.
+
+    Args:
+        given: inputs that the job has from the beginning.
+        acting: the specialists that have tools with effects.
+        origins: see `StepOutline.origins`. The item of a repeated step comes from a file, so it
+            counts as a document.
+    """
+    if step.row is not None:
+        origins = union(origins or (), (DOCUMENT,))
+    return StepOutline(
+        id=step.id,
+        specialist=step.specialist,
+        depends_on=own(step.depends_on, given),
+        given=tuple(dependency for dependency in step.depends_on if dependency in given),
+        title=step.title or title_of(step.task),
+        is_titled=step.title is not None,
+        on_failure=step.on_failure,
+        join=step.join,
+        after=step.after,
+        approve=step.approve,
+        acts=step.specialist in acting or None,
+        when=step.when is not None or None,
+        origins=origins,
+    )
+
+
+def _plan(result: HandoffResult) -> Plan | None:
+    """Return the planner's plan, or None if the planner failed."""
+    with suppress(HandoffError):
+        if result.status is ResultStatus.OK:
+            return Plan.of(result.output)
+    return None
+
+
+def _resolved(
+    state: JobState, asked: tuple[str, ...], result: HandoffResult, ref: BlobRef, texts: ResultTexts
+) -> tuple[NeedsResolved, tuple[str, ...]]:
+    """Return the event of the planner's resolutions, and the payload of the plan if it has new
+    helper steps. A step that asks the same question again is given up.
+
+    Args:
+        asked: steps in need.
+        texts: payloads of the results of `_needs_of`, and of the job's plan.
+    """
+    resolutions: dict[StepId, Resolution] = {}
+    with suppress(HandoffError):
+        if result.status is ResultStatus.OK:
+            for resolution in Resolutions.of(result.output).resolutions:
+                resolutions[resolution.step] = resolution
+    repeats: list[StepId] = []
+    answered: list[StepId] = []
+    given_up: list[StepId] = []
+    by: dict[StepId, Step] = {}
+    for step_id in map(StepId, asked):
+        resolution = resolutions.get(step_id, Resolution(step=step_id))
+        is_repeat = _needs_again(state, step_id, texts)
+        if is_repeat:
+            repeats.append(step_id)
+        if resolution.by and not is_repeat:
+            by[step_id] = resolution.by
+        elif resolution.answer and not is_repeat:
+            answered.append(step_id)
+        else:
+            given_up.append(step_id)
+    event = NeedsResolved(
+        result=ref, answered=tuple(answered), given_up=tuple(given_up), repeats=tuple(repeats)
+    )
+    if by and state.plan:
+        plan = texts.plan(state.plan.plan)
+        return with_helpers(state, event, plan, by, origins_of_task(result))
+    return event, ()
+
+
+def with_helpers(
+    state: JobState,
+    event: NeedsResolved,
+    plan: Plan,
+    by: Mapping[StepId, Step],
+    origins: tuple[Origin, ...] | None = None,
+) -> tuple[NeedsResolved, tuple[str, ...]]:
+    """Return the event with the helper steps in the plan, and the payload of the new plan.
+
+    Args:
+        by: helper steps by the step in need. Several steps may have the same helper.
+        origins: see `StepOutline.origins`.
+    """
+    helpers: dict[StepId, Step] = {}
+    for helper in by.values():
+        helpers[helper.id] = helper
+    steps: list[Step] = []
+    for step in plan.steps:
+        if step.id in by:
+            depends_on = (*step.depends_on, by[step.id].id)
+            steps.append(step.model_copy(update={"depends_on": depends_on}))
+        else:
+            steps.append(step)
+    steps += helpers.values()
+    text = Plan(
+        steps=tuple(steps), synthesis=plan.synthesis, join=plan.join, given=plan.given, why=plan.why
+    ).to_json()
+    changed: list[StepOutline] = []
+    for step_id, helper in by.items():
+        changed.append(_with_helper(state.steps[step_id].outline, helper.id))
+    update = {
+        "added_to": state.plan.plan if state.plan else None,
+        "plan": ref(text),
+        "added": tuple(outline_of(step, (), (), origins) for step in helpers.values()),
+        "changed": tuple(changed),
+    }
+    return event.model_copy(update=update), (text,)
+
+
+def _with_helper(outline: StepOutline, helper: StepId) -> StepOutline:
+    """Return the outline of a step that also depends on a helper step."""
+    update = {
+        "depends_on": (*outline.depends_on, helper),
+        "helpers": (*outline.helpers, helper),
+    }
+    return outline.model_copy(update=update)
+
+
+def _needs_again(state: JobState, step_id: StepId, texts: ResultTexts) -> bool:
+    """Return whether the question of a step was answered before: another answer would not help."""
+    questions: list[str] = []
+    for result_ref in _needs_of(state, step_id):
+        questions.append(texts.result(result_ref).needs or "")
+    return any(asks_the_same(question, questions[0]) for question in questions[1:])
+
+
+def _needs_of(state: JobState, step_id: StepId) -> list[BlobRef]:
+    """Return the result with the question of a step, and then the earlier results whose
+    questions were answered by the planner or by a usable helper step.
+    """
+    step = state.steps[step_id]
+    refs: list[BlobRef] = []
+    if step.result:
+        refs.append(step.result)
+    for remark in step.remarks:
+        if remark.author != "planner" or remark.previous is None:
+            continue
+        if remark.helper is None or _has_helped(state, step, remark.helper):
+            refs.append(remark.previous)
+    return refs
+
+
+def _has_helped(state: JobState, step: StepState, helper: StepId) -> bool:
+    """Return whether a helper of the step has a usable result."""
+    return helper in step.outline.helpers and helper in state.steps and state.steps[helper].usable
+
+
+def earlier_results(handoff: AgentHandoff, state: JobState) -> tuple[BlobRef, ...]:
+    """Return the results that the answer of a role is compared with, to find repeated faults
+    and questions.
+    """
+    match handoff.assigned_to:
+        case "assessor":
+            return rounds_sent_back(state)
+        case "planner" if state.plan is not None:
+            asking = steps_of_schema(handoff.expected_output_format)
+            results: list[BlobRef] = []
+            for step_id in asking:
+                results += _needs_of(state, StepId(step_id))
+            return tuple(results)
+        case _:
+            return ()
+
+
+def rounds_sent_back(state: JobState) -> tuple[BlobRef, ...]:
+    """Return the results of the reviews that sent work back since the submission or the latest
+    retry.
+    """
+    rounds: list[BlobRef] = []
+    for review in state.rounds_now:
+        if review.result and review.steps:
+            rounds.append(review.result)
+    return tuple(rounds)
+
+
+def _repeats(state: JobState, verdict: Verdict, texts: ResultTexts) -> tuple[StepId, ...]:
+    """Return the steps that the verdict sends back for a fault that an earlier review named."""
+    before: list[Revision] = []
+    for result in rounds_sent_back(state):
+        before += Verdict.of(texts.result(result).output).revisions
+    repeats: list[StepId] = []
+    for new in verdict.revisions:
+        if any(old.step == new.step and asks_the_same(old.problem, new.problem) for old in before):
+            repeats.append(new.step)
+    return tuple(repeats)
+
+
+def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef, texts: ResultTexts) -> Reviewed:
+    number = len(state.rounds) + 1
+    with suppress(HandoffError):
+        if result.status is ResultStatus.OK:
+            verdict = Verdict.of(result.output)
+            return Reviewed(
+                round=number,
+                decision=verdict.verdict,
+                result=ref,
+                steps=tuple(revision.step for revision in verdict.revisions),
+                repeats=_repeats(state, verdict, texts),
+                open_points=len(verdict.open_points),
+            )
+    return Reviewed(round=number, decision=None, result=ref, problem="the assessor failed")
+
+
+def _synthesized(state: JobState, result: HandoffResult, ref: BlobRef) -> Synthesized:
+    """Return the event of the synthesizer's answer. After a failed synthesizer, code merges
+    the usable results.
+    """
+    match result.status:
+        case ResultStatus.OK | ResultStatus.PARTIAL if result.output not in (None, ""):
+            partial = None
+            if result.status is not ResultStatus.OK:
+                partial = "the synthesis is not whole"
+            return Synthesized(method=AnswerMethod.SYNTHESIZED, result=ref, problem=partial)
+        case (
+            ResultStatus.OK
+            | ResultStatus.PARTIAL
+            | ResultStatus.FAILED
+            | ResultStatus.NEEDS_INPUT
+            | ResultStatus.SKIPPED
+        ):
+            if usable_sinks(state):
+                method = AnswerMethod.MERGED
+            else:
+                method = AnswerMethod.NONE
+            return Synthesized(method=method, result=ref, problem="the synthesizer failed")
+        case _:
+            assert_never(result.status)

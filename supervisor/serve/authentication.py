@@ -1,0 +1,348 @@
+"""Access to the API: tokens with roles, users of a proxy, and the separation of tenants.
+
+A token with a tenant sees a job of another tenant as a job that does not exist. Without any
+token in the store, a server on loopback takes every local request as an admin's. Such a request
+must name a loopback host, and no foreign page may send it: this stops DNS rebinding and
+cross-site requests of a browser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import math
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Path, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.concurrency import run_in_threadpool
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.api_tokens import ApiTokens
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.access import Actor, ApiRole
+from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.async_client import AsyncClient
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.job_lookup import check_job_id
+from handoff_queue.supervisor.serve.problem_documents import Problem
+from handoff_queue.supervisor.serve.proxy_authentication import ProxyUser, address_of, user_of
+from handoff_queue.supervisor.serve.request_limits import count_request, count_wrong_token
+
+SAFE_METHODS = ("GET", "HEAD")
+"""Methods that change nothing."""
+LOCAL = "local"
+"""The name of the caller of a server without tokens."""
+FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "via")
+"""Headers that a proxy adds to a request."""
+FOREIGN_PAGE = "a page of another site sent this request: it is refused"
+CHECK_S = 1.0
+"""Seconds after which an open stream checks its token again."""
+
+
+class TokenChecks:
+    """Checks that the tokens of open streams are still valid, each at most once in `CHECK_S`."""
+
+    def __init__(self, tokens: ApiTokens) -> None:
+        self._tokens = tokens
+        self._checks: dict[str | None, tuple[float, bool]] = {}
+        """The id of a token (None: no token) -> the monotonic time of its check, and the result."""
+        self._checking = asyncio.Lock()
+
+    async def check(self, token_id: str | None) -> None:
+        """Check that a token is still valid. None: check that the server still has no token.
+
+        While Redis is away, the last result counts: a stream then sends nothing.
+
+        Raises:
+            Problem: the token was revoked or has expired, or the first token was made.
+        """
+        async with self._checking:
+            at, is_valid = self._checks.get(token_id, (-math.inf, True))
+            if time.monotonic() - at >= CHECK_S:
+                with suppress(StoreUnavailable):
+                    is_valid = await run_in_threadpool(self._is_valid, token_id)
+                self._checks[token_id] = (time.monotonic(), is_valid)
+        if not is_valid:
+            raise _unauthorized("the token was revoked or has expired", "invalid_token")
+
+    def _is_valid(self, token_id: str | None) -> bool:
+        if token_id is None:
+            return not self._tokens.exist()
+        return self._tokens.is_valid(token_id)
+
+
+@dataclass(frozen=True, slots=True)
+class AppState:
+    """The parts that all requests of an application share."""
+
+    jobs: AsyncClient
+    settings: Settings
+    is_loopback: bool
+    """True if the server takes requests of this machine without a token, while there is none."""
+    token_checks: TokenChecks
+
+    @property
+    def store(self) -> Store:
+        return self.jobs.client.store
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The token of a request, the user of a proxy, or a program of this machine."""
+
+    name: str
+    role: ApiRole
+    tenant: str | None
+    """The only tenant that the caller sees; None for all tenants."""
+    token_id: str | None
+    """None: a user of a proxy, or a program of this machine."""
+    address: str | None
+    user: ProxyUser | None = None
+    """The user that a proxy has authenticated."""
+
+
+def app_state_of(request: Request) -> AppState:
+    """Return the shared parts of the application that serves a request."""
+    state: AppState = request.app.state.handoff_queue
+    return state
+
+
+SharedState = Annotated[AppState, Depends(app_state_of)]
+_BEARER = HTTPBearer(
+    auto_error=False, description="A token of the server, which `handoff token` makes."
+)
+
+
+async def caller_of(
+    request: Request,
+    state: SharedState,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
+) -> Caller:
+    """Return the caller of a request, and count the request.
+
+    Raises:
+        Problem: there is no valid token, a foreign page sent the request, or the caller has sent
+            too many requests or wrong tokens.
+    """
+    return await find_caller(request, state, credentials.credentials if credentials else None)
+
+
+async def find_caller(request: Request, state: AppState, secret: str | None) -> Caller:
+    """Return the caller with the secret of a token, and count the request.
+
+    `secret`: None for a caller without a token. Raises as `caller_of`.
+    """
+    address = address_of(request, state.settings)
+    user = user_of(request, state.settings)
+    if user is not None:
+        caller = Caller(user.name, user.role, user.tenant, None, address, user)
+        if request.method not in SAFE_METHODS:
+            check_same_site(request)
+    else:
+        caller = await run_in_threadpool(_caller, state, secret, address)
+        if caller.token_id is None:
+            check_local(request)
+    most = state.settings.serve_requests_per_minute
+    key = user.key if user else caller.token_id or LOCAL
+    await run_in_threadpool(count_request, state.store, key, most)
+    return caller
+
+
+def _caller(state: AppState, secret: str | None, address: str | None) -> Caller:
+    tokens = state.store.api_tokens
+    if secret is not None:
+        token = tokens.find(secret)
+        if token is None:
+            count_wrong_token(state.store, address)
+            raise _unauthorized("the token is unknown, revoked or expired", "invalid_token")
+        return Caller(token.name, token.role, token.tenant, token.id, address)
+    if state.is_loopback and not tokens.exist():
+        return Caller(LOCAL, ApiRole.ADMIN, None, None, address)
+    raise _unauthorized("this server needs a token: send `Authorization: Bearer TOKEN`")
+
+
+def _unauthorized(detail: str, error: str = "") -> Problem:
+    challenge = 'Bearer realm="handoff"'
+    if error:
+        challenge += f', error="{error}"'
+    return Problem(401, detail, headers={"WWW-Authenticate": challenge})
+
+
+def check_local(request: Request) -> None:
+    """Check that a program of this machine sent the request, and not a page of a web site. A proxy
+    on this machine forwards requests of other machines.
+
+    Raises:
+        Problem: the client, the header Host or the header Origin is not local, or a proxy has
+            forwarded the request.
+    """
+    names = [_host_of(f"//{request.headers.get('host', '')}")]
+    if request.client is not None:
+        names.append(request.client.host)
+    is_forwarded = any(name in request.headers for name in FORWARDING_HEADERS)
+    if is_forwarded or not all(map(is_loopback_host, names)):
+        raise Problem(
+            403,
+            "a server without tokens takes only requests to localhost: make a token with"
+            " `handoff token`",
+        )
+    check_same_site(request)
+
+
+def check_same_site(request: Request) -> None:
+    """Check that no page of another site sent a request.
+
+    Raises:
+        Problem: the header Origin or Sec-Fetch-Site names another site.
+    """
+    is_foreign = "origin" in request.headers and not has_own_origin(request)
+    if is_foreign or request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+        raise Problem(403, FOREIGN_PAGE)
+
+
+def has_own_origin(request: Request) -> bool:
+    """Return whether the header Origin names the host of the header Host."""
+    host = request.headers.get("host", "")
+    origin = request.headers.get("origin", "")
+    return bool(host) and origin.partition("://")[2] == host
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_loopback_host(host: str) -> bool:
+    """Return whether a host name or an address is of the loopback interface."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The access of one request: its caller, and clients whose actions name the caller."""
+
+    jobs: AsyncClient
+    settings: Settings
+    caller: Caller
+    token_checks: TokenChecks
+
+    async def check_token(self) -> None:
+        """Check that the caller still has access. A stream calls this before each text.
+
+        Raises:
+            Problem: the token of the caller was revoked or has expired.
+        """
+        if self.caller.user is None:
+            await self.token_checks.check(self.caller.token_id)
+
+    @property
+    def tenant(self) -> str | None:
+        """The only tenant that the caller sees; None for all tenants."""
+        return self.caller.tenant
+
+    @property
+    def client(self) -> Client:
+        return self.jobs.client
+
+    @property
+    def store(self) -> Store:
+        return self.jobs.client.store
+
+
+def needs(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitable[Access]]:
+    """Return a dependency that gives access to a caller with this role or a higher one.
+
+    `all_tenants`: refuse a token that belongs to one tenant.
+    """
+
+    async def access_of(
+        caller: Annotated[Caller, Depends(caller_of)], state: SharedState
+    ) -> Access:
+        check_role(caller, role, all_tenants=all_tenants)
+        return access_for(caller, state, "api")
+
+    return access_of
+
+
+def check_role(caller: Caller, role: ApiRole, *, all_tenants: bool = False) -> None:
+    """Check that the caller has this role or a higher one.
+
+    `all_tenants`: refuse a token that belongs to one tenant.
+
+    Raises:
+        Problem: the caller may not do this.
+    """
+    if not caller.role.includes(role):
+        raise Problem(
+            403, f"{caller.name} has the role {caller.role}, and this needs the role {role}"
+        )
+    if all_tenants and caller.tenant is not None:
+        raise Problem(
+            403,
+            "the token belongs to one tenant, and this concerns all tenants: use a token"
+            " without a tenant",
+        )
+
+
+def tenant_for(caller: Caller, named: str | None) -> str | None:
+    """Return the tenant that a request names or that the token belongs to; None for no tenant.
+
+    Raises:
+        Problem: the request names another tenant than the token.
+    """
+    if caller.tenant is None:
+        return named
+    if named not in (None, caller.tenant):
+        raise Problem(403, "the token belongs to another tenant: leave the tenant out")
+    return caller.tenant
+
+
+def access_for(caller: Caller, state: AppState, via: Literal["api", "console", "mcp"]) -> Access:
+    """Return clients whose actions name the caller. `via`: the way to the queue."""
+    actor = Actor(name=caller.name, via=via, address=caller.address, token=caller.token_id)
+    return Access(state.jobs.acting_as(actor), state.settings, caller, state.token_checks)
+
+
+Reads = Annotated[Access, Depends(needs(ApiRole.READ))]
+Submits = Annotated[Access, Depends(needs(ApiRole.SUBMIT))]
+Operates = Annotated[Access, Depends(needs(ApiRole.OPERATE))]
+ReadsFleet = Annotated[Access, Depends(needs(ApiRole.READ, all_tenants=True))]
+OperatesFleet = Annotated[Access, Depends(needs(ApiRole.OPERATE, all_tenants=True))]
+
+
+def check_visible(caller: Caller, store: Store, job_id: str) -> JobId:
+    """Return the id of a job that the caller may see.
+
+    Raises:
+        UnknownJob: there is no such job, or it belongs to another tenant. Both have one message.
+    """
+    checked = check_job_id(JobId(job_id))
+    owner = store.jobs.owner(checked)
+    if owner is None or caller.tenant not in (None, owner):
+        raise UnknownJob.named(job_id)
+    return checked
+
+
+async def _visible_job(
+    caller: Annotated[Caller, Depends(caller_of)],
+    state: SharedState,
+    job_id: Annotated[str, Path(examples=["j-0123456789ab"], description="The id of the job.")],
+) -> JobId:
+    return await run_in_threadpool(check_visible, caller, state.store, job_id)
+
+
+VisibleJob = Annotated[JobId, Depends(_visible_job)]

@@ -1,0 +1,62 @@
+"""The open question of a job, in the words that a person reads before the decision."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from handoff_queue.supervisor.client.job_result import JobResult
+from handoff_queue.supervisor.client.tool_call_approvals import subject_of
+
+MOST_CHARS = 8_000
+"""Most characters of a plan or a draft in a question."""
+
+
+def open_questions(report: JobResult) -> list[dict[str, Any]]:
+    """Return the entries of `JobResult.approvals` that wait for an answer."""
+    return [entry for entry in report.approvals if entry["decision"] is None]
+
+
+def question_text(report: JobResult, entry: dict[str, Any]) -> str:
+    """Return a question, and the plan, the draft or the tool call that it is about."""
+    why = f" ({entry['why']})" if entry["why"] else ""
+    lines = [f"approve {subject_of(entry)}?{why}"]
+    draft = entry["draft"]
+    if entry["call"] is not None:
+        lines += ["", *_argument_lines(entry["call"])]
+    elif isinstance(draft, str):
+        lines += ["", draft]
+    elif draft is not None:
+        lines += ["", json.dumps(draft, ensure_ascii=False)]
+    elif report.plan is not None:
+        lines += ["", *_plan_lines(report.plan)]
+    text = "\n".join(lines)
+    if len(text) > MOST_CHARS:
+        return f"{text[:MOST_CHARS]} ... (`handoff show {report.job_id} --full` shows everything)"
+    return text
+
+
+def arguments_of(call: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the name of each argument of a call, its value as JSON, and its origins."""
+    arguments: list[tuple[str, str, str]] = []
+    for name, value in call["arguments"].items():
+        origins = ", ".join(call["origins"].get(name, ()))
+        arguments.append((name, json.dumps(value, ensure_ascii=False), origins))
+    return arguments
+
+
+def _argument_lines(call: dict[str, Any]) -> list[str]:
+    lines: list[str] = []
+    for name, value, origins in arguments_of(call):
+        source = f" (from {origins})" if origins else ""
+        lines.append(f"- {name}: {value}{source}")
+    return lines
+
+
+def _plan_lines(plan: dict[str, Any]) -> list[str]:
+    lines: list[str] = []
+    for step in plan.get("steps", ()):
+        after = ", ".join(step.get("depends_on", ()))
+        where = f" after {after}" if after else ""
+        lines.append(f"- {step['id']} ({step['specialist']}){where}: {step['task']}")
+    return lines

@@ -1,0 +1,156 @@
+"""Users that a reverse proxy has authenticated, for example by OpenID Connect.
+
+A header proves nothing by itself: every program can send it. So the server reads the headers of
+the settings only if the address of the connection is an address of a proxy. The proxy must
+replace these headers in each request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from dataclasses import dataclass
+from functools import lru_cache
+
+from fastapi import Request
+
+from handoff_queue.shared.settings.reverse_proxy_values import EVERY_USER
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store.api_tokens import MOST_NAME_CHARS
+from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.supervisor.serve.problem_documents import Problem
+from handoff_queue.supervisor.serve.request_limits import parse_address
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyUser:
+    """A user that a proxy has authenticated."""
+
+    name: str
+    role: ApiRole
+    tenant: str | None
+    """The only tenant that the user sees; None for all tenants."""
+
+    @property
+    def key(self) -> str:
+        """Return a text that identifies the user among callers. It has no separators."""
+        return "user-" + hashlib.sha256(f"{self.tenant}\n{self.name}".encode()).hexdigest()[:32]
+
+
+def check_proxy(settings: Settings) -> None:
+    """Check that the settings for a proxy belong together.
+
+    Raises:
+        UserError: a setting is missing without which no user has access.
+    """
+    if settings.serve_user_header is None:
+        return
+    needed = {
+        "HANDOFF_SERVE_PROXIES": settings.serve_proxies,
+        "HANDOFF_SERVE_ROLES": settings.serve_roles,
+    }
+    missing = [name for name, value in needed.items() if not value]
+    if missing:
+        raise UserError(f"HANDOFF_SERVE_USER_HEADER also needs {' and '.join(missing)}")
+
+
+def address_of(request: Request, settings: Settings) -> str | None:
+    """Return the address of the program that sent a request.
+
+    Proxies add the address of their client to the end of `X-Forwarded-For`. The last address
+    that is no proxy is the address of the program.
+    """
+    if request.client is None:
+        return None
+    address = request.client.host
+    hops = ",".join(request.headers.getlist("x-forwarded-for")).split(",")
+    while hops and is_proxy(address, settings):
+        earlier = parse_address(hops.pop().strip())
+        if earlier is None:
+            break
+        address = str(earlier)
+    return address
+
+
+def is_proxy(address: str, settings: Settings) -> bool:
+    """Return whether an address is an address of a proxy."""
+    parsed = parse_address(address)
+    if parsed is None:
+        return False
+    return any(parsed in network for network in _networks(settings.serve_proxies))
+
+
+def user_of(request: Request, settings: Settings) -> ProxyUser | None:
+    """Return the user that a proxy has authenticated. None: the request names no such user.
+
+    Raises:
+        Problem: the proxy names more than one user, or the user has no role or no tenant.
+    """
+    header = settings.serve_user_header
+    if header is None or request.client is None or not is_proxy(request.client.host, settings):
+        return None
+    name = _one_line(request, header)
+    if not name:
+        return None
+    role = _role_of(request, settings)
+    if role is None:
+        raise Problem(
+            403, f"no group of {name} has a role on this server: HANDOFF_SERVE_ROLES gives roles"
+        )
+    tenant = None
+    if settings.serve_tenant_header is not None and role is not ApiRole.ADMIN:
+        tenant = _one_line(request, settings.serve_tenant_header)
+        if not tenant:
+            raise Problem(403, f"the proxy names no tenant of {name}, and this server needs one")
+    return ProxyUser(name, role, tenant)
+
+
+def _role_of(request: Request, settings: Settings) -> ApiRole | None:
+    """Return the highest role of the groups of a user, or None."""
+    groups = {EVERY_USER}
+    if settings.serve_groups_header is not None:
+        for value in request.headers.getlist(settings.serve_groups_header):
+            groups.update(_text(value).replace("|", ",").split(","))
+    groups = {group.strip() for group in groups}
+    roles: list[ApiRole] = []
+    for entry in settings.serve_roles:
+        group, _, role = entry.rpartition("=")
+        if group.strip() in groups:
+            roles.append(ApiRole(role.strip()))
+    ranks = list(ApiRole)
+    return max(roles, key=ranks.index, default=None)
+
+
+def _one_line(request: Request, header: str) -> str:
+    """Return the value of a header, or '' if the request does not have it.
+
+    Raises:
+        Problem: the request has the header more than once, or it is no short line of text.
+    """
+    values = request.headers.getlist(header)
+    if not values:
+        return ""
+    text = _text(values[0]).strip()
+    if len(values) > 1 or len(text) > MOST_NAME_CHARS or not text.isprintable():
+        raise Problem(
+            403,
+            f"the proxy must send the header {header} once, with one line of at most"
+            f" {MOST_NAME_CHARS} characters",
+        )
+    return text
+
+
+def _text(value: str) -> str:
+    """Return the text of a header, whose bytes are UTF-8 or ISO 8859-1."""
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return value
+
+
+@lru_cache(maxsize=16)
+def _networks(proxies: tuple[str, ...]) -> tuple[Network, ...]:
+    return tuple(map(ipaddress.ip_network, proxies))

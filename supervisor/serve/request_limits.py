@@ -1,0 +1,120 @@
+"""Limits of the server: the bytes of a body, the requests of a token, and wrong tokens in a
+minute.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from handoff_queue.shared.store.store import Store
+from handoff_queue.supervisor.serve.problem_documents import Problem, response_of
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+MOST_WRONG_TOKENS = 30
+"""Most wrong tokens of one address in a minute. The next wrong tokens get status 429."""
+_NETWORK_BITS = 64
+"""Bits of an IPv6 address that one client cannot choose."""
+
+
+class BodyLimit:
+    """ASGI middleware that refuses a body of more than `most_bytes`.
+
+    It counts the bytes while they arrive, so that it also refuses a long body without a length.
+    """
+
+    def __init__(self, app: ASGIApp, most_bytes: int) -> None:
+        self._app = app
+        self._most_bytes = most_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        length = Headers(scope=scope).get("content-length", "0")
+        if not length.isdecimal() or int(length[:18]) > self._most_bytes:
+            await response_of(self._too_large())(scope, receive, send)
+            return
+        received = 0
+
+        async def receive_counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._most_bytes:
+                raise self._too_large()
+            return message
+
+        await self._app(scope, receive_counted, send)
+
+    def _too_large(self) -> Problem:
+        return Problem(
+            413,
+            f"the body has more than {self._most_bytes:,} bytes: send fewer or smaller documents, "
+            "or raise HANDOFF_SERVE_MAX_BODY_BYTES",
+            headers={"Connection": "close"},
+        )
+
+
+def count_request(store: Store, caller: str, most: int) -> None:
+    """Count a request of a caller.
+
+    Raises:
+        Problem: the caller has sent more than `most` requests in this minute.
+        StoreUnavailable: Redis cannot be reached.
+    """
+    count, left_s = store.request_counts.count(caller)
+    if count > most:
+        raise Problem(
+            429,
+            f"more than {most:,} requests in a minute: wait {left_s:.0f} s, "
+            "or raise HANDOFF_SERVE_REQUESTS_PER_MINUTE",
+            headers={"Retry-After": str(int(left_s) + 1)},
+        )
+
+
+def count_wrong_token(store: Store, address: str | None) -> None:
+    """Count a wrong token of an address. All replicas share the count.
+
+    A valid token still works, so an attacker cannot lock out another user of the address.
+
+    Raises:
+        Problem: the address has sent more than `MOST_WRONG_TOKENS` in this minute.
+        StoreUnavailable: Redis cannot be reached.
+    """
+    count, left_s = store.request_counts.count(f"wrong-{_sender(address)}")
+    if count > MOST_WRONG_TOKENS:
+        raise Problem(
+            429,
+            f"more than {MOST_WRONG_TOKENS} wrong tokens in a minute from this address: wait"
+            f" {left_s:.0f} s. A valid token still works",
+            headers={"Retry-After": str(int(left_s) + 1)},
+        )
+
+
+def _sender(address: str | None) -> str:
+    """Return the part of an address that one client cannot change, without colons."""
+    parsed = parse_address(str(address))
+    if parsed is None:
+        return "unknown"
+    if parsed.version == 4:
+        return str(parsed)
+    network = ipaddress.ip_network((parsed, _NETWORK_BITS), strict=False)
+    return str(network.network_address).replace(":", "-")
+
+
+def parse_address(address: str) -> Address | None:
+    """Return an address without its zone. An IPv4 address in an IPv6 address is an IPv4 address.
+    None: the text is no address.
+    """
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        return parsed.ipv4_mapped
+    return parsed

@@ -1,0 +1,58 @@
+"""The store keeps a bounded history of evaluations, with one summary for each run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.golden_set_history import KEEP_AT_MOST, KEEP_S
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.golden_set_summary import EvaluatedVariant, EvaluationRun
+
+
+def a_run(name: str, **changes: Any) -> EvaluationRun:
+    variant = EvaluatedVariant(
+        mode="team", model=None, trials=4, passed=3, score=4.5, tokens=900, microusd=70
+    )
+    run = EvaluationRun(
+        run=name, golden="golden.jsonl", ended_at=1.5, variants=(variant,), microusd=90
+    )
+    return run.model_copy(update=changes)
+
+
+def test_the_newest_run_comes_first_and_a_continued_run_replaces_its_summary(store: Store) -> None:
+    for run in (a_run("a"), a_run("b"), a_run("a", ended_at=2.5), a_run("a", golden="other.jsonl")):
+        store.evaluations.add(run)
+
+    found = [(run.run, run.golden, run.ended_at) for run in store.evaluations.newest()]
+    assert found == [
+        ("a", "other.jsonl", 1.5),
+        ("a", "golden.jsonl", 2.5),
+        ("b", "golden.jsonl", 1.5),
+    ]
+    assert store.evaluations.newest(1) == [a_run("a", golden="other.jsonl")]
+
+
+def test_the_history_is_bounded_and_expires(store: Store) -> None:
+    redis = store.connection.redis
+    redis.rpush(keys.EVALUATIONS, *(a_run(f"r{n}").to_json() for n in range(KEEP_AT_MOST)))
+
+    store.evaluations.add(a_run("new"))
+
+    names = [run.run for run in store.evaluations.newest()]
+    assert (len(names), names[0], names[-1]) == (KEEP_AT_MOST, "new", f"r{KEEP_AT_MOST - 2}")
+    assert 0 < redis.ttl(keys.EVALUATIONS) <= KEEP_S
+
+
+def test_a_summary_that_cannot_be_read_is_skipped(store: Store) -> None:
+    store.evaluations.add(a_run("a"))
+    store.connection.redis.lpush(keys.EVALUATIONS, "{}")
+
+    assert store.evaluations.newest() == [a_run("a")]
+
+
+def test_a_variant_without_a_trial_has_no_share() -> None:
+    (variant,) = a_run("a").variants
+
+    assert variant.passing == 0.75
+    assert variant.model_copy(update={"trials": 0, "passed": 0}).passing is None

@@ -1,0 +1,109 @@
+"""Notes of a tenant: two writers never overwrite each other, and a note ends by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.store import keys, memory_notes
+from handoff_queue.shared.store.memory_notes import StoredNote
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import NotesFull
+from handoff_queue.shared.types.memory_notes import KEEP_S, Note
+from handoff_queue.shared.types.origins import USER
+
+PATH = "qdrant/licence"
+
+
+def a_note(store: Store, path: str = PATH, **changes: Any) -> Note:
+    now = store.connection.now()
+    values = {
+        "text": "Qdrant has the licence Apache 2.0.",
+        "author": "researcher",
+        "at": now,
+        "expires_at": now + KEEP_S,
+        "origins": (USER,),
+    }
+    return Note(path=path, **{**values, **changes})
+
+
+def stored(store: Store, path: str = PATH) -> StoredNote:
+    entry = store.notes.find("acme", path)
+    assert entry is not None
+    return entry
+
+
+def test_a_tenant_reads_its_notes_and_no_other_notes(store: Store) -> None:
+    note = a_note(store)
+    assert store.notes.write("acme", note, None)
+
+    assert [entry.note for entry in store.notes.all("acme")] == [note]
+    assert store.notes.all("other") == []
+
+
+def test_a_second_writer_of_a_new_note_is_refused(store: Store) -> None:
+    store.notes.write("acme", a_note(store), None)
+
+    assert not store.notes.write("acme", a_note(store, text="Another text."), None)
+    assert stored(store).note.text.startswith("Qdrant")
+
+
+def test_a_note_that_has_changed_is_neither_replaced_nor_removed(store: Store) -> None:
+    store.notes.write("acme", a_note(store), None)
+    before = stored(store)
+    store.notes.write("acme", a_note(store, text="Changed."), before)
+
+    assert not store.notes.write("acme", a_note(store, text="Lost."), before)
+    assert not store.notes.remove("acme", before)
+    assert stored(store).note.text == "Changed."
+
+
+def test_an_expired_note_is_not_read_and_makes_room_for_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_notes, "MOST_NOTES", 1)
+    store.notes.write("acme", a_note(store, expires_at=store.connection.now() - 1), None)
+    assert store.notes.all("acme") == []
+
+    assert store.notes.write("acme", a_note(store, "milvus/licence"), None)
+
+
+def test_a_full_memory_refuses_new_notes_and_takes_changes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_notes, "MOST_NOTES", 1)
+    store.notes.write("acme", a_note(store), None)
+
+    with pytest.raises(NotesFull, match="remove some"):
+        store.notes.write("acme", a_note(store, "milvus/licence"), None)
+    assert store.notes.write("acme", a_note(store, text="Changed."), stored(store))
+
+
+def test_the_keys_of_a_tenant_end_with_its_last_note(store: Store) -> None:
+    store.notes.write("acme", a_note(store), None)
+
+    for key in (keys.notes("acme"), keys.note_expiry("acme")):
+        assert KEEP_S - 60 < store.connection.redis.ttl(key) <= KEEP_S
+
+
+def test_an_unreadable_note_is_left_out(store: Store) -> None:
+    store.notes.write("acme", a_note(store), None)
+    store.connection.redis.hset(keys.notes("acme"), "a/b", b"\xff")
+
+    assert [entry.note.path for entry in store.notes.all("acme")] == [PATH]
+
+
+def test_a_note_under_the_path_of_another_note_is_left_out(store: Store) -> None:
+    store.notes.write("acme", a_note(store), None)
+    moved = store.connection.redis.hget(keys.notes("acme"), PATH)
+    store.connection.redis.hset(keys.notes("acme"), "milvus/licence", moved)
+
+    assert [entry.note.path for entry in store.notes.all("acme")] == [PATH]
+
+
+def test_a_tenant_is_forgotten_with_its_notes(store: Store) -> None:
+    store.notes.write("acme", a_note(store), None)
+
+    assert store.notes.forget("acme") == 1
+    assert store.notes.all("acme") == []

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.shared.types.unicode_text import (
+    all_in_whole_characters,
+    has_half_a_character,
+    in_whole_characters,
+)
+
+halves = st.text(st.characters(categories=["Cs"]) | st.characters())
+
+
+@given(halves)
+def test_every_text_becomes_storable(text: str) -> None:
+    whole = in_whole_characters(text)
+    assert whole.encode().decode() == whole
+    assert not has_half_a_character(whole)
+
+
+@given(st.text())
+def test_a_text_of_complete_characters_stays_unchanged(text: str) -> None:
+    assert in_whole_characters(text) is text
+
+
+@given(st.characters(min_codepoint=0x10000))
+def test_two_halves_of_a_surrogate_pair_are_one_character(character: str) -> None:
+    spelled = character.encode("utf-16-le")
+    apart = "".join(spelled[at : at + 2].decode("utf-16-le", "surrogatepass") for at in (0, 2))
+    assert (len(apart), in_whole_characters(f"a{apart}b")) == (2, f"a{character}b")
+
+
+def test_names_and_values_are_cleaned_at_any_depth() -> None:
+    assert all_in_whole_characters({"\ud83d": ("a", ["\ude00", 1, None])}) == {
+        "\ufffd": ("a", ["\ufffd", 1, None])
+    }

@@ -1,0 +1,278 @@
+"""A job whose evaluations never complete is ended without a decision after several attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.claim_grants import MAX_FAILED_EVALUATIONS
+from handoff_queue.shared.store.job_evaluation_lease import FROZEN_AFTER_LEASES
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.types.errors import StoreUnavailable
+from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, RecordedEvent
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.supervisor.engine.poison_job_guard import MAX_FAILURES, MOST_CONFLICTS
+from handoff_queue.supervisor.lifecycle.commands import Command
+from handoff_queue.supervisor.lifecycle.decide import decide
+from handoff_queue.supervisor.lifecycle.observations import Observations
+from handoff_queue.supervisor.lifecycle.state import JobState
+from tests.doubles.jobs import expire_lease_of
+from tests.doubles.sweep_states import add_unfinished_evaluations, count_unfinished_evaluations
+from tests.supervisor.shell import SETTINGS, Shell
+from tests.waiting import wait_until
+
+LONG_AGO = tuple(
+    FROZEN_AFTER_LEASES * SETTINGS.lease_s * (MAX_FAILED_EVALUATIONS - n) + 60 - n
+    for n in range(MAX_FAILED_EVALUATIONS)
+)
+PLANNER = HandoffId("planner.1")
+SERVED = ("researcher", "analyst", "writer", "coder", "generalist", "reviewer")
+
+
+@pytest.fixture
+def shell(redis_url: str) -> Iterator[Shell]:
+    supervisor = Shell(
+        redis_url,
+        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
+    )
+    supervisor.serve(*SERVED)
+    yield supervisor
+    supervisor.close()
+
+
+def freeze(*_: Any, **__: Any) -> Any:
+    """Stand for a call that freezes its process until the process is killed."""
+    raise KeyboardInterrupt
+
+
+def freeze_evaluations(shell: Shell, job_id: JobId) -> None:
+    add_unfinished_evaluations(shell.store, job_id, *LONG_AGO)
+    shell.advance(job_id)
+
+
+def test_completed_evaluations_leave_no_record(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)  # routes, plans and issues, so roles run
+    after_the_plan = count_unfinished_evaluations(shell.store, job_id)
+    for event in shell.open(job_id):
+        shell.do(job_id, event)
+    shell.advance(job_id)
+    for event in shell.open(job_id):
+        shell.do(job_id, event)
+    shell.advance(job_id)
+
+    assert (after_the_plan, count_unfinished_evaluations(shell.store, job_id)) == (0, 0)
+
+
+def test_an_evaluation_that_dies_during_the_decision_stays_recorded(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = shell.submit()
+    monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", freeze)
+
+    with pytest.raises(KeyboardInterrupt):
+        shell.advance(job_id)
+
+    assert count_unfinished_evaluations(shell.store, job_id) == 1
+
+
+def die_once_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every decision after the plan kill its process."""
+
+    def decide_or_die(
+        state: JobState, observations: Observations, now: float
+    ) -> tuple[Command, ...]:
+        return freeze() if state.plan else decide(state, observations, now)
+
+    monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", decide_or_die)
+
+
+def test_the_decision_on_a_roles_result_runs_under_the_roles_claim(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = shell.submit()
+    die_once_planned(monkeypatch)
+
+    with pytest.raises(KeyboardInterrupt):
+        shell.advance(job_id)
+
+    assert shell.store.jobs.handoffs(job_id, [PLANNER])[PLANNER].state == "running"
+    assert count_unfinished_evaluations(shell.store, job_id) == 0, "the claim shows it"
+
+
+def test_a_lost_claim_leads_to_a_recorded_evaluation(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the unrelated handoff would be given up, and its call would be paid for each
+    time.
+    """
+    job_id = shell.submit()
+    die_once_planned(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        shell.advance(job_id)
+    expire_lease_of(shell.store, job_id, PLANNER)
+
+    with pytest.raises(KeyboardInterrupt):
+        shell.advance(job_id, [PLANNER])
+
+    assert shell.store.jobs.handoffs(job_id, [PLANNER])[PLANNER].state == "done"
+    assert count_unfinished_evaluations(shell.store, job_id) == 1
+
+
+def test_an_evaluation_with_a_short_outage_of_redis_does_not_stay_recorded(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = shell.submit()
+
+    def is_away(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailable("for a moment")
+
+    monkeypatch.setattr(shell.store.journal, "set_due", is_away)
+    monkeypatch.setattr(shell.store.claims, "commit_and_claim", is_away)
+    with pytest.raises(StoreUnavailable):
+        shell.advance(job_id)
+
+    assert count_unfinished_evaluations(shell.store, job_id) == 0
+
+
+def test_too_many_unfinished_evaluations_end_the_job_without_a_decision(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    open_handoffs = shell.open(job_id)
+    monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", freeze)
+
+    freeze_evaluations(fresh := shell.another(), job_id)
+
+    last = fresh.events(job_id)[-1]
+    assert isinstance(last, JobEnded)
+    assert last.status is JobStatus.FAILED
+    assert "froze or died, 3 times in a row" in str(last.reason)
+    assert fresh.jobs.standing(job_id).status is JobStatus.FAILED
+    assert (
+        fresh.store.jobs.handoffs(job_id, [event.handoff_id for event in open_handoffs])[
+            open_handoffs[0].handoff_id
+        ].state
+        == "dropped"
+    )
+    assert count_unfinished_evaluations(fresh.store, job_id) == 0
+
+
+def test_another_evaluation_does_the_remaining_work(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+
+    freeze_evaluations(shell, job_id)
+
+    wait_until(lambda: job_id in shell.store.jobs.sweep().due, expected="the job to be due")
+    shell.advance(job_id)
+    assert shell.store.connection.redis.zscore(keys.DUE, job_id) is None
+
+
+def test_an_ended_job_with_unfinished_evaluations_is_left_alone(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    freeze_evaluations(shell, job_id)
+    kinds = shell.kinds(job_id)
+
+    freeze_evaluations(shell, job_id)
+
+    assert shell.kinds(job_id) == kinds
+    assert shell.store.connection.redis.zscore(keys.DUE, job_id) is None
+
+
+def test_a_job_that_the_guard_ended_can_be_retried(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    freeze_evaluations(shell, job_id)
+    shell.jobs.retry(job_id)
+
+    shell.advance(job_id)
+
+    assert shell.jobs.standing(job_id).status is JobStatus.RUNNING
+    assert shell.open(job_id)
+
+
+def append_before_commits(shell: Shell, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Append a cancel request before each of the next `times` commits, so that they conflict."""
+    commit, left = shell.store.journal.commit, [CancelRequested()] * times
+
+    def later(order: Commit) -> list[RecordedEvent]:
+        if left:
+            shell.store.journal.append(order.job_id, left.pop())
+        return commit(order)
+
+    monkeypatch.setattr(shell.store.journal, "commit", later)
+
+
+def test_writes_to_a_frozen_job_do_not_prevent_its_end(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    append_before_commits(shell, monkeypatch, 2)
+
+    freeze_evaluations(shell, job_id)
+
+    assert shell.jobs.standing(job_id).status is JobStatus.FAILED
+    assert count_unfinished_evaluations(shell.store, job_id) == 0
+
+
+@pytest.mark.slow
+def test_a_write_conflict_does_not_prevent_the_end_of_a_failing_job(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", lambda *_: 1 / 0)
+    for _ in range(MAX_FAILURES - 1):
+        shell.advance(job_id)
+    commit = shell.store.journal.commit
+    conflicts = iter([True])
+
+    def stale_once(order: Commit) -> list[RecordedEvent]:
+        return commit(
+            replace(order, expected=order.expected - 1) if next(conflicts, False) else order
+        )
+
+    monkeypatch.setattr(shell.store.journal, "commit", stale_once)
+    shell.advance(job_id)
+
+    assert shell.jobs.standing(job_id).status is JobStatus.FAILED
+
+
+def test_a_frozen_job_with_constant_writes_is_evaluated_again_later(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    append_before_commits(shell, monkeypatch, 2 * MOST_CONFLICTS)
+
+    freeze_evaluations(shell, job_id)
+
+    assert not shell.jobs.standing(job_id).status.ended
+    assert count_unfinished_evaluations(shell.store, job_id) == 0
+    assert shell.store.connection.redis.zscore(keys.DUE, job_id) is not None
+
+
+def test_a_frozen_job_that_this_version_cannot_read_becomes_a_dead_letter(shell: Shell) -> None:
+    job_id = shell.submit()
+    shell.advance(job_id)
+    shell.store.connection.redis.xadd(
+        keys.log(job_id),
+        {"e": '{"type": "of_tomorrow"}', "t": 1},
+        id=f"{len(shell.events(job_id)) + 1}-0",
+    )
+
+    freeze_evaluations(shell.another(), job_id)
+
+    assert count_unfinished_evaluations(shell.store, job_id) == 0
+    assert len(shell.store.dead_letters.newest()) == 1
+    assert shell.store.connection.redis.zscore(keys.DUE, job_id) is not None

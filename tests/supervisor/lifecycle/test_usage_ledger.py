@@ -1,0 +1,56 @@
+"""The books of a job have its results, and those of a day only if they certainly belong to it."""
+
+from __future__ import annotations
+
+from handoff_queue.shared.types.events import HandoffFinished
+from handoff_queue.shared.types.handoff import ResultStatus, StopReason, ref
+from handoff_queue.shared.types.ids import HandoffId
+from handoff_queue.shared.types.usage import Usage
+from handoff_queue.supervisor.lifecycle.usage_ledger import DAY_S, Books
+
+NOON = 20_000.5 * DAY_S
+
+
+def result(microusd: int | None = 7) -> HandoffFinished:
+    return HandoffFinished(
+        handoff_id=HandoffId("find.1"),
+        status=ResultStatus.OK,
+        result=ref("{}"),
+        usage=Usage(input_tokens=10, output_tokens=2, cost_microusd=microusd),
+        turns=1,
+        stop_reason=StopReason.FINISHED,
+        confidence=1.0,
+    )
+
+
+def test_a_result_of_a_handoff_that_began_on_the_same_day_counts_today() -> None:
+    books = Books(busy_since=NOON).with_result(result(), NOON + 60, is_open=True)
+
+    assert (books.job, books.day, books.today) == ((1, 10, 2, 7), 20_000, (1, 10, 2, 7))
+
+
+def test_a_result_of_a_handoff_that_may_have_begun_before_midnight_does_not_count_today() -> None:
+    books = Books(busy_since=NOON).with_result(result(), NOON + DAY_S, is_open=True)
+
+    assert (books.job, books.today) == ((1, 10, 2, 7), (0, 0, 0, 0))
+
+
+def test_a_result_of_an_abandoned_handoff_does_not_count_today() -> None:
+    books = Books(busy_since=NOON).with_result(result(), NOON, is_open=False)
+
+    assert (books.job, books.today) == ((1, 10, 2, 7), (0, 0, 0, 0))
+
+
+def test_an_unknown_price_hides_no_known_price() -> None:
+    books = Books(busy_since=NOON)
+    for microusd in (7, None, 7):
+        books = books.with_result(result(microusd), NOON, is_open=True)
+
+    assert books.job[-1] == 14
+
+
+def test_a_new_day_begins_with_nothing() -> None:
+    books = Books(busy_since=NOON).with_result(result(), NOON, is_open=True)
+    next_day = books.model_copy(update={"busy_since": NOON + DAY_S})
+
+    assert next_day.with_result(result(), NOON + DAY_S, is_open=True).today == (1, 10, 2, 7)

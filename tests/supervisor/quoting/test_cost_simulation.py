@@ -1,0 +1,156 @@
+"""A quote follows from the plan and earlier jobs. About 90 % of jobs stay below its upper bound."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.supervisor.quoting.cost_simulation import (
+    COLD,
+    FEWEST_SCORES,
+    CostHistory,
+    CostSample,
+    QuoteScore,
+    RemainingWork,
+    quote_of,
+    score_of,
+)
+from tests.doubles.random_costs import CostSimulation
+from tests.property_settings import draws
+
+A, B, C = (StepId(name) for name in "abc")
+CHAIN = RemainingWork({A: ("researcher", ()), B: ("writer", (A,))}, ("assessor",))
+SIDE_BY_SIDE = RemainingWork({A: ("researcher", ()), B: ("researcher", ()), C: ("writer", (A, B))})
+ALWAYS_THE_SAME = CostHistory(
+    {
+        "researcher": [CostSample(100, 10.0)],
+        "writer": [CostSample(30, 4.0)],
+        "assessor": [CostSample(7, 1.0)],
+    }
+)
+
+
+def test_steps_that_wait_for_each_other_take_their_time_one_after_the_other() -> None:
+    quote = quote_of(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
+
+    assert quote.seconds
+    assert quote.microusd
+    assert (quote.seconds.likely, quote.microusd.likely) == (15.0, 137.0)
+
+
+def test_parallel_steps_take_the_longest_time_and_cost_the_sum() -> None:
+    quote = quote_of(SIDE_BY_SIDE, ALWAYS_THE_SAME, 0, 0.0, "x")
+
+    assert quote.seconds
+    assert quote.microusd
+    assert (quote.seconds.likely, quote.microusd.likely) == (14.0, 230.0)
+
+
+def test_earlier_spending_is_part_of_the_quote() -> None:
+    quote = quote_of(CHAIN, ALWAYS_THE_SAME, 1_000, 60.0, "x")
+
+    assert quote.seconds
+    assert quote.microusd
+    assert (quote.seconds.likely, quote.microusd.likely) == (75.0, 1_137.0)
+
+
+def test_without_history_there_is_no_figure() -> None:
+    quote = quote_of(CHAIN, CostHistory({}), 0, 0.0, "x")
+
+    assert (quote.microusd, quote.seconds) == (None, None)
+
+
+def test_a_specialist_without_history_is_estimated_like_the_others() -> None:
+    quote = quote_of(CHAIN, CostHistory({"researcher": [CostSample(100, 10.0)]}), 0, 0.0, "x")
+
+    assert quote.seconds
+    assert quote.seconds.likely == 30.0
+
+
+def test_an_unknown_price_makes_no_quote_of_the_cost() -> None:
+    past = CostHistory(
+        {
+            "researcher": [CostSample(None, 10.0)],
+            "writer": [CostSample(30, 4.0)],
+            "assessor": [CostSample(7, 1.0)],
+        }
+    )
+    quote = quote_of(CHAIN, past, 0, 0.0, "x")
+
+    assert quote.microusd is None
+    assert quote.seconds is not None
+
+
+def test_with_few_scored_quotes_the_upper_bound_is_wider() -> None:
+    quote = quote_of(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
+
+    assert quote.seconds
+    assert quote.seconds.most == COLD * 15.0
+
+
+def test_quotes_that_were_too_low_raise_later_quotes() -> None:
+    scores = [QuoteScore(2.0, 2.0, 3.0, 3.0)] * FEWEST_SCORES
+    quote = quote_of(CHAIN, CostHistory(ALWAYS_THE_SAME.samples, scores), 0, 0.0, "x")
+
+    assert quote.seconds
+    assert quote.microusd
+    assert (quote.microusd.most, quote.seconds.most) == (274.0, 45.0)
+
+
+def test_the_same_job_gets_the_same_quote() -> None:
+    job = CostSimulation(Random(3))
+    past = job.past(40)
+
+    assert quote_of(CHAIN, past, 0, 0.0, "j") == quote_of(CHAIN, past, 0, 0.0, "j")
+
+
+@draws(25)
+@given(st.integers(0, 10**6))
+def test_the_likely_figure_is_never_above_the_upper_bound(seed: int) -> None:
+    job = CostSimulation(Random(seed))
+    quote = quote_of(CHAIN, job.past(job.dice.choice([1, 30])), 0, 0.0, "j")
+
+    for estimate in (quote.microusd, quote.seconds):
+        assert estimate is None or estimate.likely <= estimate.most
+
+
+@given(st.lists(st.integers(1, 1_000), min_size=FEWEST_SCORES, max_size=40))
+def test_the_worse_the_latest_quotes_were_the_higher_is_the_next(figures: list[int]) -> None:
+    def most(by: float) -> float:
+        scores = [QuoteScore(ratio * by, ratio * by, ratio * by, ratio * by) for ratio in figures]
+        quote = quote_of(CHAIN, CostHistory(ALWAYS_THE_SAME.samples, scores), 0, 0.0, "x")
+        assert quote.seconds
+        return quote.seconds.most
+
+    assert all(before <= after for before, after in pairwise(most(by) for by in (0.5, 1.0, 2.0)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [11, 12, 13, 14, 15])
+def test_of_a_hundred_varied_jobs_85_to_97_stay_below_the_upper_bound(seed: int) -> None:
+    job = CostSimulation(Random(seed))
+    job.run(120)  # these jobs are the history that the quotes use
+
+    outcomes = job.run(100)
+
+    assert 85 <= sum(outcome.cost_held for outcome in outcomes) <= 97
+    assert 85 <= sum(outcome.time_held for outcome in outcomes) <= 97
+
+
+def test_a_score_is_the_real_figure_as_a_multiple_of_the_estimate() -> None:
+    quote = quote_of(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
+
+    assert score_of(quote, 274, 30.0) == QuoteScore(2.0, 2.0, 2.0, 2.0)
+
+
+def test_a_quote_of_zero_for_a_free_job_was_right() -> None:
+    free = quote_of(CHAIN, CostHistory({"researcher": [CostSample(0, 1.0)]}), 0, 0.0, "x")
+    score = score_of(free, 0, 3.0)
+
+    assert score
+    assert score.cost_most == 1.0

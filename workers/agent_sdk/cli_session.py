@@ -1,0 +1,234 @@
+"""One run of the Claude Agent SDK's program: its process, its folder, and the thread in which the
+SDK talks to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from claude_agent_sdk import ClaudeAgentOptions, SdkMcpTool, create_sdk_mcp_server, query
+from mcp.types import ToolAnnotations
+
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.types.model import Block, ModelCall
+from handoff_queue.workers.agent_sdk.availability import program_path
+from handoff_queue.workers.agent_sdk.cli_process import ProgramProcess
+from handoff_queue.workers.agent_sdk.conversation import (
+    PREFIX,
+    SERVER,
+    RecordedTurn,
+    result_texts,
+    system_text,
+)
+from handoff_queue.workers.agent_sdk.message_stream import events_of
+from handoff_queue.workers.agent_sdk.messages_api import Gateway, ProgramRequest
+
+END_S = 10.0
+"""Seconds in which the thread of a run ends."""
+NOT_RUN = "no result is recorded for this call"
+_VARIABLES = {
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+    "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+    "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",
+    "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
+    "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
+    "CLAUDE_CODE_MAX_RETRIES": "0",
+    "CLAUDE_CODE_SKIP_MCP_DEBUG_LOG_FILES": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_COMPACT": "1",
+    "DISABLE_TELEMETRY": "1",
+    "ENABLE_TOOL_SEARCH": "false",
+    "LANG": "C.UTF-8",
+    "PATH": "/usr/bin:/bin",
+}
+"""Variables of the program. They turn off its further calls, its updates, and its shortening of the
+conversation. The worker shortens the conversation.
+"""
+_log = log_of(__name__)
+
+
+class Session:
+    """A run of the program for one handoff. It begins with the opening message."""
+
+    def __init__(self, call: ModelCall) -> None:
+        """Start the program.
+
+        Args:
+            call: the next call of the handoff.
+        """
+        self.served = 0
+        """Replies that the program has got."""
+        self.failure: str | None = None
+        """Reason for the end of the program. None: the program runs."""
+        self._folder = Path(tempfile.mkdtemp(prefix="handoff-agent-sdk-"))
+        self._prompt_file = self._folder / "system-prompt.md"
+        system = call.system.strip()
+        self._gateway = Gateway(lambda body: system in system_text(body))
+        self._request: ProgramRequest | None = None
+        self._results: dict[str, list[Block]] = {}
+        self._loop = asyncio.new_event_loop()
+        self._prompts: asyncio.Queue[str | list[Block]] = asyncio.Queue()
+        self._prompts.put_nowait(_texts_of(call.messages[0]["content"]))
+        self._talking: asyncio.Task[None] | None = None
+        options, process = self._prepared(call)
+        self._thread = threading.Thread(
+            target=self._talk, args=(options, process), name="agent-sdk", daemon=True
+        )
+        self._thread.start()
+
+    def next_request(self, wait_s: float) -> ProgramRequest | None:
+        """Return the request that waits for an answer, or None if there is none after these
+        seconds.
+        """
+        if self._request is None:
+            self._request = self._gateway.next_request(wait_s)
+            if self._request is not None:  # a killed worker leaves no prompt on the disk
+                self._prompt_file.unlink(missing_ok=True)
+        return self._request
+
+    def serve(self, request: ProgramRequest, turn: RecordedTurn, model: str) -> None:
+        """Answer a request with a recorded reply. The program then calls the tools of the reply,
+        and gets the recorded results.
+        """
+        calls = {block["id"]: block for block in turn.content if block["type"] == "tool_use"}
+        self._results = {}
+        for result in turn.results:
+            if (call := calls.get(result["tool_use_id"])) is not None:
+                self._results.setdefault(_key(call["name"], call["input"]), []).append(result)
+        if not turn.has_calls:
+            with suppress(RuntimeError):  # the program has ended
+                self._loop.call_soon_threadsafe(self._prompts.put_nowait, turn.prompt)
+        self._request = None
+        self.served += 1
+        request.answer(list(events_of(f"msg_{uuid4().hex}", model, turn.content)))
+
+    def close(self) -> None:
+        """Kill the program, and remove its folder."""
+        with suppress(RuntimeError):  # the thread has ended
+            self._loop.call_soon_threadsafe(self._cancel)
+        self._thread.join(END_S)
+        self._gateway.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _prepared(self, call: ModelCall) -> tuple[ClaudeAgentOptions, ProgramProcess]:
+        """Return the options of the SDK and the process. No secret is an argument."""
+        tools: list[SdkMcpTool[Any]] = []
+        for definition in call.tools:
+            if "input_schema" in definition:
+                tools.append(self._tool(definition))
+        server = create_sdk_mcp_server(SERVER, tools=tools)
+        options = ClaudeAgentOptions(
+            mcp_servers={SERVER: server}, skills=[], setting_sources=[], verbatim_prompts=True
+        )
+        self._prompt_file.write_text(call.system)
+        home = self._folder / "home"
+        home.mkdir()
+        command = [
+            str(program_path()),
+            *("--output-format", "stream-json", "--input-format", "stream-json", "--verbose"),
+            *("--system-prompt-file", str(self._prompt_file)),
+            *("--tools", ""),
+            *("--allowedTools", ",".join(f"{PREFIX}{tool.name}" for tool in tools)),
+            *("--permission-mode", "dontAsk"),
+            *("--mcp-config", json.dumps({"mcpServers": {SERVER: _without_instance(server)}})),
+            "--strict-mcp-config",
+            "--setting-sources=",
+            "--no-session-persistence",
+            "--disable-slash-commands",
+            f"--model={call.model}",
+        ]
+        variables = {
+            **_VARIABLES,
+            "ANTHROPIC_API_KEY": self._gateway.token,
+            "ANTHROPIC_BASE_URL": self._gateway.url,
+            "CLAUDE_CONFIG_DIR": str(home),
+            "HOME": str(home),
+            "TMPDIR": str(home),
+        }
+        return options, ProgramProcess(command, variables)
+
+    def _tool(self, definition: Mapping[str, Any]) -> SdkMcpTool[Any]:
+        """Return a tool of the MCP server. A call only returns the recorded result of the worker's
+        tool runner.
+        """
+        name = str(definition["name"])
+
+        async def result_of(arguments: dict[str, Any]) -> dict[str, Any]:
+            waiting = self._results.get(_key(f"{PREFIX}{name}", arguments))
+            if not waiting:
+                return {"content": [{"type": "text", "text": NOT_RUN}], "is_error": True}
+            result = waiting.pop(0)
+            return {
+                "content": [{"type": "text", "text": result_texts(result)}],
+                "is_error": bool(result.get("is_error")),
+            }
+
+        schema = {"properties": {}, **definition["input_schema"]}
+        description = str(definition.get("description", ""))
+        return SdkMcpTool(
+            name, description, schema, result_of, annotations=ToolAnnotations(read_only_hint=True)
+        )
+
+    def _talk(self, options: ClaudeAgentOptions, process: ProgramProcess) -> None:
+        """Exchange messages with the program until it ends. This is the thread of the run."""
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._talking = self._loop.create_task(self._converse(options, process))
+            self._loop.run_until_complete(self._talking)
+            self.failure = "it ended"
+        except asyncio.CancelledError:
+            self.failure = "it was stopped"
+        except Exception as error:  # noqa: BLE001 - the SDK raises errors of many types
+            self.failure = type(error).__name__
+            _log.warning("the program of the Claude Agent SDK has failed", error=self.failure)
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    async def _converse(self, options: ClaudeAgentOptions, process: ProgramProcess) -> None:
+        """Give the prompts to the program. The messages that it reports are not needed: the
+        worker has recorded each reply before.
+        """
+        try:
+            async for _message in query(
+                prompt=self._prompted(), options=options, transport=process
+            ):
+                pass
+        finally:
+            await process.close()
+
+    async def _prompted(self) -> AsyncIterator[dict[str, Any]]:
+        while True:
+            content = await self._prompts.get()
+            message = {"role": "user", "content": content}
+            yield {"type": "user", "message": message, "parent_tool_use_id": None}
+
+    def _cancel(self) -> None:
+        if self._talking is not None:
+            self._talking.cancel()
+
+
+def _key(name: str, arguments: Any) -> str:
+    """Return the key of a call. The SDK does not tell the id of a call."""
+    return json.dumps([name, arguments], sort_keys=True)
+
+
+def _texts_of(content: str | Sequence[Block]) -> str | list[Block]:
+    """Return the opening message for the program. It needs no images."""
+    if isinstance(content, str):
+        return content
+    return [{"type": "text", "text": str(block["text"])} for block in content if "text" in block]
+
+
+def _without_instance(server: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": server["type"], "name": server["name"]}
