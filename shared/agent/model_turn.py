@@ -269,7 +269,7 @@ class ModelTurns:
         """Make a reserved call, and store its reply or its failure. Raises as `turn`."""
         self._pulse, started = Pulse(), self.dependencies.now()
         self._writing = ("", -inf)
-        self._prefix = prefix_of(call)
+        self._prefix = prefix_of(self.dependencies.role, call)
         try:
             with telemetry().chat(call) as span:
                 reply = self.dependencies.model.reply(call, self._on_pulse)
@@ -315,7 +315,7 @@ class ModelTurns:
         call = self._call(conversation, choice, is_last=is_last)
         if not is_worth_a_wait(call):
             return None
-        prefix, until = prefix_of(call), now() + MOST_WAIT_S
+        prefix, until = prefix_of(self.dependencies.role, call), now() + MOST_WAIT_S
         while not self.dependencies.caches.may_begin(prefix, now()):
             if now() >= until:
                 return None
@@ -499,7 +499,9 @@ class ModelTurns:
         """
         if self.dependencies.may_wait_for_person:
             return True
-        return self.dependencies.caches.needs_hour(prefix_of(call), self.dependencies.now())
+        return self.dependencies.caches.needs_hour(
+            prefix_of(self.dependencies.role, call), self.dependencies.now()
+        )
 
     def _failed(
         self,

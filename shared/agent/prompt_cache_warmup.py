@@ -1,5 +1,6 @@
 """The prefixes of requests that the provider has cached, and the time of their last use. Each
-process records its own calls.
+process records its own calls. For a prefix that it has not used, it asks the record of all
+processes.
 
 A prefix is the model, the tools and the system prompt of a request, which all handoffs of a
 specialist share. The provider can read it from its cache as soon as its reply to the first request
@@ -11,7 +12,9 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+from enum import StrEnum
 from math import inf
+from typing import Protocol
 
 from handoff_queue.shared.agent.prices import json_bytes
 from handoff_queue.shared.types.message import digest_of
@@ -28,8 +31,41 @@ LEAST_PREFIX_BYTES = 4_096
 """Bytes of the shortest prefix that a call waits for: about 1,024 tokens of English. Providers
 cache no shorter prefix.
 """
+ASK_EVERY_S = 0.2
+"""Seconds after which a process that waits for another process asks again."""
+TELL_EVERY_S = 60.0
+"""Seconds after which a process tells the others again that a prefix is cached."""
 MOST_PREFIXES = 1_000
 """The prefixes that were used last are remembered, up to this number."""
+
+
+class PrefixState(StrEnum):
+    """The use of a prefix by the other processes."""
+
+    FREE = "free"
+    """No other process has sent it. This process sends it now, and others wait."""
+    SENT = "sent"
+    """Another process has sent it, and its reply has not begun."""
+    CACHED = "cached"
+    """The provider has cached it for another process."""
+
+
+class SharedPrefixes(Protocol):
+    """The prefixes that all processes have sent. `shared.store.prompt_prefixes` implements it."""
+
+    def begin(self, prefix: str) -> PrefixState:
+        """Return the state of a prefix. If it is `FREE`, it is `SENT` for the other processes from
+        now on, for `MOST_WAIT_S`.
+        """
+        ...
+
+    def note_cached(self, prefix: str) -> None:
+        """Make the prefix `CACHED` for the other processes, for `CACHED_S`."""
+        ...
+
+    def release(self, prefix: str) -> None:
+        """Make a prefix that this process sends `FREE`."""
+        ...
 
 
 @dataclass(slots=True)
@@ -40,12 +76,22 @@ class _Prefix:
     """End of the time in which other calls wait for the first one."""
     is_uncached: bool = False
     """True if the server has reported that it caches nothing of the request."""
+    is_sent: bool = False
+    """True while the other processes wait for this process."""
+    told_at: float = -inf
+    """Time at which this process last told the others that the prefix is cached."""
 
 
 class PromptCaches:
     """The prefixes that this process has used. All its threads share this object."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared: SharedPrefixes | None = None) -> None:
+        """Make the record of a process.
+
+        Args:
+            shared: the record of all processes. None: this process waits for no other process.
+        """
+        self._shared = shared
         self._lock = threading.Lock()
         self._prefixes: OrderedDict[str, _Prefix] = OrderedDict()
 
@@ -59,8 +105,20 @@ class PromptCaches:
                 return True
             if now < known.awaited_until:
                 return False
-            known.awaited_until = now + MOST_WAIT_S
-            return True
+            if self._shared is None:
+                known.awaited_until = now + MOST_WAIT_S
+                return True
+        state = self._shared.begin(prefix)
+        with self._lock:
+            known = self._known(prefix)
+            if state is PrefixState.FREE:
+                known.is_sent = True
+                known.awaited_until = now + MOST_WAIT_S
+            if state is PrefixState.SENT:
+                known.awaited_until = now + ASK_EVERY_S
+            if state is PrefixState.CACHED:
+                known.used_at = known.told_at = now
+        return state is not PrefixState.SENT
 
     def has_begun(self, prefix: str, now: float, usage: Usage) -> None:
         """Record that a reply has begun, and the usage that the server has reported so far."""
@@ -69,11 +127,20 @@ class PromptCaches:
             known.used_at = now
             if usage.input_tokens:
                 known.is_uncached = not (usage.cache_read_tokens or usage.cache_write_tokens)
+            is_told = known.is_uncached or now - known.told_at < TELL_EVERY_S
+            if self._shared is None or is_told:
+                return
+            known.told_at, known.is_sent = now, False
+        self._shared.note_cached(prefix)
 
     def has_ended(self, prefix: str) -> None:
         """Record that a call has ended, so that no other call waits for it any more."""
         with self._lock:
-            self._known(prefix).awaited_until = -inf
+            known = self._known(prefix)
+            known.awaited_until = -inf
+            was_sent, known.is_sent = known.is_sent, False
+        if self._shared is not None and was_sent:
+            self._shared.release(prefix)
 
     def needs_hour(self, prefix: str, now: float) -> bool:
         """Return whether the last use was too long ago for the usual cache, and recent enough
@@ -90,9 +157,13 @@ class PromptCaches:
         return known
 
 
-def prefix_of(call: ModelCall) -> str:
-    """Return a name for the prefix of a call."""
-    return digest_of(_prefix_bytes(call))
+def prefix_of(role: str, call: ModelCall) -> str:
+    """Return a name for the prefix of a call.
+
+    Args:
+        role: specialist or role that calls.
+    """
+    return f"{role}:{digest_of(_prefix_bytes(call))}"
 
 
 def is_worth_a_wait(call: ModelCall) -> bool:

@@ -24,6 +24,8 @@ from handoff_queue.shared.types.model import Effort, Model, Thinking
 class RunDependencies:
     """The dependencies that the agent loop needs to run a handoff."""
 
+    role: str = ""
+    """The specialist or role that runs the handoff."""
     model: Model
     model_name: str
     """`handoff.model`, or the spec's, or the default of its tier."""

@@ -416,6 +416,7 @@ class Attempts:
         names = [choice.name for choice in (first, *fallbacks)]
         longest_prompt = min(map(prices.longest_prompt, names))
         dependencies = RunDependencies(
+            role=handoff.assigned_to,
             model=self.models.of(first.name),
             model_name=first.name,
             effort=spec.effort,

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from celery import Celery
 
+from handoff_queue.shared.agent.prompt_cache_warmup import PromptCaches
 from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS
 from handoff_queue.shared.observability.redaction import Redactor, secrets_of
 from handoff_queue.shared.observability.telemetry import telemetry
@@ -93,7 +94,12 @@ def start_process(
     leases = Leases(redis_url_of(settings), settings.lease_s, watchdog=watchdog)
     leases.start()
     name = f"{socket.gethostname()}:{os.getpid()}"
-    models = Models(settings, make_model, ModelCallLog(store.connection.now))
+    models = Models(
+        settings,
+        make_model,
+        ModelCallLog(store.connection.now),
+        PromptCaches(store.prompt_prefixes),
+    )
     attempts = Attempts(store, settings, name, leases, PayloadCache(store), models)
     return Process(settings, store, leases, drain, attempts, name)
 

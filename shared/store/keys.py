@@ -281,3 +281,10 @@ def history(role: str) -> str:
     `parts/results.lua` writes it.
     """
     return f"{PREFIX}history:{role}"
+
+
+def prompt_prefix(role: str, digest: str) -> str:
+    """string: `sent` for some seconds after a process has sent a prefix of model calls, `cached`
+    while the provider keeps the prefix.
+    """
+    return f"{PREFIX}prefix:{role}:{digest}"

@@ -27,6 +27,7 @@ from handoff_queue.shared.store.metrics import Metrics
 from handoff_queue.shared.store.pauses import Pauses
 from handoff_queue.shared.store.payloads import PayloadStore
 from handoff_queue.shared.store.presence import PresenceStore
+from handoff_queue.shared.store.prompt_prefixes import PromptPrefixes
 from handoff_queue.shared.store.queue_repair import QueueRepair
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connection
 from handoff_queue.shared.store.refusals import Refusals
@@ -76,6 +77,7 @@ class Store:
     evaluations: Evaluations
     tenants: Tenants
     notes: Notes
+    prompt_prefixes: PromptPrefixes
     trust: Trust
     """The keys of this process."""
 
@@ -149,6 +151,7 @@ def open_store(
         evaluations=Evaluations(connection),
         tenants=Tenants(connection, keep_s),
         notes=Notes(connection),
+        prompt_prefixes=PromptPrefixes(connection),
         trust=trust,
     )
 

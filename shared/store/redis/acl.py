@@ -230,6 +230,11 @@ def _handoffs(roles: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{_JOB}:h:{role}:*" for role in roles)
 
 
+def _prefixes(roles: Iterable[str]) -> tuple[str, ...]:
+    """Return the patterns of the keys with the prefixes that some roles have sent."""
+    return tuple(keys.prompt_prefix(role, "*") for role in roles)
+
+
 def _turns(roles: Iterable[str]) -> tuple[str, ...]:
     """Return the patterns of the keys with the turns of the handoffs of some roles."""
     return tuple(f"{_JOB}:t:{role}:*" for role in roles)
@@ -283,6 +288,7 @@ def worker_access(roles: Sequence[str]) -> Access:
             Selector(("lpush",), (keys.DEAD, keys.REFUSALS)),
             Selector(("zadd", "zrem", "zremrangebyscore", "expire"), (keys.SERVING,)),
             Selector(("set", "del"), (keys.worker("*"),)),
+            Selector(("get", "set", "del"), _prefixes(roles)),
             Selector(("lpush", "rpush", "llen", "lindex", "lset"), (SUPERVISOR_QUEUE,)),
             Selector(
                 ("exists", "zadd", "zrem", "zcard", "zscore", "zrangebyscore"),
@@ -320,6 +326,7 @@ def supervisor_access(roles: Sequence[str]) -> Access:
             keys.schedule_job("*"),
             keys.history("*"),
             keys.supervisor("*"),
+            *_prefixes(ROLES),
             keys.open_jobs("*"),
             keys.refused_command("*"),
             keys.REFUSALS,

@@ -62,7 +62,7 @@ def prefix() -> str:
     """Return the prefix of the calls of `a_run`."""
     run = a_run()
     run.go()
-    return prefix_of(run.calls[0])
+    return prefix_of("", run.calls[0])
 
 
 def test_a_deferred_first_call_does_not_hold_up_the_others() -> None:
@@ -137,7 +137,7 @@ def test_a_short_prefix_needs_no_wait() -> None:
     run = run_with_replies(answer_reply())
     run.go()
     caches = PromptCaches()
-    assert caches.may_begin(prefix_of(run.calls[0]), run.clock.now())
+    assert caches.may_begin(prefix_of("", run.calls[0]), run.clock.now())
     again = run_with_replies(answer_reply(), caches=caches)
     again.go()
     assert again.clock.waited == []
@@ -233,4 +233,4 @@ def test_a_prefix_with_a_lone_surrogate_has_a_name() -> None:
     tool = {"name": "t", "description": "\ud800", "input_schema": {}}
     call = ModelCall("a-model", "", (), max_output_tokens=1, tools=(tool,))
 
-    assert prefix_of(call) != prefix_of(replace(call, tools=()))
+    assert prefix_of("", call) != prefix_of("", replace(call, tools=()))
