@@ -24,7 +24,14 @@ from handoff_queue.shared.network.addresses import (
     system_resolver,
 )
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.workers.tools.proxy_request import NoProxyRequest, ProxyRequest, read_request
+from handoff_queue.workers.tools.proxy_request import (
+    END,
+    MOST_HEAD_BYTES,
+    NoProxyRequest,
+    ProxyRequest,
+    read_request,
+    with_close,
+)
 from handoff_queue.workers.tools.tool_host_protocol import NetworkAccess
 
 MOST_CONNECTIONS = 32
@@ -204,7 +211,7 @@ def _relay(client: socket.socket, server: socket.socket, request: ProxyRequest) 
     server.settimeout(IDLE_S)
     if request.head is None:
         client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-    back = _in_thread(_copy, server, client)
+    back = _in_thread(_copy if request.head is None else _copy_response, server, client)
     try:
         for piece in request.pieces(client.recv):
             server.sendall(piece)
@@ -213,6 +220,23 @@ def _relay(client: socket.socket, server: socket.socket, request: ProxyRequest) 
     except (NoProxyRequest, OSError):
         _end(client, server)
     back.join()
+
+
+def _copy_response(server: socket.socket, client: socket.socket) -> None:
+    """Copy the response of a host, after its interim responses such as 100 Continue."""
+    data, is_final = b"", False
+    try:
+        while not is_final and len(data) < MOST_HEAD_BYTES and (piece := server.recv(_PIECE)):
+            data += piece
+            while not is_final and (end := END.search(data)):
+                head, data = data[: end.end()], data[end.end() :]
+                is_final = not head.startswith(b"HTTP/1.1 1")
+                client.sendall(with_close(head) if is_final else head)
+        client.sendall(data)
+    except OSError:
+        _end(server, client)
+        return
+    _copy(server, client)
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:

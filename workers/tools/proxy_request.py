@@ -16,13 +16,15 @@ import h11
 
 MOST_HEAD_BYTES = 16_384
 _PIECE = 65_536
-_END = re.compile(rb"\n\r?\n")
-"""End of a head. A head that ends with LF LF is refused as soon as it has come."""
+END = re.compile(rb"\n\r?\n")
+"""End of a head. A request whose head ends with LF LF is refused as soon as it has come."""
 _STRAY = re.compile(rb"(?<!\r)\n|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """A single LF, a folded line, or a control character. h11 refuses a single CR."""
 _LENGTH = re.compile(rb"^content-length[ \t]*:(.*)$", re.IGNORECASE | re.MULTILINE)
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?"
 _PLACE = re.compile(rf"(?P<host>{_HOST}):(?P<port>[0-9]{{1,5}})")
+_OF_CONNECTION = (b"connection:", b"keep-alive:", b"proxy-connection:")
+"""Beginnings of the lines of a response that say whether its connection stays open."""
 _HOP_BY_HOP = (b"connection", b"host", b"keep-alive", b"te", b"trailer", b"upgrade")
 """Names of headers that are for the proxy only, or that the proxy writes itself."""
 
@@ -80,7 +82,7 @@ def read_request(receive: Callable[[int], bytes]) -> ProxyRequest:
     while piece:
         data += piece
         start = max(0, len(data) - len(piece) - 2)
-        if len(data) > MOST_HEAD_BYTES or _END.search(data, start):
+        if len(data) > MOST_HEAD_BYTES or END.search(data, start):
             break
         piece = receive(_PIECE)
     return parse_request(data)
@@ -92,7 +94,7 @@ def parse_request(data: bytes) -> ProxyRequest:
     Raises:
         NoProxyRequest: the bytes are no request to a proxy.
     """
-    end = _END.search(data)
+    end = END.search(data)
     if end is None or end.end() > MOST_HEAD_BYTES:
         raise NoProxyRequest(f"not a request to an HTTP proxy of at most {MOST_HEAD_BYTES:,} bytes")
     head = data[: end.end()]
@@ -174,3 +176,12 @@ def _written(request: h11.Request, host: str, port: int, path: str) -> h11.Reque
         if name.lower() not in _HOP_BY_HOP and not name.lower().startswith(b"proxy-"):
             headers.append((name, value))
     return h11.Request(method=request.method, target=path, headers=headers)
+
+
+def with_close(head: bytes) -> bytes:
+    """Return the head of a response, which tells the tool that its connection ends. Some servers
+    close a connection without the header. A client would then send its next request into it.
+    """
+    first, *lines = head.split(b"\n")
+    kept = [line for line in lines if not line.lower().startswith(_OF_CONNECTION)]
+    return b"\n".join((first, b"Connection: close\r", *kept))

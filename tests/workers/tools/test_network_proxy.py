@@ -29,6 +29,7 @@ class Host:
 
     listener: socket.socket
     received: list[bytes] = field(default_factory=list)
+    response: bytes = b"HTTP/1.1 200 OK\r\n\r\nreached"
 
     @property
     def name(self) -> str:
@@ -45,7 +46,7 @@ class Host:
                 while not is_whole(data) and (piece := client.recv(65_536)):
                     data += piece
                 self.received.append(data)
-                client.sendall(b"HTTP/1.1 200 OK\r\n\r\nreached")
+                client.sendall(self.response)
 
 
 def is_whole(data: bytes) -> bool:
@@ -277,6 +278,37 @@ def test_a_malformed_body_cuts_the_connection(
     answer = answer_to(address, f"{head}\r\n\r\n{chunks}".encode(), ends=True)
 
     assert answer == b""
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("HTTP/1.1 200 OK\r\n\r\na", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\na"),
+        (
+            "HTTP/1.1 200 OK\r\nconnection: keep-alive\r\nKeep-Alive: timeout=5\r\nX: y\r\n\r\na",
+            "HTTP/1.1 200 OK\r\nConnection: close\r\nX: y\r\n\r\na",
+        ),
+        (
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No\r\n\r\n",
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No\r\nConnection: close\r\n\r\n",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\n\r\n\r\n\r\na",
+            "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n\r\n\r\na",
+        ),
+        ("no HTTP", "no HTTP"),
+        ("", ""),
+    ],
+)
+def test_a_response_tells_the_tool_that_its_connection_ends(
+    address: tuple[str, int], host: Host, response: str, expected: str
+) -> None:
+    host.response, usual = response.encode(), host.response
+    try:
+        data = f"GET http://{host.name}/ HTTP/1.1\r\nHost: {host.name}\r\n\r\n".encode()
+        assert answer_to(address, data) == expected.encode()
+    finally:
+        host.response = usual
 
 
 @pytest.mark.parametrize("head", ["HTTP/1.0", f"HTTP/1.1\r\nHost: {HOST}"])
