@@ -18,7 +18,8 @@ from handoff_queue.shared.documents.media_types import PLAIN
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.origins import tool_origin
 from handoff_queue.workers.tools.read_document import named_document
-from handoff_queue.workers.tools.sandbox import SandboxLimits, SandboxRun, run_in_sandbox
+from handoff_queue.workers.tools.sandbox import SandboxRun, run_in_sandbox
+from handoff_queue.workers.tools.sandbox_limits import SandboxLimits
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
 RUN_CODE = "run_code"

@@ -18,7 +18,7 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -26,50 +26,23 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from handoff_queue.shared.agent.tool import ToolFailed
-from handoff_queue.workers.tools.system_call_filter import (
-    NEVER_IN_A_SANDBOX,
-    internet_only_filter,
-)
+from handoff_queue.workers.tools.sandbox_limits import SandboxLimits
+from handoff_queue.workers.tools.sandbox_use import FOLDERS_IN_MEMORY, passed_limit
+from handoff_queue.workers.tools.system_call_filter import sandbox_filter
 
 AT_ONCE = 2
 """Sandboxes of one worker process that run at the same time. Other calls wait."""
 CHECK_EVERY_S = 0.1
-"""Seconds between two checks of the memory."""
+"""Seconds between two checks of the limits."""
+PACKED_WITHIN_S = 10.0
+"""Seconds from the limit of time to the result of the run."""
 PROGRAM = Path(__file__).with_name("sandbox_program.py")
 _STARTED_WITHIN_S = 30.0
 _FIRST_USER, _USERS = 2_000_000_000, 100_000_000
 """Ids of users that no system gives to its own users."""
 _SYSTEM_FOLDERS = ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")
-_FOLDERS_IN_MEMORY = ("/dev/shm", "/tmp", "/work")  # noqa: S108 - new folders of the sandbox
+_PYTHON_FOLDERS = ("bin", "lib", "lib64", "share/zoneinfo")
 _free = threading.BoundedSemaphore(AT_ONCE)
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxLimits:
-    """Limits of one run."""
-
-    memory_bytes: int = 512_000_000
-    """Memory of each process, and of all processes together."""
-    cpu_s: int = 30
-    """Processor time of each process."""
-    seconds: int = 60
-    processes: int = 32
-    """Processes and threads."""
-    open_files: int = 128
-    file_bytes: int = 16_000_000
-    """Size of each file, and of each folder in memory."""
-    printed_bytes: int = 1_000_000
-    """A run that prints more is ended."""
-    kept_bytes: int = 20_000
-    """Bytes of each of stdout and stderr in the result."""
-    output_files: int = 16
-    output_bytes: int = 4_000_000
-    """Bytes of all output files together."""
-
-    @property
-    def most_result_bytes(self) -> int:
-        """Return the bytes of the longest result, with base64 and escapes."""
-        return 2 * self.output_bytes + 12 * self.kept_bytes + 100_000
 
 
 class SandboxRun(BaseModel):
@@ -99,8 +72,11 @@ class SandboxRun(BaseModel):
 @cache
 def sandbox_fault() -> str:
     """Return the reason why this machine has no sandbox, or "". It is tried once in a process."""
+    if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
+        return "the kernel does not show the children of a process (CONFIG_PROC_CHILDREN)"
+    code = f"import time\ntime.sleep({3 * CHECK_EVERY_S})\nprint('ready')"  # it is measured, too
     try:
-        run = run_in_sandbox("print('ready')", {})
+        run = run_in_sandbox(code, {})
     except (ToolFailed, OSError) as error:
         return " ".join(str(error).split())[:300]
     if run.stdout != "ready\n":
@@ -159,7 +135,7 @@ def _run(
     if bubblewrap is None:
         raise ToolFailed("bubblewrap is not installed (apt-get install bubblewrap)")
     try:
-        program = internet_only_filter(*NEVER_IN_A_SANDBOX)
+        program = sandbox_filter()
     except OSError as error:
         raise ToolFailed(str(error)) from None
     with os.fdopen(os.memfd_create("filter"), "w+b") as seccomp:
@@ -196,7 +172,8 @@ class _Run:
         Raises:
             ToolFailed: the run has no result.
         """
-        ends_at = time.monotonic() + self._limits.seconds + _STARTED_WITHIN_S
+        ends_at = time.monotonic() + _STARTED_WITHIN_S
+        has_started = False
         most = self._limits.most_result_bytes
         streams = (
             threading.Thread(target=self._write, args=(request,), daemon=True),
@@ -209,17 +186,29 @@ class _Run:
             streams[1].join(CHECK_EVERY_S)
             if is_abandoned():
                 raise ToolFailed("the run was given up")
+            if self._output and not has_started:  # the packer writes a line break first
+                has_started = True
+                ends_at = time.monotonic() + self._limits.seconds + PACKED_WITHIN_S
             if time.monotonic() > ends_at:
-                raise ToolFailed(f"the code did not end within {self._limits.seconds} s")
-            if _memory_below(self._process.pid) > self._limits.memory_bytes:
-                raise ToolFailed(
-                    f"the code used more than {self._limits.memory_bytes:,} bytes of memory"
-                )
+                raise ToolFailed(self._too_late(has_started))
+            if passed := self._passed_limit():
+                raise ToolFailed(passed)
         if len(self._output) > most:
             raise ToolFailed(f"the result has more than {most:,} bytes")
-        if not self._output:
+        if not self._output.strip():
             raise ToolFailed(self._reason())
         return bytes(self._output)
+
+    def _passed_limit(self) -> str:
+        try:
+            return passed_limit(self._process.pid, self._limits)
+        except PermissionError as error:
+            return f"the worker cannot measure its sandbox: {error}"
+
+    def _too_late(self, has_started: bool) -> str:
+        if has_started:
+            return f"the code did not end within {self._limits.seconds} s"
+        return f"the sandbox did not start within {_STARTED_WITHIN_S:.0f} s"
 
     def _reason(self) -> str:
         """Return the reason why there is no result."""
@@ -254,7 +243,8 @@ def _arguments(limits: SandboxLimits, seccomp: int, python: Path | None) -> list
     """Return the arguments of bubblewrap."""
     python = python or Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     arguments = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
-    arguments += ["--unshare-cgroup-try", "--die-with-parent", "--new-session"]
+    arguments += ["--unshare-cgroup-try", "--hostname", "sandbox"]
+    arguments += ["--die-with-parent", "--new-session"]
     if os.geteuid() == 0:  # the program inside becomes another user
         for capability in ("CAP_SETUID", "CAP_SETGID"):
             arguments += ["--cap-add", capability]
@@ -269,36 +259,46 @@ def _arguments(limits: SandboxLimits, seccomp: int, python: Path | None) -> list
         elif folder.is_dir():
             arguments += ["--ro-bind", str(folder), str(folder)]
     arguments += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
-    prefix = python.parent.parent
-    if not prefix.is_relative_to("/usr"):
-        for parent in reversed(prefix.parents[:-1]):
-            arguments += ["--perms", "0755", "--dir", str(parent)]
-        arguments += ["--ro-bind", str(prefix), str(prefix)]
-    arguments += ["--proc", "/proc", "--dev", "/dev"]
-    for folder_in_memory in _FOLDERS_IN_MEMORY:
+    arguments += ["--proc", "/proc", *_devices()]
+    for folder_in_memory in FOLDERS_IN_MEMORY:
         arguments += ["--size", str(limits.file_bytes), "--perms", "1777"]
         arguments += ["--tmpfs", folder_in_memory]
-    arguments += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/work"]
+    arguments += _python_folders(python.parent.parent)
+    arguments += ["--remount-ro", "/", "--chdir", "/work"]
     arguments += ["--seccomp", str(seccomp)]
     return [*arguments, "--", str(python), "-I", "-c", PROGRAM.read_text(encoding="utf-8")]
+
+
+def _python_folders(prefix: Path) -> list[str]:
+    """Return the arguments that show an interpreter outside of /usr. The prefix may be the home
+    of a user, so the sandbox sees only the folders that Python needs.
+    """
+    if prefix == Path("/") or prefix.is_relative_to("/usr"):
+        return []
+    arguments: list[str] = []
+    for folder in (*reversed(prefix.parents[:-1]), prefix, prefix / "share"):
+        arguments += ["--perms", "0755", "--dir", str(folder)]
+    for name in _PYTHON_FOLDERS:
+        arguments += ["--ro-bind-try", str(prefix / name), str(prefix / name)]
+    return arguments
+
+
+def _devices() -> list[str]:
+    """Return the arguments that make /dev. It has no terminals, because the whole machine shares
+    their number, and no /dev/zero, because memory behind that is not counted.
+    """
+    arguments = ["--perms", "0755", "--dir", "/dev"]
+    for name in ("full", "null", "random", "urandom"):
+        arguments += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        arguments += ["--symlink", f"/proc/self/fd/{number}", f"/dev/{name}"]
+    return [*arguments, "--symlink", "/proc/self/fd", "/dev/fd"]
 
 
 _VARIABLES = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "HOME": "/work",
     "LANG": "C.UTF-8",
+    "MALLOC_ARENA_MAX": "2",  # an arena of a thread reserves 64 MiB of the limit of memory
     "OPENBLAS_NUM_THREADS": "1",
 }
-
-
-def _memory_below(pid: int) -> int:
-    """Return the resident bytes of a process and of all processes below it."""
-    pages = 0
-    waiting = [pid]
-    while waiting:
-        current = Path(f"/proc/{waiting.pop()}")
-        with suppress(OSError, ValueError, IndexError):  # it has ended
-            pages += int((current / "statm").read_text().split()[1])
-            for thread in (current / "task").iterdir():
-                waiting += map(int, (thread / "children").read_text().split())
-    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -24,13 +24,19 @@ from typing import Any
 FOLDER = Path("/work")
 _PIECE = 65_536
 _PR_SET_DUMPABLE = 4
+_PR_SET_THP_DISABLE = 41
+_MOST_SIGNALS = 128
+"""Signals that wait at the same time, for all processes."""
 
 
 def main() -> None:
     request = json.load(sys.stdin)
     limits = request["limits"]
-    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # the code cannot look into this process
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)  # the kernel does not count all of a huge page
+    Path("/proc/self/oom_score_adj").write_text("1000")  # the kernel ends the code before others
     _become(request["user"])
+    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # the code cannot look into this process
     _limit(limits)
     os.umask(0o022)
     (FOLDER / "inputs").mkdir()
@@ -38,6 +44,8 @@ def main() -> None:
     for name, data in request["inputs"].items():
         (FOLDER / "inputs" / name).write_bytes(base64.b64decode(data))
     (FOLDER / "code.py").write_text(request["code"], encoding="utf-8")
+    sys.stdout.write("\n")  # from here on, the worker measures the time
+    sys.stdout.flush()
     result = _run(limits)
     result["files"], result["left_out"] = _outputs(limits)
     json.dump(result, sys.stdout)
@@ -57,7 +65,9 @@ def _limit(limits: dict[str, int]) -> None:
     resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"],) * 2)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits["open_files"],) * 2)
     resource.setrlimit(resource.RLIMIT_CPU, (limits["cpu_s"], limits["cpu_s"] + 1))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_SIGPENDING, (_MOST_SIGNALS,) * 2)
+    for none in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE):
+        resource.setrlimit(none, (0, 0))
 
 
 def _run(limits: dict[str, int]) -> dict[str, Any]:

@@ -10,72 +10,124 @@ import ctypes
 import os
 import platform
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 _PR_SET_SECCOMP = 22
 _PR_SET_NO_NEW_PRIVS = 38
 _MODE_FILTER = 2
 _LOAD, _AND, _EQUALS, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 """Codes of the instructions that the filter uses, from linux/bpf_common.h."""
-_NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24
-"""Offsets in `struct seccomp_data`: the number, the architecture, the first two arguments."""
+_NUMBER, _ARCHITECTURE = 0, 4
+"""Offsets in `struct seccomp_data`: the number, the architecture."""
+_FIRST, _SECOND, _THIRD, _FOURTH = 16, 24, 32, 40
+"""Offsets of the lower 32 bits of the arguments."""
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
 _REFUSE = 0x00050001
 """The call returns EPERM. From linux/seccomp.h, as the values above."""
 _NO_SUCH_CALL = 0x00050026
 """The call returns ENOSYS."""
+_NOT_SUPPORTED = 0x0005005F
+"""The call returns EOPNOTSUPP, with which programs leave extended attributes out."""
 _NEW_USER = 0x10000000
 """Flag of clone, from linux/sched.h."""
+_MAP_SHARED, _MAP_ANONYMOUS, _MAP_HUGETLB = 0x01, 0x20, 0x40000
+"""Flags of mmap, from linux/mman.h. MAP_SHARED_VALIDATE has the bit of MAP_SHARED."""
+_PR_SET_THP_DISABLE = 41
+_REFUSED_COMMANDS = (37, 38, 1024, 1026, 1031)
+"""Commands of fcntl, from linux/fcntl.h: locks of an open file, which have no owner, leases, events
+of folders (F_NOTIFY), and the size of a pipe.
+"""
+_REFUSED_OPTIONS = (7, 8, 18)
+"""Options of sockets that enlarge a buffer: SO_SNDBUF, SO_RCVBUF, SO_RCVLOWAT."""
 _AF_INET, _AF_INET6 = 2, 10
-_SOCK_STREAM, _SOCK_SEQPACKET, _TYPE_MASK = 1, 5, 0xF
+_SOCK_STREAM, _SOCK_DGRAM, _SOCK_SEQPACKET, _TYPE_MASK = 1, 2, 5, 0xF
+_ANY_PROTOCOL, _TCP, _UDP = 0, 6, 17
 _OTHER_ABI = 0x40000000
 """Numbers of system calls of x32, a second set of numbers on x86_64."""
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """Machine -> architecture, from linux/audit.h."""
 _COLUMNS = ("x86_64", "aarch64")
-_BY_NAME = {
+_BY_NAME: dict[str, tuple[int, int | None]] = {
     "add_key": (248, 217),
     "bpf": (321, 280),
     "chroot": (161, 51),
     "clone": (56, 220),
     "clone3": (435, 435),
     "delete_module": (176, 106),
+    "epoll_create": (213, None),
+    "epoll_create1": (291, 20),
     "fanotify_init": (300, 262),
+    "fanotify_mark": (301, 263),
+    "fcntl": (72, 25),
     "finit_module": (313, 273),
+    "fsconfig": (431, 431),
+    "fsetxattr": (190, 7),
     "fsmount": (432, 432),
     "fsopen": (430, 430),
+    "fspick": (433, 433),
     "init_module": (175, 105),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "io_setup": (206, 0),
     "io_uring_setup": (425, 425),
     "kexec_file_load": (320, 294),
     "kexec_load": (246, 104),
     "keyctl": (250, 219),
+    "landlock_create_ruleset": (444, 444),
+    "lsetxattr": (189, 6),
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "migrate_pages": (256, 238),
+    "mmap": (9, 222),
+    "modify_ldt": (154, None),
     "mount": (165, 40),
     "mount_setattr": (442, 442),
     "move_mount": (429, 429),
+    "move_pages": (279, 239),
+    "mq_open": (240, 180),
+    "msgget": (68, 186),
     "name_to_handle_at": (303, 264),
     "open_by_handle_at": (304, 265),
     "open_tree": (428, 428),
     "perf_event_open": (298, 241),
     "pidfd_getfd": (438, 438),
     "pivot_root": (155, 41),
+    "prctl": (157, 167),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "ptrace": (101, 117),
     "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
     "request_key": (249, 218),
+    "seccomp": (317, 277),
+    "semget": (64, 190),
     "setns": (308, 268),
+    "setsockopt": (54, 208),
+    "setxattr": (188, 5),
+    "shmget": (29, 194),
     "socket": (41, 198),
     "socketpair": (53, 199),
+    "splice": (275, 76),
+    "sync": (162, 81),
+    "syncfs": (306, 267),
     "syslog": (103, 116),
+    "tee": (276, 77),
+    "timer_create": (222, 107),
     "umount2": (166, 39),
     "unshare": (272, 97),
     "userfaultfd": (323, 282),
+    "vmsplice": (278, 75),
 }
 """System call -> its number on each machine of `_COLUMNS`, from asm/unistd.h."""
-NEVER_IN_A_SANDBOX = tuple(
-    name for name in _BY_NAME if name not in ("clone", "clone3", "socket", "socketpair")
-)
-"""System calls that plain programs do not need, and that reach far into the kernel."""
+_BY_ARGUMENTS = ("clone", "clone3", "fcntl", "mmap", "prctl", "setsockopt", "socket", "socketpair")
+_ATTRIBUTES = ("fsetxattr", "lsetxattr", "setxattr")
+"""Lists of access rights in attributes are memory that no limit of a folder counts."""
+_NEVER_IN_A_SANDBOX = tuple(name for name in _BY_NAME if name not in (*_BY_ARGUMENTS, *_ATTRIBUTES))
+"""System calls that plain programs do not need. They reach far into the kernel, or they keep
+memory that belongs to no process.
+"""
+_FIRST_UNKNOWN = 463
+"""The first number that is newer than this file. The last call of Linux 6.10 is 462."""
 Instruction = tuple[int, int, int, int]
 """Code, instructions to skip if true, and if false, and the operand."""
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -90,20 +142,73 @@ def internet_only_filter(*refused: str) -> bytes:
     Raises:
         OSError: the filter does not know the numbers of this machine.
     """
+    number = _numbers()
+    names = ("io_uring_setup", *refused)  # io_uring can open sockets, too
+    return _filter(number, _refusals(number, names))
+
+
+def sandbox_filter() -> bytes:
+    """Return the filter of a sandbox: sockets as in `internet_only_filter`, and no call that
+    reaches far into the kernel, or that keeps memory outside of all processes.
+
+    Raises:
+        OSError: the filter does not know the numbers of this machine.
+    """
+    number = _numbers()
+    return _filter(
+        number,
+        [
+            (_AT_LEAST, 0, 1, _FIRST_UNKNOWN),
+            (_RETURN, 0, 0, _NO_SUCH_CALL),
+            *_refusals(number, _NEVER_IN_A_SANDBOX),
+            *_refusals(number, _ATTRIBUTES, _NOT_SUPPORTED),
+            *_no_user_namespaces(number),
+            *_no_shared_memory_without_file(number),
+            *_no_huge_pages_again(number),
+            *_tcp_and_udp_only(number),
+            *_refused_values(number["prctl"], _FIRST, (_PR_SET_SECCOMP,)),
+            *_refused_values(number["fcntl"], _SECOND, _REFUSED_COMMANDS),
+            *_refused_values(number["setsockopt"], _THIRD, _REFUSED_OPTIONS),
+        ],
+    )
+
+
+def filter_system_calls(program: bytes) -> None:
+    """Set a filter for this process and all processes that it will start.
+
+    Raises:
+        OSError: the kernel refuses it.
+    """
+    instructions = ctypes.create_string_buffer(program, len(program))
+    count = len(program) // struct.calcsize("HBBI")
+    pointer = ctypes.addressof(instructions)
+    described = struct.pack("HP", count, pointer)
+    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    if _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, described, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _numbers() -> dict[str, int]:
+    """Return the number of each system call that this machine has.
+
+    Raises:
+        OSError: the filter does not know the numbers of this machine.
+    """
     machine = platform.machine()
     if machine not in _COLUMNS:
         raise OSError(f"no filter of system calls for {machine}")
     column = _COLUMNS.index(machine)
-    number = {name: numbers[column] for name, numbers in _BY_NAME.items()}
-    refusals: list[Instruction] = []
-    for name in ("io_uring_setup", *refused):  # io_uring can open sockets, too
-        refusals += [(_EQUALS, 0, 1, number[name]), (_RETURN, 0, 0, _REFUSE)]
-    if "unshare" in refused:
-        refusals += _no_user_namespaces(number)
+    found = {name: numbers[column] for name, numbers in _BY_NAME.items()}
+    return {name: number for name, number in found.items() if number is not None}
+
+
+def _filter(number: Mapping[str, int], refusals: Iterable[Instruction]) -> bytes:
+    """Return the filter with these refusals, and the rules about sockets."""
     return _assembled(
         [
             (_LOAD, 0, 0, _ARCHITECTURE),
-            (_EQUALS, 1, 0, _ARCHITECTURES[machine]),
+            (_EQUALS, 1, 0, _ARCHITECTURES[platform.machine()]),
             (_RETURN, 0, 0, _KILL),
             (_LOAD, 0, 0, _NUMBER),
             (_AT_LEAST, 0, 1, _OTHER_ABI),
@@ -127,20 +232,15 @@ def internet_only_filter(*refused: str) -> bytes:
     )
 
 
-def filter_system_calls(program: bytes) -> None:
-    """Set a filter for this process and all processes that it will start.
-
-    Raises:
-        OSError: the kernel refuses it.
-    """
-    instructions = ctypes.create_string_buffer(program, len(program))
-    count = len(program) // struct.calcsize("HBBI")
-    pointer = ctypes.addressof(instructions)
-    described = struct.pack("HP", count, pointer)
-    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    if _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, described, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+def _refusals(
+    number: Mapping[str, int], names: Iterable[str], error: int = _REFUSE
+) -> list[Instruction]:
+    """Return instructions that refuse these calls, as far as this machine has them."""
+    refusals: list[Instruction] = []
+    for name in names:
+        if name in number:
+            refusals += [(_EQUALS, 0, 1, number[name]), (_RETURN, 0, 0, error)]
+    return refusals
 
 
 def _no_user_namespaces(number: Mapping[str, int]) -> list[Instruction]:
@@ -153,6 +253,71 @@ def _no_user_namespaces(number: Mapping[str, int]) -> list[Instruction]:
         (_EQUALS, 0, 3, number["clone"]),
         (_LOAD, 0, 0, _FIRST),
         (_ANY_BIT, 0, 1, _NEW_USER),
+        (_RETURN, 0, 0, _REFUSE),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
+
+
+def _tcp_and_udp_only(number: Mapping[str, int]) -> list[Instruction]:
+    """Return instructions that refuse other protocols of IP. For some protocols, the kernel loads
+    a module, even if the caller has no rights.
+    """
+    return [
+        (_EQUALS, 0, 10, number["socket"]),
+        (_LOAD, 0, 0, _SECOND),
+        (_AND, 0, 0, _TYPE_MASK),
+        (_EQUALS, 1, 0, _SOCK_STREAM),
+        (_EQUALS, 0, 4, _SOCK_DGRAM),
+        (_LOAD, 0, 0, _THIRD),
+        (_EQUALS, 3, 0, _ANY_PROTOCOL),
+        (_EQUALS, 2, 0, _TCP),
+        (_EQUALS, 1, 0, _UDP),
+        (_RETURN, 0, 0, _REFUSE),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
+
+
+def _no_shared_memory_without_file(number: Mapping[str, int]) -> list[Instruction]:
+    """Return instructions that refuse memory which processes share without a file, and pages of
+    the machine's pool of huge pages. Such memory is kept when a process no longer maps it, and
+    nothing counts it.
+    """
+    return [
+        (_EQUALS, 0, 6, number["mmap"]),
+        (_LOAD, 0, 0, _FOURTH),
+        (_ANY_BIT, 2, 0, _MAP_HUGETLB),
+        (_ANY_BIT, 0, 2, _MAP_ANONYMOUS),
+        (_ANY_BIT, 0, 1, _MAP_SHARED),
+        (_RETURN, 0, 0, _REFUSE),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
+
+
+def _no_huge_pages_again(number: Mapping[str, int]) -> list[Instruction]:
+    """Return instructions that refuse to allow transparent huge pages again. A process that
+    unmaps most of such a page keeps the whole page, and the kernel counts the rest only.
+    """
+    return [
+        (_EQUALS, 0, 8, number["prctl"]),
+        (_LOAD, 0, 0, _FIRST),
+        (_EQUALS, 0, 5, _PR_SET_THP_DISABLE),
+        (_LOAD, 0, 0, _SECOND),
+        (_EQUALS, 0, 2, 1),
+        (_LOAD, 0, 0, _THIRD),
+        (_EQUALS, 1, 0, 0),
+        (_RETURN, 0, 0, _REFUSE),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
+
+
+def _refused_values(number: int, argument: int, values: Sequence[int]) -> list[Instruction]:
+    """Return instructions that refuse a call if an argument has one of these values."""
+    last = len(values) - 1
+    tests = [(_EQUALS, last - n, int(n == last), value) for n, value in enumerate(values)]
+    return [
+        (_EQUALS, 0, len(values) + 2, number),
+        (_LOAD, 0, 0, argument),
+        *tests,
         (_RETURN, 0, 0, _REFUSE),
         (_LOAD, 0, 0, _NUMBER),
     ]
