@@ -520,7 +520,31 @@ def test_files_that_are_no_plain_files_or_too_large_are_left_out() -> None:
     )
 
     assert ended.contents() == {"linked": b"text", "folder/good": b"text"}
-    assert ended.left_out == 3
+    assert ended.left_out == 4
+
+
+@pytest.mark.parametrize("target", ["/usr/bin", "/proc/self"])
+def test_a_link_in_the_place_of_the_output_folder_is_not_followed(target: str) -> None:
+    ended = run(f"import os\nos.rmdir('outputs')\nos.symlink('{target}', 'outputs')")
+
+    assert (ended.files, ended.left_out) == ({}, 1)
+
+
+def test_a_path_that_is_too_long_or_too_deep_costs_no_other_file() -> None:
+    ended = run(
+        "import os\n"
+        "open('outputs/good', 'w').write('text')\n"
+        "long = 'outputs/' + '/'.join(['x' * 250] * 5)\n"
+        "os.makedirs(long)\n"
+        "open(f'{long}/file', 'w').write('text')\n"
+        "os.chdir('outputs')\n"
+        "for _ in range(1_500):\n"
+        "    os.mkdir('d')\n"
+        "    os.chdir('d')\n"
+        "open('file', 'w').write('text')\n"
+    )
+
+    assert (ended.contents(), ended.left_out) == ({"good": b"text"}, 2)
 
 
 def test_many_files_are_cut() -> None:

@@ -18,11 +18,14 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path("/work")
 _PIECE = 65_536
+_MOST_PATH_CHARS = 1_000
+"""Longest path of an output file, as in `SandboxRun`."""
 _PR_SET_DUMPABLE = 4
 _PR_SET_THP_DISABLE = 41
 _MOST_SIGNALS = 128
@@ -128,17 +131,40 @@ def _outputs(limits: dict[str, int]) -> tuple[dict[str, str], int]:
     """Return the content of each plain file as base64, and the number of other files."""
     files: dict[str, str] = {}
     left_out, size = 0, 0
-    for folder, _, names in os.walk(FOLDER / "outputs"):
-        for name in sorted(names):
-            path = Path(folder, name)
+    top = FOLDER / "outputs"
+    for path in _paths(top):
+        shown = str(path.relative_to(top)).encode("utf-8", "replace").decode()
+        data = None
+        if len(shown) <= _MOST_PATH_CHARS and len(files) < limits["output_files"]:
             data = _content(path, limits["output_bytes"] - size)
-            if data is None or len(files) >= limits["output_files"]:
-                left_out += 1
-                continue
-            size += len(data)
-            shown = str(path.relative_to(FOLDER / "outputs"))
-            files[shown.encode("utf-8", "replace").decode()] = base64.b64encode(data).decode()
+        if data is None:
+            left_out += 1
+            continue
+        size += len(data)
+        files[shown] = base64.b64encode(data).decode()
     return files, left_out
+
+
+def _paths(top: Path) -> Iterator[Path]:
+    """Yield the paths of all files in a folder, and of folders that cannot be read. The code may
+    have put a link in the place of the folder, or folders without end.
+    """
+    waiting = [] if top.is_symlink() else [top]
+    if not waiting:
+        yield top
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(folder) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError:
+            yield folder
+            continue
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(Path(entry.path))
+            else:
+                yield Path(entry.path)
 
 
 def _content(path: Path, most_bytes: int) -> bytes | None:
