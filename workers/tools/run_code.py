@@ -39,6 +39,7 @@ _DESCRIPTION = (
 MOST_PRINTED_CHARS = 8_000
 """Characters of each of stdout and stderr that the model sees: the last ones."""
 _ID_CHARS = 8
+_MOST_NAME_BYTES = 100
 _NOT_IN_A_NAME = re.compile(r"[^\w.-]")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"[\w][\w .+-]{0,99}(/[\w][\w .+-]{0,99}){0,5}")
@@ -93,12 +94,18 @@ def _inputs(wanted: Sequence[str], context: ToolContext) -> dict[str, tuple[str,
     inputs: dict[str, tuple[str, str]] = {}
     for source in dict.fromkeys(wanted):
         document = _document(source.strip(), context)
-        name = _NOT_IN_A_NAME.sub("_", document.path.rstrip("/").rpartition("/")[2])[-100:]
-        name = name.lstrip(".") or "input"
-        if name in inputs:
+        name = _name_of_file(document.path)
+        while name in inputs:
             name = f"{len(inputs)}-{name}"
         inputs[name] = document.path, context.text_of(document.digest)
     return inputs
+
+
+def _name_of_file(path: str) -> str:
+    """Return the last part of a path in at most `_MOST_NAME_BYTES` bytes."""
+    name = _NOT_IN_A_NAME.sub("_", path.rstrip("/").rpartition("/")[2])
+    end = name.encode()[-_MOST_NAME_BYTES:].decode(errors="ignore")
+    return end.lstrip(".") or "input"
 
 
 def _document(source: str, context: ToolContext) -> Document:

@@ -65,6 +65,25 @@ def test_two_inputs_of_one_name_have_two_files() -> None:
     assert sandbox.inputs == {"x.csv": b"1", "1-x.csv": b"2"}
 
 
+def test_an_input_takes_the_name_of_no_other_input() -> None:
+    sandbox = Sandbox()
+    harness = ToolHarness({"c/2-x.csv": "1", "a/x.csv": "2", "b/x.csv": "3"})
+
+    answer(harness, sandbox, inputs=["c/2-x.csv", "a/x.csv", "b/x.csv"])
+
+    assert sorted(sandbox.inputs.values()) == [b"1", b"2", b"3"]
+
+
+def test_the_name_of_an_input_fits_into_a_folder() -> None:
+    sandbox = Sandbox()
+
+    answer(ToolHarness({"表" * 90 + ".csv": SALES}), sandbox, inputs=["表" * 90 + ".csv"])
+
+    (name,) = sandbox.inputs
+    assert name.endswith("表.csv")
+    assert len(name.encode()) <= 255
+
+
 def test_an_unknown_digest_is_refused() -> None:
     failure = ToolHarness({"a.csv": "1"}).failure(
         run_code_tool(Sandbox()), code="", inputs=["0" * 64]
