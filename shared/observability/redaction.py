@@ -6,17 +6,17 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import SecretStr
 
+from handoff_queue.shared.observability.secret_spellings import (
+    SHORTEST_CONTAINED,
+    SecretSpellings,
+)
 from handoff_queue.shared.settings.settings import Settings
 
 HIDDEN: Final = "[redacted]"
-SHORTEST_CONTAINED = 6
-"""Least number of characters of a secret that is also hidden inside a longer text. A shorter
-secret, such as "1", is hidden only where it is the whole value.
-"""
 
 _SECRET_NAME = re.compile(
     r"(?:^|[_\-.])(?:(?:api_?|access_?|private_?|secret_?)?keys?|token|secrets?|passw(?:or)?ds?|passphrase|credentials?|authorization|cookies?)$",
@@ -41,19 +41,17 @@ _MOST_DEPTH = 6
 
 
 class Redactor:
-    """Hides given values, texts that look like credentials, and all values under a name of a
-    secret.
+    """Hides given values in each of their spellings, texts that look like credentials, and all
+    values under a name of a secret.
+
+    A value with fewer than `SHORTEST_CONTAINED` characters is hidden only where it is the whole
+    text.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._whole = frozenset(secrets) - {""}
-        spellings: set[str] = set()
-        for secret in self._whole:
-            if len(secret) >= SHORTEST_CONTAINED:
-                spellings |= {secret, quote(secret, safe=""), unquote(secret)}
-        # The longest first: a secret that contains another must not leave its tail behind.
-        pattern = "|".join(map(re.escape, sorted(spellings, key=len, reverse=True)))
-        self._contained = re.compile(pattern) if pattern else None
+        contained = {secret: HIDDEN for secret in self._whole if len(secret) >= SHORTEST_CONTAINED}
+        self._contained = SecretSpellings(contained)
 
     def text(self, text: str) -> str:
         """Return the text without secrets."""
@@ -63,9 +61,7 @@ class Redactor:
         """Return the text without the given values. Other texts that look like credentials stay."""
         if text in self._whole:
             return HIDDEN
-        if self._contained is not None:
-            return self._contained.sub(HIDDEN, text)
-        return text
+        return self._contained.replaced_in(text)
 
     def value(self, value: Any, name: str = "", depth: int = 0) -> Any:
         """Return plain data without secrets. A value under the name of a secret is replaced.

@@ -108,6 +108,7 @@ SURFACES: dict[str, tuple[int, tuple[str, ...]]] = {
             "tests/workers/tools/test_fetch_url.py::test_each_hop",
         ),
     ),
+    "private texts in URLs": (150, (f"{HOSTILE}private_urls", f"{HOSTILE}ordinary_urls")),
     "terminal": (45, (f"{HOSTILE}terminal_output",)),
     "HTML pages": (
         45,

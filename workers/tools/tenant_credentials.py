@@ -7,11 +7,11 @@ names none, and sees none.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.secret_spellings import SecretSpellings
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.tenant_keys import imported
 
@@ -69,15 +69,8 @@ def credentials_for(
 
 
 def without_values(text: str, values: Mapping[str, str]) -> str:
-    """Return the text with the name of each secret in place of its value, also where the value
-    is written as JSON. Longer values are replaced first, because one value may contain
-    another.
+    """Return the text with the name of each secret in place of its value, in each of its
+    spellings.
     """
-    for name in sorted(values, key=lambda name: -len(values[name])):
-        value = values[name]
-        as_json = json.dumps(value)[1:-1]
-        as_unicode_json = json.dumps(value, ensure_ascii=False)[1:-1]
-        for written in (value, as_json, as_unicode_json):
-            if written:
-                text = text.replace(written, f"[{name}]")
-    return text
+    shown = {value: f"[{name}]" for name, value in values.items()}
+    return SecretSpellings(shown).replaced_in(text)
