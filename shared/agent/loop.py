@@ -184,10 +184,15 @@ class Agent:
                 self._conversation, _reason_of(limit), str(limit), self._model_turns.draft
             )
         except ModelRefused as error:
-            return self._outcome.failed(self._conversation, StopReason.REFUSED, str(error))
-        except ModelError as error:
+            return self._outcome.failed(
+                self._conversation,
+                StopReason.REFUSED,
+                self._dependencies.without_secrets(str(error)),
+            )
+        except ModelError as error:  # a server may repeat the key that it refuses
+            why = self._dependencies.without_secrets(str(error))
             return self._outcome.stopped_or_failed(
-                self._conversation, StopReason.MODEL_ERROR, str(error), self._model_turns.draft
+                self._conversation, StopReason.MODEL_ERROR, why, self._model_turns.draft
             )
 
     def _run_turns(self) -> HandoffResult:

@@ -172,10 +172,28 @@ def _unforeseen(error: Exception) -> int:
 
         print_message(unreachable(str(error)))
         return NO_REDIS
+    hide = _hiding_secrets()
     if os.environ.get(DEBUG):
-        traceback.print_exception(error)
+        sys.stderr.write(hide("".join(traceback.format_exception(error))))
     print_message(
-        f"an internal error, please report it: {type(error).__name__}: {str(error)[:300]}"
+        f"an internal error, please report it: {type(error).__name__}: {hide(str(error))[:300]}"
         f" ({DEBUG}=1 shows where)"
     )
     return DEFECT
+
+
+def _hiding_secrets() -> Callable[[str], str]:
+    """Return a function that removes the secrets of this process from a text, because users
+    publish reports of errors.
+    """
+    from handoff_queue.shared.observability.redaction import (
+        Redactor,
+        secrets_of,
+        without_credentials,
+    )
+    from handoff_queue.shared.settings.settings import load_settings
+
+    try:
+        return Redactor(secrets_of(load_settings())).text
+    except UserError:
+        return without_credentials

@@ -89,6 +89,7 @@ class Run:
     may_wait_for_person: bool = False
     hidden: list[str] = field(default_factory=list)
     """Texts that requests to the model no longer show."""
+    without_secrets: Callable[[str], str] = str
     scripted: ScriptedModel = field(init=False)
 
     def __post_init__(self) -> None:
@@ -137,6 +138,7 @@ class Run:
             wait=self.clock.wait,
             jitter=lambda: 0.0,
             streams_draft=self.streams_draft,
+            without_secrets=self.without_secrets,
         )
         opening = opening_of(self.handoff, spec, self.loaded)
         return Agent(self.handoff, spec, opening, dependencies)

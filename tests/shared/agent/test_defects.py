@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handoff_queue.shared.observability.redaction import Redactor
 from handoff_queue.shared.types.errors import (
     Draining,
     HandoffError,
@@ -98,3 +99,14 @@ def test_an_interruption_and_an_unavailable_store_are_not_caught(error: HandoffE
         run_with_replies(
             text_reply("Some text."), checkpoints=MemoryCheckpoints(on_checkpoint=crash)
         ).go()
+
+
+@pytest.mark.parametrize("error", [ModelRejected, ModelRefused])
+def test_an_error_of_a_server_that_repeats_its_key_hides_the_key(error: type[ModelError]) -> None:
+    hidden = Redactor(["tok/4711-odd"]).without_values
+    refusal = error('unknown key "tok\\/4711-odd"', status=400)
+    result = run_with_replies(refusal, without_secrets=hidden).go()
+
+    assert result.status is ResultStatus.FAILED
+    assert "unknown key" in str(result.error)
+    assert "4711" not in result.to_json()

@@ -33,6 +33,20 @@ def command_that_raises(error: BaseException) -> Callable[[], object]:
     return command
 
 
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_an_internal_error_hides_the_secrets_of_the_process(
+    debug: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "canary-77\\b")
+    monkeypatch.setenv("HANDOFF_DEBUG", debug)
+    error = RuntimeError("no answer for 'canary-77\\\\b' of redis://:canary-88@host")
+
+    assert exit_code_after(command_that_raises(error)) == 70
+    shown = capsys.readouterr().err
+    assert "no answer for" in shown
+    assert "canary" not in shown
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
