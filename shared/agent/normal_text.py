@@ -40,7 +40,7 @@ def normal(text: str) -> str:
 
 @lru_cache(maxsize=4_096)
 def _simple(character: str) -> str:
-    """Return what stands for a character in the normal form."""
+    """Return the normal form of a character. Marks have none."""
     if character in _LOOKALIKES:
         return _LOOKALIKES[character]
     if character in _BRAILLE:

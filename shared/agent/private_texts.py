@@ -161,7 +161,7 @@ class _TooMuchWork(Exception):
 
 @dataclass(slots=True)
 class _Facts:
-    """What could be a copy in the parts of a call."""
+    """The words and numbers of a call that may be copies."""
 
     work: int = 0
     """Characters that were searched."""
@@ -180,7 +180,7 @@ class _Facts:
     so one can be equal to a private figure by chance.
     """
     runs: dict[str, set[str]] = field(default_factory=dict)
-    """Letters that can begin a name, and the same letters with those that follow."""
+    """The first letters of possible names, and each longer text that begins with these letters."""
     rows: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """The hash of each three words in a row, and these words with the next one."""
     windows: dict[int, str] = field(default_factory=dict)
@@ -323,7 +323,7 @@ class _Facts:
         self._add_run("".join(map("".join, pairs)).rstrip())
 
     def _add_run(self, letters: str) -> None:
-        """Add the letters, and the names inside of them."""
+        """Add a row of letters, and its parts that may be names."""
         self.hidden.add(letters)
         for start in range(len(letters) - _HEAD + 1):
             part = letters[start : start + _LONGEST_WORD]

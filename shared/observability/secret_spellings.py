@@ -58,7 +58,7 @@ class SecretSpellings:
         return self._pattern.sub(self._instead, text)
 
     def _instead(self, match: re.Match[str]) -> str:
-        """Return what is shown for a match. Groups in the pattern would make each search slower."""
+        """Return the text to show for a match. Groups in the pattern would slow each search."""
         shown = self._shown.items()
         return next(instead for pattern, instead in shown if re.fullmatch(pattern, match[0]))
 
