@@ -11,10 +11,8 @@ from pydantic import BaseModel, Field
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import read_entries
+from handoff_queue.shared.store.script_arguments import MOST_EXACT_INTEGER, read_entries
 
-MOST_EXACT_INTEGER = 2**53
-"""The largest whole number that Lua and JSON readers hold exactly."""
 Count = Annotated[int, Field(strict=True, ge=-MOST_EXACT_INTEGER, le=MOST_EXACT_INTEGER)]
 Factor = Annotated[float, Field(ge=0, le=MOST_EXACT_INTEGER, allow_inf_nan=False)]
 

@@ -8,13 +8,12 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from itertools import islice, starmap
 
-from redis.exceptions import NoPermissionError
+from redis.exceptions import ResponseError
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.fleet_history import MOST_EXACT_INTEGER
 from handoff_queue.shared.store.presence import MOST_ANNOUNCED_BYTES, node_in
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import name_in
+from handoff_queue.shared.store.script_arguments import MOST_EXACT_INTEGER, name_in
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
 from handoff_queue.shared.types.presence import role_slots
@@ -180,8 +179,8 @@ class FleetLoadReader:
         )
 
     def _waiting(self, roles: list[str]) -> dict[str, QueueBacklog]:
-        """Return the backlog of each role's queue, in one round trip. A role whose queue this
-        process may not read is left out: a worker can announce any name.
+        """Return the backlog of each role's queue, in one round trip. A role whose queue cannot be
+        read is left out: a worker can announce a name whose queue this process may not read.
         """
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
@@ -193,7 +192,7 @@ class FleetLoadReader:
         backlogs: dict[str, QueueBacklog] = {}
         for role in roles:
             parts = list(islice(answers, ANSWERS_OF_A_ROLE))
-            if any(isinstance(part, NoPermissionError) for part in parts):
+            if any(isinstance(part, ResponseError) for part in parts):
                 continue
             published, oldest_published, held, oldest_held = parts
             waiting_since: list[float] = []

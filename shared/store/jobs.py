@@ -4,7 +4,7 @@ context of a job, and the sweep that finds due work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import isfinite
@@ -15,7 +15,12 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim_history import PastClaim, past_claims_of
 from handoff_queue.shared.store.handoff_roles import roles_of
 from handoff_queue.shared.store.redis.connection import Connection, answers_of, translated_errors
-from handoff_queue.shared.store.script_arguments import handoff_id_in, job_id_in
+from handoff_queue.shared.store.script_arguments import (
+    figure_in,
+    handoff_id_in,
+    job_id_in,
+    name_in,
+)
 from handoff_queue.shared.types.budget_measures import AMOUNTS
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId, JobIdField, is_job_id
@@ -581,7 +586,10 @@ def _standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float)
     """
 
     def number(name: bytes) -> int:
-        return int(fields.get(name, b"0"))
+        found = figure_in(fields.get(name, b"0"))
+        if found is None:
+            raise ValueError(f"{name.decode()} is no number")
+        return found
 
     def text(name: bytes) -> str:
         return fields.get(name, b"").decode()
@@ -596,7 +604,7 @@ def _standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float)
         version=number(b"version"),
         title=text(b"title"),
         submitted_at=(int(submitted_ms) or number(b"submitted_at")) / 1000,
-        **_spent_amounts(fields),
+        **_spent_amounts(number, is_priced=b"unpriced" not in fields),
         cancelled=b"cancelled" in fields,
         specialists=tuple(text(b"specialists").split()),
         asks=asks,
@@ -609,21 +617,17 @@ def _standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float)
     )
 
 
-def _spent_amounts(fields: Mapping[bytes, bytes]) -> dict[str, Any]:
+def _spent_amounts(number: Callable[[bytes], int], *, is_priced: bool) -> dict[str, Any]:
     """Return the fields of `SpentAmounts`.
 
-    Raises:
-        ValueError: a field is no number.
+    Args:
+        number: returns the number in a field of Redis.
     """
-
-    def number(name: bytes) -> int:
-        return int(fields.get(name, b"0"))
-
     return {
         "turns": number(b"turns"),
         "input_tokens": number(b"input_tokens"),
         "output_tokens": number(b"output_tokens"),
-        "cost_microusd": None if b"unpriced" in fields else number(b"usd"),
+        "cost_microusd": number(b"usd") if is_priced else None,
         "cut_calls": number(b"cut_calls"),
         "cut_tokens": number(b"cut_tokens"),
         "cut_microusd": number(b"cut_usd"),
@@ -663,42 +667,43 @@ def _add_amounts_of_children(connection: Connection, hashes: Iterable[dict[bytes
     with translated_errors():
         pipe = connection.redis.pipeline(transaction=False)
         for fields in done_by_children:
-            pipe.hmget(keys.progress(JobId(fields[b"child"].decode())), SPENT)
+            pipe.hmget(keys.progress(JobId(name_in(fields[b"child"]))), SPENT)
         answers = pipe.execute()
     for fields, amounts in zip(done_by_children, answers, strict=True):
         for name, amount in zip(SPENT, amounts, strict=True):
             if amount is not None:
-                before = int(fields.get(f"before_{name}".encode(), 0))
-                fields[name.encode()] = str(int(amount) - before).encode()
+                before = figure_in(fields.get(f"before_{name}".encode())) or 0
+                fields[name.encode()] = str((figure_in(amount) or 0) - before).encode()
 
 
 def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:
-    """Return the standing of a handoff from the fields of its hash."""
+    """Return the standing of a handoff from the fields of its hash. A field that cannot be read
+    counts as missing: a worker may have written it.
+    """
 
     def seconds(name: bytes) -> float | None:
-        if name in fields:
-            return int(fields[name]) / 1000
-        return None
+        ms = figure_in(fields.get(name))
+        return None if ms is None else ms / 1000
 
     def number(name: bytes) -> int:
-        return int(fields.get(name, b"0"))
+        return figure_in(fields.get(name)) or 0
 
     return HandoffStanding(
-        state=fields.get(b"state", b"issued").decode(),
+        state=name_in(fields.get(b"state", b"issued")),
         lease_until=seconds(b"lease"),
         lost=b"lost" in fields,
         held=b"held" in fields,
         deferred_until=seconds(b"deferred"),
         asked_at=seconds(b"asks_since"),
-        queue=fields.get(b"queue", b"").decode(),
-        worker=fields.get(b"worker", b"").decode(),
+        queue=name_in(fields.get(b"queue", b"")),
+        worker=name_in(fields.get(b"worker", b"")),
         claims=number(b"claims"),
         lost_claims=number(b"lost_claims"),
         past_claims=past_claims_of(fields),
         claimed_at=seconds(b"claimed_at"),
         tool_calls=number(b"tools"),
-        **_spent_amounts(fields),
-        doing=fields.get(b"doing", b"").decode(),
+        **_spent_amounts(number, is_priced=b"unpriced" not in fields),
+        doing=name_in(fields.get(b"doing", b"")),
         issued_at=seconds(b"issued_at"),
         started_at=seconds(b"started_at"),
         finished_at=seconds(b"finished_at"),

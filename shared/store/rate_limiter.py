@@ -18,8 +18,8 @@ from typing import Any
 
 from handoff_queue.shared.agent.retry_policy import FIRST_DELAY_S, LONGEST_DELAY_S, LONGEST_HOLD_S
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.fleet_history import MOST_EXACT_INTEGER
 from handoff_queue.shared.store.redis.connection import Connection
+from handoff_queue.shared.store.script_arguments import MOST_EXACT_INTEGER
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
 from handoff_queue.shared.types.usage import Usage

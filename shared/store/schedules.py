@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.payloads import pack, unpack
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import read_entries
+from handoff_queue.shared.store.script_arguments import figure_in, read_entries
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.schedule import Schedule, ScheduledJob
 
@@ -101,7 +101,7 @@ class Schedules:
             counters = self._connection.redis.mget(
                 keys.schedule_month(schedule_id, month), keys.booked_month(schedule_id, month)
             )
-        return max(int(counter or 0) for counter in counters)
+        return max(figure_in(counter) or 0 for counter in counters)
 
     def _replace(self, schedule: Schedule, old: str, new: str) -> bool:
         due_at = schedule.due_at

@@ -13,11 +13,25 @@ from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
 
 Entry = TypeVar("Entry")
+MOST_EXACT_INTEGER = 2**53
+"""Largest integer that Lua computes with. A float holds it exactly."""
 
 
 def name_in(stored: bytes) -> str:
     """Return a name. A byte that is not UTF-8 becomes a replacement character."""
     return stored.decode(errors="replace")
+
+
+def figure_in(stored: bytes | None) -> int | None:
+    """Return a stored number. None: it is missing, or is no whole number up to
+    `MOST_EXACT_INTEGER`. A worker that was taken over may have written it. `figure` of
+    `parts/prelude.lua` has this rule, too.
+    """
+    try:
+        number = int(stored or b"")
+    except ValueError:
+        return None
+    return number if abs(number) <= MOST_EXACT_INTEGER else None
 
 
 def job_id_in(stored: bytes) -> JobId:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import name_in
+from handoff_queue.shared.store.script_arguments import figure_in, name_in
 
 DAY_S = 86_400
 MOST_DAYS = 90
@@ -116,10 +116,12 @@ def _of_day(number: int, fields: dict[bytes, bytes]) -> list[Spending]:
     found: dict[tuple[str, ...], Amounts] = {}
     for field, value in fields.items():
         name, *labels = name_in(field).split(_SEPARATOR)
-        if len(labels) != _LABELS or name not in Amounts.__slots__ or not value.isdigit():
+        amount = figure_in(value)
+        is_known = len(labels) == _LABELS and name in Amounts.__slots__
+        if not is_known or amount is None or amount < 0:
             continue
         amounts = found.setdefault(tuple(labels), Amounts())
-        setattr(amounts, name, int(value))
+        setattr(amounts, name, amount)
     spending: list[Spending] = []
     for (tenant, role, model, mode), amounts in found.items():
         spending.append(Spending(number, tenant, role, model, mode, amounts))

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from handoff_queue.shared.types.budget_measures import AMOUNTS
 from handoff_queue.shared.types.events import HandoffFinished
+from handoff_queue.shared.types.limits import MOST_MICROUSD
 from handoff_queue.shared.types.message import Message
 
 DAY_S = 86_400
+MOST_BOOKED = MOST_MICROUSD
+"""Largest sum of an amount, as in `store/lua/parts/books.lua`. No limit is larger. A worker that
+was taken over may report any number.
+"""
 
 
 class Books(Message):
@@ -42,7 +47,7 @@ class Books(Message):
 
 
 def _sum(amounts: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(a + b for a, b in zip(amounts, more, strict=True))
+    return tuple(min(MOST_BOOKED, a + b) for a, b in zip(amounts, more, strict=True))
 
 
 NO_BOOKS = Books()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from handoff_queue.shared.types.events import HandoffFinished
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason, ref
 from handoff_queue.shared.types.ids import HandoffId
+from handoff_queue.shared.types.limits import MOST_COUNT, MOST_MICROUSD, MOST_TOKENS
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.lifecycle.usage_ledger import DAY_S, Books
+from handoff_queue.supervisor.lifecycle.usage_ledger import DAY_S, MOST_BOOKED, Books
 
 NOON = 20_000.5 * DAY_S
 
@@ -47,6 +48,15 @@ def test_an_unknown_price_hides_no_known_price() -> None:
         books = books.with_result(result(microusd), NOON, is_open=True)
 
     assert books.job[-1] == 14
+
+
+def test_sums_never_exceed_the_largest_limit() -> None:
+    books = Books(busy_since=NOON)
+    for microusd in (10**300, 1, 2**63):
+        books = books.with_result(result(microusd), NOON, is_open=True)
+
+    assert books.job == books.today == (3, 30, 6, MOST_BOOKED)
+    assert max(MOST_TOKENS, MOST_MICROUSD, MOST_COUNT) == MOST_BOOKED
 
 
 def test_a_new_day_begins_with_nothing() -> None:

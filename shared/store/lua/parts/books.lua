@@ -1,8 +1,13 @@
 -- Part of the script that commits decisions: the books, which are the sums of the results that the
 -- journals hold. `parts/budgets.lua` reads them.
 
--- Report a counter that is lower than the books, for the audit, and raise it.
-local function repair(account, booked, at)
+-- Largest sum, and largest limit of tokens and micro-dollars (`types/limits.py`). A worker that was
+-- taken over may report any number. `figure` reads a sum above 2^53 as 0, so the books would be empty.
+local MOST_BOOKED = 10 ^ 15
+
+-- Report a counter that is lower than the books, for the audit, and raise it. A worker may have
+-- deleted the account, so it gets its time to live, `ms`, again.
+local function repair(account, booked, at, ms)
   local stored = redis.pcall('HMGET', account, unpack(column(AMOUNTS, 'total')))
   local low = {}
   for i, amount in ipairs(AMOUNTS) do
@@ -13,6 +18,7 @@ local function repair(account, booked, at)
     end
   end
   if #low == 0 then return end
+  redis.call('PEXPIRE', account, whole(ms))
   local entry = { at = at / 1000, action = 'refuse', subject = 'counter ' .. account, detail = table.concat(low, '; ') }
   redis.call('LPUSH', 'handoff:refusals', cjson.encode(entry))
 end
@@ -28,11 +34,15 @@ local function increase(sums, earlier)
   return is_new and more or nil
 end
 
--- Add amounts to the booked sums at a key.
+-- Add amounts to the booked sums at a key. Returns the new sums, by the names of their totals.
 local function book_at(key, more)
-  for i, field in ipairs(BOOKED) do
-    if more[i] > 0 then redis.call('HINCRBY', key, field, whole(more[i])) end
+  local sums, fields = booked_at(key), {}
+  for i, amount in ipairs(AMOUNTS) do
+    sums[amount.total] = math.min(MOST_BOOKED, sums[amount.total] + more[i])
+    fields[BOOKED[i]] = whole(sums[amount.total])
   end
+  put(key, fields)
+  return sums
 end
 
 -- Add the new amounts of a day to the books of the day. The field `booked_today` of the job's hash
@@ -45,9 +55,9 @@ local function book_day(job, day, sums, at)
   redis.call('HSET', job, 'booked_today', day .. ' ' .. table.concat(sums, ' '))
   for _, account in ipairs({ days(job, day) }) do
     local books = books_of(account)
-    book_at(books, more)
+    local sums = book_at(books, more)
     redis.call('PEXPIRE', books, whole(DAY_MS + DAY_KEPT_MS))
-    repair(account, booked_at(books), at)
+    repair(account, sums, at, DAY_MS + DAY_KEPT_MS)
   end
 end
 
@@ -56,12 +66,12 @@ end
 local function book(job, booked, at)
   local more = increase(booked.job, redis.call('HMGET', job, unpack(BOOKED)))
   if not more then return end
-  book_at(job, more)
-  repair(progress_of(job), booked_at(job), at)
+  repair(progress_of(job), book_at(job, more), at, left_of(job))
   if redis.call('HEXISTS', job, 'parent') == 1 then return end
   book_day(job, booked.day, booked.today, at)
   local month, usd = job_of(job).month, more[#AMOUNTS]
-  if not month or usd <= 0 then return end
-  redis.call('INCRBY', month .. ':booked', whole(usd))
-  redis.call('PEXPIRE', month .. ':booked', whole(MONTH_KEPT_MS))
+  if not month or usd == 0 then return end
+  local books = month .. ':booked'
+  local sum = math.min(MOST_BOOKED, figure(redis.call('GET', books), 0) + usd)
+  redis.call('SET', books, whole(sum), 'PX', whole(MONTH_KEPT_MS))
 end

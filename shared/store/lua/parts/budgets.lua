@@ -149,7 +149,7 @@ local function amounts_for(h, child)
   local amounts = {}
   local now = redis.call('HMGET', progress_of(child), unpack(SPENT))
   for i, name in ipairs(SPENT) do
-    if now[i] then amounts[name] = whole(now[i] - (redis.call('HGET', h, 'before_' .. name) or 0)) end
+    if now[i] then amounts[name] = whole(figure(now[i], 0) - figure(redis.call('HGET', h, 'before_' .. name), 0)) end
   end
   return amounts
 end
