@@ -102,7 +102,10 @@ def test_a_test_process_has_imported_nothing_if_a_test_file_cannot_be_imported(
     (tmp_path / "test_file.py").write_text(file)
     (tmp_path / "program.py").write_text("import sys; print('pytest' in sys.modules)")
     arguments = ["--noconftest", "-c", os.devnull, "--rootdir", str(tmp_path), str(tmp_path)]
-    variables = {forked_test_processes.ARGUMENTS: json.dumps(arguments)}
+    variables = {
+        forked_test_processes.ARGUMENTS: json.dumps(["-p", "xdist", *arguments]),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # the other plugins take seconds
+    }
     environment = forked_processes.environment_with(variables)
     with (
         ForkServer([forked_test_processes.IMPORTS], environment) as server,
