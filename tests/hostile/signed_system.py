@@ -16,10 +16,11 @@ from handoff_queue.shared.local.child_processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.dead_letters import DeadLetter
+from handoff_queue.shared.store.keys import REFUSALS
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.trust.key_files import make_keys, private_key_file
 from handoff_queue.shared.trust.signatures import Trust
-from handoff_queue.shared.types.access import AuditAction
+from handoff_queue.shared.types.access import AuditAction, AuditEntry
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
@@ -79,6 +80,7 @@ class SignedSystem:
             "HANDOFF_OFFLINE": "true",
             "HANDOFF_KEYS": str(self.keys),
             "HANDOFF_SIGNING_KEY": str(private_key_file(self.keys, identity)),
+            "HANDOFF_SWEEP_INTERVAL_S": "0.2",
             "PYTHONPATH": str(ROOT),
         }
         arguments = ["-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "4"]
@@ -106,7 +108,7 @@ class SignedSystem:
 
     def wait_for_letter(self, reason: str) -> DeadLetter:
         """Wait for a dead letter whose reason has this text, and for its entry in the audit
-        stream, which a supervisor makes.
+        stream, or for the report of a worker that a supervisor moves there.
         """
 
         def letter() -> DeadLetter | None:
@@ -118,7 +120,8 @@ class SignedSystem:
         found = wait_until(letter, expected=f"a dead letter: {reason}")
         assert found is not None
         wait_until(
-            lambda: found.reason in self.refused(), expected=f"an audit entry: {found.reason}"
+            lambda: found.reason in (*self.refused(), *self.reported()),
+            expected=f"an audit entry: {found.reason}",
         )
         return found
 
@@ -126,6 +129,13 @@ class SignedSystem:
         """Return the reasons of the refusals in the audit stream."""
         entries = self.jobs.audit(count=1_000)
         return [entry.detail for entry in entries if entry.action is AuditAction.REFUSE]
+
+    def reported(self) -> list[str]:
+        """Return the reasons of the refusals that workers have reported since a supervisor last
+        moved reports.
+        """
+        reports = self.store.connection.redis.lrange(REFUSALS, 0, -1)
+        return [AuditEntry.from_json(report).detail for report in reports]
 
 
 @contextmanager

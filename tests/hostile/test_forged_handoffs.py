@@ -9,6 +9,7 @@ from handoff_queue.shared.types.events import HandoffIssued, JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId
 from tests.hostile.signed_system import GENERALIST, SignedSystem
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +47,7 @@ def test_a_handoff_without_a_signature_is_a_dead_letter(signed: SignedSystem) ->
     signed.send_handoff(forged, "")
     letter = signed.wait_for_letter("that no supervisor signed: it has no signature")
     assert (letter.queue, letter.body) == (GENERALIST, forged)
+    wait_until(lambda: letter.reason in signed.refused(), expected="an entry of the audit")
 
 
 @pytest.mark.parametrize("identity", ["worker-analyst", "worker-generalist", "client", "console"])
