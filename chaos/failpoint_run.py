@@ -59,7 +59,7 @@ NOTING = Draw((Shape.REMEMBERED,), tuple(Mode))
 """Jobs that write a note."""
 FIRST_NOTING = 2_000_000
 """The same number for NOTING."""
-FAILS_AT = f"script.set_due.{BEFORE}"
+FAILS_AT = f"script.set_next_evaluation.{BEFORE}"
 """Point at which a supervisor that continues a job raises an internal error."""
 
 

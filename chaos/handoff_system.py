@@ -91,7 +91,7 @@ class Ours:
     forks: ForkUser
     ids: dict[str, JobId] = field(default_factory=dict)
     """Job ids by job's name."""
-    frozen_at: str = "script.renew.before"
+    frozen_at: str = "script.renew_lease.before"
     counted_at: str = "script.finish.after"
     _before: dict[str, JobId] = field(default_factory=dict)
     """Id of the earlier job that a job follows, by the name of the later job."""

@@ -48,7 +48,8 @@ ARMED = {WORKER: Fault.FREEZE, CONSOLE: Fault.KILL_CONSOLE}
 CONSOLE_POINTS = tuple(
     f"script.{script}.{moment}"
     for script, moment in product(
-        ("commit", "append", "say", "replace_schedule"), (BEFORE, AFTER, AFTER)
+        ("commit", "append_commuting", "send_user_message", "replace_schedule"),
+        (BEFORE, AFTER, AFTER),
     )
 )
 """Failpoints of an HTTP server: it is killed before or after it stores a job, an answer, a

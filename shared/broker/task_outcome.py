@@ -248,7 +248,7 @@ def _parsed(store: Store, role: str, text: object) -> tuple[AgentHandoff, str]:
     except MalformedMessage as error:
         reason = str(error)
         try:
-            is_dead = store.dead_letters.unread(
+            is_dead = store.dead_letters.add_unreadable(
                 role, reason, text if isinstance(text, str) else repr(text)[:10_000]
             )
         except StoreError as away:
@@ -329,6 +329,6 @@ def keep_unreadable(app: Any, store: Callable[[], Store]) -> None:
     """
 
     def keep(queue: str, why: str, text: str) -> bool:
-        return store().dead_letters.unread(queue, why, text)
+        return store().dead_letters.add_unreadable(queue, why, text)
 
     app.keep_unreadable = keep

@@ -323,7 +323,7 @@ class Claim:
         a keyring, an answer counts only if a user's process, or the supervisor, has signed it.
         """
         fence = [self.handoff_id, self.fence]
-        answer = self._run_until_answered("call_answers", fence, self._keys[:1])
+        answer = self._run_until_answered("tool_call_approval_answers", fence, self._keys[:1])
         self.apply_answer(answer[0])
         return call_answers_in(
             answer[1:], self.trust, self.job_id, self.handoff_id, self.connection.sealing
@@ -351,7 +351,7 @@ class Claim:
         )
         with self._lock:
             self._check_claim()
-            answer = self._run_until_answered("ask_about_calls", arguments)
+            answer = self._run_until_answered("ask_tool_call_approval", arguments)
             if answer == b"ok":
                 self._interrupted = ApprovalAwaited(f"{self.handoff_id} {asked.activity}")
             self.apply_answer(answer)
@@ -390,10 +390,10 @@ class Claim:
         Raises:
             Interrupted: the claim is lost.
         """
-        self.apply_answer(self.connection.script("renew", *self.renewal()))
+        self.apply_answer(self.connection.script("renew_lease", *self.renewal()))
 
     def renewal(self) -> tuple[list[str], list[Any]]:
-        """Return the keys and arguments of `renew.lua`. The caller passes its answer to
+        """Return the keys and arguments of `renew_lease.lua`. The caller passes its answer to
         `apply_answer`.
         """
         self._heartbeat_at = time.monotonic()

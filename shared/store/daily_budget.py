@@ -150,7 +150,7 @@ class DailyBudgets:
         for name, cap in asdict(caps).items():
             if cap is not None:
                 arguments += (name, cap)
-        return int(self._connection.script("set_caps", [keys.CAPS], arguments))
+        return int(self._connection.script("set_daily_caps", [keys.CAPS], arguments))
 
     def note_open(self, tenants: Mapping[JobId, str]) -> None:
         """Count jobs that have not ended, unless they are counted already. A process of an older
@@ -161,7 +161,7 @@ class DailyBudgets:
         """
         if tenants:
             names = list(map(keys.job, tenants))
-            self._connection.script("note_open", names, list(tenants.values()))
+            self._connection.script("count_open_jobs", names, list(tenants.values()))
 
     def today(self, tenant: str) -> TodaysBudgets:
         """Return the spending of today, in one round trip."""

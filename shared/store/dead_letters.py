@@ -68,7 +68,9 @@ class DeadLetters:
         """Add a dead letter for a message of this queue."""
         self._add(self._letter(queue, reason, body))
 
-    def unread(self, queue: str, reason: str, body: str, patience_s: float = PATIENCE_S) -> bool:
+    def add_unreadable(
+        self, queue: str, reason: str, body: str, patience_s: float = PATIENCE_S
+    ) -> bool:
         """Record that this process cannot read a message of this queue. Return False if
         another version may read it, and True if it is a dead letter now.
         """
@@ -89,7 +91,7 @@ class DeadLetters:
             letter.to_json(),
         ]
         answer = self._connection.script(
-            "keep_unread", [keys.job(job_id), keys.DUE, keys.DEAD], arguments
+            "dead_letter_unreadable", [keys.job(job_id), keys.DUE, keys.DEAD], arguments
         )
         if answer == b"unknown":
             self._add(letter)
@@ -131,7 +133,7 @@ class DeadLetters:
             UserError: no job waits for the handoff any more.
         """
         answer = self._connection.script(
-            "requeue_letter", [keys.job(job_id), keys.DUE], [handoff_id]
+            "requeue_dead_letter", [keys.job(job_id), keys.DUE], [handoff_id]
         )
         if answer == b"unknown":
             raise UserError(

@@ -1,5 +1,7 @@
-"""The fair order of a queue's messages: four scripts, and the header that names a message's
-job.
+"""The fair order of a queue's messages: start-time fair queueing between tenants.
+
+`lua/fair_enqueue.lua` computes the order, and `lua/parts/fair_dequeue.lua` takes the first message.
+This module calls the scripts, and defines the header that names a message's job.
 
 A queue is a Redis list, as everywhere in Celery, and the length of the list is its depth. A
 sorted set holds one entry for each message of a job, ordered by the job's priority and tenant.
@@ -31,10 +33,10 @@ message comes. JSON may end with a space.
 """
 
 
-ENQUEUE = Script(source_of("enqueue"))
-DEQUEUE = Script(source_of("dequeue"))
-TAKE = Script(source_of("take"))
-PURGE = Script(source_of("purge"))
+ENQUEUE = Script(source_of("fair_enqueue"))
+DEQUEUE = Script(source_of("fair_dequeue"))
+TAKE = Script(source_of("fair_dequeue_many"))
+PURGE = Script(source_of("purge_queue"))
 
 
 def is_for(message: Mapping[str, Any]) -> str | None:
@@ -56,7 +58,7 @@ def entry_of(message: Mapping[str, Any]) -> str | None:
 def enqueue_arguments(
     queue: str, messages: Sequence[Mapping[str, Any]], *, is_first: bool
 ) -> list[Any]:
-    """Return the number of keys, the keys and the arguments of `enqueue.lua`.
+    """Return the number of keys, the keys and the arguments of `fair_enqueue.lua`.
 
     Args:
         is_first: True to put the messages before all others of their priority class.
@@ -68,7 +70,7 @@ def enqueue_arguments(
 
 
 def take_arguments(queues: Mapping[str, int]) -> list[Any]:
-    """Return the number of keys, the keys and the arguments of `take.lua`.
+    """Return the number of keys, the keys and the arguments of `fair_dequeue_many.lua`.
 
     Args:
         queues: most messages to take from each queue, by name.
@@ -77,7 +79,7 @@ def take_arguments(queues: Mapping[str, int]) -> list[Any]:
 
 
 def dequeue_arguments(queue: str, popped: Mapping[str, Any]) -> list[Any]:
-    """Return the number of keys, the keys and the arguments of `dequeue.lua`.
+    """Return the number of keys, the keys and the arguments of `fair_dequeue.lua`.
 
     Args:
         popped: message of the element that was popped from the list.

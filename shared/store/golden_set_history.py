@@ -9,7 +9,7 @@ from handoff_queue.shared.types.golden_set_summary import EvaluationRun
 
 KEEP_AT_MOST = 500
 KEEP_S = 90 * 24 * 3600
-"""Seconds after the newest run, as `PAST_KEPT_MS` in `lua/parts/prelude.lua`."""
+"""Seconds after the newest run, as `PAST_KEPT_MS` in `parts/retention.lua`."""
 
 
 class Evaluations:

@@ -1,8 +1,8 @@
 """Evaluation leases: how often supervisors began to evaluate a job and did not finish.
 
 A supervisor evaluates a job outside any claim. If the evaluation freezes the process, no claim
-counts the failure. So the script that reads the journal (`evaluate.lua`) notes the evaluation
-in the job's hash. The script that ends the evaluation (`commit.lua`, `set_due.lua` or
+counts the failure. So the script that reads the journal (`evaluate_job.lua`) notes the evaluation
+in the job's hash. The script that ends the evaluation (`commit.lua`, `set_next_evaluation.lua` or
 `record_failure.lua`) removes the note. Wake-ups, messages, webhooks and reports to a parent
 job happen later and are not part of the evaluation.
 
@@ -114,7 +114,7 @@ class EvaluationLease:
 
     @property
     def heartbeat(self) -> ScriptCall:
-        """Return the keys and arguments of `evaluate.lua` for a heartbeat, which `Leases` sends."""
+        """Return the keys and arguments of `evaluate_job.lua` for a heartbeat of `Leases`."""
         return self._keys, [self.name, "heartbeat"]
 
     def interrupted(self) -> None:
@@ -125,9 +125,9 @@ class EvaluationLease:
             self._evaluate("end")
 
     def _evaluate(self, *arguments: Any) -> Sequence[Any]:
-        """Run `evaluate.lua` for this evaluation, and return its answer."""
+        """Run `evaluate_job.lua` for this evaluation, and return its answer."""
         answer: Sequence[Any] = self.connection.script(
-            "evaluate", self._keys, [self.name, *arguments]
+            "evaluate_job", self._keys, [self.name, *arguments]
         )
         return answer
 

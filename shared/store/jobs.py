@@ -478,7 +478,9 @@ class Jobs:
         opened.
         """
         return bool(
-            self._connection.script("reopen", [keys.job(job_id), keys.DUE], [handoff_id, version])
+            self._connection.script(
+                "reopen_handoff", [keys.job(job_id), keys.DUE], [handoff_id, version]
+            )
         )
 
     def queue(self, job_id: JobId, handoff_id: HandoffId, queue: str) -> bool:
@@ -486,7 +488,9 @@ class Jobs:
         be sent: it waits in a queue already, a process has claimed it, or it has ended.
         """
         arguments = [handoff_id, queue, int(ACTED_WITHIN_S * 1000)]
-        return bool(self._connection.script("queue_role", [keys.job(job_id), keys.DUE], arguments))
+        return bool(
+            self._connection.script("queue_role_handoff", [keys.job(job_id), keys.DUE], arguments)
+        )
 
     def sent(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
         """Note that the handoffs were sent to their queues, so that the sweep does not find
@@ -551,7 +555,7 @@ def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: flo
     """Return the standing of a job from the fields of its hash and of its progress.
 
     An open job that waits for a person's answer has the status `waiting`, also while its other
-    steps run. `waits_for_person` in `parts/prelude.lua` is the same rule for the filter of the
+    steps run. `waits_for_person` in `parts/jobs.lua` is the same rule for the filter of the
     list.
 
     Args:

@@ -74,7 +74,7 @@ class AnsweredCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Booked:
+class VerifiedAmounts:
     """Amounts of the results in a job's journal, in the order of `AMOUNTS`. The budgets count at
     least these amounts.
     """
@@ -130,7 +130,7 @@ class Commit:
     """A job that must exist, or None."""
     evaluation_id: str = ""
     """Id of the evaluation that ends with the commit; empty if none."""
-    booked: Booked | None = None
+    verified: VerifiedAmounts | None = None
     """Amounts of the results; None: unchanged."""
     forces_end: bool = False
     """True to end the job without the results that arrived since the decision. In a job of
@@ -295,7 +295,9 @@ class Journal:
             json.dumps(list(statuses)),
             *payload_arguments(self._connection.sealing, job_id, payloads),
         ]
-        version = int(self._connection.script("append", [keys.job(job_id), keys.DUE], arguments))
+        version = int(
+            self._connection.script("append_commuting", [keys.job(job_id), keys.DUE], arguments)
+        )
         if not version:
             raise UnknownJob.named(job_id)
         return version
@@ -462,7 +464,7 @@ class Journal:
         else:
             due_ms = int(due_at * 1000)
         self._connection.script(
-            "set_due", [keys.job(job_id), keys.DUE], [version, due_ms, evaluation_id]
+            "set_next_evaluation", [keys.job(job_id), keys.DUE], [version, due_ms, evaluation_id]
         )
 
     def record_failure(self, job_id: JobId, evaluation_id: str = "") -> int:
@@ -544,9 +546,13 @@ def _optional_fields(commit: Commit) -> dict[str, Any]:
         for call in commit.answered:
             answers.append({"asked": call.asked, "handoff": call.handoff_id, "place": call.place})
         fields["decided"] = answers
-    if commit.booked:
-        booked = commit.booked
-        fields["booked"] = {"job": booked.job, "day": str(booked.day), "today": booked.today}
+    if commit.verified:
+        verified = commit.verified
+        fields["verified"] = {
+            "job": verified.job,
+            "day": str(verified.day),
+            "today": verified.today,
+        }
     if commit.keep:
         fields["keep"] = list(commit.keep)
     if commit.creates:

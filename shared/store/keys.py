@@ -37,8 +37,8 @@ OUT = f"{PREFIX}out:"
 FAIR = f"{PREFIX}fair:"
 """+ queue, zset: `job/handoff TAG` or `job TAG` of a message in the queue -> its place in the
 fair order; TAG is the delivery tag. With `:messages`, hash: the same -> the message. With
-`:next`, zset: tenant -> the place of its next message. `lua/enqueue.lua` and
-`lua/parts/fair_queue.lua` write them.
+`:next`, zset: tenant -> the place of its next message. `lua/fair_enqueue.lua` and
+`lua/parts/fair_dequeue.lua` write them.
 """
 OUTAGE = f"{PREFIX}outage"
 """hash: time of the last call of a script that checks leases, and the last period in which no
@@ -118,11 +118,11 @@ def schedule_month(schedule_id: str, month: str) -> str:
     return f"{PREFIX}schedule:{schedule_id}:{month}"
 
 
-def booked_month(schedule_id: str, month: str) -> str:
+def verified_month(schedule_id: str, month: str) -> str:
     """string: micro-dollars of the results of a schedule's jobs in one month. Only supervisors
-    write it, in `parts/books.lua`.
+    write it, in `parts/verified_usage.lua`.
     """
-    return f"{schedule_month(schedule_id, month)}:booked"
+    return f"{schedule_month(schedule_id, month)}:verified"
 
 
 def job(job_id: JobId) -> str:
@@ -167,7 +167,7 @@ def blobs(job_id: JobId) -> str:
 
 
 def draft(handoff_id: HandoffId) -> str:
-    """Return the field of `blobs` with a handoff's draft. `renew.lua` writes the draft;
+    """Return the field of `blobs` with a handoff's draft. `renew_lease.lua` writes the draft;
     `parts/results.lua` and `commit.lua` remove it.
     """
     return f"draft:{handoff_id}"
@@ -222,11 +222,11 @@ def day(number: int | str, tenant: str | None = None) -> str:
     return f"{PREFIX}day:{number}{f':{tenant}' if tenant else ''}"
 
 
-def books(number: int | str, tenant: str | None = None) -> str:
+def verified_usage(number: int | str, tenant: str | None = None) -> str:
     """hash: sums of the results of one day, of all jobs or of one tenant's jobs: at least these
-    amounts are used. Only supervisors write it, in `parts/books.lua`.
+    amounts are used. Only supervisors write it, in `parts/verified_usage.lua`.
     """
-    return f"{PREFIX}books:{number}{f':{tenant}' if tenant else ''}"
+    return f"{PREFIX}verified_usage:{number}{f':{tenant}' if tenant else ''}"
 
 
 def open_jobs(tenant: str) -> str:
@@ -249,13 +249,13 @@ writes it while a deletion of a tenant looks for unused documents.
 
 def notes(tenant: str) -> str:
     """hash: path of a note of the tenant's memory -> the `Note` as JSON, compressed and, for a
-    tenant with a key, encrypted. `lua/store_note.lua` writes it.
+    tenant with a key, encrypted. `lua/store_memory_note.lua` writes it.
     """
     return f"{PREFIX}notes:{tenant}"
 
 
 def note_expiry(tenant: str) -> str:
-    """zset: path of a note -> Unix ms of its expiry. `lua/store_note.lua` writes it."""
+    """zset: path of a note -> Unix ms of its expiry. `lua/store_memory_note.lua` writes it."""
     return f"{PREFIX}notes_expiry:{tenant}"
 
 

@@ -94,7 +94,7 @@ class Leases:
         as frozen. No heartbeat is sent in the first third of a lease.
 
         Args:
-            heartbeat: keys and arguments of `evaluate.lua`.
+            heartbeat: keys and arguments of `evaluate_job.lua`.
         """
         with self._lock:
             self._evaluations[id(heartbeat)] = (heartbeat, time.monotonic())
@@ -136,7 +136,9 @@ class Leases:
             return True
         answers: list[bytes | StoreError]
         try:
-            answers = self._connection.script_for_each("renew", [claim.renewal() for claim in held])
+            answers = self._connection.script_for_each(
+                "renew_lease", [claim.renewal() for claim in held]
+            )
         except StoreError as error:
             answers = [error] * len(held)
         all_renewed = True
@@ -167,7 +169,7 @@ class Leases:
         if not heartbeats:
             return True
         try:
-            answers = self._connection.script_for_each("evaluate", heartbeats)
+            answers = self._connection.script_for_each("evaluate_job", heartbeats)
         except StoreError as error:
             answers = [error]
         all_sent = True

@@ -86,7 +86,7 @@ class Notes:
     ) -> int:
         return int(
             self._connection.script(
-                "store_note",
+                "store_memory_note",
                 [keys.notes(tenant), keys.note_expiry(tenant)],
                 [
                     path,

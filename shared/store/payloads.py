@@ -354,7 +354,7 @@ class PayloadStore:
             entry: str | bytes = document.to_json()
         else:
             name, entry = self._sealing.document_names(tenant, f"{job_id} {name}")[0], sealed
-        self._connection.script("keep_page", [keys.job(job_id)], [name, entry])
+        self._connection.script("keep_fetched_page", [keys.job(job_id)], [name, entry])
 
     def _stay_s(self, work_s: float) -> int:
         """Return the seconds for which a document is stored."""

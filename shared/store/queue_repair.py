@@ -88,7 +88,7 @@ class QueueRepair:
         dropped = 0
         if orphans:
             piece = (-passed - len(frames), -passed - 1)
-            dropped = self._connection.script("drop_orphans", [queue], [*piece, *orphans])
+            dropped = self._connection.script("drop_orphaned_messages", [queue], [*piece, *orphans])
         if len(frames) == MESSAGES_A_CHECK:
             self._passed[queue] = passed + len(frames) - dropped
         return dropped

@@ -99,7 +99,7 @@ class Schedules:
         """Return the money that the jobs of a month have spent, in micro-dollars."""
         with translated_errors():
             counters = self._connection.redis.mget(
-                keys.schedule_month(schedule_id, month), keys.booked_month(schedule_id, month)
+                keys.schedule_month(schedule_id, month), keys.verified_month(schedule_id, month)
             )
         return max(figure_in(counter) or 0 for counter in counters)
 

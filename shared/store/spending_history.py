@@ -13,7 +13,7 @@ from handoff_queue.shared.store.script_arguments import figure_in, name_in
 
 DAY_S = 86_400
 MOST_DAYS = 90
-"""Days that are kept, as `PAST_KEPT_MS` in `parts/prelude.lua`."""
+"""Days that are kept, as `PAST_KEPT_MS` in `parts/retention.lua`."""
 _SEPARATOR = "\t"
 _LABELS = 4
 

@@ -40,7 +40,7 @@ from handoff_queue.shared.types.tool_call_approval import CallAnswer, CallQuesti
 
 @dataclass(frozen=True, slots=True)
 class CallQuestions:
-    """Questions about the calls of one reply, in the form of `ask_about_calls.lua`."""
+    """Questions about the calls of one reply, in the form of `ask_tool_call_approval.lua`."""
 
     handoff_id: HandoffId
     questions: Sequence[CallQuestion]
@@ -100,8 +100,9 @@ class CallQuestions:
 def call_answers_in(
     fields: Sequence[bytes], trust: Trust, job_id: JobId, handoff_id: HandoffId, sealing: Sealing
 ) -> dict[str, CallAnswer]:
-    """Return the answers by the id of their call, from the answer of `call_answers.lua`
-    without its status. With a keyring, an answer without a valid signature is a rejection.
+    """Return the answers by the id of their call, from the reply of
+    `tool_call_approval_answers.lua` without its status. With a keyring, an answer without a
+    valid signature is a rejection.
     """
 
     def text_of(payload: BlobRef, stored: bytes) -> str:
@@ -134,7 +135,7 @@ def _answer_in(
     """Return the answer to a question about a call.
 
     Args:
-        decided: see `decided` in `parts/call_questions.lua`.
+        decided: see `decided` in `parts/tool_call_approvals.lua`.
 
     Raises:
         UntrustedMessage: the answer is about another call, or its signature does not hold.
@@ -187,7 +188,9 @@ def answer_call(
         json.dumps(open_statuses),
         *payload_arguments(connection.sealing, job_id, texts),
     ]
-    version = int(connection.script("answer_call", [keys.job(job_id), keys.DUE], arguments))
+    version = int(
+        connection.script("answer_tool_call_approval", [keys.job(job_id), keys.DUE], arguments)
+    )
     if not version:
         raise UnknownJob.named(job_id)
     return max(0, version)

@@ -110,7 +110,9 @@ class UserMessages:
             MOST_MESSAGES,
             *payload_arguments(self._connection.sealing, job_id, [text]),
         ]
-        answer = self._connection.script("say", [keys.job(job_id), keys.DUE], arguments)
+        answer = self._connection.script(
+            "send_user_message", [keys.job(job_id), keys.DUE], arguments
+        )
         if answer[0] == b"ok":
             return int(answer[1])
         return Refusal(answer[0].decode())

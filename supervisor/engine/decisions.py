@@ -16,7 +16,7 @@ from handoff_queue.shared.runtime.attempt import Attempts, PreparedAttempt
 from handoff_queue.shared.store.claim import Claim, FinishReply, FinishRequest
 from handoff_queue.shared.store.job_evaluation_lease import EvaluationLease
 from handoff_queue.shared.store.jobs import LOST_AFTER_S, HandoffStanding
-from handoff_queue.shared.store.journal import AnsweredCall, Booked, Commit
+from handoff_queue.shared.store.journal import AnsweredCall, Commit, VerifiedAmounts
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError
@@ -270,7 +270,7 @@ class DecisionMaker:
             due_at=decision.due_at,
             score=score_in(before, later),
             evaluation_id=evaluation.name,
-            booked=_booked(later),
+            verified=_verified(later),
         )
 
     def _made(
@@ -321,10 +321,11 @@ def _answered_calls(before: JobState, events: Sequence[Event]) -> tuple[Answered
     return tuple(answered)
 
 
-def _booked(state: JobState) -> Booked | None:
+def _verified(state: JobState) -> VerifiedAmounts | None:
     """Return the amounts of the results; None if no result has used anything."""
-    if any(state.books.job):
-        return Booked(state.books.job, state.books.day, state.books.today)
+    if any(state.verified_usage.job):
+        usage = state.verified_usage
+        return VerifiedAmounts(usage.job, usage.day, usage.today)
     return None
 
 

@@ -310,7 +310,7 @@ def _issued(state: JobState, event: HandoffIssued, at: float) -> dict[str, Any]:
         "messages": after_issue(state, event),
     }
     if not state.open:
-        changes["books"] = state.books.model_copy(update={"busy_since": at})
+        changes["verified_usage"] = state.verified_usage.model_copy(update={"busy_since": at})
     if event.group:
         changes["groups"] = max(state.groups, int(event.group[1:]))
     if event.is_of_a_role or event.is_fact_check:
@@ -347,7 +347,7 @@ def _finished(state: JobState, event: HandoffFinished, at: float) -> dict[str, A
     changes: dict[str, Any] = {
         "open": state.open.without(event.handoff_id),
         "usage": state.usage + event.usage,
-        "books": state.books.with_result(event, at, is_open=issued is not None),
+        "verified_usage": state.verified_usage.with_result(event, at, is_open=issued is not None),
         "turns": state.turns + event.turns,
         "spent_its_own": state.spent_its_own or event.stop_reason is StopReason.JOB_BUDGET,
         "models": models,

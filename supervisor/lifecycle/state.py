@@ -40,7 +40,7 @@ from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
 from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of
 from handoff_queue.supervisor.lifecycle.plan_patches import PatchHistory
-from handoff_queue.supervisor.lifecycle.usage_ledger import NO_BOOKS, Books
+from handoff_queue.supervisor.lifecycle.verified_usage import NO_VERIFIED_USAGE, VerifiedUsage
 
 
 class FactChecks(Message):
@@ -464,7 +464,7 @@ class JobState(Message):
     origins: tuple[Origin, ...] = ()
     """Origins of all results so far."""
     usage: Usage = NOTHING_USED
-    books: Books = NO_BOOKS
+    verified_usage: VerifiedUsage = NO_VERIFIED_USAGE
     turns: NonNegativeInt = 0
     models: tuple[str, ...] = ()
     """The models that answered, as their servers named them."""

@@ -301,7 +301,7 @@ def test_a_mail_is_sent_once_although_all_processes_are_killed(mail: MailFleet) 
 
 @pytest.mark.parametrize("place", ["before", "after"])
 def test_a_worker_that_dies_while_it_asks_asks_one_question(mail: MailFleet, place: str) -> None:
-    point = f"script.ask_about_calls.{place}"
+    point = f"script.ask_tool_call_approval.{place}"
     mail.kill_at(point)
     job_id = mail.submit(f"asks-{place}", "send")
     mail.wait_for_kill(point)
@@ -318,7 +318,7 @@ def test_a_worker_that_dies_while_it_asks_asks_one_question(mail: MailFleet, pla
     ("point", "times"),
     [
         ("script.claim.after", 1),
-        ("script.call_answers.after", 1),
+        ("script.tool_call_approval_answers.after", 1),
         ("script.turn.before", 1),
         ("script.turn.after", 0),  # the start of the call is stored, so the mail may be sent
     ],

@@ -25,8 +25,8 @@ RECOVERY_S = LEASE_S + 5
 POINTS = {
     "before its wake-up leaves": "publish.supervisor.before",
     "when its wake-up has left": "publish.supervisor.after",
-    "before it has looked": "script.set_due.before",
-    "when it has looked": "script.set_due.after",
+    "before it has looked": "script.set_next_evaluation.before",
+    "when it has looked": "script.set_next_evaluation.after",
     "before the message leaves": "publish.group.before",
     "when the message has left": "publish.group.after",
     "when it has said so": "script.mark_sent.after",

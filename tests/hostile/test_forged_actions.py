@@ -40,7 +40,12 @@ pytestmark = pytest.mark.slow
 
 def write_to_journal(store: Store, job_id: JobId, text: str) -> None:
     """Append a text to a journal as an event, as an attacker with the URL of Redis can."""
-    assert store.connection.script("append", [keys.job(job_id), keys.DUE], [text, "{}", "[]"]) > 0
+    assert (
+        store.connection.script(
+            "append_commuting", [keys.job(job_id), keys.DUE], [text, "{}", "[]"]
+        )
+        > 0
+    )
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from handoff_queue.shared.store.claim import ClaimVerdict
 from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.fair_queue import ENQUEUE, FOR, enqueue_arguments
 from handoff_queue.shared.store.fleet_load import FleetLoad
-from handoff_queue.shared.store.journal import Booked, Commit
+from handoff_queue.shared.store.journal import Commit, VerifiedAmounts
 from handoff_queue.shared.store.redis.acl import CONNECTION, DATA, Database
 from handoff_queue.shared.store.redis.script import source_of
 from handoff_queue.shared.store.spending_history import DAY_S
@@ -162,7 +162,7 @@ JOBS: tuple[Command, ...] = (
     ("HSETNX", JOB, "month", "handoff:schedule:a:2026-11"),
     ("HINCRBY", JOB, "max_turns", "9"),
     ("HINCRBYFLOAT", JOB, "max_usd", "9"),
-    ("HINCRBY", JOB, "booked_usd", "-9"),
+    ("HINCRBY", JOB, "verified_usd", "-9"),
     ("HDEL", JOB, "max_usd"),
     ("HDEL", JOB, "cancelled"),
     ("HSET", keys.handoff(JobId(OTHER_JOB), "supervisor", HandoffId("team.1")), "state", "done"),
@@ -201,11 +201,11 @@ FLEET: tuple[Command, ...] = (
     ("LRANGE", keys.SCORES, "0", "-1"),
     ("LPUSH", keys.history("writer"), "{}"),
     ("ZADD", keys.open_jobs("acme"), "1", "a"),
-    ("HINCRBY", keys.books(1), "booked_usd", "-9"),
-    ("HINCRBY", keys.books(1, "acme"), "booked_usd", "-9"),
-    ("PEXPIRE", keys.books(1), "1"),
-    ("DEL", keys.books(1, "acme")),
-    ("INCRBY", keys.booked_month("a", "2026-11"), "-9"),
+    ("HINCRBY", keys.verified_usage(1), "verified_usd", "-9"),
+    ("HINCRBY", keys.verified_usage(1, "acme"), "verified_usd", "-9"),
+    ("PEXPIRE", keys.verified_usage(1), "1"),
+    ("DEL", keys.verified_usage(1, "acme")),
+    ("INCRBY", keys.verified_month("a", "2026-11"), "-9"),
     ("SET", keys.ORPHANS, "a"),
 )
 """Commands on the state of the fleet."""
@@ -404,10 +404,10 @@ def test_a_worker_waits_until_a_supervisor_has_loaded_the_scripts(server: Server
         with pytest.raises(StoreUnavailable, match="start a supervisor"):
             claimed.renew()
         with pytest.raises(StoreUnavailable, match="start a supervisor"):
-            worker.connection.script_for_each("renew", [claimed.renewal()])
+            worker.connection.script_for_each("renew_lease", [claimed.renewal()])
         supervisor.connection.load_scripts()
         claimed.renew()
-        assert worker.connection.script_for_each("renew", [claimed.renewal()]) == [b"ok"]
+        assert worker.connection.script_for_each("renew_lease", [claimed.renewal()]) == [b"ok"]
 
 
 VALUES: Mapping[str, Command] = {
@@ -522,7 +522,7 @@ def test_an_announcement_of_an_unknown_role_stops_no_statistics(server: Server) 
 
 
 def test_a_worker_that_lowers_the_counters_of_a_day_raises_no_cap(server: Server) -> None:
-    used = Booked((1, 100, 20, 5), int(time.time()) // DAY_S, (1, 100, 20, 5))
+    used = VerifiedAmounts((1, 100, 20, 5), int(time.time()) // DAY_S, (1, 100, 20, 5))
     with server.store("supervisor") as supervisor, server.store("worker-writer") as honest:
         supervisor.daily_budgets.set_caps(DailyCaps(tenant_day_usd=6))
         job_id = a_job(supervisor, "acme")
@@ -532,7 +532,7 @@ def test_a_worker_that_lowers_the_counters_of_a_day_raises_no_cap(server: Server
         finish(claimed)
         issue(supervisor, job_id, "write.2", role="writer")
         version = version_of(supervisor, job_id)
-        supervisor.journal.commit(Commit(job_id, version, [CancelRequested()], booked=used))
+        supervisor.journal.commit(Commit(job_id, version, [CancelRequested()], verified=used))
         with server.connected_as("worker-analyst") as attacker:
             attacker.hincrby(keys.day(used.day, "acme"), "usd", -1_000)
 

@@ -359,8 +359,8 @@ def test_a_worker_without_the_key_leaves_the_message_to_others_and_its_letter_ha
     message = jobs.store.connection.sealing.seal_message(job_id, "a.1", "the message of a.1")
     letters = without_keys.store.dead_letters
 
-    assert not letters.unread("a", "it cannot be opened", message)
-    assert letters.unread("a", "it cannot be opened", message, patience_s=0)
+    assert not letters.add_unreadable("a", "it cannot be opened", message)
+    assert letters.add_unreadable("a", "it cannot be opened", message, patience_s=0)
     assert [letter.reason for letter in letters.newest()] == ["it cannot be opened"]
     assert "the message of" not in letters.newest()[0].body
 

@@ -18,7 +18,7 @@
 --   decided[{asked, handoff, place}] (answers to questions about calls: version of the question, its
 --     handoff, and the place of the answer among the events, from 1),
 --   ended (1: this ends the job),
---   booked {job[], day, today[]} (see `parts/books.lua`),
+--   verified {job[], day, today[]} (see `parts/verified_usage.lua`),
 --   cancels{child: event} (for the journals of children whose handoffs are dropped; '*': for a child
 --     that the sender does not know).
 -- Then the arguments of `finish`, if any, then the events, then pairs of digest and compressed
@@ -104,7 +104,7 @@ local function place_in_list()
   return newest[2] and string.format('%.17g', newest[2] + STEP) or now
 end
 
-if c.booked then book(job, c.booked, at) end
+if c.verified then record_verified_usage(job, c.verified, at) end
 keep_payloads(job, ARGV, first_event + c.events)
 for name, size in pairs(c.groups or {}) do c.fields['g:' .. name] = size end
 if #issued > 0 then
@@ -213,17 +213,6 @@ elseif c.created then
   -- The client publishes the wake-up of a new job.
   if c.fields.status == 'queued' then send_off('submissions', { now, id }) end
 end
--- Shorten the time to live of an ended job and its handoffs. Otherwise an ended job would stay for
--- its unused time, such as the weeks of an approval.
-local function shorten(key, ms)
-  local handoffs = redis.call('HKEYS', key .. ':roles')
-  for _, handoff in ipairs(handoffs) do
-    redis.call('PEXPIRE', handoff_key(key, handoff), whole(ms))
-    redis.call('PEXPIRE', turns_key(key, handoff), whole(ms))
-  end
-  for _, part in ipairs({ '', ':progress', ':log', ':blob', ':fetched', ':roles' }) do redis.call('PEXPIRE', key .. part, whole(ms)) end
-end
-
 -- Count the end of a job. The end of a child job is the end of a handoff, which is counted. If a
 -- handoff has ended in the same script, its result is the event before the end.
 local submitted = c.ended and redis.call('ZSCORE', jobs, id)

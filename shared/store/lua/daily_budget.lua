@@ -7,8 +7,8 @@ local caps = redis.call('HMGET', KEYS[1], 'tenant_day_tokens', 'tenant_day_usd',
 local function account(key, most_tokens, most_usd)
   local b = redis.pcall('HMGET', key, 'input_tokens', 'output_tokens', 'usd', 'needed_tokens', 'needed_usd')
   local function n(value) return figure(value, 0) end
-  local booked = booked_at(books_of(key))
-  local function used(value, total) return math.max(n(value), booked[total]) end
+  local verified = verified_at(verified_key_of(key))
+  local function used(value, total) return math.max(n(value), verified[total]) end
   local tokens, usd = used(b[1], 'input_tokens') + used(b[2], 'output_tokens'), used(b[3], 'usd')
   return { tokens, usd, n(most_tokens), n(most_usd), n(b[4]), n(b[5]) }
 end

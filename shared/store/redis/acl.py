@@ -185,7 +185,7 @@ _FIGURES = (
     keys.OUTAGE,
     keys.bucket("*"),
 )
-_BOOKS = (keys.books("*"), keys.booked_month("*", "????-??"))
+_VERIFIED_USAGE = (keys.verified_usage("*"), keys.verified_month("*", "????-??"))
 """Sums of the results, which bound the counters from below. Only supervisors write them."""
 _COUNTERS = (*_FIGURES, _LABELS, *_LINES, _MONTHS)
 """Counters that every process that calls a model keeps together with the others."""
@@ -258,7 +258,7 @@ def worker_access(roles: Sequence[str]) -> Access:
         orders.extend(_orders(role))
     return Access(
         commands=(*CONNECTION, *DATA, *PUBSUB),
-        read=(keys.CAPS, keys.PAUSED, keys.books("*")),
+        read=(keys.CAPS, keys.PAUSED, keys.verified_usage("*")),
         channels=(CONTROL,),
         selectors=(
             ANY_SCRIPT,
@@ -309,7 +309,7 @@ def supervisor_access(roles: Sequence[str]) -> Access:
             *_queues([*OWN_QUEUES, *roles]),
             *_WHOLE_JOB,
             *_COUNTERS,
-            *_BOOKS,
+            *_VERIFIED_USAGE,
             *KOMBU,
             keys.document("*"),
             keys.DUE,
@@ -372,7 +372,7 @@ def client_access(roles: Sequence[str]) -> Access:
             keys.history("*"),
             keys.SERVING,
             *_UNPLANNED,
-            *_BOOKS,
+            *_VERIFIED_USAGE,
             keys.QUEUES,
             keys.CAPS,
             keys.PAUSED,
@@ -433,7 +433,7 @@ def observer_access(roles: Sequence[str]) -> Access:
             *_queues([*OWN_QUEUES, *roles]),
             *_on_hold_of_roles(),
             *_COUNTERS,
-            *_BOOKS,
+            *_VERIFIED_USAGE,
             _JOB,
             _PROGRESS,
             _HANDOFF,

@@ -101,7 +101,7 @@ def test_a_long_letter_is_cut_and_states_the_length_of_the_message(store: Store)
 
 
 def test_half_a_surrogate_pair_is_kept_as_escaped_text(store: Store) -> None:
-    store.dead_letters.unread("writer", "no handoff", json.loads('"a\\ud800"'))
+    store.dead_letters.add_unreadable("writer", "no handoff", json.loads('"a\\ud800"'))
 
     assert [letter.body for letter in store.dead_letters.newest()] == ["a\\ud800"]
 
@@ -131,13 +131,13 @@ def test_a_handoff_of_another_version_is_left_to_that_version_and_later_becomes_
 ) -> None:
     job_id, text = unreadable_handoff(store)
 
-    assert not store.dead_letters.unread(QUEUE, "schema_version: 2", text)
+    assert not store.dead_letters.add_unreadable(QUEUE, "schema_version: 2", text)
     assert store.dead_letters.newest() == []
     assert store.jobs.sweep().due == {job_id: [FUTURE]}, (
         "published again, for somebody who knows it"
     )
 
-    assert store.dead_letters.unread(QUEUE, "schema_version: 2", text, patience_s=0)
+    assert store.dead_letters.add_unreadable(QUEUE, "schema_version: 2", text, patience_s=0)
     mark_evaluated(store, job_id)
     assert store.jobs.sweep().due == {}
     assert [letter.body for letter in store.dead_letters.newest()] == [text]
@@ -147,13 +147,13 @@ def test_the_dead_letter_exists_even_if_its_finder_fails_afterwards(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, text = unreadable_handoff(store)
-    (tmp_path / "script.keep_unread.after").write_text("drop")
+    (tmp_path / "script.dead_letter_unreadable.after").write_text("drop")
     monkeypatch.setenv(failpoints.FAILPOINTS, str(tmp_path))
     failpoints.folder.cache_clear()
 
     try:
         with pytest.raises(StoreUnavailable):
-            store.dead_letters.unread(QUEUE, "schema_version: 2", text, patience_s=0)
+            store.dead_letters.add_unreadable(QUEUE, "schema_version: 2", text, patience_s=0)
     finally:
         monkeypatch.undo()
         failpoints.folder.cache_clear()
@@ -163,12 +163,12 @@ def test_the_dead_letter_exists_even_if_its_finder_fails_afterwards(
 
 def test_a_worker_that_knows_the_version_may_claim_at_any_time(store: Store) -> None:
     job_id, text = unreadable_handoff(store)
-    store.dead_letters.unread(QUEUE, "schema_version: 2", text)
+    store.dead_letters.add_unreadable(QUEUE, "schema_version: 2", text)
 
     claimed = store.claims.claim(ClaimRequest(job_id, FUTURE, digest_of(text), "w2"))
 
     assert claimed.verdict is ClaimVerdict.GRANTED
-    assert not store.dead_letters.unread(QUEUE, "schema_version: 2", text, patience_s=0), (
+    assert not store.dead_letters.add_unreadable(QUEUE, "schema_version: 2", text, patience_s=0), (
         "a second copy, that nobody waits for"
     )
     assert store.dead_letters.newest() == []
@@ -180,7 +180,7 @@ def test_a_retried_letter_is_found_by_the_next_sweep(
 ) -> None:
     job_id, text = unreadable_handoff(store)
     jobs = client.connect(redis_url, Settings(offline=True))
-    store.dead_letters.unread(
+    store.dead_letters.add_unreadable(
         QUEUE,
         "schema_version: 2",
         around.format(text if around == "{}" else json.dumps(text)),
@@ -200,7 +200,7 @@ def test_a_retry_of_a_long_dead_letter_uses_the_complete_handoff(
 ) -> None:
     """The dead letter may be truncated. The store holds the complete handoff."""
     job_id, text = unreadable_handoff(store, "long " * MOST_BODY_CHARS)
-    store.dead_letters.unread(QUEUE, "schema_version: 2", text, patience_s=0)
+    store.dead_letters.add_unreadable(QUEUE, "schema_version: 2", text, patience_s=0)
     jobs = client.connect(redis_url, Settings(offline=True))
     jobs.requeue_dead(store.dead_letters.newest()[0])
 

@@ -44,5 +44,5 @@ def test_a_draft_is_sent_with_the_next_heartbeat_of_any_kind(store: Store, job_i
     running.heartbeat("thinking", "Too early to leave by itself")
     assert store.payloads.draft(job_id, ONE) == ""
 
-    store.connection.script_for_each("renew", [running.renewal()])
+    store.connection.script_for_each("renew_lease", [running.renewal()])
     assert store.payloads.draft(job_id, ONE) == "Too early to leave by itself"

@@ -10,7 +10,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.daily_budget import DailyCaps
-from handoff_queue.shared.store.journal import Booked, Commit
+from handoff_queue.shared.store.journal import Commit, VerifiedAmounts
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import MalformedMessage
@@ -63,11 +63,11 @@ def spend(store: Store, job_id: JobId, handoff_id: str, usage: Usage | None = No
     finish(claimed)
 
 
-def book(store: Store, job_id: JobId, *amounts: int) -> None:
+def verify(store: Store, job_id: JobId, *amounts: int) -> None:
     """Commit a decision of a supervisor that has read results with these amounts."""
-    booked = Booked(amounts, today(store), amounts)
+    verified = VerifiedAmounts(amounts, today(store), amounts)
     version = version_of(store, job_id)
-    store.journal.commit(Commit(job_id, version, [CancelRequested(by="test")], booked=booked))
+    store.journal.commit(Commit(job_id, version, [CancelRequested(by="test")], verified=verified))
     store.connection.redis.hdel(keys.job(job_id), "cancelled")
 
 
@@ -93,26 +93,28 @@ def test_a_negative_amount_of_a_call_lowers_no_counter(store: Store, name: str) 
     assert store.schedules.spent_microusd("news", MONTH) == 50
 
 
-def test_smaller_and_negative_sums_of_results_lower_no_books(store: Store) -> None:
+def test_smaller_and_negative_sums_of_results_lower_no_verified_usage(store: Store) -> None:
     job_id = a_job(store, "acme")
-    book(store, job_id, 1, 300, 80, 50)
+    verify(store, job_id, 1, 300, 80, 50)
     for amounts in ((1, 200, 80, 40), (2, -9, -9, -9), (-9, -9, -9, -9)):
-        book(store, job_id, *amounts)
+        verify(store, job_id, *amounts)
 
     store.refusals.move_reports()
-    books = store.connection.redis.hgetall(keys.books(today(store), "acme"))
-    assert [int(books[f"booked_{name}".encode()]) for name in FIGURES[:4]] == [2, 300, 80, 50]
+    verified = store.connection.redis.hgetall(keys.verified_usage(today(store), "acme"))
+    assert [int(verified[f"verified_{name}".encode()]) for name in FIGURES[:4]] == [2, 300, 80, 50]
 
 
 @pytest.mark.parametrize("microusd", [2**53, 2**60, 2**63, 10**300])
-def test_a_huge_result_neither_empties_nor_blocks_the_books(store: Store, microusd: int) -> None:
+def test_a_huge_result_neither_empties_nor_blocks_the_verified_usage(
+    store: Store, microusd: int
+) -> None:
     store.daily_budgets.set_caps(DailyCaps(tenant_day_usd=MOST_MICROUSD))
     month = keys.schedule_month("news", MONTH)
     for _ in range(3):
         job_id = a_job(store, "acme")
         store.connection.redis.hset(keys.job(job_id), "month", month)
         for _ in range(4):
-            book(store, job_id, 1, 300, 80, microusd)
+            verify(store, job_id, 1, 300, 80, microusd)
 
     store.refusals.move_reports()
     assert store.daily_budgets.today("acme").tenant.microusd == MOST_MICROUSD
@@ -131,7 +133,7 @@ def test_an_account_that_a_worker_deleted_expires_again(store: Store) -> None:
     store.connection.redis.hset(keys.progress(job_id), mapping=position)
     store.connection.redis.hset(keys.progress(job_id), "usd", 0)
 
-    book(store, job_id, 1, 300, 80, 50)
+    verify(store, job_id, 1, 300, 80, 50)
 
     store.refusals.move_reports()
     assert accounts(store, job_id)["usd"] == 50
@@ -154,7 +156,7 @@ def test_a_result_with_a_negative_figure_cannot_be_read(store: Store, name: str)
 @pytest.mark.parametrize("text", NUMBERS)
 def test_a_false_figure_of_a_month_stops_no_schedule(store: Store, text: str) -> None:
     store.connection.redis.set(keys.schedule_month("news", MONTH), text, ex=60)
-    store.connection.redis.set(keys.booked_month("news", MONTH), 50, ex=60)
+    store.connection.redis.set(keys.verified_month("news", MONTH), 50, ex=60)
 
     assert store.schedules.spent_microusd("news", MONTH) == 50
 

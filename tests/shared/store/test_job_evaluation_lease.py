@@ -259,7 +259,7 @@ def test_a_heartbeat_restores_no_removed_evaluation(store: Store, job_id: JobId)
     evaluation.begin()
     evaluation.interrupted()
 
-    store.connection.script("evaluate", *evaluation.heartbeat)
+    store.connection.script("evaluate_job", *evaluation.heartbeat)
 
     assert count_unfinished_evaluations(store, job_id) == 0
 
@@ -270,7 +270,7 @@ def test_a_live_evaluation_does_not_count_as_frozen(store: Store, job_id: JobId)
     first = redis.hget(keys.job(job_id), "evaluations").decode().partition(":")[0]
 
     store.connection.script(
-        "evaluate", [keys.job(job_id), keys.DUE, keys.log(job_id)], [first, "heartbeat"]
+        "evaluate_job", [keys.job(job_id), keys.DUE, keys.log(job_id)], [first, "heartbeat"]
     )
 
     with pytest.raises(TooManyEvaluators):  # one evaluation is open, so the job is not given up

@@ -126,8 +126,8 @@ def test_the_old_claim_of_a_paused_handoff_cannot_write(store: Store, job_id: Jo
         take_turn(claimed)
     store.pauses.unpause("researcher")
 
-    assert claimed.connection.script("renew", *claimed.renewal()) == b"lost"
-    assert other.connection.script("renew", *other.renewal()) == b"ok"
+    assert claimed.connection.script("renew_lease", *claimed.renewal()) == b"lost"
+    assert other.connection.script("renew_lease", *other.renewal()) == b"ok"
 
 
 def test_a_sweep_finds_a_held_handoff_only_after_the_pause(store: Store, job_id: JobId) -> None:

@@ -175,7 +175,7 @@ def test_a_message_that_has_moved_stays(shell: Shell) -> None:
 
     assert (
         shell.store.connection.script(
-            "drop_orphans", ["oracle"], [-2, -1, 2, first, "", 1, last, "", 3, "{}", ""]
+            "drop_orphaned_messages", ["oracle"], [-2, -1, 2, first, "", 1, last, "", 3, "{}", ""]
         )
         == 1
     )

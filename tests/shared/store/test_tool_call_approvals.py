@@ -248,12 +248,12 @@ def test_a_lost_answer_of_redis_asks_no_second_question(
 ) -> None:
     claimed = granted_claim(store, job_id, "find.1")
     claimed.checkpoint(ToolObserved(tool_use_id="toolu_0", text="done"))
-    (armed / "script.ask_about_calls.after").write_text("drop")
+    (armed / "script.ask_tool_call_approval.after").write_text("drop")
 
     with pytest.raises((LeaseLost, StoreUnavailable)):
         claimed.ask_about_calls([a_question()], 3_600)
 
-    assert list(armed.glob("script.ask_about_calls.after@*")), "the answer was lost"
+    assert list(armed.glob("script.ask_tool_call_approval.after@*")), "the answer was lost"
     assert len(questions(store, job_id)) == 1
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.DEFERRED
 

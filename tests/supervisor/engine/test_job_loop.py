@@ -315,5 +315,5 @@ def test_the_decisions_book_the_usage_of_the_results(shell: Shell) -> None:
     for event in shell.events(job_id):
         if isinstance(event, HandoffFinished):
             turns += event.turns
-    booked = shell.store.connection.redis.hget(keys.job(job_id), "booked_turns")
-    assert int(booked) == turns > 0
+    verified = shell.store.connection.redis.hget(keys.job(job_id), "verified_turns")
+    assert int(verified) == turns > 0

@@ -14,7 +14,7 @@ local DAY_KEPT_MS = 3 * DAY_MS -- after the end of the day; a call at midnight e
 local MONTH_KEPT_MS = 70 * DAY_MS -- from the first cost of the month
 local DAY = 'handoff:day:'
 local SPENDING = 'handoff:spending:'
-local BOOKS = 'handoff:books:'
+local VERIFIED_USAGE = 'handoff:verified_usage:'
 local MOST_SPENDING_FIELDS = 5000 -- of one day: about 400 kB
 
 -- Return one field of each row of a table.
@@ -76,20 +76,20 @@ local function set_aside_at(levels, tenant, installation)
   return keys
 end
 
--- Fields of a job's hash and of the books of a day: the sums of the results that the journals hold.
+-- Fields of a job's hash and of the verified usage of a day: the sums of the results that the journals hold.
 -- Workers keep the counters of an account, so a worker that was taken over can lower them. Only
 -- supervisors write these fields, so an account counts at least these sums.
-local BOOKED = {}
-for i, amount in ipairs(AMOUNTS) do BOOKED[i] = 'booked_' .. amount.total end
+local VERIFIED = {}
+for i, amount in ipairs(AMOUNTS) do VERIFIED[i] = 'verified_' .. amount.total end
 
--- Return the key of the books of a day, from the key of its budget.
-local function books_of(day)
-  return BOOKS .. string.sub(day, #DAY + 1)
+-- Return the key of the verified usage of a day, from the key of its budget.
+local function verified_key_of(day)
+  return VERIFIED_USAGE .. string.sub(day, #DAY + 1)
 end
 
--- Return the booked sums at a key, by the names of their totals.
-local function booked_at(key)
-  local sums, stored = {}, redis.pcall('HMGET', key, unpack(BOOKED))
+-- Return the verified sums at a key, by the names of their totals.
+local function verified_at(key)
+  local sums, stored = {}, redis.pcall('HMGET', key, unpack(VERIFIED))
   for i, amount in ipairs(AMOUNTS) do sums[amount.total] = figure(stored[i], 0) end
   return sums
 end
@@ -253,26 +253,26 @@ local function settle(job, h, used)
   if worst then forget_reservation(h) end
 end
 
--- Check a call against one limit of a level. `most`: the limit (0 or false: none); `booked`: the
+-- Check a call against one limit of a level. `most`: the limit (0 or false: none); `verified`: the
 -- sums that the level has used at least. Returns nil (it fits), 'wait' (it may fit after other
 -- reservations are released), or the limit that it can never keep, with the requested amount and
 -- the rest.
-local function over(key, measure, most, worst, booked)
+local function over(key, measure, most, worst, verified)
   most = tonumber(most or 0)
   if most <= 0 then return nil end
   local more, is = amount_of(measure, worst), 0
   local b = redis.pcall('HMGET', key, measure.reserved, unpack(measure.totals))
-  for i, total in ipairs(measure.totals) do is = is + math.max(figure(b[1 + i], 0), booked[total] or 0) end
+  for i, total in ipairs(measure.totals) do is = is + math.max(figure(b[1 + i], 0), verified[total] or 0) end
   if more < 0 or is + more > most then return measure, more, most - is end
   return is + figure(b[1], 0) + more > most and 'wait' or nil
 end
 
 -- Check a call against all limits of a level, in the order of MEASURES. A limit that it can never
--- keep comes before 'wait'. `books`: the key of the booked sums (nil: a handoff has none).
-local function misfit(key, worst, limits, books)
-  local waits, booked = nil, books and booked_at(books) or {}
+-- keep comes before 'wait'. `usage`: the key of the verified sums (nil: a handoff has none).
+local function misfit(key, worst, limits, usage)
+  local waits, verified = nil, usage and verified_at(usage) or {}
   for i, measure in ipairs(MEASURES) do
-    local no, asked, left = over(key, measure, limits[i], worst, booked)
+    local no, asked, left = over(key, measure, limits[i], worst, verified)
     if no and no ~= 'wait' then return no, asked, left end
     waits = waits or no
   end
@@ -335,7 +335,7 @@ local function reserve(job, h, worst)
   local caps = redis.call('HMGET', 'handoff:caps', unpack(CAPS))
   for place, key in ipairs({ tenant, installation }) do
     local limits = { unpack(caps, 1 + (place - 1) * #MEASURES, place * #MEASURES) }
-    local no, asked, left = misfit(key, worst, limits, books_of(key))
+    local no, asked, left = misfit(key, worst, limits, verified_key_of(key))
     if no and no ~= 'wait' then
       note_need(key, h, closes, no, asked, left)
       return no.limit, place == 1 and 'tenant' or 'installation'

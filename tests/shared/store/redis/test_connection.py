@@ -189,7 +189,7 @@ def test_a_failing_call_does_not_affect_the_other_calls(store: Store) -> None:
     keys_, args = first.renewal()
 
     failed, succeeded = store.connection.script_for_each(
-        "renew", [(keys_, [*args[:2], "no number", *args[3:]]), second.renewal()]
+        "renew_lease", [(keys_, [*args[:2], "no number", *args[3:]]), second.renewal()]
     )
 
     assert isinstance(failed, StoreError)

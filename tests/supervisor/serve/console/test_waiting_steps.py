@@ -154,7 +154,9 @@ def test_a_step_whose_message_is_a_dead_letter_says_so(
 ) -> None:
     job_id, issued = open_step(shell, tmp_path)
     text = shell.store.payloads.get(job_id, [issued.handoff.digest])[issued.handoff.digest]
-    assert shell.store.dead_letters.unread(issued.assigned_to, "unreadable", text, patience_s=0)
+    assert shell.store.dead_letters.add_unreadable(
+        issued.assigned_to, "unreadable", text, patience_s=0
+    )
 
     assert why(local, job_id, issued) == "queued: is held, because its message is a dead letter"
 

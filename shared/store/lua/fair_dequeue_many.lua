@@ -3,7 +3,7 @@
 -- call takes more than a quarter of the elements, so that other processes get their share.
 -- Returns {queue, messages, element, elements left in the queue}. `element`: the last popped
 -- element if its message has no place in the fair order, else false. The caller passes it to
--- `dequeue`.
+-- `fair_dequeue`.
 -- Returns nothing if all queues are empty
 for n, queue in ipairs(KEYS) do
   local messages, element, waiting = {}, false, redis.call('LLEN', queue)

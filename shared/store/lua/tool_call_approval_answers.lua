@@ -1,7 +1,7 @@
 -- Return the answers to the questions about calls of a claimed handoff. They come from the job's hash,
 -- because no worker may read the journal.
 -- KEYS job.  ARGV: handoff, fence.
--- Returns {'ok', then for each answer: id of the call, `decided` (see `parts/call_questions.lua`),
+-- Returns {'ok', then for each answer: id of the call, `decided` (see `parts/tool_call_approvals.lua`),
 -- compressed note (''), compressed arguments ('')} | {'lost'} | {'dropped'}
 local job, h = KEYS[1], handoff_key(KEYS[1], ARGV[1])
 local f = redis.call('HMGET', h, 'fence', 'state', 'asks')

@@ -1,15 +1,20 @@
 """A worker that lowers a counter of money does not raise a limit: the accounts count at least the
-results that supervisors have booked.
+results that supervisors have verified.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.daily_budget import DailyCaps
-from handoff_queue.shared.store.journal import Booked, Commit
+from handoff_queue.shared.store.journal import Commit, VerifiedAmounts
+from handoff_queue.shared.store.redis import connection, script
+from handoff_queue.shared.store.redis.script import Script, source_of
 from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.budget_measures import AMOUNTS, MONEY
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -35,11 +40,11 @@ def today(store: Store) -> int:
     return int(store.connection.now()) // DAY_S
 
 
-def book(store: Store, job_id: JobId, amounts: tuple[int, ...] = USED) -> None:
+def verify(store: Store, job_id: JobId, amounts: tuple[int, ...] = USED) -> None:
     """Commit a decision of a supervisor that has read these results."""
-    booked = Booked(amounts, today(store), amounts)
+    verified = VerifiedAmounts(amounts, today(store), amounts)
     version = version_of(store, job_id)
-    store.journal.commit(Commit(job_id, version, [CancelRequested(by="test")], booked=booked))
+    store.journal.commit(Commit(job_id, version, [CancelRequested(by="test")], verified=verified))
     store.connection.redis.hdel(keys.job(job_id), "cancelled")
 
 
@@ -75,7 +80,7 @@ def test_a_lowered_counter_of_the_tenants_day_raises_no_cap(store: Store, how: s
     store.daily_budgets.set_caps(DailyCaps(tenant_day_usd=100))
     job_id = a_job(store, "acme")
     spend(store, job_id)
-    book(store, job_id)
+    verify(store, job_id)
     lower(store, keys.day(today(store), "acme"), how)
 
     assert answer_to_a_call(store, job_id) == [b"limit", b"tenant", b"max_usd"]
@@ -87,7 +92,7 @@ def test_a_lowered_counter_of_the_installation_raises_no_cap(store: Store, how: 
     store.daily_budgets.set_caps(DailyCaps(day_tokens=800))
     job_id = a_job(store)
     spend(store, job_id)
-    book(store, job_id)
+    verify(store, job_id)
     lower(store, keys.day(today(store)), how)
 
     assert answer_to_a_call(store, job_id) == [b"limit", b"installation", b"max_tokens"]
@@ -97,7 +102,7 @@ def test_a_lowered_counter_of_the_installation_raises_no_cap(store: Store, how: 
 def test_a_lowered_counter_of_a_job_raises_no_limit(store: Store) -> None:
     job_id = a_job(store, max_usd=100)
     spend(store, job_id)
-    book(store, job_id)
+    verify(store, job_id)
     lower(store, keys.progress(job_id), "lower")
 
     assert answer_to_a_call(store, job_id) == [b"limit", b"job", b"max_usd"]
@@ -108,37 +113,37 @@ def test_results_of_a_child_job_count_once_in_the_books_of_the_day(store: Store)
     issue_to_a_child(store, parent, "team.1")
     child = a_job(store, "acme", (parent, HandoffId("team.1")))
     spend(store, child)
-    book(store, child)
-    book(store, parent)
+    verify(store, child)
+    verify(store, parent)
 
-    books = store.connection.redis.hgetall(keys.books(today(store), "acme"))
-    assert books[b"booked_usd"] == b"50"
+    usage = store.connection.redis.hgetall(keys.verified_usage(today(store), "acme"))
+    assert usage[b"verified_usd"] == b"50"
 
 
 def test_a_repeated_booking_changes_nothing(store: Store) -> None:
     job_id = a_job(store, "acme")
     spend(store, job_id)
-    book(store, job_id, (1, 200, 50, 30))
+    verify(store, job_id, (1, 200, 50, 30))
     for _ in range(3):
-        book(store, job_id)
+        verify(store, job_id)
 
-    books = store.connection.redis.hgetall(keys.books(today(store), "acme"))
-    assert books == {
-        b"booked_turns": b"1",
-        b"booked_input_tokens": b"300",
-        b"booked_output_tokens": b"80",
-        b"booked_usd": b"50",
+    usage = store.connection.redis.hgetall(keys.verified_usage(today(store), "acme"))
+    assert usage == {
+        b"verified_turns": b"1",
+        b"verified_input_tokens": b"300",
+        b"verified_output_tokens": b"80",
+        b"verified_usd": b"50",
     }
 
 
 def test_amounts_of_another_day_are_not_booked_today(store: Store) -> None:
     job_id = a_job(store, "acme")
     spend(store, job_id)
-    booked = Booked(USED, today(store), (0, 0, 0, 0))
+    verified = VerifiedAmounts(USED, today(store), (0, 0, 0, 0))
     version = version_of(store, job_id)
-    store.journal.commit(Commit(job_id, version, [CancelRequested()], booked=booked))
+    store.journal.commit(Commit(job_id, version, [CancelRequested()], verified=verified))
 
-    assert not store.connection.redis.exists(keys.books(today(store), "acme"))
+    assert not store.connection.redis.exists(keys.verified_usage(today(store), "acme"))
 
 
 def test_a_lowered_counter_is_raised_again_and_is_in_the_audit(store: Store) -> None:
@@ -146,7 +151,7 @@ def test_a_lowered_counter_is_raised_again_and_is_in_the_audit(store: Store) -> 
     spend(store, job_id)
     lower(store, keys.progress(job_id), "lower")
 
-    book(store, job_id)
+    verify(store, job_id)
 
     assert accounts(store, job_id)["usd"] == 50
     assert store.refusals.move_reports() == 1
@@ -158,7 +163,7 @@ def test_a_lowered_counter_is_raised_again_and_is_in_the_audit(store: Store) -> 
 def test_honest_counters_are_not_in_the_audit(store: Store) -> None:
     job_id = a_job(store)
     spend(store, job_id)
-    book(store, job_id)
+    verify(store, job_id)
 
     assert store.refusals.move_reports() == 0
 
@@ -168,7 +173,25 @@ def test_the_month_of_a_schedule_counts_at_least_the_results(store: Store) -> No
     job_id = a_job(store)
     store.connection.redis.hset(keys.job(job_id), "month", month)
     spend(store, job_id)
-    book(store, job_id)
+    verify(store, job_id)
     store.connection.redis.incrby(month, -1_000)
+
+    assert store.schedules.spent_microusd("news", "2026-11") == 50
+
+
+def test_an_amount_after_the_money_does_not_count_as_money_of_the_month(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    month = keys.schedule_month("news", "2026-11")
+    job_id = a_job(store)
+    store.connection.redis.hset(keys.job(job_id), "month", month)
+    spend(store, job_id)
+    store.connection.redis.decrby(month, 50)
+    further = replace(MONEY, name="pages", total="pages", reserved="r_pages")
+    monkeypatch.setattr(script, "AMOUNTS", (*AMOUNTS, further))
+    monkeypatch.setattr(script, "_definitions", script._definitions.__wrapped__)
+    monkeypatch.setattr(connection, "script_of", lambda name: Script(source_of(name)))
+
+    verify(store, job_id, (*USED, 0))
 
     assert store.schedules.spent_microusd("news", "2026-11") == 50

@@ -1,5 +1,5 @@
 -- Add messages of jobs to their queue: each adds one element to the list, and its own place in the
--- fair order of the queue. A worker that pops any element gets, by `dequeue`, the first message of
+-- fair order of the queue. A worker that pops any element gets, by `fair_dequeue`, the first message of
 -- that order.
 -- A single message in an empty queue needs no order. Its element ends with ALONE, and has no place
 -- until another message comes. Its entry in `handoff:out:QUEUE` stays until the claim, because a

@@ -1,7 +1,7 @@
-"""Sums of the results of a job, which its supervisor books in Redis.
+"""Verified usage: the sums of the signed results of a job, which its supervisor stores in Redis.
 
 Workers count their calls in Redis, so a worker that was taken over can lower these counters. It
-cannot change the signed results of other workers, so the budgets count at least these sums.
+cannot change the signed results of other workers. So the budgets count at least these sums.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from handoff_queue.shared.types.limits import MOST_MICROUSD
 from handoff_queue.shared.types.message import Message
 
 DAY_S = 86_400
-MOST_BOOKED = MOST_MICROUSD
-"""Largest sum of an amount, as in `store/lua/parts/books.lua`. No limit is larger. A worker that
+MOST_VERIFIED = MOST_MICROUSD
+"""Largest sum of an amount, as in `store/lua/parts/verified_usage.lua`. No limit is larger. A worker that
 was taken over may report any number.
 """
 
 
-class Books(Message):
+class VerifiedUsage(Message):
     """The amounts of a job's results, in the order of `AMOUNTS`. An unknown amount counts as 0."""
 
     job: tuple[int, ...] = (0,) * len(AMOUNTS)
@@ -29,8 +29,8 @@ class Books(Message):
     busy_since: float = 0.0
     """Unix time in seconds since which the job has had open handoffs."""
 
-    def with_result(self, event: HandoffFinished, at: float, *, is_open: bool) -> Books:
-        """Return the books with a result.
+    def with_result(self, event: HandoffFinished, at: float, *, is_open: bool) -> VerifiedUsage:
+        """Return the verified usage with a further result.
 
         Args:
             at: time of the result, in Unix seconds.
@@ -47,7 +47,7 @@ class Books(Message):
 
 
 def _sum(amounts: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(min(MOST_BOOKED, a + b) for a, b in zip(amounts, more, strict=True))
+    return tuple(min(MOST_VERIFIED, a + b) for a, b in zip(amounts, more, strict=True))
 
 
-NO_BOOKS = Books()
+NO_VERIFIED_USAGE = VerifiedUsage()

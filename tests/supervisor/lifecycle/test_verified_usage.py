@@ -1,4 +1,6 @@
-"""The books of a job have its results, and those of a day only if they certainly belong to it."""
+"""The verified usage of a job is that of its results. A result counts for a day only if it
+certainly belongs to the day.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from handoff_queue.shared.types.handoff import ResultStatus, StopReason, ref
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.limits import MOST_COUNT, MOST_MICROUSD, MOST_TOKENS
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.lifecycle.usage_ledger import DAY_S, MOST_BOOKED, Books
+from handoff_queue.supervisor.lifecycle.verified_usage import DAY_S, MOST_VERIFIED, VerifiedUsage
 
 NOON = 20_000.5 * DAY_S
 
@@ -25,42 +27,42 @@ def result(microusd: int | None = 7) -> HandoffFinished:
 
 
 def test_a_result_of_a_handoff_that_began_on_the_same_day_counts_today() -> None:
-    books = Books(busy_since=NOON).with_result(result(), NOON + 60, is_open=True)
+    usage = VerifiedUsage(busy_since=NOON).with_result(result(), NOON + 60, is_open=True)
 
-    assert (books.job, books.day, books.today) == ((1, 10, 2, 7), 20_000, (1, 10, 2, 7))
+    assert (usage.job, usage.day, usage.today) == ((1, 10, 2, 7), 20_000, (1, 10, 2, 7))
 
 
 def test_a_result_of_a_handoff_that_may_have_begun_before_midnight_does_not_count_today() -> None:
-    books = Books(busy_since=NOON).with_result(result(), NOON + DAY_S, is_open=True)
+    usage = VerifiedUsage(busy_since=NOON).with_result(result(), NOON + DAY_S, is_open=True)
 
-    assert (books.job, books.today) == ((1, 10, 2, 7), (0, 0, 0, 0))
+    assert (usage.job, usage.today) == ((1, 10, 2, 7), (0, 0, 0, 0))
 
 
 def test_a_result_of_an_abandoned_handoff_does_not_count_today() -> None:
-    books = Books(busy_since=NOON).with_result(result(), NOON, is_open=False)
+    usage = VerifiedUsage(busy_since=NOON).with_result(result(), NOON, is_open=False)
 
-    assert (books.job, books.today) == ((1, 10, 2, 7), (0, 0, 0, 0))
+    assert (usage.job, usage.today) == ((1, 10, 2, 7), (0, 0, 0, 0))
 
 
 def test_an_unknown_price_hides_no_known_price() -> None:
-    books = Books(busy_since=NOON)
+    usage = VerifiedUsage(busy_since=NOON)
     for microusd in (7, None, 7):
-        books = books.with_result(result(microusd), NOON, is_open=True)
+        usage = usage.with_result(result(microusd), NOON, is_open=True)
 
-    assert books.job[-1] == 14
+    assert usage.job[-1] == 14
 
 
 def test_sums_never_exceed_the_largest_limit() -> None:
-    books = Books(busy_since=NOON)
+    usage = VerifiedUsage(busy_since=NOON)
     for microusd in (10**300, 1, 2**63):
-        books = books.with_result(result(microusd), NOON, is_open=True)
+        usage = usage.with_result(result(microusd), NOON, is_open=True)
 
-    assert books.job == books.today == (3, 30, 6, MOST_BOOKED)
-    assert max(MOST_TOKENS, MOST_MICROUSD, MOST_COUNT) == MOST_BOOKED
+    assert usage.job == usage.today == (3, 30, 6, MOST_VERIFIED)
+    assert max(MOST_TOKENS, MOST_MICROUSD, MOST_COUNT) == MOST_VERIFIED
 
 
 def test_a_new_day_begins_with_nothing() -> None:
-    books = Books(busy_since=NOON).with_result(result(), NOON, is_open=True)
-    next_day = books.model_copy(update={"busy_since": NOON + DAY_S})
+    usage = VerifiedUsage(busy_since=NOON).with_result(result(), NOON, is_open=True)
+    next_day = usage.model_copy(update={"busy_since": NOON + DAY_S})
 
     assert next_day.with_result(result(), NOON + DAY_S, is_open=True).today == (1, 10, 2, 7)

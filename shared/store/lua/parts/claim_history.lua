@@ -1,0 +1,32 @@
+-- The ends of claims that brought no result, and their history in the hash of the handoff.
+
+-- Record a claim that ended without a result, as a line of the field `past_claims` of the handoff's
+-- hash, the newest last. A line has the beginning and the end (Unix ms), the reason of the end, and
+-- the holder. `how` is a value of `ClaimEnd`: lost | released | deferred | paused | asked.
+local MOST_PAST_CLAIMS = 20
+local function note_claim_end(h, until_ms, how)
+  local f = redis.call('HMGET', h, 'claimed_at', 'worker', 'past_claims')
+  if not f[1] then return end
+  local lines = {}
+  for line in string.gmatch(f[3] or '', '[^\n]+') do lines[#lines + 1] = line end
+  lines[#lines + 1] = table.concat({ f[1], until_ms, how, f[2] or '' }, ' ')
+  redis.call('HSET', h, 'past_claims', table.concat(lines, '\n', math.max(1, #lines - MOST_PAST_CLAIMS + 1)))
+  redis.call('HDEL', h, 'claimed_at', 'turn_at')
+end
+
+-- End a claim without a result and without fault. It does not count as a claim, and later messages
+-- with its fence are refused. `how`: see `note_claim_end`.
+local function give_back(h, how)
+  note_claim_end(h, whole(now_ms()), how)
+  redis.call('HINCRBY', h, 'claims', '-1')
+  redis.call('HDEL', h, 'fence')
+  redis.call('HSET', h, 'state', 'issued', 'lease', '0')
+end
+
+-- Count and record a claim whose process is dead or treated as dead. The last heartbeat counts as
+-- its end.
+local function count_lost(job, h)
+  add_to_figure(h, 'lost_claims', '1')
+  add_to_metric('1', 'lease_losses', label('tenant', job_of(job).tenant), label('role', redis.call('HGET', h, 'role') or ''))
+  note_claim_end(h, redis.call('HGET', h, 'heartbeat') or whole(now_ms()), 'lost')
+end

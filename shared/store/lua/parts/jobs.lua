@@ -1,0 +1,112 @@
+-- Jobs and their handoffs: keys, roles, facts of a job, the jobs above and below it.
+
+-- Return the key with the progress of a job: the facts that workers write. The job's hash itself is
+-- read-only for workers.
+local function progress_of(job)
+  return job .. ':progress'
+end
+
+-- Return facts of a job: its version (nil: there is no such job), whether it was cancelled, its
+-- parent (`job/handoff`), its tenant, the key with the money of its schedule's month, the number of
+-- its users' messages, and the mode of its request ('': unknown). A script reads them once, so they
+-- are those of its first question. No script asks for a fact before `commit` changes it. Only
+-- `take_messages` uses the number of the version.
+local jobs_read = {}
+local function job_of(job)
+  local known = jobs_read[job]
+  if not known then
+    local f = redis.call('HMGET', job, 'status', 'cancelled', 'parent', 'tenant', 'month', 'messages', 'mode')
+    local version = f[1] and redis.call('HGET', progress_of(job), 'version')
+    known = { version = tonumber(version), cancelled = f[2], parent = f[3], tenant = f[4] or 'default', month = f[5], messages = f[6], mode = f[7] or '' }
+    jobs_read[job] = known
+  end
+  return known
+end
+
+-- Return the key of a job. A text that is no id of a job, which another program may have written
+-- into a set of jobs, has the key of a job that never exists. Otherwise `ID}:h:ROLE:x` would name a
+-- hash that a worker may write, and a script would follow it as a job.
+local function key_of(id)
+  local is_id = #id == 14 and string.find(id, '^j%-[0-9a-f]+$')
+  return 'handoff:{' .. (is_id and id or 'j-no-such-job!') .. '}'
+end
+
+-- Return the role of a handoff, from the hash that only clients and supervisors write; false if the
+-- job has no such handoff. It is read once in a script.
+local roles_read = {}
+local function role_of(job, handoff)
+  local name = job .. handoff
+  if roles_read[name] == nil then roles_read[name] = redis.call('HGET', job .. ':roles', handoff) end
+  return roles_read[name]
+end
+
+-- Return the key with the state of a handoff. Its name has the role, so that a worker can have the
+-- keys of its own roles only. An unknown handoff has a key that never exists.
+local function handoff_key(job, handoff)
+  local role = role_of(job, handoff)
+  return role and job .. ':h:' .. role .. ':' .. handoff or 'handoff:nothing'
+end
+
+-- Return the key with the turns of a handoff.
+local function turns_key(job, handoff)
+  local role = role_of(job, handoff)
+  return role and job .. ':t:' .. role .. ':' .. handoff or 'handoff:nothing'
+end
+
+-- Return whether a job waits for a person: an open job that asks for a decision, or whose newest
+-- question has no answer.
+local function waits_for_person(status, asks, asked_last, job)
+  if status ~= 'queued' and status ~= 'running' then return false end
+  if asks and asks ~= '' then return true end
+  return asked_last and redis.call('HEXISTS', progress_of(job), 'approval:' .. asked_last) == 1
+end
+
+local function id_of(job)
+  return string.sub(job, #'handoff:{' + 1, -2)
+end
+
+-- Return the keys of a child job's parent and of the parent's handoff that the child does; nil if
+-- the job has no parent, or the parent is gone. Both are read once in a script.
+local function above(job)
+  local known = job_of(job)
+  if known.parent then
+    local id, handoff = string.match(known.parent, '^(.-)/(.+)$')
+    local outer = key_of(id)
+    local h = handoff_key(outer, handoff)
+    if redis.call('EXISTS', outer) + redis.call('EXISTS', h) == 2 then known.outer, known.outer_h = outer, h end
+    known.parent = nil
+  end
+  return known.outer, known.outer_h
+end
+
+-- Most jobs above a job that a script follows: more than `MOST_DEPTH` of `types/limits.py`. A program
+-- may have written a job that is its own parent, and no script may run for ever.
+local MOST_LEVELS = 16
+
+-- Return whether the job or any job above it was cancelled.
+local function is_cancelled(job)
+  for _ = 0, MOST_LEVELS do
+    if not job then return false end
+    if job_of(job).cancelled then return true end
+    job = above(job)
+  end
+  return false
+end
+
+-- Return the keys of a job and of all its child jobs at any depth, each once. `children`: ids with
+-- spaces between, or nil.
+local function with_children(job, children)
+  local seen, found, rest = { [job] = true }, {}, { { job, children } }
+  while #rest > 0 do
+    local key, below = unpack(table.remove(rest))
+    found[#found + 1] = key
+    for child in string.gmatch(below or '', '%S+') do
+      local inner = key_of(child)
+      if not seen[inner] then
+        seen[inner] = true
+        rest[#rest + 1] = { inner, redis.call('HGET', inner, 'children') }
+      end
+    end
+  end
+  return found
+end

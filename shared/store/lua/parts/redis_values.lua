@@ -1,0 +1,60 @@
+-- Values in Redis: numbers as text, the clock, fields of hashes, words and short lists.
+
+-- Format a number that Lua has computed as an integer for Redis, which does not take -0 and 1e+15.
+-- redis.call is slow with numbers.
+local function whole(number)
+  return string.format('%d', number)
+end
+
+-- Return a stored statistical figure, or `otherwise` if it is not a finite number: bad data must
+-- not stop a job.
+local function figure(text, otherwise)
+  local number = tonumber(text)
+  if not number or number ~= number or math.abs(number) > 2 ^ 53 then return otherwise end
+  return number
+end
+
+-- Return the time in Unix ms by Redis's clock. It stays the same while a script runs.
+local read_ms
+local function now_ms()
+  if not read_ms then
+    local t = redis.call('TIME')
+    read_ms = t[1] * 1000 + math.floor(t[2] / 1000)
+  end
+  return read_ms
+end
+
+-- Set fields of a hash at once; '' removes a field.
+local function put(key, fields)
+  local set, removed = {}, {}
+  for name, value in pairs(fields) do
+    if value == '' then
+      removed[#removed + 1] = name
+    else
+      set[#set + 1], set[#set + 2] = name, value
+    end
+  end
+  if #set > 0 then redis.call('HSET', key, unpack(set)) end
+  if #removed > 0 then redis.call('HDEL', key, unpack(removed)) end
+end
+
+-- Return whether a text of words has this word. `text` nil: no words.
+local function has_word(text, word)
+  return text and string.find(' ' .. text .. ' ', ' ' .. word .. ' ', 1, true) ~= nil
+end
+
+-- Push a text to a list that keeps the newest `most` texts, the newest first.
+local function keep_newest(list, text, most, keep_ms)
+  local length = redis.pcall('LPUSH', list, text)
+  if type(length) == 'table' then -- the key is not a list: start again
+    redis.call('DEL', list)
+    length = redis.call('LPUSH', list, text)
+  end
+  if length > most then redis.call('LTRIM', list, '0', most - 1) end
+  redis.call('PEXPIRE', list, whole(keep_ms))
+end
+
+local function decoded(text)
+  if text == '' then return nil end
+  return cjson.decode(text)
+end

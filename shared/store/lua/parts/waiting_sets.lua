@@ -1,0 +1,45 @@
+-- The sets of handoffs and wake-ups that wait in a queue, by queue and by tenant.
+
+-- Return the sets that a waiting handoff may be in besides the queue's waiting set: the set of its
+-- tenant, or the sets of all tenants if its job is gone. A wake-up, which is a job, is in no such
+-- set.
+local function sets_of_tenant(queue, member)
+  local id = string.match(member, '^(.-)/')
+  if not id then return {} end
+  local set, job = 'handoff:waiting:' .. queue .. '/', job_of(key_of(id))
+  if job.version then return { set .. label('tenant', job.tenant) } end
+  local sets = { set .. OTHER }
+  for n, tenant in ipairs(labelled_tenants()) do sets[n + 1] = set .. tenant end
+  return sets
+end
+
+-- Note that these entries wait in a queue. `entries`: time (Unix ms) and member, in turn, from
+-- position `first` to `last`; all are of one job.
+local function note_waiting(queue, entries, first, last)
+  redis.call('ZADD', 'handoff:waiting:' .. queue, unpack(entries, first, last))
+  for _, set in ipairs(sets_of_tenant(queue, entries[2])) do redis.call('ZADD', set, unpack(entries, first, last)) end
+end
+
+-- Note handoffs or wake-ups that their sender will publish to this queue. While they are in no
+-- queue, the sorted set `handoff:out:QUEUE` has them, too. `entries`: see `note_waiting`.
+local function send_off(queue, entries)
+  for first = 1, #entries, MOST_AT_ONCE do
+    local last = math.min(first + MOST_AT_ONCE - 1, #entries)
+    note_waiting(queue, entries, first, last)
+    redis.call('ZADD', 'handoff:out:' .. queue, unpack(entries, first, last))
+  end
+end
+
+-- Remove an entry that no longer waits in this queue.
+local function forget(queue, member)
+  redis.call('ZREM', 'handoff:waiting:' .. queue, member)
+  redis.call('ZREM', 'handoff:out:' .. queue, member)
+  for _, set in ipairs(sets_of_tenant(queue, member)) do redis.call('ZREM', set, member) end
+end
+
+-- Note that a supervisor has evaluated a job with this status, so that its wake-up no longer waits.
+-- Only a job that has not begun can have an entry in the queue of submissions.
+local function note_evaluated(id, status)
+  forget('supervisor', id)
+  if not status or status == 'queued' then forget('submissions', id) end
+end
