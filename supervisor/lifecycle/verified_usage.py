@@ -13,8 +13,8 @@ from handoff_queue.shared.types.message import Message
 
 DAY_S = 86_400
 MOST_VERIFIED = MOST_MICROUSD
-"""Largest sum of an amount, as in `store/lua/parts/verified_usage.lua`. No limit is larger. A worker that
-was taken over may report any number.
+"""Largest sum of an amount, as in `store/lua/parts/verified_usage.lua`. No limit is larger. A
+worker that was taken over may report any number.
 """
 
 
