@@ -1,5 +1,5 @@
 """The features of this system that a few jobs of a run use: several models of one handoff, and
-notes. `chaos.fork_user` has the forks.
+notes. `chaos.forks` has the forks.
 
 Records of a feature name their promises, and the report prints them.
 """
@@ -14,9 +14,8 @@ from handoff_queue.chaos.expected_handoffs import course_of
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.model_server import Call
 from handoff_queue.chaos.model_switches import SeenReservation, SwitchRecords, WrittenResult
-from handoff_queue.chaos.note_records import NoteRecords
+from handoff_queue.chaos.notes import WRITES_NOTE, NoteRecords
 from handoff_queue.chaos.planned_jobs import FINDS_AT, TENANTS, PlannedJob
-from handoff_queue.chaos.planned_notes import WRITES_NOTE
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_roles import roles_of
 from handoff_queue.shared.store.redis.connection import translated_errors
@@ -124,20 +123,20 @@ class NoteReader:
 
     def records(self, jobs: Collection[PlannedJob], calls: Sequence[Call]) -> NoteRecords:
         """Return the records of these jobs."""
-        written: dict[str, str] = {}
+        writers: dict[str, str] = {}
         unsure: list[str] = []
-        finders: dict[str, int] = {}
+        turns_of_readers: dict[str, int] = {}
         for job in jobs:
             if job.shape is Shape.RECALLED:
-                finders[job.name] = FINDS_AT
+                turns_of_readers[job.name] = FINDS_AT
             elif job.shape is Shape.REMEMBERED and self.has_written(job.name):
-                written[job.name] = self.ids[job.name]
+                writers[job.name] = self.ids[job.name]
             elif job.shape is Shape.REMEMBERED:
                 unsure.append(job.name)
         notes: list[Note] = []
         for tenant in TENANTS:
             notes += [entry.note for entry in self.store.notes.all(tenant)]
-        return NoteRecords(notes, written, unsure, finders, calls)
+        return NoteRecords(notes, writers, unsure, turns_of_readers, calls)
 
 
 def _switching_handoffs(job: PlannedJob) -> list[HandoffId]:

@@ -31,13 +31,13 @@ from handoff_queue.chaos.fleet import (
     Member,
     Size,
 )
-from handoff_queue.chaos.fork_user import ForkUser
+from handoff_queue.chaos.forks import ForkUser
 from handoff_queue.chaos.job_generator import EVERYTHING, workflow_of
 from handoff_queue.chaos.job_shapes import FACT_CHECKED, REJECTED, Shape
 from handoff_queue.chaos.message_user import MessageUser
 from handoff_queue.chaos.model_server import Call, UncountedCall
+from handoff_queue.chaos.notes import documents_of, is_of_notes
 from handoff_queue.chaos.planned_jobs import FACT_CHECKER, FORK_SUFFIX, KEEPER, CallKey, PlannedJob
-from handoff_queue.chaos.planned_notes import documents_of, is_of_notes
 from handoff_queue.chaos.schedule_user import ScheduleUser
 from handoff_queue.chaos.system import Kind
 from handoff_queue.shared.settings.ports import free_port

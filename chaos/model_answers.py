@@ -10,6 +10,12 @@ from typing import Any
 
 from handoff_queue.chaos.expected_handoffs import CHECKED, INSTEAD, step_of
 from handoff_queue.chaos.job_shapes import QUARRELS, Shape
+from handoff_queue.chaos.notes import (
+    INSERTS_FROM,
+    PlannedNote,
+    inserts_line,
+    note_of,
+)
 from handoff_queue.chaos.planned_jobs import (
     FINDS_AT,
     KEEPER,
@@ -18,12 +24,6 @@ from handoff_queue.chaos.planned_jobs import (
     PlannedJob,
     PlannedOutcome,
     PlannedStep,
-)
-from handoff_queue.chaos.planned_notes import (
-    INSERTS_FROM,
-    PlannedNote,
-    inserts_line,
-    note_of,
 )
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.testing import (

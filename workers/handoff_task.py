@@ -12,8 +12,8 @@ from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.broker.attempt_outcome import AttemptOutcome
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.attempt import AgentSetup, Attempts
+from handoff_queue.shared.runtime.external_model import ExternalModel
 from handoff_queue.shared.runtime.payload_cache import JobDocuments
-from handoff_queue.shared.runtime.program_agent import ModelProgram
 from handoff_queue.shared.specialists.tool_grants import grant_limits
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.handoff import AgentHandoff
@@ -83,7 +83,7 @@ def run_handoff(
                 tools.append(search_of_hosts(tool, spec.hosts))
             else:
                 tools.append(tool)
-        return AgentSetup(reading, tuple(tools), program=_program_of(spec))
+        return AgentSetup(reading, tuple(tools), external_model=_external_model_of(spec))
 
     limited = handoff.model_copy(update={"limits": grant_limits(handoff.limits, own)})
     outcome = attempts.attempt(text, limited, make_setup, own=own)
@@ -95,8 +95,8 @@ def run_handoff(
     return outcome
 
 
-def _program_of(spec: SpecialistSpec) -> Callable[[Model], ModelProgram] | None:
-    """Return the function that starts the program of a specialist's runner, or None.
+def _external_model_of(spec: SpecialistSpec) -> Callable[[Model], ExternalModel] | None:
+    """Return the function that wraps the model for a specialist's runner, or None.
 
     Raises:
         UserError: this process cannot start it.
@@ -106,6 +106,6 @@ def _program_of(spec: SpecialistSpec) -> Callable[[Model], ModelProgram] | None:
     if fault := agent_sdk_fault():
         raise UserError(fault)
     # Imported here, because the SDK is an extra and takes a second.
-    from handoff_queue.workers.agent_sdk.model import ProgramModel
+    from handoff_queue.workers.agent_sdk.model import AgentSdkModel
 
-    return ProgramModel
+    return AgentSdkModel

@@ -21,9 +21,9 @@ from handoff_queue.shared.agent.summaries import (
     ranges_of,
     summary_in,
 )
+from handoff_queue.shared.agent.token_estimates import BYTES_PER_TOKEN
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
 from handoff_queue.shared.agent.tool_result_clearing import (
-    BYTES_PER_TOKEN,
     LEAST_CLEARED_CHARS,
     LEAST_FREED,
 )

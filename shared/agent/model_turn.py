@@ -19,16 +19,15 @@ from handoff_queue.shared.agent.conversation import (
 )
 from handoff_queue.shared.agent.json_repair import draft_in
 from handoff_queue.shared.agent.model_fallback import ModelChoice, ModelChoices
-from handoff_queue.shared.agent.prices import HIDDEN_TOKENS, request_bytes, server_tool_uses
+from handoff_queue.shared.agent.prices import request_bytes, server_tool_uses
 from handoff_queue.shared.agent.prompt_cache_warmup import MOST_WAIT_S, is_worth_a_wait, prefix_of
 from handoff_queue.shared.agent.retry_policy import delay_s, reason_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.summaries import AS_OUTPUT, SUMMARIZE, has_text_output
+from handoff_queue.shared.agent.token_estimates import expected_input, most_input
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import definition
 from handoff_queue.shared.agent.tool_result_clearing import (
-    BYTES_PER_TOKEN,
-    IMAGE_TOKENS,
     READ_CLEARED,
     ClearingRules,
     results_to_clear,
@@ -41,7 +40,6 @@ from handoff_queue.shared.types.checkpoints import (
     ContextCleared,
     ModelCallFailed,
     ModelReplied,
-    ToolObserved,
     WorstCase,
 )
 from handoff_queue.shared.types.errors import (
@@ -675,18 +673,8 @@ class ModelTurns:
         return self._limits.max_tokens - conversation.replied_tokens
 
     def _expected_input(self, conversation: Conversation) -> int:
-        """Return the expected input tokens of the next call: the input and output of the last
-        reply, and an estimate of all later messages. After a clearing it is an estimate of the
-        whole request.
-        """
-        reply = conversation.last_reply
-        if reply is not None and reply.usage.input_tokens and not conversation.is_just_cleared:
-            return (
-                reply.usage.input_tokens
-                + reply.usage.output_tokens
-                + _bytes_of(conversation.since_reply) // BYTES_PER_TOKEN
-            )
-        return self._rendered_bytes(conversation) // BYTES_PER_TOKEN
+        """Return the expected input tokens of the next call."""
+        return expected_input(conversation, lambda: self._rendered_bytes(conversation))
 
     def _offered(self, conversation: Conversation) -> tuple[dict[str, object], ...]:
         """Return the definitions of the tools that the model may know of now."""
@@ -702,24 +690,8 @@ class ModelTurns:
         return tuple(offered)
 
     def _most_input(self, conversation: Conversation) -> int:
-        """Return an upper bound of the input tokens without a tokenizer.
-
-        The bound is the reported input and output of the last reply, one token for each later
-        byte, and a margin for the structure of the messages. Without a report, or after a
-        clearing, it is the number of bytes of the request and `HIDDEN_TOKENS`. Tokenizers of
-        current models work on bytes, or fall back to bytes, so no token is shorter than one
-        byte. For English, bytes are about four times too many.
-        """
-        reply = conversation.last_reply
-        if reply is None or reply.usage.input_tokens == 0 or conversation.is_just_cleared:
-            return self._rendered_bytes(conversation) + HIDDEN_TOKENS
-        return (
-            reply.usage.input_tokens
-            + reply.usage.output_tokens
-            + _bytes_of(conversation.since_reply)
-            + 500
-            + 50 * len(conversation.messages)
-        )
+        """Return an upper bound of the input tokens of the next call."""
+        return most_input(conversation, lambda: self._rendered_bytes(conversation))
 
     def _rendered_bytes(self, conversation: Conversation) -> int:
         """Return the bytes of the next request. The figure is kept until the conversation
@@ -753,19 +725,6 @@ def _placeholder(name: str) -> dict[str, Any]:
         "description": "There is no such tool.",
         "input_schema": {"type": "object"},
     }
-
-
-def _bytes_of(checkpoints: tuple[Checkpoint, ...]) -> int:
-    """Return the bytes of all prompts and tool results. An image counts as `IMAGE_TOKENS`
-    bytes, because the upper bound takes one token for each byte.
-    """
-    total = 0
-    for checkpoint in checkpoints:
-        if isinstance(checkpoint, ToolObserved | AgentPrompted):
-            total += len(checkpoint.text.encode("utf-8", "replace"))
-        if isinstance(checkpoint, ToolObserved) and checkpoint.images:
-            total += IMAGE_TOKENS * len(checkpoint.images)
-    return total
 
 
 def _is_unpaid(error: ModelError) -> bool:

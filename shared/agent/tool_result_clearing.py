@@ -15,6 +15,7 @@ from typing import Any
 from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.prices import USUAL_WINDOW
 from handoff_queue.shared.agent.prompt import READ_RESULT, part_from, read_result_schema
+from handoff_queue.shared.agent.token_estimates import tokens_of
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import observe_result
 from handoff_queue.shared.types.checkpoints import ContextCleared, ToolObserved
@@ -27,15 +28,6 @@ LEAST_CLEARED_CHARS = 400
 LEAST_FREED = 8
 """A clearing frees at least the limit divided by this number. Otherwise each turn would clear a
 little, and nothing would be read from the provider's cache.
-"""
-BYTES_PER_TOKEN = 3
-"""Estimate of the input for the handoff's own token limit and for rate limits. English has
-about 4 bytes a token, code and other scripts 2 to 3. The job's budget uses an upper bound
-instead.
-"""
-IMAGE_TOKENS = 5_000
-"""Most tokens of one image. Source: the vision page of the Messages API, which scales larger
-images down.
 """
 READ_CLEARED: dict[str, Any] = {
     "name": READ_RESULT,
@@ -121,12 +113,6 @@ def clearable_results(conversation: Conversation) -> list[ToolObserved]:
         if is_long and not observed.is_error and observed.tool_use_id not in cleared:
             found.append(observed)
     return found
-
-
-def tokens_of(observed: ToolObserved) -> int:
-    """Return the estimated tokens of a result."""
-    size = len(observed.text.encode("utf-8", "replace")) // BYTES_PER_TOKEN
-    return size + IMAGE_TOKENS * len(observed.images or ())
 
 
 def is_too_long(error: ModelError) -> bool:

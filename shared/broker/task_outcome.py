@@ -33,17 +33,13 @@ from celery.worker.request import Request
 
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
 from handoff_queue.shared.broker.message_publisher import SIGNATURE, message_in, publish
+from handoff_queue.shared.broker.message_verification import verified_handoff
+from handoff_queue.shared.broker.task_ends import EventBeforeEnd, TaskFails, TaskUnwanted, TaskWaits
 from handoff_queue.shared.broker.worker_slots import SLOTS
 from handoff_queue.shared.observability.logs import log_of, logged_as
 from handoff_queue.shared.store.redis.tls import share_contexts
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.trust.keyring import Right
-from handoff_queue.shared.types.errors import (
-    HandoffError,
-    MalformedMessage,
-    StoreError,
-    UntrustedMessage,
-)
+from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus
 
 log = log_of(__name__)
@@ -78,40 +74,6 @@ class StoreBackend(RedisBackend):  # type: ignore[misc]
 
 class SentinelStoreBackend(StoreBackend, SentinelBackend):  # type: ignore[misc]
     """Result backend for sentinel://."""
-
-
-class EventBeforeEnd(Ignore):  # type: ignore[misc]
-    """The task ends without a return. Its request sends this event about the task first.
-
-    The request sends the event, and not the task: an event of the task would overtake
-    `task-started`, which may still wait in the worker's buffer.
-    """
-
-    event = ""
-
-    def fields(self) -> dict[str, Any]:
-        return {"exception": str(self), "traceback": ""}
-
-
-class TaskWaits(EventBeforeEnd):
-    """The attempt ends, and the handoff waits. The exception's text is the reason."""
-
-    event = "task-retried"
-
-
-class TaskFails(EventBeforeEnd):
-    """The attempt has failed for good. The exception's text is the reason."""
-
-    event = "task-failed"
-
-
-class TaskUnwanted(EventBeforeEnd):
-    """No job needs the result of this delivery."""
-
-    event = "task-revoked"
-
-    def fields(self) -> dict[str, Any]:
-        return {"terminated": False, "signum": None, "expired": False}
 
 
 class ParsedRequest(Request):  # type: ignore[misc]
@@ -208,8 +170,8 @@ def run_task(
     Raises:
         Ignore, Reject: Celery's exceptions for an end that is not a plain return.
     """
-    handoff, opened = _parsed(store, role, text)
-    _check_signature(store, role, handoff, opened, getattr(task.request, SIGNATURE, None))
+    signature = getattr(task.request, SIGNATURE, None)
+    handoff, opened = verified_handoff(store, role, text, signature)
     with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):
         try:
             if handoff.limits.deadline is not None:
@@ -227,62 +189,6 @@ def run_task(
                 AttemptEnd.ELSEWHERE, f"an internal error: {type(error).__name__}"
             )
         return _end(task, ended)
-
-
-def _parsed(store: Store, role: str, text: object) -> tuple[AgentHandoff, str]:
-    """Return the handoff of a message, and its text.
-
-    Raises:
-        TaskFails: the text is no handoff for this role; it is now a dead letter.
-        TaskWaits: another version of our code may be able to read the text.
-        Reject: the store does not answer; the message goes back to its queue.
-    """
-    try:
-        if not isinstance(text, str):
-            raise MalformedMessage("a handoff must be one JSON text")
-        opened = store.connection.sealing.open_message(text)
-        handoff = AgentHandoff.from_json(opened)
-        if handoff.assigned_to != role:
-            raise MalformedMessage(f"a handoff for {handoff.assigned_to} came to {role}")
-        return handoff, opened
-    except MalformedMessage as error:
-        reason = str(error)
-        try:
-            is_dead = store.dead_letters.add_unreadable(
-                role, reason, text if isinstance(text, str) else repr(text)[:10_000]
-            )
-        except StoreError as away:
-            log.exception("cannot store a dead letter", role=role)
-            raise Reject(str(away), requeue=True) from error
-        log.warning("dead letter" if is_dead else "kept for another version", role=role, why=reason)
-        if is_dead:
-            raise TaskFails(f"dead letter: {reason}") from error
-        raise TaskWaits(f"kept for another version: {reason}") from error
-
-
-def _check_signature(
-    store: Store, role: str, handoff: AgentHandoff, text: str, signature: object
-) -> None:
-    """Check that a supervisor signed the handoff. Its message otherwise becomes a dead letter, and
-    the handoff still waits for the signed message.
-
-    Raises:
-        TaskFails: the message is a dead letter.
-        Reject: the store does not answer; the message goes back to its queue.
-    """
-    if not store.trust.is_on:
-        return
-    try:
-        store.trust.check(Right.HANDOFF, signature, text, codes=True)
-    except UntrustedMessage as error:
-        reason = f"a handoff that no supervisor signed: {error}"
-        try:
-            store.refuse(handoff.job_id, role, f"{handoff.handoff_id}: {reason}", text)
-        except StoreError as away:
-            log.exception("cannot store a dead letter", role=role)
-            raise Reject(str(away), requeue=True) from error
-        log.warning("dead letter", role=role, why=reason)
-        raise TaskFails(f"dead letter: {reason}") from error
 
 
 def _end(task: Any, ended: AttemptOutcome) -> str:

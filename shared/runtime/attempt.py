@@ -44,9 +44,9 @@ from handoff_queue.shared.observability.logs import log_of, logged_as
 from handoff_queue.shared.observability.redaction import Redactor, secret_settings
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.runtime.agent_memory import HandoffNotes
+from handoff_queue.shared.runtime.external_model import AgentWithExternalModel, ExternalModel
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
-from handoff_queue.shared.runtime.program_agent import ModelProgram, ProgramAgent
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.policy_file import rules_in
 from handoff_queue.shared.specialists.tool_grants import grant_spec
@@ -134,8 +134,8 @@ class AgentSetup:
     """True if heartbeats send the text of the answer while the model writes it."""
     runner: Runner | None = None
     """Runner in place of an agent; None: an agent does the work."""
-    program: Callable[[Model], ModelProgram] | None = None
-    """Starts the program that asks for the calls of the agent; None: there is no program."""
+    external_model: Callable[[Model], ExternalModel] | None = None
+    """Wraps the model in one with a separate process; None: the agent calls the model itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,11 +447,11 @@ class Attempts:
         opening = opening_of(
             handoff, spec, loaded, answer_rules=setup.answer_rules, documents=shown
         )
-        if setup.program is None:
+        if setup.external_model is None:
             return Agent(handoff, spec, opening, dependencies)
-        program = setup.program(dependencies.model)
-        dependencies = replace(dependencies, model=program, added_bytes=program.added_bytes)
-        return ProgramAgent(handoff, spec, opening, dependencies, program)
+        external = setup.external_model(dependencies.model)
+        dependencies = replace(dependencies, model=external, added_bytes=external.added_bytes)
+        return AgentWithExternalModel(handoff, spec, opening, dependencies, external)
 
     def _words_of_user(self, handoff: AgentHandoff) -> str:
         """Return the user's request, or "" if it cannot be read or a model wrote it."""

@@ -22,7 +22,7 @@ from handoff_queue.shared.settings.http_values import split_http_url
 from handoff_queue.shared.text.yaml_reader import compose
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.shared.types.message import Message, digest_of, each_problem
-from handoff_queue.shared.types.name_pattern import NAME_PATTERN
+from handoff_queue.shared.types.names import NAME_PATTERN
 
 MOST_LISTING_BYTES = 1_000_000
 MOST_TIMEOUT_S = 3_600.0

@@ -13,7 +13,7 @@ from typing import Annotated, NewType
 from pydantic import StringConstraints
 
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.name_pattern import NAME_PATTERN
+from handoff_queue.shared.types.names import NAME_PATTERN
 
 JobId = NewType("JobId", str)
 StepId = NewType("StepId", str)

@@ -13,7 +13,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from handoff_queue.shared.text.word_forms import close_names
 from handoff_queue.shared.types.errors import MalformedMessage
-from handoff_queue.shared.types.name_pattern import NAME_PATTERN, NAME_RULE
+from handoff_queue.shared.types.names import NAME_PATTERN, NAME_RULE
 from handoff_queue.shared.types.unicode_text import printable
 
 OmitNone = Field(exclude_if=lambda value: value is None)

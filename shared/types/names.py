@@ -1,6 +1,14 @@
-"""Names of Celery tasks and queues. A specialist's queue has the specialist's name."""
+"""Names of Celery tasks and queues, and the pattern of names. A specialist's queue has the
+specialist's name.
+"""
 
 from __future__ import annotations
+
+NAME_PATTERN = r"^[a-z][a-z0-9_-]{0,47}$"
+NAME_RULE = (
+    "lower-case letters, digits, `-` and `_`, and begin with a letter (at most 48 characters)"
+)
+"""The pattern in words, after `must be`."""
 
 ADVANCE = "supervisor.advance"
 """Task that evaluates a job."""

@@ -22,8 +22,7 @@ from handoff_queue.shared.types.limits import (
 )
 from handoff_queue.shared.types.message import Message, OmitNone
 from handoff_queue.shared.types.model import Effort, Thinking
-from handoff_queue.shared.types.name_pattern import NAME_PATTERN
-from handoff_queue.shared.types.names import RESERVED
+from handoff_queue.shared.types.names import NAME_PATTERN, RESERVED
 
 
 def check_specialist(name: str, where: str = "") -> None:

@@ -27,7 +27,7 @@ from handoff_queue.shared.trust.key_files import (
 )
 from handoff_queue.shared.trust.keyring import worker_identity
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.name_pattern import NAME_PATTERN
+from handoff_queue.shared.types.names import NAME_PATTERN
 from handoff_queue.supervisor.cli.display.terminal import print_message, write_as_json, write_line
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson

@@ -11,8 +11,7 @@ from handoff_queue.shared.text.word_forms import close_names, suggestion
 from handoff_queue.shared.types.access import Actor, ApiRole, ApiToken, AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.name_pattern import NAME_PATTERN
-from handoff_queue.shared.types.names import RESERVED, ROLES, ROLES_QUEUE
+from handoff_queue.shared.types.names import NAME_PATTERN, RESERVED, ROLES, ROLES_QUEUE
 from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.client.audit import audited
 

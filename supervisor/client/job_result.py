@@ -60,7 +60,7 @@ from handoff_queue.supervisor.client.repeated_step_rows import (
     rows_of,
 )
 from handoff_queue.supervisor.client.report_fields import change_of, checks_of
-from handoff_queue.supervisor.client.sent_messages import messages_in, missed_messages
+from handoff_queue.supervisor.client.user_messages import messages_in, missed_messages
 from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for, waiting_reasons_for
 from handoff_queue.supervisor.lifecycle.answer import plan_notes
 from handoff_queue.supervisor.lifecycle.child_job_budgets import bill_of, bill_text

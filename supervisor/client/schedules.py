@@ -26,7 +26,7 @@ from handoff_queue.shared.types.errors import (
 )
 from handoff_queue.shared.types.events import BY_SCHEDULE, CancelRequested
 from handoff_queue.shared.types.ids import JobId, job_id_for, new_job_id
-from handoff_queue.shared.types.name_pattern import NAME_PATTERN
+from handoff_queue.shared.types.names import NAME_PATTERN
 from handoff_queue.shared.types.schedule import (
     Missed,
     Overlap,

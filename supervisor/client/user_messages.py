@@ -1,23 +1,26 @@
-"""Send a message to the agents of a running job."""
+"""Messages of users to the agents of a job: send one, and read those that were sent."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from handoff_queue.shared.observability.redaction import without_credentials
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.store.user_messages import MOST_MESSAGES, Refusal
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.errors import Conflict, UnknownJob, UserError
-from handoff_queue.shared.types.events import UserMessageSent
+from handoff_queue.shared.types.events import RecordedEvent, UserMessageSent, UserMessageTaken
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import JobId, StepId, new_word
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.name_pattern import NAME_PATTERN
+from handoff_queue.shared.types.names import NAME_PATTERN
 from handoff_queue.shared.types.unicode_text import has_half_a_character
 from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.lifecycle.reduce import fold
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.user_messages import (
     is_read_later,
@@ -192,3 +195,60 @@ def _error_of(job_id: JobId, refusal: Refusal) -> UserError:
             )
         case Refusal.CHANGED:
             return UserError(f"{job_id} changes too fast: send the message again")
+
+
+MOST_CHARS_IN_A_NOTE = 200
+"""Most characters of a message in a note."""
+
+
+def messages_in(
+    events: Sequence[RecordedEvent], payloads: Mapping[str, str]
+) -> tuple[dict[str, Any], ...]:
+    """Return the messages in a journal, oldest first, each with the agents that took it."""
+    messages: dict[str, dict[str, Any]] = {}
+    for recorded in events:
+        match event := recorded.event:
+            case UserMessageSent():
+                messages[event.message_id] = {
+                    "message_id": event.message_id,
+                    "at": recorded.at,
+                    "by": event.actor.name if event.actor else None,
+                    "step": event.step,
+                    "text": payloads[event.text.digest],
+                    "taken": [],
+                }
+            case UserMessageTaken() if event.message_id in messages:
+                taken = {"handoff_id": event.handoff_id, "turn": event.turn}
+                messages[event.message_id]["taken"].append(taken)
+            case _:
+                pass
+    return tuple(messages.values())
+
+
+def message_line(message: Mapping[str, Any]) -> str:
+    """Return a message of `messages_in` with its recipients in one line."""
+    to = f" to {message['step']}" if message["step"] else ""
+    taken: list[str] = []
+    for delivery in message["taken"]:
+        taken.append(f"{delivery['handoff_id']} took it at turn {delivery['turn']}")
+    how = ", ".join(taken) or "in the task of later agents"
+    return f"message{to}: {' '.join(message['text'].split())} ({how})"
+
+
+def missed_messages(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
+    """Return a note for each message that no agent of an ended job has seen, for example because
+    the only agent failed before its next turn.
+    """
+    if not state.ended:
+        return ()
+    notes: list[str] = []
+    for message in state.messages:
+        if message.taken or message.in_tasks:
+            continue
+        to = f" to {message.step}" if message.step else ""
+        text = " ".join(texts.texts[message.text.digest].split())[:MOST_CHARS_IN_A_NOTE]
+        notes.append(
+            f"the job ended before an agent took the message{to}: {text} (a retry gives it to the"
+            " agents that it starts)"
+        )
+    return tuple(notes)

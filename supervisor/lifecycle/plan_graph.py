@@ -1,4 +1,7 @@
-"""The dependency graph of a plan, computed once for each plan."""
+"""The dependency graph of a plan, computed once for each plan.
+
+`shared/types/plan.py` refuses a plan with a cycle.
+"""
 
 from __future__ import annotations
 

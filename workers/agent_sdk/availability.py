@@ -1,4 +1,6 @@
-"""The check that this process can start the program of the Claude Agent SDK."""
+"""The path of the CLI that the Claude Agent SDK contains, and the check that this process can
+start it.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ EXTRA = "agent-sdk"
 """Extra of the package, and value of `runner` in a specialist's file."""
 
 
-def program_path() -> Path:
-    """Return the path of the program in the package `claude_agent_sdk`. It may not exist.
+def cli_path() -> Path:
+    """Return the path of the CLI in the package `claude_agent_sdk`. It may not exist.
 
-    A program of the same name elsewhere on this machine is not used, because its version is not
+    A CLI elsewhere on this machine is not used, because its version is not
     pinned.
     """
     spec = find_spec("claude_agent_sdk")
@@ -30,9 +32,9 @@ def agent_sdk_fault() -> str:
     for package in PACKAGES[EXTRA]:
         if find_spec(package) is None:
             return missing(package, "runner: agent-sdk", EXTRA)
-    if not program_path().is_file():
+    if not cli_path().is_file():
         return (
-            "the package claude-agent-sdk has no program for this platform"
+            "the package claude-agent-sdk has no CLI for this platform"
             f" ({sys.platform}): remove `runner`, or use a worker on another platform"
         )
     return ""

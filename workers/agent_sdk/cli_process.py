@@ -1,7 +1,7 @@
-"""The process of the Claude Agent SDK's program, as a transport of the SDK.
+"""The process of the Claude Agent SDK's CLI, as a transport of the SDK.
 
 The SDK's own transport passes on all variables of this process, so keys of the worker would be in
-the program's environment. This transport passes on none.
+the environment of the CLI. This transport passes on none.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from handoff_queue.shared.local.parent_death_guard import guarded_command
 REAP_S = 5.0
 """Seconds in which a killed process ends."""
 MOST_LINE_BYTES = 64 * 1024 * 1024
-"""Bytes of the longest message of the program. It repeats texts of the conversation."""
+"""Bytes of the longest message of the CLI. It repeats texts of the conversation."""
 _PIECE = 65_536
 
 
-class ProgramEnded(Exception):
-    """The program has ended before the handoff, or has sent a line without an end."""
+class CliEnded(Exception):
+    """The CLI has ended before the handoff, or has sent a line without an end."""
 
 
-class ProgramProcess(Transport):
-    """Starts the program, and exchanges lines of JSON with it. It is killed at the end, and at the
+class CliProcess(Transport):
+    """Starts the CLI, and exchanges lines of JSON with it. It is killed at the end, and at the
     end of this worker.
     """
 
@@ -75,8 +75,8 @@ class ProgramProcess(Transport):
                     yield json.loads(text)
             pieces.append(rest)
             if sum(map(len, pieces)) > MOST_LINE_BYTES:
-                raise ProgramEnded("it sends a message without an end")
-        raise ProgramEnded(f"it ended with status {await self._process.wait()}")
+                raise CliEnded("it sends a message without an end")
+        raise CliEnded(f"it ended with status {await self._process.wait()}")
 
     async def close(self) -> None:
         process = self._process

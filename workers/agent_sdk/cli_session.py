@@ -1,4 +1,4 @@
-"""One run of the Claude Agent SDK's program: its process, its folder, and the thread in which the
+"""One run of the Claude Agent SDK's CLI: its process, its folder, and the thread in which the
 SDK talks to it.
 """
 
@@ -20,8 +20,8 @@ from mcp.types import ToolAnnotations
 
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.types.model import Block, ModelCall
-from handoff_queue.workers.agent_sdk.availability import program_path
-from handoff_queue.workers.agent_sdk.cli_process import ProgramProcess
+from handoff_queue.workers.agent_sdk.availability import cli_path
+from handoff_queue.workers.agent_sdk.cli_process import CliProcess
 from handoff_queue.workers.agent_sdk.conversation import (
     PREFIX,
     SERVER,
@@ -29,8 +29,7 @@ from handoff_queue.workers.agent_sdk.conversation import (
     result_texts,
     system_text,
 )
-from handoff_queue.workers.agent_sdk.message_stream import events_of
-from handoff_queue.workers.agent_sdk.messages_api import Gateway, ProgramRequest
+from handoff_queue.workers.agent_sdk.messages_api import CliRequest, Gateway, events_of
 
 END_S = 10.0
 """Seconds in which the thread of a run ends."""
@@ -51,30 +50,30 @@ _VARIABLES = {
     "LANG": "C.UTF-8",
     "PATH": "/usr/bin:/bin",
 }
-"""Variables of the program. They turn off its further calls, its updates, and its shortening of the
-conversation. The worker shortens the conversation.
+"""Variables of the CLI. They turn off its further calls, its updates and its compaction. The worker
+clears old results and compacts the conversation.
 """
 _log = log_of(__name__)
 
 
 class Session:
-    """A run of the program for one handoff. It begins with the opening message."""
+    """A run of the CLI for one handoff. It begins with the opening message."""
 
     def __init__(self, call: ModelCall) -> None:
-        """Start the program.
+        """Start the CLI.
 
         Args:
             call: the next call of the handoff.
         """
         self.served = 0
-        """Replies that the program has got."""
+        """Replies that the CLI has got."""
         self.failure: str | None = None
-        """Reason for the end of the program. None: the program runs."""
+        """Reason for the end of the CLI. None: it runs."""
         self._folder = Path(tempfile.mkdtemp(prefix="handoff-agent-sdk-"))
         self._prompt_file = self._folder / "system-prompt.md"
         system = call.system.strip()
         self._gateway = Gateway(lambda body: system in system_text(body))
-        self._request: ProgramRequest | None = None
+        self._request: CliRequest | None = None
         self._results: dict[str, list[Block]] = {}
         self._loop = asyncio.new_event_loop()
         self._prompts: asyncio.Queue[str | list[Block]] = asyncio.Queue()
@@ -86,7 +85,7 @@ class Session:
         )
         self._thread.start()
 
-    def next_request(self, wait_s: float) -> ProgramRequest | None:
+    def next_request(self, wait_s: float) -> CliRequest | None:
         """Return the request that waits for an answer, or None if there is none after these
         seconds.
         """
@@ -96,8 +95,8 @@ class Session:
                 self._prompt_file.unlink(missing_ok=True)
         return self._request
 
-    def serve(self, request: ProgramRequest, turn: RecordedTurn, model: str) -> None:
-        """Answer a request with a recorded reply. The program then calls the tools of the reply,
+    def serve(self, request: CliRequest, turn: RecordedTurn, model: str) -> None:
+        """Answer a request with a recorded reply. The CLI then calls the tools of the reply,
         and gets the recorded results.
         """
         calls = {block["id"]: block for block in turn.content if block["type"] == "tool_use"}
@@ -106,21 +105,21 @@ class Session:
             if (call := calls.get(result["tool_use_id"])) is not None:
                 self._results.setdefault(_key(call["name"], call["input"]), []).append(result)
         if not turn.has_calls:
-            with suppress(RuntimeError):  # the program has ended
+            with suppress(RuntimeError):  # the CLI has ended
                 self._loop.call_soon_threadsafe(self._prompts.put_nowait, turn.prompt)
         self._request = None
         self.served += 1
         request.answer(list(events_of(f"msg_{uuid4().hex}", model, turn.content)))
 
     def close(self) -> None:
-        """Kill the program, and remove its folder."""
+        """Kill the CLI, and remove its folder."""
         with suppress(RuntimeError):  # the thread has ended
             self._loop.call_soon_threadsafe(self._cancel)
         self._thread.join(END_S)
         self._gateway.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _prepared(self, call: ModelCall) -> tuple[ClaudeAgentOptions, ProgramProcess]:
+    def _prepared(self, call: ModelCall) -> tuple[ClaudeAgentOptions, CliProcess]:
         """Return the options of the SDK and the process. No secret is an argument."""
         tools: list[SdkMcpTool[Any]] = []
         for definition in call.tools:
@@ -134,7 +133,7 @@ class Session:
         home = self._folder / "home"
         home.mkdir()
         command = [
-            str(program_path()),
+            str(cli_path()),
             *("--output-format", "stream-json", "--input-format", "stream-json", "--verbose"),
             *("--system-prompt-file", str(self._prompt_file)),
             *("--tools", ""),
@@ -155,11 +154,11 @@ class Session:
             "HOME": str(home),
             "TMPDIR": str(home),
         }
-        return options, ProgramProcess(command, variables)
+        return options, CliProcess(command, variables)
 
     def _tool(self, definition: Mapping[str, Any]) -> SdkMcpTool[Any]:
-        """Return a tool of the MCP server. A call only returns the recorded result of the worker's
-        tool runner.
+        """Return a tool of the MCP server. The tool runs nothing: it returns the result that the
+        worker has stored for the same name and arguments.
         """
         name = str(definition["name"])
 
@@ -179,8 +178,8 @@ class Session:
             name, description, schema, result_of, annotations=ToolAnnotations(read_only_hint=True)
         )
 
-    def _talk(self, options: ClaudeAgentOptions, process: ProgramProcess) -> None:
-        """Exchange messages with the program until it ends. This is the thread of the run."""
+    def _talk(self, options: ClaudeAgentOptions, process: CliProcess) -> None:
+        """Exchange messages with the CLI until it ends. This is the thread of the run."""
         asyncio.set_event_loop(self._loop)
         try:
             self._talking = self._loop.create_task(self._converse(options, process))
@@ -190,13 +189,13 @@ class Session:
             self.failure = "it was stopped"
         except Exception as error:  # noqa: BLE001 - the SDK raises errors of many types
             self.failure = type(error).__name__
-            _log.warning("the program of the Claude Agent SDK has failed", error=self.failure)
+            _log.warning("the CLI of the Claude Agent SDK has failed", error=self.failure)
         finally:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
 
-    async def _converse(self, options: ClaudeAgentOptions, process: ProgramProcess) -> None:
-        """Give the prompts to the program. The messages that it reports are not needed: the
+    async def _converse(self, options: ClaudeAgentOptions, process: CliProcess) -> None:
+        """Give the prompts to the CLI. The messages that it reports are not needed: the
         worker has recorded each reply before.
         """
         try:
@@ -224,7 +223,7 @@ def _key(name: str, arguments: Any) -> str:
 
 
 def _texts_of(content: str | Sequence[Block]) -> str | list[Block]:
-    """Return the opening message for the program. It needs no images."""
+    """Return the opening message for the CLI. It needs no images."""
     if isinstance(content, str):
         return content
     return [{"type": "text", "text": str(block["text"])} for block in content if "text" in block]

@@ -1,7 +1,7 @@
-"""The conversation of a handoff as the program of the Claude Agent SDK sees it, and the texts that
-the program adds to a request. Pure functions.
+"""The conversation of a handoff as the CLI of the Claude Agent SDK sees it, and the texts that the
+CLI adds to a request. Pure functions.
 
-The worker's record is the conversation. The program gets each reply from this record, also after
+The worker's record is the conversation. The CLI gets each reply from this record, also after
 a kill, so its own record is always the same.
 """
 
@@ -16,13 +16,13 @@ from typing import Any
 from handoff_queue.shared.types.model import Block, MessageParam, ModelCall
 
 SERVER = "handoff"
-"""Name of the MCP server in the program that has the worker's tools."""
+"""Name of the MCP server in the CLI that has the worker's tools."""
 PREFIX = f"mcp__{SERVER}__"
-"""Start of the name of each tool in the program."""
+"""Start of the name of each tool in the CLI."""
 GO_ON = "Go on."
 NOTHING = "(nothing)"
 _BILLING = "x-anthropic-billing-header"
-"""Start of a text with the version of the program. A new version would change each prompt."""
+"""Start of a text with the version of the CLI. A new version would change each prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class RecordedTurn:
     """A reply of the model, and the blocks that follow it."""
 
     content: tuple[Block, ...]
-    """The texts and calls of the reply, with the program's names of tools."""
+    """The texts and calls of the reply, with the CLI's names of tools."""
     results: tuple[Block, ...] = ()
     """Results of its calls."""
     prompt: str = GO_ON
-    """Prompt for the program after a reply without calls."""
+    """Prompt for the CLI after a reply without calls."""
 
     @property
     def has_calls(self) -> bool:
@@ -47,31 +47,30 @@ def turns_of(messages: Sequence[MessageParam]) -> list[RecordedTurn]:
     for message in messages:
         blocks = _blocks_of(message)
         if message["role"] == "assistant":
-            turns.append(RecordedTurn(_for_program(blocks)))
+            turns.append(RecordedTurn(_for_cli(blocks)))
         elif turns:
             results = tuple(block for block in blocks if block.get("type") == "tool_result")
             turns[-1] = replace(turns[-1], results=results, prompt=_text_in(blocks) or GO_ON)
     return turns
 
 
-def with_program_texts(call: ModelCall, request: Mapping[str, Any]) -> ModelCall:
-    """Return the call with the texts that the program adds to its request: to the system prompt,
+def with_cli_texts(call: ModelCall, request: Mapping[str, Any]) -> ModelCall:
+    """Return the call with the texts that the CLI adds to its request: to the system prompt,
     and to messages of the user.
     """
-    first, rest = _split(request.get("messages", ()))
+    system_messages, turns = _split(request.get("messages", ()))
     texts: list[str] = []
     for block in _blocks_of({"content": request.get("system", "")}):
         if not str(block.get("text", "")).startswith(_BILLING):
             texts.append(str(block.get("text", "")))
-    for message in first:
+    for message in system_messages:
         texts.append(_text_in(_blocks_of(message)))
-    return replace(
-        call, system="\n\n".join(filter(None, texts)), messages=_with_additions(call.messages, rest)
-    )
+    system = "\n\n".join(filter(None, texts))
+    return replace(call, system=system, messages=_with_additions(call.messages, turns))
 
 
 def added_bytes(call: ModelCall, sent: ModelCall) -> int:
-    """Return the bytes that the program has added to a call."""
+    """Return the bytes that the CLI has added to a call."""
     return len(json.dumps([sent.system, sent.messages], ensure_ascii=False).encode()) - len(
         json.dumps([call.system, call.messages], ensure_ascii=False).encode()
     )
@@ -93,43 +92,43 @@ def _split(
     """Return the system messages before the first reply, and the other messages. A later system
     message becomes a message of the user, and neighbours of the same role are joined.
     """
-    first: list[MessageParam] = []
-    rest: list[MessageParam] = []
+    system_messages: list[MessageParam] = []
+    turns: list[MessageParam] = []
     for message in messages:
         role = message["role"]
-        if role == "system" and all(other["role"] == "user" for other in rest):
-            first.append(message)
+        if role == "system" and all(other["role"] == "user" for other in turns):
+            system_messages.append(message)
             continue
         if role == "system":
             role = "user"
-        if rest and rest[-1]["role"] == role:
-            rest[-1]["content"].extend(_blocks_of(message))
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"].extend(_blocks_of(message))
         else:
-            rest.append({"role": role, "content": list(_blocks_of(message))})
-    return first, rest
+            turns.append({"role": role, "content": list(_blocks_of(message))})
+    return system_messages, turns
 
 
 def _with_additions(
-    ours: Sequence[MessageParam], theirs: Sequence[MessageParam]
+    recorded: Sequence[MessageParam], requested: Sequence[MessageParam]
 ) -> tuple[MessageParam, ...]:
-    """Return our messages with the texts that only the program's messages of the user have. If
-    the messages do not correspond, return ours.
+    """Return the recorded messages with the texts that the CLI added to user messages. If the
+    requested messages do not correspond, return the recorded ones.
     """
     merged: list[MessageParam] = []
-    for our, their in zip_longest(ours, theirs):
-        if our is None or their is None or our["role"] != their["role"]:
-            return tuple(ours)
-        if our["role"] == "user":
-            merged.append({**our, "content": [*_blocks_of(our), *_added(our, their)]})
+    for ours, theirs in zip_longest(recorded, requested):
+        if ours is None or theirs is None or ours["role"] != theirs["role"]:
+            return tuple(recorded)
+        if ours["role"] == "user":
+            merged.append({**ours, "content": [*_blocks_of(ours), *_added(ours, theirs)]})
         else:
-            merged.append(our)
+            merged.append(ours)
     return tuple(merged)
 
 
-def _added(our: MessageParam, their: MessageParam) -> list[Block]:
-    known = _text_in(_blocks_of(our))
+def _added(recorded: MessageParam, requested: MessageParam) -> list[Block]:
+    known = _text_in(_blocks_of(recorded))
     added: list[Block] = []
-    for block in _blocks_of(their):
+    for block in _blocks_of(requested):
         text = str(block.get("text", ""))
         is_own = text.strip() in known or text in (GO_ON, NOTHING)
         if block.get("type") == "text" and not is_own:
@@ -137,8 +136,8 @@ def _added(our: MessageParam, their: MessageParam) -> list[Block]:
     return added
 
 
-def _for_program(blocks: Iterable[Block]) -> tuple[Block, ...]:
-    """Return the texts and calls of a reply. The program has no use for other blocks."""
+def _for_cli(blocks: Iterable[Block]) -> tuple[Block, ...]:
+    """Return the texts and calls of a reply. The CLI has no use for other blocks."""
     kept: list[Block] = []
     for block in blocks:
         if block.get("type") == "tool_use":

@@ -1,7 +1,8 @@
-"""A Messages-API server on the loopback address for one program of the Claude Agent SDK.
+"""A Messages-API server on the loopback address for one process of the Claude Agent SDK's CLI, and
+a message of the model as server-sent events.
 
-The program gets a token that is valid for this server only. It never gets the worker's key. A
-request waits here until the worker answers it.
+The CLI gets a token that is valid for this server only. It never gets the worker's key. A request
+waits here until the worker answers it.
 """
 
 from __future__ import annotations
@@ -9,25 +10,27 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from handoff_queue.workers.agent_sdk.message_stream import PING, Event, as_server_sent
+from handoff_queue.shared.types.model import Block
 
+Event = dict[str, Any]
+PING: Event = {"type": "ping"}
 PATH = "/v1/messages"
 MOST_REQUEST_BYTES = 32 * 1024 * 1024
 """The provider's limit of one request."""
 PING_EVERY_S = 5.0
-"""Seconds between two signs of life to a program that waits. A model may think for minutes."""
+"""Seconds between two signs of life to a CLI that waits. A model may think for minutes."""
 
 
 @dataclass(slots=True)
-class ProgramRequest:
-    """A request of the program that waits for its answer."""
+class CliRequest:
+    """A request of the CLI that waits for its answer."""
 
     body: dict[str, Any]
     events: Sequence[Event] = ()
@@ -46,18 +49,18 @@ class _Listener(ThreadingHTTPServer):
 
 
 class Gateway:
-    """Takes the requests of one program until `close`."""
+    """Takes the requests of one CLI process until `close`."""
 
     def __init__(self, is_expected: Callable[[dict[str, Any]], bool]) -> None:
         """Bind a free port, and serve it in a thread.
 
         Args:
-            is_expected: returns whether a request asks for the next call of the handoff. Other
-                requests are refused, so the program causes no call that no budget contains.
+            is_expected: returns whether a request asks for the next call of the handoff. The
+                server refuses other requests. So the CLI cannot cause a call outside the budgets.
         """
         self.token = secrets.token_urlsafe(32)
-        self._requests: SimpleQueue[ProgramRequest] = SimpleQueue()
-        self._open: list[ProgramRequest] = []
+        self._requests: SimpleQueue[CliRequest] = SimpleQueue()
+        self._open: list[CliRequest] = []
         gateway = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -75,10 +78,10 @@ class Gateway:
 
     @property
     def url(self) -> str:
-        """Base URL for the program."""
+        """Base URL for the CLI."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def next_request(self, wait_s: float) -> ProgramRequest | None:
+    def next_request(self, wait_s: float) -> CliRequest | None:
         """Return the next request, or None if none has come within these seconds."""
         try:
             return self._requests.get(timeout=wait_s)
@@ -110,7 +113,7 @@ class Gateway:
             return
         body = connection.rfile.read(length)
         try:
-            request = ProgramRequest(json.loads(body))
+            request = CliRequest(json.loads(body))
             is_next = is_expected(request.body)
         except (ValueError, TypeError, AttributeError, KeyError):
             is_next = False
@@ -119,12 +122,12 @@ class Gateway:
             return
         self._open.append(request)
         self._requests.put(request)
-        with suppress(OSError):  # the program has ended
+        with suppress(OSError):  # the CLI has ended
             _stream(connection, request)
         self._open.remove(request)
 
 
-def _stream(connection: BaseHTTPRequestHandler, request: ProgramRequest) -> None:
+def _stream(connection: BaseHTTPRequestHandler, request: CliRequest) -> None:
     """Send signs of life until there is an answer, and then the answer."""
     connection.send_response(200)
     connection.send_header("content-type", "text/event-stream")
@@ -134,3 +137,44 @@ def _stream(connection: BaseHTTPRequestHandler, request: ProgramRequest) -> None
         connection.wfile.flush()
     for event in request.events:
         connection.wfile.write(as_server_sent(event))
+
+
+def events_of(message_id: str, model: str, content: Sequence[Block]) -> Iterator[Event]:
+    """Yield the events of one message with texts and calls of tools.
+
+    The usage is zero: the worker counts the tokens, not the CLI.
+
+    Args:
+        message_id: id of the message. The CLI joins messages of the same id.
+    """
+    stop_reason = "end_turn"
+    message: Event = {
+        "id": message_id,
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {"input_tokens": 0, "output_tokens": 0},
+    }
+    yield {"type": "message_start", "message": message}
+    for index, block in enumerate(content):
+        if block["type"] == "tool_use":
+            stop_reason = "tool_use"
+            empty = {**block, "input": {}}
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+        else:
+            empty = {**block, "text": ""}
+            delta = {"type": "text_delta", "text": block["text"]}
+        yield {"type": "content_block_start", "index": index, "content_block": empty}
+        yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    end = {"stop_reason": stop_reason, "stop_sequence": None}
+    yield {"type": "message_delta", "delta": end, "usage": {"output_tokens": 0}}
+    yield {"type": "message_stop"}
+
+
+def as_server_sent(event: Event) -> bytes:
+    """Return an event in the form of a server-sent event."""
+    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()

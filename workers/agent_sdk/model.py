@@ -1,4 +1,4 @@
-"""A model whose calls are asked for by the program of the Claude Agent SDK."""
+"""A model whose calls the CLI of the Claude Agent SDK asks for."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ from handoff_queue.workers.agent_sdk.cli_session import Session
 from handoff_queue.workers.agent_sdk.conversation import (
     added_bytes,
     turns_of,
-    with_program_texts,
+    with_cli_texts,
 )
-from handoff_queue.workers.agent_sdk.messages_api import ProgramRequest
+from handoff_queue.workers.agent_sdk.messages_api import CliRequest
 
 MOST_ADDED_BYTES = 8_000
-"""Bytes that the program may add to the texts of one request. Version 0.2.189 adds about 1,500.
-The upper bound of each call contains them.
+"""Bytes that the CLI may add to the texts of one request. Version 0.2.189 adds about 1,500. The
+upper bound of a call contains them until a reply has reported its tokens.
 """
 
 
 @dataclass(slots=True)
-class ProgramModel:
-    """Makes the calls that the program asks for, through another model.
+class AgentSdkModel:
+    """Makes the calls that the CLI asks for, through another model.
 
-    The program is started at the first call, and gets the replies
-    so far from the messages of the call. So after a kill, or if it has ended, it continues at the
-    same place, and no reply is paid again.
+    The first call starts the CLI. `reply` replays the stored replies of the conversation to it. So
+    it continues after a kill, and no reply is paid again.
     """
 
     model: Model
@@ -42,29 +41,29 @@ class ProgramModel:
     _session: Session | None = field(default=None, init=False)
 
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
-        """Wait until the program asks for the next call, and make the call.
+        """Wait until the CLI asks for the next call, and make the call.
 
         Raises:
-            NeverSent: the program has ended, or does not ask in time. Nothing was paid.
-            ModelError: raised by the model. The request of the program still waits.
+            NeverSent: the CLI has ended, or does not ask in time. Nothing was paid.
+            ModelError: raised by the model. The request of the CLI still waits.
         """
         request = self._next_request(call, on_pulse)
-        sent = with_program_texts(call, request.body)
+        sent = with_cli_texts(call, request.body)
         if added_bytes(call, sent) > self.added_bytes:
             raise ModelRejected(
-                f"the program of the Claude Agent SDK adds more than {self.added_bytes:,} bytes to"
+                f"the CLI of the Claude Agent SDK adds more than {self.added_bytes:,} bytes to"
                 " a request: remove `runner`, or install the pinned version"
             )
         return self.model.reply(sent, on_pulse)
 
     def close(self) -> None:
-        """End the program, if it runs."""
+        """End the CLI, if it runs."""
         session, self._session = self._session, None
         if session is not None:
             session.close()
 
-    def _next_request(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ProgramRequest:
-        """Give the program the replies that it has not got, and return its next request."""
+    def _next_request(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> CliRequest:
+        """Replay the replies that the CLI has not got, and return its next request."""
         turns = turns_of(call.messages)
         if self._session is not None and self._session.served > len(turns):
             self.close()
@@ -77,13 +76,13 @@ class ProgramModel:
 
     def _request_of(
         self, session: Session, call: ModelCall, on_pulse: Callable[[Pulse], None]
-    ) -> ProgramRequest:
-        """Wait for a request of the program, with pulses."""
+    ) -> CliRequest:
+        """Wait for a request of the CLI, with pulses."""
         until = time.monotonic() + call.timeout_s
         while (request := session.next_request(PULSE_EVERY_S)) is None:
             on_pulse(Pulse())
             if session.failure is not None or time.monotonic() > until:
                 self.close()
                 why = session.failure or f"no request within {call.timeout_s:g} s"
-                raise NeverSent(f"the program of the Claude Agent SDK does not go on: {why}")
+                raise NeverSent(f"the CLI of the Claude Agent SDK does not go on: {why}")
         return request

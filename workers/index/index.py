@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from handoff_queue.shared.types.handoff import Manifest
+from handoff_queue.workers.index.bm25_search import find_passages
 from handoff_queue.workers.index.database import Database
-from handoff_queue.workers.index.search import find_passages
 from handoff_queue.workers.index.writer import fill, find_indexed_ids
 
 _REMEMBERED_SCOPES = 32

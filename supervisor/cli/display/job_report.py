@@ -23,8 +23,8 @@ from handoff_queue.supervisor.cli.display.terminal import (
     stdout,
     write_line,
 )
-from handoff_queue.supervisor.client.sent_messages import message_line
 from handoff_queue.supervisor.client.tool_call_approvals import subject_of
+from handoff_queue.supervisor.client.user_messages import message_line
 from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
 
 if TYPE_CHECKING:

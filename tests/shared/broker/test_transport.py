@@ -17,8 +17,7 @@ from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.consumer import EVENTS_AT_ONCE, EVENTS_EVERY_S, WorkerConsumer
 from handoff_queue.shared.broker.transport import PersistentChannel, SentinelTransport, Transport
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.name_pattern import NAME_PATTERN
-from handoff_queue.shared.types.names import RESERVED
+from handoff_queue.shared.types.names import NAME_PATTERN, RESERVED
 
 
 class CountingDispatcher:

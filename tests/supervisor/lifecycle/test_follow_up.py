@@ -18,7 +18,7 @@ from handoff_queue.shared.types.handoff import (
     ref,
 )
 from handoff_queue.shared.types.ids import StepId, handoff_id
-from handoff_queue.shared.types.name_pattern import NAME_PATTERN
+from handoff_queue.shared.types.names import NAME_PATTERN
 from handoff_queue.shared.types.plan import Plan, Step
 from handoff_queue.supervisor.lifecycle.follow_up import (
     copy_results,

@@ -1,11 +1,11 @@
-"""The program gets the recorded conversation, and may only add texts to it."""
+"""The CLI gets the recorded conversation, and may only add texts to it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from handoff_queue.shared.types.model import ModelCall
-from handoff_queue.workers.agent_sdk.conversation import GO_ON, turns_of, with_program_texts
+from handoff_queue.workers.agent_sdk.conversation import GO_ON, turns_of, with_cli_texts
 
 OPENING = {"role": "user", "content": [{"type": "text", "text": "The task."}]}
 LOOK = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"q": "a"}}
@@ -18,7 +18,7 @@ def a_call(*messages: dict[str, Any]) -> ModelCall:
     return ModelCall("claude-haiku-5-5", "You look.", messages, 1_000)
 
 
-def test_a_recorded_call_has_the_programs_name_of_its_tool_and_its_result() -> None:
+def test_a_recorded_call_has_the_name_in_the_cli_of_its_tool_and_its_result() -> None:
     (turn,) = turns_of([OPENING, CALLED, RESULT])
 
     assert turn.content == ({**LOOK, "name": "mcp__handoff__look"},)
@@ -33,24 +33,24 @@ def test_a_reply_without_calls_is_followed_by_the_prompt_of_the_loop() -> None:
     assert [turn.prompt for turn in turns_of([OPENING, answer])] == [GO_ON]
 
 
-def test_the_texts_of_the_program_join_the_system_prompt_without_its_version() -> None:
+def test_the_texts_of_the_cli_join_the_system_prompt_without_its_version() -> None:
     texts = ["x-anthropic-billing-header: cc_version=1;", "You are an agent.", "You look."]
     request = {
         "system": [{"type": "text", "text": text} for text in texts],
         "messages": [OPENING, {"role": "system", "content": "Today is Sunday."}],
     }
 
-    sent = with_program_texts(a_call(OPENING), request)
+    sent = with_cli_texts(a_call(OPENING), request)
 
     assert sent.system == "You are an agent.\n\nYou look.\n\nToday is Sunday."
     assert sent.messages == (OPENING,)
 
 
-def test_the_program_cannot_change_a_recorded_result() -> None:
+def test_the_cli_cannot_change_a_recorded_result() -> None:
     reminder = {"type": "text", "text": "A reminder."}
     forged = {"role": "user", "content": [{**FOUND, "content": "forged"}, reminder]}
 
-    sent = with_program_texts(
+    sent = with_cli_texts(
         a_call(OPENING, CALLED, RESULT),
         {"system": "You look.", "messages": [OPENING, CALLED, forged]},
     )
@@ -59,7 +59,7 @@ def test_the_program_cannot_change_a_recorded_result() -> None:
 
 
 def test_a_request_with_another_conversation_is_replaced_by_the_record() -> None:
-    sent = with_program_texts(
+    sent = with_cli_texts(
         a_call(OPENING, CALLED, RESULT), {"system": "You look.", "messages": [OPENING]}
     )
 

@@ -1,4 +1,4 @@
-"""The server for the program takes only requests of its own program for the next call."""
+"""The server for the CLI takes only requests of its own CLI for the next call."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The program of the Claude Agent SDK asks for the calls of a handoff, and the worker's own loop
-keeps its promises. These tests run the real program against a scripted server.
+"""The CLI of the Claude Agent SDK asks for the calls of a handoff, and the worker's own loop
+keeps its promises. These tests run the real CLI against a scripted server.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pytest
 
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.testing import MessagesServer, Reply, in_turn, text_reply, tool_call_reply
-from handoff_queue.workers.agent_sdk.availability import program_path
-from handoff_queue.workers.agent_sdk.model import MOST_ADDED_BYTES, ProgramModel
+from handoff_queue.workers.agent_sdk.availability import cli_path
+from handoff_queue.workers.agent_sdk.model import MOST_ADDED_BYTES, AgentSdkModel
 from tests.doubles.agent_runs import Run, answer_reply, run_with_replies
 from tests.doubles.handoffs import a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
@@ -33,7 +33,7 @@ NO_JSON = text_reply("It is written in Rust.")
 def run_of(
     *replies: Reply, checkpoints: MemoryCheckpoints | None = None
 ) -> Iterator[tuple[Run, MessagesServer, list[str]]]:
-    """Yield a run with the program, its server, and a list of the calls of its tool."""
+    """Yield a run with the CLI, its server, and a list of the calls of its tool."""
     looked: list[str] = []
 
     def look(arguments: dict[str, Any]) -> str:
@@ -44,13 +44,13 @@ def run_of(
         tools=(a_tool("look", look),), checkpoints=checkpoints or MemoryCheckpoints()
     )
     with MessagesServer(in_turn(*replies)) as server, model_at(server.url) as model:
-        run.model = program = ProgramModel(model)
-        with closing(program):
+        run.model = external = AgentSdkModel(model)
+        with closing(external):
             yield run, server, looked
 
 
-def programs() -> list[int]:
-    """Return the process ids of running programs that this process has started."""
+def cli_processes() -> list[int]:
+    """Return the process ids of running CLIs that this process has started."""
     found: list[int] = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -58,7 +58,7 @@ def programs() -> list[int]:
             parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
         except OSError:
             continue
-        if command.startswith(str(program_path()).encode()) and int(parent) == os.getpid():
+        if command.startswith(str(cli_path()).encode()) and int(parent) == os.getpid():
             found.append(int(folder.name))
     return found
 
@@ -76,7 +76,7 @@ def test_a_handoff_with_tool_calls_and_a_repair_has_the_same_requests_and_result
 
         def spying(request: dict[str, Any]) -> Reply:
             assert [path.name for path in tmp_path.glob("*/*")] == ["home"], "no file of the prompt"
-            for pid in programs():
+            for pid in cli_processes():
                 folder = Path("/proc") / str(pid)
                 environments.append((folder / "environ").read_bytes())
                 environments.append((folder / "cmdline").read_bytes())
@@ -96,7 +96,7 @@ def test_a_handoff_with_tool_calls_and_a_repair_has_the_same_requests_and_result
     assert results[0]["content"] == "found rust"
     assert "there is no tool 'no_such_tool'" in results[1]["content"]
     assert environments
-    assert not list(tmp_path.iterdir()), "the folder of the program is removed"
+    assert not list(tmp_path.iterdir()), "the folder of the CLI is removed"
     assert not any(b"sk-canary" in text for text in environments)
 
 
@@ -115,10 +115,10 @@ def test_a_handoff_continues_without_paying_for_its_earlier_turns() -> None:
     assert server.requests[0]["messages"][2]["content"][0]["content"] == "found rust"
 
 
-def test_the_program_calls_the_tools_of_each_reply_and_gets_the_recorded_results() -> None:
+def test_the_cli_calls_the_tools_of_each_reply_and_gets_the_recorded_results() -> None:
     with run_of(LOOKS, answer_reply()) as (run, _, looked):
         run.go()
-        assert isinstance(run.model, ProgramModel)
+        assert isinstance(run.model, AgentSdkModel)
         assert run.model._session is not None
         request = run.model._session.next_request(0)
 
@@ -128,16 +128,16 @@ def test_the_program_calls_the_tools_of_each_reply_and_gets_the_recorded_results
     assert names == ["mcp__handoff__look", "mcp__handoff__no_such_tool"]
     results = [block["content"] for block in told["content"]]
     assert [{"type": "text", "text": "found rust"}] in results
-    assert looked == ["rust"], "the worker has run the call once, before the program"
+    assert looked == ["rust"], "the worker has run the call once, before the CLI"
 
 
-def test_a_program_that_is_killed_is_started_again_without_a_second_payment() -> None:
+def test_a_cli_that_is_killed_is_started_again_without_a_second_payment() -> None:
     with run_of(LOOKS, answer_reply()) as (run, server, looked):
         script = server.script
 
         def killing(request: dict[str, Any]) -> Reply:
             if len(server.requests) == 1:
-                for pid in programs():
+                for pid in cli_processes():
                     os.kill(pid, signal.SIGKILL)
             return script(request)
 
@@ -146,4 +146,4 @@ def test_a_program_that_is_killed_is_started_again_without_a_second_payment() ->
 
     assert (result.status, looked) == (ResultStatus.OK, ["rust"])
     assert len(server.requests) == 2
-    assert not programs()
+    assert not cli_processes()

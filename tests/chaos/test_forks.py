@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from handoff_queue.chaos.fork_records import WRONG_FORKS, ForkRecord, ForkRecords
-from handoff_queue.chaos.fork_user import POINTS
+from handoff_queue.chaos.forks import POINTS, WRONG_FORKS, ForkRecord, ForkRecords
 
 EVENTS = ('{"type": "job_submitted"}', '{"type": "job_ended"}')
 KEPT = {"a": "digest of a", "b": "digest of b"}

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from handoff_queue.chaos.model_server import Call
-from handoff_queue.chaos.note_records import PAID_AGAIN, WRONG_NOTES, NoteRecords
+from handoff_queue.chaos.notes import PAID_AGAIN, WRONG_NOTES, NoteRecords, PlannedNote
 from handoff_queue.chaos.planned_jobs import FINDS_AT, CallKey
-from handoff_queue.chaos.planned_notes import PlannedNote
 from handoff_queue.shared.types.handoff import Citation
 from handoff_queue.shared.types.memory_notes import Note
 from handoff_queue.shared.types.message import digest_of

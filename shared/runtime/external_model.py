@@ -1,4 +1,4 @@
-"""An agent whose model calls a program asks for."""
+"""An agent whose model runs in a separate process, such as the CLI of the Claude Agent SDK."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from handoff_queue.shared.types.model import Model
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 
-class ModelProgram(Model, Protocol):
-    """A model with a program that asks for its calls. Each handoff has its own."""
+class ExternalModel(Model, Protocol):
+    """A model with a process that asks for each call. Each handoff has its own."""
 
     added_bytes: int
-    """Most bytes that the program adds to a request."""
+    """Most bytes that the process adds to a request."""
 
     def close(self) -> None:
-        """End the program. A later call starts it again."""
+        """End the process. A later call starts it again."""
         ...
 
 
-class ProgramAgent(Agent):
-    """An agent that ends the program with each run."""
+class AgentWithExternalModel(Agent):
+    """An agent that ends the process of its model after each run."""
 
     def __init__(
         self,
@@ -33,13 +33,13 @@ class ProgramAgent(Agent):
         spec: SpecialistSpec,
         opening: Opening,
         dependencies: RunDependencies,
-        program: ModelProgram,
+        model: ExternalModel,
     ) -> None:
         super().__init__(handoff, spec, opening, dependencies)
-        self._program = program
+        self._model = model
 
     def run(self, checkpoints: CheckpointStore, ends_at: float | None) -> HandoffResult:
         try:
             return super().run(checkpoints, ends_at)
         finally:
-            self._program.close()
+            self._model.close()

@@ -1,0 +1,85 @@
+"""Estimates and upper bounds of the input tokens of a conversation, without a tokenizer.
+
+`ModelTurns` (`model_turn.py`) counts the bytes of the next request, and uses these functions for
+limits, reservations and clearings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from handoff_queue.shared.agent.conversation import Conversation
+from handoff_queue.shared.agent.prices import HIDDEN_TOKENS
+from handoff_queue.shared.types.checkpoints import AgentPrompted, Checkpoint, ToolObserved
+
+BYTES_PER_TOKEN = 3
+"""Estimate of the input for the handoff's own token limit and for rate limits. English has
+about 4 bytes a token, code and other scripts 2 to 3. The job's budget uses an upper bound
+instead.
+"""
+IMAGE_TOKENS = 5_000
+"""Most tokens of one image. Source: the vision page of the Messages API, which scales larger
+images down.
+"""
+
+
+def expected_input(conversation: Conversation, rendered_bytes: Callable[[], int]) -> int:
+    """Return the expected input tokens of the next call: the tokens of the last reply, and an
+    estimate of all later messages. After a clearing it is an estimate of the whole request.
+
+    Args:
+        rendered_bytes: returns the bytes of the next request. It is called only if no reply has
+            reported its tokens since the last clearing.
+    """
+    reported = _reported_tokens(conversation)
+    if reported is None:
+        return rendered_bytes() // BYTES_PER_TOKEN
+    return reported + bytes_of(conversation.since_reply) // BYTES_PER_TOKEN
+
+
+def most_input(conversation: Conversation, rendered_bytes: Callable[[], int]) -> int:
+    """Return an upper bound of the input tokens of the next call.
+
+    The bound is the reported input and output of the last reply, one token for each later byte, and
+    a margin for the structure of the messages. Without a report, or after a clearing, it is the
+    number of bytes of the request and `HIDDEN_TOKENS`. Tokenizers of current models work on bytes,
+    or fall back to bytes, so no token is shorter than one byte. For English, bytes are about four
+    times too many.
+
+    Args:
+        rendered_bytes: see `expected_input`.
+    """
+    reported = _reported_tokens(conversation)
+    if reported is None:
+        return rendered_bytes() + HIDDEN_TOKENS
+    margin = 500 + 50 * len(conversation.messages)
+    return reported + bytes_of(conversation.since_reply) + margin
+
+
+def tokens_of(observed: ToolObserved) -> int:
+    """Return the estimated tokens of a result."""
+    size = len(observed.text.encode("utf-8", "replace")) // BYTES_PER_TOKEN
+    return size + IMAGE_TOKENS * len(observed.images or ())
+
+
+def bytes_of(checkpoints: Sequence[Checkpoint]) -> int:
+    """Return the bytes of all prompts and tool results. An image counts as `IMAGE_TOKENS`
+    bytes, because the upper bound takes one token for each byte.
+    """
+    total = 0
+    for checkpoint in checkpoints:
+        if isinstance(checkpoint, ToolObserved | AgentPrompted):
+            total += len(checkpoint.text.encode("utf-8", "replace"))
+        if isinstance(checkpoint, ToolObserved) and checkpoint.images:
+            total += IMAGE_TOKENS * len(checkpoint.images)
+    return total
+
+
+def _reported_tokens(conversation: Conversation) -> int | None:
+    """Return the tokens of the last reply and of its input. None: the server has not reported them,
+    or results were cleared later.
+    """
+    reply = conversation.last_reply
+    if reply is None or not reply.usage.input_tokens or conversation.is_just_cleared:
+        return None
+    return reply.usage.input_tokens + reply.usage.output_tokens

@@ -1,0 +1,92 @@
+"""Verification of a handoff's message on receipt: its JSON, its encryption, its role, and the
+signature of the supervisor that issued it. `shared.trust.signatures` has the cryptography.
+"""
+
+from __future__ import annotations
+
+from celery.exceptions import Reject
+
+from handoff_queue.shared.broker.task_ends import TaskFails, TaskWaits
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.trust.keyring import Right
+from handoff_queue.shared.types.errors import MalformedMessage, StoreError, UntrustedMessage
+from handoff_queue.shared.types.handoff import AgentHandoff
+
+log = log_of(__name__)
+
+
+def verified_handoff(
+    store: Store, role: str, text: object, signature: object
+) -> tuple[AgentHandoff, str]:
+    """Return the handoff of a message, and its text.
+
+    Args:
+        role: specialist or role of the task that got the message.
+        text: the only argument of the task.
+        signature: header of the message.
+
+    Raises:
+        TaskFails: the message is now a dead letter.
+        TaskWaits: another version of our code may be able to read the text.
+        Reject: the store does not answer; the message goes back to its queue.
+    """
+    handoff, opened = _parsed(store, role, text)
+    _check_signature(store, role, handoff, opened, signature)
+    return handoff, opened
+
+
+def _parsed(store: Store, role: str, text: object) -> tuple[AgentHandoff, str]:
+    """Return the handoff of a message, and its text.
+
+    Raises:
+        TaskFails: the text is no handoff for this role; it is now a dead letter.
+        TaskWaits: another version of our code may be able to read the text.
+        Reject: the store does not answer; the message goes back to its queue.
+    """
+    try:
+        if not isinstance(text, str):
+            raise MalformedMessage("a handoff must be one JSON text")
+        opened = store.connection.sealing.open_message(text)
+        handoff = AgentHandoff.from_json(opened)
+        if handoff.assigned_to != role:
+            raise MalformedMessage(f"a handoff for {handoff.assigned_to} came to {role}")
+        return handoff, opened
+    except MalformedMessage as error:
+        reason = str(error)
+        try:
+            is_dead = store.dead_letters.add_unreadable(
+                role, reason, text if isinstance(text, str) else repr(text)[:10_000]
+            )
+        except StoreError as away:
+            log.exception("cannot store a dead letter", role=role)
+            raise Reject(str(away), requeue=True) from error
+        log.warning("dead letter" if is_dead else "kept for another version", role=role, why=reason)
+        if is_dead:
+            raise TaskFails(f"dead letter: {reason}") from error
+        raise TaskWaits(f"kept for another version: {reason}") from error
+
+
+def _check_signature(
+    store: Store, role: str, handoff: AgentHandoff, text: str, signature: object
+) -> None:
+    """Check that a supervisor signed the handoff. Its message otherwise becomes a dead letter, and
+    the handoff still waits for the signed message.
+
+    Raises:
+        TaskFails: the message is a dead letter.
+        Reject: the store does not answer; the message goes back to its queue.
+    """
+    if not store.trust.is_on:
+        return
+    try:
+        store.trust.check(Right.HANDOFF, signature, text, codes=True)
+    except UntrustedMessage as error:
+        reason = f"a handoff that no supervisor signed: {error}"
+        try:
+            store.refuse(handoff.job_id, role, f"{handoff.handoff_id}: {reason}", text)
+        except StoreError as away:
+            log.exception("cannot store a dead letter", role=role)
+            raise Reject(str(away), requeue=True) from error
+        log.warning("dead letter", role=role, why=reason)
+        raise TaskFails(f"dead letter: {reason}") from error
