@@ -1,4 +1,4 @@
-"""Messages of users to the agents of a job: send one, and read those that were sent."""
+"""Messages of users to the agents of a job: sending a message, and reading the sent messages."""
 
 from __future__ import annotations
 

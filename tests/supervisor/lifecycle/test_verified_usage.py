@@ -1,5 +1,5 @@
-"""The verified usage of a job is that of its results. A result counts for a day only if it
-certainly belongs to the day.
+"""A result counts in the verified usage of its job. It counts for a day only if it certainly
+belongs to the day.
 """
 
 from __future__ import annotations
