@@ -361,7 +361,7 @@ def test_memory_of_all_processes_together_ends_at_the_limit(child: str) -> None:
         "    hold()\n"
         "def end_first_thread():\n"
         f"    ctypes.CDLL(None).syscall({END_OF_THREAD}, 0)\n"
-        "for _ in range(8):\n"
+        "for _ in range(5):\n"
         "    if os.fork() == 0:\n"
         f"        {child}\n"
         "signal.pause()\n"
