@@ -506,6 +506,12 @@ def test_code_that_prints_for_ever_is_ended_with_a_part_of_its_output() -> None:
     assert len(ended.stdout) == LIMITS.kept_bytes
 
 
+def test_an_error_after_a_long_output_is_in_the_result() -> None:
+    ended = run("import sys\nsys.stderr.write('x' * 30_000)\nraise ValueError('the cause')")
+
+    assert ended.stderr.endswith("ValueError: the cause\n")
+
+
 def test_files_that_are_no_plain_files_or_too_large_are_left_out() -> None:
     ended = run(
         "import os\n"

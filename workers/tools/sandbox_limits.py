@@ -28,7 +28,7 @@ class SandboxLimits:
     printed_bytes: int = 1_000_000
     """A run that prints more is ended."""
     kept_bytes: int = 20_000
-    """Bytes of each of stdout and stderr in the result."""
+    """Bytes of each of stdout and stderr in the result: the last ones."""
     output_files: int = 16
     output_bytes: int = 4_000_000
     """Bytes of all output files together."""

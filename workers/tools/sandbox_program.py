@@ -96,7 +96,7 @@ def _run(limits: dict[str, int]) -> dict[str, Any]:
             for name in names:
                 piece = os.read(getattr(process, name).fileno(), _PIECE)
                 printed += len(piece)
-                kept[name] += piece[: limits["kept_bytes"] - len(kept[name])]
+                _keep_end(kept[name], piece, limits["kept_bytes"])
                 if not piece:
                     ready.unregister(getattr(process, name))
             if time.monotonic() > until:
@@ -106,10 +106,16 @@ def _run(limits: dict[str, int]) -> dict[str, Any]:
         _end_all()
         for name in ("stdout", "stderr"):  # all writers have ended
             rest = getattr(process, name).read(_PIECE) or b""
-            kept[name] += rest[: limits["kept_bytes"] - len(kept[name])]
+            _keep_end(kept[name], rest, limits["kept_bytes"])
         code = process.wait()
     texts = {name: data.decode("utf-8", "replace") for name, data in kept.items()}
     return {"exit_code": code, "stopped": stopped, **texts}
+
+
+def _keep_end(kept: bytearray, piece: bytes, most: int) -> None:
+    """Add a piece of an output, and keep only the last bytes, because errors are at the end."""
+    kept += piece
+    del kept[:-most]
 
 
 def _ready(ready: selectors.BaseSelector, until: float) -> list[str]:
