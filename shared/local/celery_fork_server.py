@@ -31,6 +31,7 @@ LATER = (
 """Modules that the rooms import on demand. Here they are imported once, before the fork."""
 OFFLINE_MODEL = "handoff_queue.shared.providers.offline.transport"
 REAL_MODEL = "handoff_queue.shared.providers.anthropic.client_factory:load_certificates"
+SIGNATURES = "handoff_queue.shared.trust.key_files:load_cryptography"
 ROOMS = (
     "handoff_queue.shared.broker.celery_app:prepare_forks",
     "handoff_queue.supervisor.assembly:prepare_forks",
@@ -53,4 +54,4 @@ def celery_fork_server(
     if not is_supported():
         return None
     model = OFFLINE_MODEL if is_offline else REAL_MODEL
-    return ForkServer((*CELERY_MODULES, *LATER, *ROOMS, model, *modules))
+    return ForkServer((*CELERY_MODULES, *LATER, *ROOMS, SIGNATURES, model, *modules))

@@ -124,23 +124,33 @@ def make_keys(
     return make_keys_of(folder, new_identities(roles, pools))
 
 
-def make_keys_of(folder: Path, wanted: Mapping[str, Identity]) -> list[str]:
+def make_keys_of(
+    folder: Path, wanted: Mapping[str, Identity], *, is_for_one_run: bool = False
+) -> list[str]:
     """Make the keys of the identities that a folder does not have. Return their names.
+
+    Args:
+        is_for_one_run: True if nobody needs the keys after a crash of the machine. They are made
+            faster, because nothing waits for the disk.
 
     Raises:
         UserError: the folder or a file cannot be written.
     """
-    return make_chosen_keys(folder, lambda _: wanted)
+    return make_chosen_keys(folder, lambda _: wanted, is_for_one_run=is_for_one_run)
 
 
 def make_chosen_keys(
-    folder: Path, choose: Callable[[Mapping[str, Identity]], Mapping[str, Identity]]
+    folder: Path,
+    choose: Callable[[Mapping[str, Identity]], Mapping[str, Identity]],
+    *,
+    is_for_one_run: bool = False,
 ) -> list[str]:
     """Make the keys of the identities that a folder does not have. Return their names.
 
     Args:
         choose: takes the identities of the folder, and returns the identities that it needs. No
             other process changes the folder in the meantime.
+        is_for_one_run: see `make_keys_of`.
 
     Raises:
         UserError: the folder or a file cannot be written.
@@ -154,8 +164,12 @@ def make_chosen_keys(
             wanted = choose(identities)
             made = sorted(wanted.keys() - identities.keys())
             for name in made:
-                identities[name] = _with_new_key(folder, name, wanted[name])
-            _write_keyring(folder, identities)
+                private = _generate()
+                file = private_key_file(folder, name)
+                replace_file(file, _pem(private), PRIVATE, waits=not is_for_one_run)
+                keys = (_public_key(private),)
+                identities[name] = wanted[name].model_copy(update={"keys": keys})
+            _write_keyring(folder, identities, waits=not is_for_one_run)
             return made
 
 
@@ -262,11 +276,17 @@ def _changing(folder: Path) -> Iterator[None]:
         raise UserError(f"{folder} cannot hold keys ({error.strerror}): name another") from error
 
 
-def _with_new_key(folder: Path, name: str, identity: Identity) -> Identity:
-    """Write a new private key, and return the identity with the public key."""
+def load_cryptography() -> None:
+    """Import the modules that sign and check messages. A process calls this before it forks the
+    processes that sign.
+
+    Raises:
+        ImportError: the package is not installed.
+    """
     private = _generate()
-    replace_file(private_key_file(folder, name), _pem(private), PRIVATE)
-    return identity.model_copy(update={"keys": (_public_key(private),)})
+    _parsed(_pem(private))
+    _public_key(private)
+    private.ed25519.public_key().verify(private.ed25519.sign(b""), b"")
 
 
 def _generate() -> PrivateKey:
@@ -294,7 +314,7 @@ def _pem(private: PrivateKey) -> bytes:
     return private.ed25519.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def _write_keyring(folder: Path, identities: Mapping[str, Identity]) -> None:
+def _write_keyring(folder: Path, identities: Mapping[str, Identity], *, waits: bool = True) -> None:
     keyring = Keyring(identities=dict(sorted(identities.items())))
     text = keyring.model_dump_json(indent=2) + "\n"
-    replace_file(folder / KEYRING, text.encode(), PUBLIC)
+    replace_file(folder / KEYRING, text.encode(), PUBLIC, waits=waits)

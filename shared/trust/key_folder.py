@@ -122,8 +122,12 @@ def check_place(file: Path) -> None:
             )
 
 
-def replace_file(file: Path, content: bytes, mode: int) -> None:
+def replace_file(file: Path, content: bytes, mode: int, *, waits: bool = True) -> None:
     """Replace a file at once, so that no process reads half a file.
+
+    Args:
+        waits: True to wait until the content is on the disk. Otherwise the file may be empty after
+            a crash of the machine.
 
     Raises:
         OSError: the file cannot be written.
@@ -133,7 +137,8 @@ def replace_file(file: Path, content: bytes, mode: int) -> None:
             os.fchmod(new.fileno(), mode)  # a new file has mode 0600
             new.write(content)
             new.flush()
-            os.fsync(new.fileno())
+            if waits:
+                os.fsync(new.fileno())
             Path(new.name).replace(file)
         except BaseException:
             with suppress(OSError):

@@ -153,7 +153,7 @@ class EmbeddedSystem:
         """
         self._keys = self._folder / "redis" / KEYS_FOLDER
         if self._interrupted is None:
-            make_keys_of(self._keys, new_identities(()))
+            make_keys_of(self._keys, new_identities(()), is_for_one_run=True)
 
     def variables(self, identity: str) -> dict[str, str]:
         """Return the variables with the keys of one kind of process."""

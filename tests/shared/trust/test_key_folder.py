@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -22,12 +24,13 @@ from handoff_queue.shared.trust.key_files import (
     add_exchange_keys,
     add_rights,
     make_keys,
+    make_keys_of,
     private_key_file,
     read_keyring,
     read_private_keys,
     rotate_key,
 )
-from handoff_queue.shared.trust.keyring import Identity, Keyring, Right
+from handoff_queue.shared.trust.keyring import Identity, Keyring, Right, new_identities
 from handoff_queue.shared.trust.signatures import Trust
 from handoff_queue.shared.types.errors import UntrustedMessage, UserError
 from handoff_queue.supervisor.cli.local_keys import LocalKeys, signing_of
@@ -148,6 +151,35 @@ def test_a_folder_of_a_process_never_gets_a_private_key_without_its_public_key(k
     copied = keys / "supervisor"
     valid = [key.id for key in identities_of(copied)["supervisor"].keys]
     assert read_private_keys(copied / SIGNING_KEY)[0].id == valid[0]
+
+
+def test_only_the_keys_of_one_run_do_not_wait_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[int] = []
+    monkeypatch.setattr(os, "fsync", waits.append)
+
+    make_keys_of(tmp_path / "run", new_identities(()), is_for_one_run=True)
+    assert waits == []
+    make_keys(tmp_path / "lasting")
+    assert len(waits) == len(new_identities(())) + 1, "each private key, and the keyring"
+
+
+def test_the_fork_server_loads_everything_that_signs_and_checks(keys: Path) -> None:
+    code = f"""
+import sys
+from pathlib import Path
+from handoff_queue.shared.trust.key_files import load_cryptography
+from handoff_queue.shared.trust.signatures import Trust
+load_cryptography()
+known = set(sys.modules)
+trust = Trust(Path({str(keys)!r}), Path({str(keys / "supervisor.key")!r}))
+trust.sign_handoff("role-1", "text")
+trust.signer_of(trust.sign_events("events", "text"), "events", "text")
+print(*[name for name in set(sys.modules) - known if name.startswith("cryptography")])
+"""
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == ""
 
 
 def test_a_folder_without_keys_gets_no_lock(tmp_path: Path) -> None:
