@@ -5,8 +5,10 @@ calls go over HTTP.
 from __future__ import annotations
 
 from benchmarks.instant_model import make_model
+from benchmarks.thread_clock import measure_from_now_on
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.workers.assembly import make_workers_app
 
+measure_from_now_on()
 settings = load_settings()
 app = make_workers_app(settings, make_model if settings.is_offline else None)

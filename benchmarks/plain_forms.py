@@ -1,9 +1,10 @@
-"""Processor time of a job with the message writer, the short path to Redis and the counts for
-`/metrics`, without them, and with encrypted texts: `python -m benchmarks.plain_forms`.
+"""Processor time of a job with the message writer, the short path to Redis, the counts for
+`/metrics` and the verified usage, without them, and with encrypted texts: `python -m
+benchmarks.plain_forms`.
 
 Each form has a supervisor, a worker and a Redis. The forms run the same jobs in turn. A ratio
 compares a form with the product in the same turn. On a busy machine the ratios of jobs vary by
-a tenth. `--parts` measures a round trip and a message in one process instead.
+a tenth. `--parts` measures a round trip, a message and a decision instead.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import base64
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
 FORM = "BENCH_FORM"
 PRODUCT, PLAIN_REDIS, SEND_TASK, BOTH = "product", "redis-py", "send_task", "redis-py and send_task"
 UNCOUNTED = "without metrics"
+UNVERIFIED = "without verified usage"
 ENCRYPTED = "with encryption"
-FORMS = (PRODUCT, PLAIN_REDIS, SEND_TASK, BOTH, UNCOUNTED, ENCRYPTED)
+FORMS = (PRODUCT, PLAIN_REDIS, SEND_TASK, BOTH, UNCOUNTED, UNVERIFIED, ENCRYPTED)
 COUNTING = {
     "add_to_metric(more, name, ...)": "",
     "label(kind, value)": "value",
@@ -46,6 +48,11 @@ COUNTING = {
     "sets_of_tenant(queue, member)": "{}",
 }
 """Functions of the scripts that only the metrics need -> the value that they return instead."""
+VERIFYING = {
+    "verified_at(key)": "{ turns = 0, input_tokens = 0, output_tokens = 0, usd = 0 }",
+    "record_verified_usage(job, verified, at)": "",
+}
+"""Functions of the scripts for the verified usage -> the value that they return instead."""
 
 
 def use_plain_form() -> None:
@@ -58,16 +65,25 @@ def use_plain_form() -> None:
 
         message_publisher._send = _send_each
     if form == UNCOUNTED:
-        _count_nothing()
+        _replace_functions(COUNTING)
+    if form == UNVERIFIED:
+        _replace_functions(VERIFYING)
+        from handoff_queue.supervisor.lifecycle.verified_usage import VerifiedUsage
+
+        VerifiedUsage.with_result = lambda usage, *_, **__: usage  # type: ignore[method-assign]
 
 
-def _count_nothing() -> None:
-    """Make the scripts run without the counts for `/metrics`."""
+def _replace_functions(functions: Mapping[str, str]) -> None:
+    """Make functions of the scripts return a value at once.
+
+    Args:
+        functions: the functions with their arguments -> the values.
+    """
     from handoff_queue.shared.store.redis import connection, script
 
     def source_of(name: str) -> str:
         source = script.source_of(name)
-        for function, value in COUNTING.items():
+        for function, value in functions.items():
             head = f"local function {function}"
             source = source.replace(head, f"{head} do return {value} end", 1)
         return source
@@ -151,8 +167,9 @@ def measured(forms: Sequence[str], jobs: int, repeats: int) -> dict[str, list[tu
             runner.warm_up()
             runner.run(20)
             systems[form] = (runner, pids | {"redis": server}, redis.Redis.from_url(url))
-        for _ in range(repeats):
-            for form, (runner, pids, client) in systems.items():
+        for number in range(repeats):
+            order = list(systems.items())
+            for form, (runner, pids, client) in order if number % 2 else reversed(order):
                 cost = cost_of(runner.run, jobs, pids, client)
                 own_ms = cost.cpu_ms[SUPERVISOR.name] + cost.cpu_ms[WORKER.name]
                 times[form].append((own_ms, cost.total_ms))
@@ -211,6 +228,56 @@ def measure_parts(repeats: int) -> None:
             print(f"| {what} | {first:.0f} | {second:.0f} |")
 
 
+def measure_verified_usage(repeats: int, commits: int = 500) -> None:
+    """Print the microseconds of Redis's processor time of a decision with verified usage and
+    without, and of one reading of the verified usage.
+    """
+    from handoff_queue.shared.settings.settings import Settings
+    from handoff_queue.shared.store import keys
+    from handoff_queue.shared.store.journal import Commit, VerifiedAmounts
+    from handoff_queue.shared.types.events import DEFAULT_TENANT, CancelRequested
+    from handoff_queue.supervisor.client import client as clients
+
+    read = "local f = {'HMGET', KEYS[1], 'verified_turns', 'verified_usd'}"
+    read += " for _ = 1, 1000 do redis.pcall(unpack(f)) end"
+    with tempfile.TemporaryDirectory() as name, private_redis(Path(name)) as (url, _):
+        jobs = clients.connect(url, Settings(offline=True))
+        job_id = jobs.submit(clients.Request("Cancel it."))
+        store, number, day = jobs.store, 0, int(time.time()) // 86_400
+        # Honest workers have counted at least the usage of their results.
+        counters = dict.fromkeys(("turns", "input_tokens", "output_tokens", "usd"), 10**9)
+        for account in (keys.progress(job_id), keys.day(day), keys.day(day, DEFAULT_TENANT)):
+            store.connection.redis.hset(account, mapping=counters)
+
+        def redis_s() -> float:
+            found = store.connection.redis.info("cpu")
+            return float(found["used_cpu_user_main_thread"] + found["used_cpu_sys_main_thread"])
+
+        def micros(*, has_usage: bool) -> float:
+            nonlocal number
+            began = redis_s()
+            for _ in range(commits):
+                version = store.jobs.standings([job_id])[0].version
+                number += 1
+                sums = (number, 300 * number, 80 * number, 50 * number)
+                verified = VerifiedAmounts(sums, day, sums) if has_usage else None
+                commit = Commit(job_id, version, [CancelRequested(by="bench")], verified=verified)
+                store.journal.commit(commit)
+            return (redis_s() - began) / commits * 1e6
+
+        turns = [(micros(has_usage=False), micros(has_usage=True)) for _ in range(repeats)]
+        began = redis_s()
+        for _ in range(repeats):
+            store.connection.redis.eval(read, 1, f"handoff:{{{job_id}}}")
+        read_us = (redis_s() - began) / repeats * 1e3
+    without, with_usage = (median(turn[place] for turn in turns) for place in (0, 1))
+    more = median(turn[1] - turn[0] for turn in turns)
+    print(
+        "\n| decision without verified usage, µs | with | more | one reading |\n|---|---|---|---|"
+    )
+    print(f"| {without:.0f} | {with_usage:.0f} | {more:.0f} | {read_us:.1f} |")
+
+
 def _micros(call: Callable[[], Any], count: int = 200) -> float:
     """Return the microseconds of processor time of one call."""
     began = time.process_time()
@@ -224,10 +291,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=80)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--form", choices=FORMS[1:], help="compare only this form")
-    parser.add_argument("--parts", action="store_true", help="a round trip and a message only")
+    parser.add_argument("--parts", action="store_true", help="single parts only")
     options = parser.parse_args()
     if options.parts:
         measure_parts(options.repeats)
+        measure_verified_usage(options.repeats)
         return
     forms = (PRODUCT, options.form) if options.form else FORMS
     times = measured(forms, options.jobs, options.repeats)

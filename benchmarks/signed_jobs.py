@@ -4,11 +4,13 @@ Both forms have a supervisor, a worker and a Redis, and run the same jobs in tur
 steps in parallel, and a review. Each model call goes over HTTP with the provider's SDK, and the
 server answers at once. The processor time of the server is left out: it stands for the provider.
 With `--instant` a function in the process stands for the model, so a call costs nothing.
+`--parts` measures the share of signatures and verified usage in one system with keys.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,6 +30,7 @@ from benchmarks.fleets import (
     private_redis,
 )
 from benchmarks.ours_jobs import Ours
+from benchmarks.thread_clock import FOLDER, measure_from_now_on, seconds_in
 from benchmarks.trips import cost_of
 from handoff_queue.shared.trust.key_files import make_keys, private_key_file
 from handoff_queue.shared.types.plan import Synthesis
@@ -60,19 +63,24 @@ def start(
     return jobs, pids, redis.Redis.from_url(url)
 
 
+def _provider(parts: ExitStack, folder: Path, *, is_instant: bool) -> dict[str, str]:
+    """Start a server for the model calls. Return the variables with its address."""
+    if is_instant:
+        return {}
+    server = messages_server(folder / "provider", "jobs", "0.0", Synthesis.MERGE.value)
+    return {
+        "ANTHROPIC_BASE_URL": parts.enter_context(server),
+        "ANTHROPIC_API_KEY": "none",
+        "HANDOFF_OFFLINE": "false",
+    }
+
+
 def measured(jobs: int, repeats: int, *, is_instant: bool) -> list[tuple[float, float]]:
     """Return milliseconds of processor time of a job in each turn: without keys, and with keys."""
     turns: list[tuple[float, float]] = []
     with ExitStack() as parts:
         folder = Path(parts.enter_context(tempfile.TemporaryDirectory()))
-        provider: dict[str, str] = {}
-        if not is_instant:
-            server = messages_server(folder / "provider", "jobs", "0.0", Synthesis.MERGE.value)
-            provider = {
-                "ANTHROPIC_BASE_URL": parts.enter_context(server),
-                "ANTHROPIC_API_KEY": "none",
-                "HANDOFF_OFFLINE": "false",
-            }
+        provider = _provider(parts, folder, is_instant=is_instant)
         keys = folder / "keys"
         make_keys(keys)
         systems = [
@@ -89,12 +97,36 @@ def measured(jobs: int, repeats: int, *, is_instant: bool) -> list[tuple[float, 
     return turns
 
 
+def measure_parts(jobs: int, *, is_instant: bool) -> None:
+    """Print the processor time of signatures and of verified usage in a job, and their shares."""
+    with ExitStack() as parts:
+        folder = Path(parts.enter_context(tempfile.TemporaryDirectory()))
+        clock, keys = folder / "clock", folder / "keys"
+        clock.mkdir()
+        make_keys(keys)
+        os.environ[FOLDER] = str(clock)
+        measure_from_now_on()
+        provider = _provider(parts, folder, is_instant=is_instant) | {FOLDER: str(clock)}
+        runner, pids, client = start(parts, folder / "signed", provider, keys)
+        before = seconds_in(clock)
+        cost = cost_of(runner.run, jobs, pids, client)
+        after = seconds_in(clock)
+    print(f"| part | ms of {cost.total_ms:.1f} ms of a job | share |\n|---|---|---|")
+    for what, seconds in after.items():
+        used_ms = (seconds - before[what]) * 1000 / jobs
+        print(f"| {what} | {used_ms:.3f} | {used_ms / cost.total_ms:.2%} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=80)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--instant", action="store_true", help="a function stands for the model")
+    parser.add_argument("--parts", action="store_true", help="the shares in one system")
     options = parser.parse_args()
+    if options.parts:
+        measure_parts(options.jobs, is_instant=options.instant)
+        return
     turns = measured(options.jobs, options.repeats, is_instant=options.instant)
     ratios: list[float] = []
     for plain, signed in turns:
