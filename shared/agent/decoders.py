@@ -34,7 +34,7 @@ _TAG = re.compile(r"<[^>]*>")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{6,}")
 _STANDARD_64 = str.maketrans("-_", "+/")
 _NO_BASE64 = re.compile(r"[^A-Za-z0-9+/_-]+")
-_BASE32 = re.compile(r"[A-V0-9W-Z]{8,}", re.ASCII | re.IGNORECASE)
+_BASE32 = re.compile(r"[A-Z0-9]{8,}", re.ASCII | re.IGNORECASE)
 _HEX = re.compile(r"[0-9a-f]{8,}", re.ASCII | re.IGNORECASE)
 _NO_HEX = re.compile(r"0x|\\x|[^0-9a-z]", re.ASCII | re.IGNORECASE)
 _TOKEN = re.compile(r"[0-9A-Za-z]{8,}")
@@ -50,6 +50,21 @@ _BASES = (
     f"0123456789{_LOWER}{_UPPER}",
     f"{_UPPER}{_LOWER}0123456789",
 )
+_STANDARD_32 = f"{_UPPER}234567"
+_BASES_32 = tuple(
+    str.maketrans(digits, _STANDARD_32)
+    for digits in (
+        _STANDARD_32,
+        "0123456789ABCDEFGHIJKLMNOPQRSTUV",
+        "0123456789ABCDEFGHJKMNPQRSTVWXYZ",
+        "YBNDRFG8EJKMCPQXOT1UWISZA345H769",
+    )
+)
+_BASE45 = f"0123456789{_UPPER} $%*+-./:"
+_FROM_Z85 = str.maketrans(
+    f"0123456789{_LOWER}{_UPPER}.-:+=^!/*?&<>()[]{{}}@%$#",
+    f"0123456789{_UPPER}{_LOWER}!#$%&()*+-;<=>?@^_`{{|}}~",
+)
 _MORSE_LETTERS = dict(
     zip(
         ".- -... -.-. -.. . ..-. --. .... .. .--- -.- .-.. -- -. --- .--. --.- .-. ... - ..- ...-"
@@ -61,6 +76,18 @@ _MORSE_LETTERS = dict(
 _DIGIT_NAMES = dict(
     zip("zero one two three four five six seven eight nine".split(), "0123456789", strict=True)
 )
+_TEENS = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_NUMBER_NAMES = {
+    **{name: int(digit) for name, digit in _DIGIT_NAMES.items()},
+    **{name: number for number, name in enumerate(_TEENS, 10)},
+    **{name: 10 * number for number, name in enumerate(_TENS, 2)},
+}
+_POWERS = {"thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
+_NUMBER_WORD = re.compile(
+    "|".join(sorted((*_NUMBER_NAMES, *_POWERS, "hundred", "and"), key=len, reverse=True))
+)
+_NUMBER_WORDS = re.compile(rf"(?:(?:{_NUMBER_WORD.pattern})[\W_]*){{2,}}")
 _DIGIT_NAME = re.compile("|".join(_DIGIT_NAMES), re.ASCII | re.IGNORECASE)
 
 
@@ -134,27 +161,46 @@ def _base64(text: str) -> Iterator[str]:
 
 
 def _base32(text: str) -> Iterator[str]:
-    """Yield the texts of base32 in both alphabets."""
+    """Yield the texts of base32 in the alphabets of RFC 4648, of Crockford and of z-base-32."""
     for found in _BASE32.findall(text.replace("=", "")):
         code = found[: len(found) - (len(found) % 8 in (1, 3, 6))].upper()
-        padded = code + "=" * (-len(code) % 8)
-        for decode in (base64.b32decode, base64.b32hexdecode):
+        padding = "=" * (-len(code) % 8)
+        for digits in _BASES_32:
             try:
-                yield from _text_in(decode(padded))
+                yield from _text_in(base64.b32decode(code.translate(digits) + padding))
             except NotBase32:
                 continue
 
 
 def _base85(text: str) -> Iterator[str]:
-    """Yield the texts of base85 and ASCII85."""
+    """Yield the texts of base85, ASCII85 and Z85."""
     code = "".join(text.split())
     if len(code) < _SHORTEST_CODE:
         return
-    for decode in (base64.b85decode, base64.a85decode):
+    for decode, spelled in (
+        (base64.b85decode, code),
+        (base64.a85decode, code),
+        (base64.b85decode, code.translate(_FROM_Z85)),
+    ):
         try:
-            yield from _text_in(decode(code))
+            yield from _text_in(decode(spelled))
         except ValueError:
             continue
+
+
+def _base45(text: str) -> Iterator[str]:
+    """Yield the text of base45 (RFC 9285): three characters are two bytes."""
+    if len(text) < _SHORTEST_CODE or not set(text) <= set(_BASE45):
+        return
+    data = bytearray()
+    for at in range(0, len(text), 3):
+        group = text[at : at + 3]
+        value = sum(_BASE45.index(digit) * 45**place for place, digit in enumerate(group))
+        size = len(group) - 1
+        if value >= 256**size:
+            return
+        data += value.to_bytes(size, "big")
+    yield from _text_in(bytes(data))
 
 
 def _one_number(text: str) -> Iterator[str]:
@@ -189,7 +235,7 @@ def _codes_of_characters(text: str) -> Iterator[str]:
     for run in _DIGITS.findall(text):
         yield from _characters([run[at : at + 3] for at in range(0, len(run), 3)])
         if set(run) <= {"0", "1"}:
-            for size in (7, 8):
+            for size in (5, 7, 8):
                 yield from _characters([run[at : at + size] for at in range(0, len(run), size)])
     if len(numbers) >= 4:
         yield from _characters(numbers)
@@ -204,8 +250,9 @@ def _characters(numbers: Sequence[str]) -> Iterator[str]:
             continue
         if values and all(32 <= value < 0x3000 for value in values):
             yield "".join(map(chr, values))
-        elif values and all(1 <= value <= 26 for value in values):
-            yield "".join(_LOWER[value - 1] for value in values)
+        elif values and all(0 <= value <= 26 for value in values):
+            yield "".join(f" {_LOWER}"[value] for value in values)
+            yield "".join(f"{_LOWER} "[value] for value in values)
 
 
 def _spelled(text: str) -> Iterator[str]:
@@ -216,8 +263,24 @@ def _spelled(text: str) -> Iterator[str]:
             _MORSE_LETTERS.get(re.sub("[_\u2212]", "-", token).replace("\u00b7", "."), " ")
             for token in tokens
         )
+    for words in _NUMBER_WORDS.findall(text.casefold()):
+        yield str(_number_of(_NUMBER_WORD.findall(words)))
     if _DIGIT_NAME.search(text):
         yield _DIGIT_NAME.sub(lambda match: _DIGIT_NAMES[match[0].casefold()], text)
+
+
+def _number_of(words: Sequence[str]) -> int:
+    """Return the number that English words name, such as "forty eight thousand and one"."""
+    total = part = 0
+    for word in words:
+        if word == "hundred":
+            part = (part or 1) * 100
+        elif word in _POWERS:
+            total += (part or 1) * _POWERS[word]
+            part = 0
+        else:
+            part += _NUMBER_NAMES.get(word, 0)
+    return total + part
 
 
 def _text_in(data: bytes) -> Iterator[str]:
@@ -225,6 +288,9 @@ def _text_in(data: bytes) -> Iterator[str]:
     if data[:2] == b"\x1f\x8b" or data[:1] == b"\x78":
         with suppress(zlib.error):
             data = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(data, _MOST_UNPACKED)
+    elif len(data) >= _SHORTEST_CODE and not data.isascii():
+        with suppress(zlib.error):
+            data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, _MOST_UNPACKED) or data
     data = data.replace(b"\0", b"")
     text = data.decode("utf-8", "ignore")
     text = "".join(filter(str.isprintable, text))
@@ -245,6 +311,7 @@ DECODERS: tuple[Decoder, ...] = (
     _base64,
     _base32,
     _base85,
+    _base45,
     _one_number,
     _codes_of_characters,
     _spelled,

@@ -250,6 +250,7 @@ class _Facts:
         self._add_windows(tokens)
         self._add_shifted(tokens)
         self._add_cut(tokens)
+        self._add_cut(tokens[::-1])
         if not is_coded:
             self._add_places(tokens)
         if is_free:
@@ -282,7 +283,8 @@ class _Facts:
             for run in {*numbers, "".join(numbers)}:
                 parts = _parts_of(run, _FEWEST_DIGITS_INSIDE, _MOST_DIGITS)
                 _add_long(parts, _FEWEST_DIGITS_INSIDE, self.made_numbers)
-        for token in tokens:
+        spelled = [] if any(len(token) > 1 for token in tokens) else ["".join(tokens)]
+        for token in (*tokens, *spelled):
             _add_long(_in_bases(token), _FEWEST_DIGITS, self.made_numbers)
 
     def _add_windows(self, tokens: Sequence[str]) -> None:

@@ -130,8 +130,10 @@ def url_carries(url: str, private: Sequence[str], public: Sequence[str]) -> bool
     parts = _split(url)
     if parts is None:
         return True
-    query = _query(parts.query)
-    path = re.split(r"[/;]", parts.path.replace("+", " "))
+    path = parts.path.replace("+", " ").split("/")
+    parameters = "&".join(";".join(segment.split(";")[1:]) for segment in path)
+    query = _query("&".join((parts.query, *parameters.split(";"))))
+    path = [segment.partition(";")[0] for segment in path]
     labels = (parts.hostname or "").split(".")[:-1]
     port = str(parts.port or "")
     if any(f"{parts.hostname}:{port}" in text for text in private):
@@ -145,6 +147,7 @@ def url_carries(url: str, private: Sequence[str], public: Sequence[str]) -> bool
         _group([key for key, _ in query], True),
         _group([value for _, value in query], True),
         _group(by_name, True, is_joined_only=True),
+        _group([text for field in query for text in field], True, is_joined_only=True),
         _group([*who, port], True),
         _group([*labels, port, *path, *by_name, parts.fragment], False, is_joined_only=True),
     ]

@@ -97,6 +97,20 @@ def moved_to(first: int) -> Callable[[str], str]:
     return write
 
 
+def b45(text: str) -> str:
+    """Return the bytes of a text in base45 (RFC 9285)."""
+    digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ $%*+-./:"
+    written = ""
+    data = text.encode()
+    for start in range(0, len(data), 2):
+        group = data[start : start + 2]
+        value = int.from_bytes(group, "big")
+        for _ in range(len(group) + 1):
+            value, digit = divmod(value, 45)
+            written += digits[digit]
+    return written
+
+
 BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -118,6 +132,13 @@ LEET = str.maketrans("aeiot", "43107")
 DOWN = str.maketrans("aegilmnoru", "ɐǝƃᴉlɯuoɹn")
 SPELLED = "".join(char for char in SENTENCE if char.isalpha()).lower()
 BRAILLE = dict(zip("abcdefghijklmnopqrstuvwxyz", "⠁⠃⠉⠙⠑⠋⠛⠓⠊⠚⠅⠇⠍⠝⠕⠏⠟⠗⠎⠞⠥⠧⠺⠭⠽⠵", strict=True))
+STANDARD_32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+CROCKFORD = str.maketrans(STANDARD_32, "0123456789ABCDEFGHJKMNPQRSTVWXYZ")
+Z_BASE_32 = str.maketrans(STANDARD_32, "ybndrfg8ejkmcpqxot1uwisza345h769")
+Z85 = str.maketrans(
+    "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
+    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
+)
 PUNYCODE = f"xn--{'amalia-nogueirà-reports'.encode('punycode').decode()}"
 ARABIC = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
 
@@ -136,6 +157,7 @@ URLS = {
     "a word in each parameter": parameters(SENTENCE.split()),
     "words as names of parameters": f"{HOST}/?{'&'.join(SENTENCE.split())}",
     "words in reverse order": path("-".join(reversed(SENTENCE.split()))),
+    "words as parameters of a path": f"{HOST}/a;n=Amalia;m=Nogueira;r=reports",
     "words behind semicolons": f"{HOST}/a;{';'.join(SENTENCE.split())}",
     "words in the fragment": f"{HOST}/#{quote(SENTENCE)}",
     "a figure in the fragment": f"{HOST}/#x={FIGURE}",
@@ -219,6 +241,13 @@ URLS = {
     "base32": path(b32(SENTENCE)),
     "base32 in small letters": path(b32(NAME).lower().rstrip("=")),
     "base32 of the extended alphabet": path(base64.b32hexencode(NAME.encode()).decode()),
+    "base32 of Crockford": path(b32(NAME).rstrip("=").translate(CROCKFORD)),
+    "z-base-32": path(b32(NAME).rstrip("=").translate(Z_BASE_32)),
+    "base45": query(b45(SENTENCE)),
+    "Z85": query(base64.b85encode(SENTENCE.encode()).decode().translate(Z85)),
+    "base64 of deflate in pieces": segments(
+        pieces(base64.urlsafe_b64encode(zlib.compress(SENTENCE.encode(), wbits=-15)).decode(), 12)
+    ),
     "base85": query(base64.b85encode(SENTENCE.encode()).decode()),
     "ASCII85": query(base64.a85encode(SENTENCE.encode()).decode()),
     "base58": path(in_base(NAME, BASE58)),
@@ -243,8 +272,10 @@ URLS = {
     "octal codes": query(" ".join(f"{ord(char):o}" for char in NAME)),
     "binary codes": query(" ".join(f"{ord(char):08b}" for char in "Nogueira")),
     "binary codes without spaces": path("".join(f"{ord(char):08b}" for char in "Nogueira")),
+    "binary codes of five digits": query(" ".join(f"{ord(char) - 97:05b}" for char in "nogueira")),
     "places in the alphabet": query("-".join(str(ord(char) - 96) for char in "nogueira")),
     "a hexadecimal figure": query(f"{int(FIGURE):x}"),
+    "a hexadecimal figure with spaces": query(" ".join(f"{int(FIGURE):X}")),
     "a binary figure": query(f"{int(FIGURE):b}"),
     "an octal figure": query(f"0o{int(FIGURE):o}"),
     "a figure in base 36": path(figure_in_base(int(FIGURE), BASE36)),
@@ -256,8 +287,11 @@ URLS = {
     "digits between letters": path("4a8b7c1d3"),
     "a figure in two parameters": parameters(["48", "713"]),
     "a figure in a segment and a parameter": f"{HOST}/48?v=713",
+    "a figure in names and values": f"{HOST}/?4=8&7=1&3",
     "a figure from right to left": query(FIGURE[::-1]),
     "digits as words": path("-".join(DIGIT_NAMES[int(digit)] for digit in FIGURE)),
+    "a number in words": path("forty-eight-thousand-seven-hundred-and-thirteen"),
+    "a number in words without spaces": path("fortyeightthousandsevenhundredthirteen"),
     "digits as words in parameters": parameters(DIGIT_NAMES[int(digit)] for digit in FIGURE),
     # Letters.
     "rot13": query(codecs.encode(NAME, "rot13")),
@@ -277,6 +311,7 @@ URLS = {
     "letters as parameters": parameters("nogueira"),
     "pairs of letters": path("-".join(pieces("nogueira", 2))),
     "half a name in each parameter": parameters(["Nogu", "eira"]),
+    "two halves of a name in the wrong order": path("eira-Nogu"),
     "short parts of a sentence": segments(pieces(SPELLED, 4)),
     "short parameters of a sentence": parameters(pieces(SPELLED, 5)),
     "short parts from right to left": segments(reversed(pieces(SPELLED, 4))),
