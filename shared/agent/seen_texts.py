@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote_plus, urlsplit
 
@@ -147,7 +148,7 @@ def url_carries(url: str, private: Sequence[str], public: Sequence[str]) -> bool
         _group([key for key, _ in query], True),
         _group([value for _, value in query], True),
         _group(by_name, True, is_joined_only=True),
-        _group([text for field in query for text in field], True, is_joined_only=True),
+        _group(chain.from_iterable(query), True, is_joined_only=True),
         _group([*who, port], True),
         _group([*labels, port, *path, *by_name, parts.fragment], False, is_joined_only=True),
     ]

@@ -188,7 +188,7 @@ URLS = {
     "tag characters": query("x" + "".join(chr(0xE0000 + ord(char)) for char in NAME)),
     "variation selectors": query("x" + "".join(chr(0xE00F0 + byte) for byte in NAME.encode())),
     "zero-width bits": query(
-        "".join("\u200b\u200c"[int(bit)] for byte in b"Nogueira" for bit in f"{byte:08b}")
+        "".join("\u200b\u200c"[int(bit)] for bit in f"{int.from_bytes(b'Nogueira'):064b}")
     ),
     "Cyrillic letters that look alike": query("nogueira".translate(CYRILLIC)),
     "upside down": query("nogueira".translate(DOWN)[::-1]),
