@@ -32,6 +32,7 @@ PARAMETERS = {
     "schedule_id": "SCHEDULE",
     "month": "MONTH",
     "name": "ENTRY",
+    "run_name": "RUN",
 }
 """Parameter of a function of `keys` -> how the page writes it."""
 SUFFIXES = {"WAITING": "QUEUE", "OUT": "QUEUE", "FAIR": "QUEUE", "ON_HOLD": "ROLE"}

@@ -36,7 +36,9 @@ class AttemptEnd(StrEnum):
     HELD = "held"
     """The role is paused; the handoff is published again when the role is unpaused."""
     DEFERRED = "deferred"
-    """The handoff waits for the rate limits of its provider. It is published again later."""
+    """The handoff waits for the rate limits of its provider, or for an equal handoff that runs. It
+    is published again later.
+    """
     ASKED = "asked"
     """The handoff waits for a person's approval of a tool call. The answer publishes it again."""
     HANDED_BACK = "handed_back"
@@ -47,6 +49,7 @@ OUTCOME_OF_REFUSAL = {
     ClaimVerdict.BUSY: AttemptEnd.ELSEWHERE,
     ClaimVerdict.DEFERRED: AttemptEnd.ELSEWHERE,
     ClaimVerdict.PAUSED: AttemptEnd.HELD,
+    ClaimVerdict.FOLLOWING: AttemptEnd.DEFERRED,
 }
 """Outcome of a refused claim. Any other refusal means that no job needs the result."""
 
@@ -146,4 +149,5 @@ def finished_event(result: HandoffResult, worker: str, text: str | None = None) 
         to_finish_microusd=result.to_finish_microusd,
         acted=result.acted,
         origins=result.origins,
+        shared=result.shared,
     )

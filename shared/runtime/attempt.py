@@ -47,6 +47,7 @@ from handoff_queue.shared.runtime.agent_memory import HandoffNotes
 from handoff_queue.shared.runtime.external_model import AgentWithExternalModel, ExternalModel
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
+from handoff_queue.shared.runtime.shared_run import SharedRequest, WholeRequest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.policy_file import rules_in
 from handoff_queue.shared.specialists.tool_grants import grant_spec
@@ -167,6 +168,8 @@ class PreparedAttempt:
     runner: Runner | HandoffResult
     """The runner, or a failed result if this process cannot run the handoff."""
     conclude: Conclude
+    shared: SharedRequest | None = None
+    """The request, if equal handoffs share its run."""
 
 
 def _shown_documents(
@@ -260,7 +263,7 @@ class Attempts:
         """
         # the thread may be in the log context of another handoff, which it is just ending
         with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):
-            runner, (worst_case, expected) = self._prepared(handoff, make_setup, own)
+            runner, shared, (worst_case, expected) = self._prepared(handoff, make_setup, own)
         claiming = ClaimRequest(
             handoff.job_id,
             handoff.handoff_id,
@@ -271,8 +274,9 @@ class Attempts:
             deadline=handoff.limits.deadline,
             max_seconds=handoff.limits.max_seconds,
             max_microusd=handoff.limits.max_microusd,
+            run_name="" if shared is None else shared.name,
         )
-        return PreparedAttempt(handoff, claiming, runner, conclude)
+        return PreparedAttempt(handoff, claiming, runner, conclude, shared)
 
     def run(
         self, ready: PreparedAttempt, claim: Claim, finish: Finish = Claim.finish
@@ -343,7 +347,9 @@ class Attempts:
         return result
 
     def _own_result(self, claim: Claim, ready: PreparedAttempt) -> HandoffResult:
-        """Return the result of the runner, or a failed result if the runner must not run."""
+        """Return the result of the runner, or a failed result if the runner must not run. If an
+        equal handoff has run, return a copy of its result.
+        """
         if claim.verdict is ClaimVerdict.EXHAUSTED:
             why = f"its worker died or froze {MAX_CLAIMS} times while running it"
             return failed_result(ready.handoff, why, StopReason.TOO_MANY_CLAIMS)
@@ -355,39 +361,43 @@ class Attempts:
         runner = ready.runner
         if isinstance(runner, HandoffResult):
             return runner
+        if ready.shared is not None and claim.copied_run is not None:
+            copied = ready.shared.copied(claim.copied_run)
+            if copied is not None:
+                return copied
         return runner.run(claim, claim.ends_at)
 
     def _prepared(
         self, handoff: AgentHandoff, make_setup: MakeSetup, own: SpecialistSpec | None
-    ) -> tuple[Runner | HandoffResult, _First]:
-        """Return the runner and its first call, or a failed result and no call.
+    ) -> tuple[Runner | HandoffResult, SharedRequest | None, _First]:
+        """Return the runner, its request if equal handoffs share its run, and its first call. Or
+        return a failed result and no call.
 
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
+        failed: HandoffResult
         try:
-            runner = self._runner(handoff, make_setup, own)
-            return runner, runner.first_call()
+            runner, shared = self._runner(handoff, make_setup, own)
+            return runner, shared, runner.first_call()
         except StoreUnavailable:
             raise
         except (StoreError, MalformedMessage) as error:
-            return (
-                failed_result(handoff, f"a payload of the handoff cannot be read: {error}"),
-                _NO_CALL,
-            )
+            failed = failed_result(handoff, f"a payload of the handoff cannot be read: {error}")
         except UserError as error:
-            return failed_result(handoff, f"worker {self.worker} cannot run it: {error}"), _NO_CALL
+            failed = failed_result(handoff, f"worker {self.worker} cannot run it: {error}")
         except Exception as error:
             log.exception("internal error before an attempt")
-            return (
-                failed_result(handoff, f"an internal error before the run: {type(error).__name__}"),
-                _NO_CALL,
-            )
+            why = f"an internal error before the run: {type(error).__name__}"
+            failed = failed_result(handoff, why)
+        return failed, None, _NO_CALL
 
     def _runner(
         self, handoff: AgentHandoff, make_setup: MakeSetup, own: SpecialistSpec | None
-    ) -> Runner:
-        """Return the runner of a handoff: the one of its set-up, or an agent."""
+    ) -> tuple[Runner, SharedRequest | None]:
+        """Return the runner of a handoff: the one of its set-up, or an agent. The request of an
+        agent is returned, too, if equal handoffs share its run.
+        """
         pinned, loaded = self._load(handoff)
         if own is not None:
             spec = grant_spec(pinned, own)
@@ -398,7 +408,7 @@ class Attempts:
         )
         setup = make_setup(handoff, spec, loaded, documents)
         if setup.runner is not None:
-            return setup.runner
+            return setup.runner, None
         first, *fallbacks = self.models.choices_of(handoff.model, spec)
         hosts = spec.hosts or ()
         rules = PolicyRules()
@@ -448,10 +458,12 @@ class Attempts:
             handoff, spec, loaded, answer_rules=setup.answer_rules, documents=shown
         )
         if setup.external_model is None:
-            return Agent(handoff, spec, opening, dependencies)
+            whole = WholeRequest(handoff, spec, loaded, opening, dependencies)
+            shared = SharedRequest.of(self.store, self.payload_cache, whole, documents)
+            return Agent(handoff, spec, opening, dependencies), shared
         external = setup.external_model(dependencies.model)
         dependencies = replace(dependencies, model=external, added_bytes=external.added_bytes)
-        return AgentWithExternalModel(handoff, spec, opening, dependencies, external)
+        return AgentWithExternalModel(handoff, spec, opening, dependencies, external), None
 
     def _words_of_user(self, handoff: AgentHandoff) -> str:
         """Return the user's request, or "" if it cannot be read or a model wrote it."""

@@ -155,6 +155,8 @@ MCP = "mcp"
 """The field that names MCP servers. A worker reads it; no message has it."""
 SANDBOX = "sandbox"
 """The field that says where a specialist runs code. It adds a tool; no message has it."""
+MEMORY = "memory"
+"""Name of the tool that writes notes."""
 TOOL_OF_SANDBOX = {"local": "run_code", "provider": CODE_EXECUTION}
 """Value of the field -> the tool that it adds. `none` adds none."""
 FIELDS = (*(name for name in SpecialistSpec.model_fields if name != "instructions"), MCP, SANDBOX)
@@ -176,6 +178,7 @@ OF_AGENTS = (
     "thinking",
     "runner",
     "context",
+    "share",
     "claims",
 )
 """Fields that say how a model works."""
@@ -223,6 +226,7 @@ def read_specialist(
     if isinstance(sandbox, str) and sandbox in TOOL_OF_SANDBOX:
         _add_tools(values, [TOOL_OF_SANDBOX[sandbox]])
     faults += _wrong_asks(parts, values)
+    faults += _wrong_share(parts, values)
     if not parts.body:
         problem = "no instructions; write them below the front matter"
         faults.append(_Fault(parts.body_line, "instructions", problem))
@@ -480,6 +484,20 @@ def _wrong_asks(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Faul
         if isinstance(name, str) and name not in given:
             advice = suggestion(name, list(map(str, given)), otherwise="add it to tools")
             yield _fault(parts, "ask", f"{name} is no tool of this specialist; {advice}")
+
+
+def _wrong_share(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
+    """Yield the faults of `share` and another field that exclude each other."""
+    if values.get("share") is not True:
+        return
+    for name in ("ask", "runner"):
+        if values.get(name):
+            yield _fault(parts, "share", f"cannot stand beside `{name}`; remove one of the two")
+    tools = values.get("tools")
+    if isinstance(tools, tuple) and MEMORY in tools:
+        yield _fault(
+            parts, "share", f"cannot stand beside the tool {MEMORY}; remove one of the two"
+        )
 
 
 def _resolve_duration(parts: FrontMatter, values: dict[str, Any]) -> Iterator[_Fault]:

@@ -20,10 +20,10 @@ def grant_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
     """Return the spec of a job, with no more power than this process's own file gives.
 
     The tools are the tools that both specs name. A call needs an approval if one of the specs
-    says so. Model, models, tier, effort, thinking, runner, context, hosts, Celery task, its queue
-    and `repeatable` come from this process's file. Each limit is the lower one. A job that was
-    planned while no worker announced the specialist has a placeholder. Then the spec of this
-    process's file is returned.
+    says so. Equal handoffs share a run if both specs say so. Model, models, tier, effort,
+    thinking, runner, context, hosts, Celery task, its queue and `repeatable` come from this
+    process's file. Each limit is the lower one. A job that was planned while no worker announced
+    the specialist has a placeholder. Then the spec of this process's file is returned.
 
     Args:
         pinned: spec of the job.
@@ -57,6 +57,7 @@ def grant_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
             "runner": own.runner,
             "context": own.context,
             "hosts": own.hosts,
+            "share": (pinned.share and own.share) or None,
             "max_turns": min(pinned.max_turns, own.max_turns),
             "max_output_tokens": min(pinned.max_output_tokens, own.max_output_tokens),
             "max_usd": _lowest(pinned.max_usd, own.max_usd),

@@ -29,6 +29,7 @@ from handoff_queue.shared.store.tool_call_approvals import (
     call_answers_in,
 )
 from handoff_queue.shared.trust.event_signatures import signed_events
+from handoff_queue.shared.trust.run_proofs import prove_run
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES, UNKNOWN, OneCall
 from handoff_queue.shared.types.checkpoints import (
@@ -54,7 +55,7 @@ from handoff_queue.shared.types.errors import (
 )
 from handoff_queue.shared.types.events import Event, RecordedEvent, UserMessageTaken
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, ref
-from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.ids import Digest, HandoffId, JobId
 from handoff_queue.shared.types.presence import HandoffWait, has_activity_changed
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, ExpectedUsage, RateLimits, Wait
 from handoff_queue.shared.types.tool_call_approval import CallAnswer, CallQuestion
@@ -116,6 +117,23 @@ class FinishRequest:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """A run that has ended well, whose result an equal handoff may copy."""
+
+    job_id: JobId
+    handoff_id: HandoffId
+    result: Digest
+    proof: str
+    """Signature by the worker of the run; empty without keys."""
+
+    @classmethod
+    def of(cls, answer: Sequence[bytes]) -> EndedRun:
+        """Return the run in the answer of a script."""
+        job_id, handoff_id, result, proof = (value.decode() for value in answer)
+        return cls(JobId(job_id), HandoffId(handoff_id), result, proof)
+
+
 class ClaimVerdict(StrEnum):
     """Outcome of an attempt to claim a handoff."""
 
@@ -124,6 +142,8 @@ class ClaimVerdict(StrEnum):
     """The claim is granted only to end the handoff as failed, because it was claimed too often."""
     DEFERRED = "deferred"
     """The handoff waits for its provider, and its message came too early."""
+    FOLLOWING = "following"
+    """An equal handoff runs, and this one waits for its result."""
     PAUSED = "paused"
     """The role is paused: the handoff waits until an operator resumes the role."""
     BUSY = "busy"
@@ -179,6 +199,12 @@ class Claim:
     """
     keeps_turns: bool = False
     """True if the checkpoints stay as long as the job, for readers of its trace."""
+    run_name: str = ""
+    """Name of the run that equal handoffs share: see `ClaimRequest`."""
+    copied_run: EndedRun | None = None
+    """Run of an equal handoff whose result this handoff may copy."""
+    took_messages: bool = False
+    """True if the agent has taken messages of users under this claim."""
     has_messages: bool = False
     """True if the store has reported messages of users that the agent has not taken."""
     _interrupted: Interrupted | None = None
@@ -288,6 +314,7 @@ class Claim:
             prompts.append(prompt)
             taken_events.append(taken)
         if prompts:
+            self.took_messages = True
             events = signed_events(self.trust, self.job_id, taken_events)
             self._store_messages(int(answer[1]), events, prompts)
         return tuple(prompts)
@@ -444,11 +471,26 @@ class Claim:
             self.limiter.usage_of_bucket(result.usage),
             len(kept),
             int(takes_messages),
+            self._sharing(result, ref(text).digest),
             *signed_events(self.trust, self.job_id, events, word=self.fence),
             *kept,
             *payload_arguments(self.connection.sealing, self.job_id, (text, *payloads)),
         ]
         return FinishRequest(events, tuple(arguments))
+
+    def _sharing(self, result: HandoffResult, digest: Digest) -> str:
+        """Return how this handoff shares its run, for `parts/results.lua`. Others may copy an `ok`
+        result of a run without effects and without messages of users.
+        """
+        if result.shared is not None:
+            return "copy"
+        took_messages = self.took_messages or any(
+            isinstance(checkpoint, UserPrompted) for checkpoint in self.checkpoints
+        )
+        is_ok = result.status is ResultStatus.OK and not result.acted and not took_messages
+        if not self.run_name or not is_ok:
+            return ""
+        return f"run{prove_run(self.trust, self.job_id, self.handoff_id, self.run_name, digest)}"
 
     def finish(self, end: FinishRequest) -> FinishReply:
         """Store the end of the handoff.

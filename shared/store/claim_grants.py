@@ -15,7 +15,13 @@ from pydantic import ValidationError
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishReply, FinishRequest
+from handoff_queue.shared.store.claim import (
+    Claim,
+    ClaimVerdict,
+    EndedRun,
+    FinishReply,
+    FinishRequest,
+)
 from handoff_queue.shared.store.encryption_at_rest import turns_place
 from handoff_queue.shared.store.graceful_shutdown import Drain
 from handoff_queue.shared.store.handoff_roles import roles_of
@@ -77,6 +83,8 @@ class ClaimRequest:
     """Micro-dollars that the handoff may spend by the specialist file of this process. The store
     keeps the lower one of this limit and of the limit that the handoff has.
     """
+    run_name: str = ""
+    """Name of the run that equal handoffs share (`shared.runtime.shared_run`); empty: none."""
     evaluation_id: str = ""
     """Evaluation id of the supervisor that runs the handoff in its own process and decides the
     next step. The end of the handoff resumes that evaluation; the next commit ends it. Empty:
@@ -231,6 +239,7 @@ class Claims:
             worst_case_argument(wanted.first, call, takes_messages=True),
             wanted.fence,
             wanted.max_microusd or "",
+            wanted.run_name,
         ]
 
     def _limiter(self, wanted: ClaimRequest) -> RateLimiter:
@@ -251,7 +260,7 @@ class Claims:
             asked_at: monotonic time at which the request was sent.
         """
         verdict, reserved, stored_checkpoints, *more = answer
-        taken, began_ms, earlier, asked_ms = more or ((), 0, 0, 0)
+        taken, began_ms, earlier, asked_ms, copied = more or ((), 0, 0, 0, ())
         began_s = int(began_ms) / 1000
         limiter = self._limiter(wanted)
         if reserved:
@@ -287,6 +296,8 @@ class Claims:
             ),
             keeps_turns=self._settings.keep_turns,
             is_first=not earlier,
+            run_name=wanted.run_name,
+            copied_run=EndedRun.of(copied) if copied else None,
         )
 
 

@@ -209,6 +209,13 @@ def bucket_alive(bucket_name: str) -> str:
     return f"{PREFIX}bucket_alive:{bucket_name}"
 
 
+def shared_run(role: str, run_name: str) -> str:
+    """zset: `job/handoff` of a handoff -> 0 if it runs for all equal handoffs of its tenant; else
+    Unix ms at which it began to wait for that run. `parts/shared_runs.lua` writes it.
+    """
+    return f"{PREFIX}shared_run:{role}:{run_name}"
+
+
 BUCKETS = f"{PREFIX}buckets"
 """zset: rate-limit bucket -> Unix ms at which its hash expires. `parts/rate_limiter.lua`
 writes it.

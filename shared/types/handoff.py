@@ -266,6 +266,15 @@ class Claim(Message):
         return bool(self.subject and self.attribute and self.value)
 
 
+class SharedRun(Message):
+    """The run of an equal handoff whose result was copied."""
+
+    job_id: JobIdField
+    handoff_id: HandoffIdField
+    saved_microusd: NonNegativeInt | None = None
+    """Cost of that run, which was paid there once. None: unknown."""
+
+
 class HandoffResult(Message):
     """The result of one handoff. A failure is also a result."""
 
@@ -294,6 +303,8 @@ class HandoffResult(Message):
     """The likely cost to fill the gaps of a sub-team's answer; None: no gaps, or unknown."""
     origins: Annotated[Origins | None, OmitNone] = None
     """Origins of all that the handoff has seen, which its claims inherit; None: unknown."""
+    shared: Annotated[SharedRun | None, OmitNone] = None
+    """The run that made this result for an equal handoff; None: the handoff ran itself."""
 
     @property
     def failure(self) -> str:

@@ -142,6 +142,8 @@ class SpecialistSpec(Message):
     """The program that asks for its model calls; None: our own loop does."""
     context: Annotated[ContextRules | None, OmitNone] = None
     """When results are cleared from its requests; None: the defaults."""
+    share: Annotated[bool | None, OmitNone] = None
+    """True if equal handoffs of one tenant wait for one run. None or False: each handoff runs."""
     claims: Annotated[bool | None, OmitNone] = None
     """False if its answer has no new claims. It still keeps the marks of other steps' claims."""
     celery_task: Annotated[TaskName | None, OmitNone] = None

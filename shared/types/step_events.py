@@ -7,7 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import NonNegativeInt, PositiveInt, StringConstraints
 
-from handoff_queue.shared.types.handoff import BlobRef, ClaimId, ResultStatus, StopReason
+from handoff_queue.shared.types.handoff import (
+    BlobRef,
+    ClaimId,
+    ResultStatus,
+    SharedRun,
+    StopReason,
+)
 from handoff_queue.shared.types.ids import (
     Digest,
     HandoffIdField,
@@ -208,6 +214,8 @@ class HandoffFinished(Message):
     """True if a tool with effects may have run."""
     origins: Annotated[Origins | None, OmitNone] = None
     """Origins of all that the handoff has seen; None: unknown."""
+    shared: Annotated[SharedRun | None, OmitNone] = None
+    """The run that made the result for an equal handoff; None: the handoff ran itself."""
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -136,6 +136,7 @@ PLACEHOLDERS = {
     "schedule_id": "SCHEDULE",
     "month": "MONTH",
     "name": "ENTRY",
+    "run_name": "RUN",
     "job_id": "{JOB}",
     "handoff_id": "HANDOFF",
     "digest": "DIGEST",

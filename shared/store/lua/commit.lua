@@ -167,7 +167,7 @@ end
 local dropped = {}
 for _, handoff in ipairs(drops) do
   local h = handoff_key(job, handoff)
-  local f = redis.call('HMGET', h, 'queue', 'group', 'bucket', 'child', 'state', 'asks')
+  local f = redis.call('HMGET', h, 'queue', 'group', 'bucket', 'child', 'state', 'asks', 'shares')
   local role, member = role_of(job, handoff), id .. '/' .. handoff
   if f[5] and f[5] ~= 'done' and f[5] ~= 'dropped' then
     redis.call('HSET', h, 'state', 'dropped')
@@ -177,6 +177,7 @@ for _, handoff in ipairs(drops) do
     redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
     settle(job, h, nil)
     close_calls(job, f[6])
+    if f[7] then leave_run(job, due, handoff, f[7], false, at) end
     redis.call('DEL', turns_key(job, handoff))
     redis.call('ZREM', due, member)
     if f[1] then pcall(forget, f[1], member) end -- a worker may have written the name of another queue

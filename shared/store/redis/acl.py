@@ -285,6 +285,10 @@ def worker_access(roles: Sequence[str]) -> Access:
             Selector(("zadd", "zrem"), (keys.DUE,)),
             Selector(("lpush", "ltrim", "pexpire"), tuple(map(keys.history, roles))),
             *_WRITE_CHECK,
+            Selector(
+                ("zadd", "zrem", "zscore", "zrange", "pttl", "pexpire", "del"),
+                tuple(keys.shared_run(role, "*") for role in roles),
+            ),
             Selector(("lpush",), (keys.DEAD, keys.REFUSALS)),
             Selector(("zadd", "zrem", "zremrangebyscore", "expire"), (keys.SERVING,)),
             Selector(("set", "del"), (keys.worker("*"),)),
@@ -332,6 +336,7 @@ def supervisor_access(roles: Sequence[str]) -> Access:
             keys.REFUSALS,
             keys.deletion("*"),
             keys.USED_DOCUMENTS,
+            keys.shared_run("*", "*"),
             *_UNPLANNED,
             *_on_hold_of_roles(),
         ),

@@ -39,6 +39,7 @@ PARTS = (
     "parts/admission",
     "parts/outage_grace",
     "parts/job_evaluations",
+    "parts/shared_runs",
     "parts/claims",
     "parts/handoff_tally",
     "parts/results",

@@ -11,13 +11,15 @@ end
 -- Arguments: handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, deadline (ms |
 -- 0), upper bound of the first call (JSON or ''), fence: a random word that only this claim knows
 -- (the store keeps its SHA-1),
--- most micro-dollars of the handoff by the file of this process ('': no limit).
+-- most micro-dollars of the handoff by the file of this process ('': no limit),
+-- name of the run that equal handoffs share ('': it shares none; see `parts/shared_runs.lua`).
 -- A call that is repeated after a lost answer is the same claim.
 -- `fresh`: digest and role of a handoff that the same script issues. No other process can have
 -- touched that handoff.
 -- Returns {verdict, reserved (1|0), checkpoints, share that `admit` took, first claim (Unix ms),
--- earlier claims that ended without progress, ms of waiting for a person's approval of a call}. Verdicts: granted | exhausted | deferred | paused |
--- busy | duplicate | cancelled | unknown. The last six have only the first three values. Claims
+-- earlier claims that ended without progress, ms of waiting for a person's approval of a call, the
+-- result of an equal handoff to copy (empty: none)}. Verdicts: granted | exhausted | deferred | paused |
+-- following | busy | duplicate | cancelled | unknown. The last seven have only the first three values. Claims
 -- that were given back do not count.
 local function claim(job, due, arguments, fresh)
   local handoff, digest, worker = arguments[1], arguments[2], arguments[3]
@@ -60,8 +62,17 @@ local function claim(job, due, arguments, fresh)
   end
 
   local member = id_of(job) .. '/' .. handoff
-  local verdict = 'granted'
+  local verdict, name, copied = 'granted', arguments[11] or '', nil
   if claims >= max_claims then verdict = 'exhausted' end
+  local is_shared = verdict == 'granted' and name ~= '' and redis.call('LLEN', t) == 0
+  if is_shared and #untaken(job, h, handoff, knows) == 0 then
+    copied = share_run(job, due, handoff, name, tonumber(arguments[7]), keep, state == 'issued', at)
+    if copied == 'following' then
+      if queue then forget(queue, member) end
+      redis.call('HDEL', h, 'lost')
+      return { 'following', 0, {} }
+    end
+  end
   local now, until_ms = whole(at), whole(at + lease)
   began = began or now
   redis.call('ZADD', due, until_ms, member) -- before the writes that a full Redis accepts
@@ -80,8 +91,8 @@ local function claim(job, due, arguments, fresh)
   local checkpoints = fresh and {} or redis.call('LRANGE', t, '0', '-1')
   if #checkpoints > 0 then redis.call('PEXPIRE', t, whole(keep)) end
   local no, _, _, taken = 'not asked', nil, nil, nil
-  local may_call = worst and verdict == 'granted' and #checkpoints == 0
+  local may_call = worst and verdict == 'granted' and #checkpoints == 0 and not copied
   if may_call and worst.takes_messages and not fresh then may_call = #untaken(job, h, handoff, knows) == 0 end
   if may_call then no, _, _, taken = admit_call(job, h, worst, member, at) end
-  return { verdict, no and 0 or 1, checkpoints, taken or {}, tonumber(began), claims, tonumber(asked_ms or 0) }
+  return { verdict, no and 0 or 1, checkpoints, taken or {}, tonumber(began), claims, tonumber(asked_ms or 0), copied or {} }
 end

@@ -4,6 +4,7 @@
 -- body did not come), result digest, used (JSON or ''), number of events, urgent (1|0), keeps its
 -- turns (1|0), evaluation that continues after this end ('' none), the result's status, the calls'
 -- share of their bucket (JSON or 'null'), number of further checkpoints to keep, takes messages (1|0),
+-- how it shares its run ('': not; 'copy': this result is a copy; 'run' and the proof: others may copy it),
 -- then the events, the checkpoints, and pairs of digest and compressed payload.
 -- Returns {'ok', open parts of the group (-1: it has no group), version, Unix ms, wake the
 -- supervisor before the group is done (1|0)} | {'lost'} | {'dropped'} | {'messages'}: the agent must
@@ -11,7 +12,7 @@
 local function finish(job, due, arguments)
   local handoff, fence = arguments[1], arguments[2]
   local h, t = handoff_key(job, handoff), turns_key(job, handoff)
-  local known = redis.call('HMGET', h, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns', 'turn_at', 'messages', 'asks')
+  local known = redis.call('HMGET', h, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns', 'turn_at', 'messages', 'asks', 'shares')
   local group, counts = known[4], known[5]
 
   -- Add `more` to the count of each fan-in that needs only some results. Returns whether one of
@@ -43,7 +44,7 @@ local function finish(job, due, arguments)
   if known[8] and (used or not known[7]) then observe(at - tonumber(known[8]), 'turn_duration_seconds', label('role', known[3] or '')) end
   if used or known[7] then settle(job, h, used) end
   settle_share(used and used.share, id .. '/' .. handoff, at)
-  local FIRST, events, status, checkpoints = 15, tonumber(arguments[7]), arguments[11], tonumber(arguments[13])
+  local FIRST, events, status, checkpoints = 16, tonumber(arguments[7]), arguments[11], tonumber(arguments[13])
   local first_kept = FIRST + events
   from = tonumber(from)
   if checkpoints > 0 then redis.call('RPUSH', t, unpack(arguments, first_kept, first_kept + checkpoints - 1)) end
@@ -58,6 +59,9 @@ local function finish(job, due, arguments)
   redis.call('HSET', h, 'state', 'done', 'status', status, 'result', arguments[5], 'finished_at', whole(at), 'end_version', whole(version))
   redis.call('HDEL', h, 'lease', 'doing', 'turn_at')
   close_calls(job, known[10])
+  local proof = string.match(arguments[15], '^run(.*)$')
+  if proof then redis.call('HSET', h, 'proof', proof) end
+  if known[11] then leave_run(job, due, handoff, known[11], proof, at) end
   add_to_metric('1', 'handoffs', label('tenant', job_of(job).tenant), label('role', known[3] or ''), status)
   redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
   if arguments[9] == '1' then redis.call('PEXPIRE', t, arguments[3]) else redis.call('DEL', t) end
@@ -67,7 +71,7 @@ local function finish(job, due, arguments)
   -- ms since the first claim, ms of waiting for the provider, turns, and their share of the bucket.
   local MOST_SAMPLES = 200
   local role = known[3]
-  if role then
+  if role and arguments[15] ~= 'copy' then
     local f = redis.call('HMGET', h, 'usd', 'unpriced', 'started_at', 'turns', 'asked_ms')
     if known[6] then
       local amounts = amounts_for(h, key_of(known[6]))

@@ -1,0 +1,246 @@
+"""One run for equal handoffs of a tenant.
+
+Handoffs are equal if their whole requests are equal: the specialist's file, the task, the inputs,
+the documents, the tools, the models and the settings that change a reply. Only specialists with
+`share: true` share runs. A run with a tool that changes something is not shared.
+
+The name of a run is a digest of the request and the tenant. The store lets the first handoff of a
+name run, and the others wait without a claim (`store/lua/parts/shared_runs.lua`). Then each waiting
+handoff copies the result.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from handoff_queue.shared.agent.prompt import LoadedPayloads, Opening
+from handoff_queue.shared.agent.run_dependencies import RunDependencies
+from handoff_queue.shared.agent.tool import Tool, ToolFailed
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
+from handoff_queue.shared.specialists.reader import MEMORY
+from handoff_queue.shared.store.claim import EndedRun
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.trust.run_proofs import check_run
+from handoff_queue.shared.types.citation_markers import MARKER, in_every_text
+from handoff_queue.shared.types.errors import (
+    MalformedMessage,
+    StoreError,
+    StoreUnavailable,
+    UntrustedMessage,
+)
+from handoff_queue.shared.types.handoff import (
+    AgentHandoff,
+    Claim,
+    HandoffResult,
+    ResultStatus,
+    SharedRun,
+)
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.origins import origins_or_unknown
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.shared.types.usage import NOTHING_USED
+
+log = log_of(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRequest:
+    """Everything that the reply to a handoff depends on, except the tenant."""
+
+    handoff: AgentHandoff
+    spec: SpecialistSpec
+    """The spec that this process grants."""
+    loaded: LoadedPayloads
+    opening: Opening
+    dependencies: RunDependencies
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        return (*self.dependencies.tools, *self.opening.tools)
+
+    @property
+    def may_be_shared(self) -> bool:
+        """Return whether the specialist shares its runs, and no tool changes anything."""
+        if not self.spec.share or self.spec.ask:
+            return False
+        return not any(_changes_something(tool) for tool in self.tools)
+
+    def digest(self, tenant: str, pages: Sequence[str]) -> str:
+        """Return the digest of this request of a tenant.
+
+        Args:
+            pages: digests of the pages that were fetched for the job.
+        """
+        handoff, dependencies = self.handoff, self.dependencies
+        models = [dependencies.model_name, *(choice.name for choice in dependencies.fallbacks)]
+        documents = [[page.path, page.digest] for page in self.loaded.manifest.documents]
+        results = {step: _content(result) for step, result in self.loaded.results.items()}
+        parts: dict[str, Any] = {
+            "tenant": tenant,
+            "spec": self.spec.to_json(),
+            "system": self.opening.system,
+            "message": self.opening.message,
+            "output": handoff.expected_output_format,
+            "limits": [handoff.limits.max_turns, handoff.limits.max_output_tokens],
+            "origins": origins_or_unknown(handoff.origins),
+            "models": models,
+            "tools": [_definition(tool) for tool in self.tools],
+            "documents": documents,
+            "pages": sorted(pages),
+            "results": results,
+            "previous": [_content(result) for result in self.loaded.previous.values()],
+        }
+        if handoff.request is not None and any(tool.sends for tool in self.tools):
+            parts["request"] = handoff.request.digest  # the policy of tools compares its words
+        return digest_of(json.dumps(parts, sort_keys=True, ensure_ascii=False))
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRequest:
+    """A request whose run may be shared. It copies the result of a run."""
+
+    store: Store
+    payload_cache: PayloadCache
+    handoff: AgentHandoff
+    documents: JobDocuments
+    tenant: str
+    name: str
+    """Name of the run in the store."""
+
+    @classmethod
+    def of(
+        cls, store: Store, payload_cache: PayloadCache, whole: WholeRequest, documents: JobDocuments
+    ) -> SharedRequest | None:
+        """Return the shared request; None if the run is not shared.
+
+        Raises:
+            StoreUnavailable: Redis is unreachable.
+        """
+        if not whole.may_be_shared:
+            return None
+        job_id = whole.handoff.job_id
+        tenant = store.jobs.tenant(job_id)
+        pages: list[str] = []
+        if any(tool.reads_documents for tool in whole.tools):
+            pages = [page.digest for page in documents.tool_context.fetched()]
+        digest = whole.digest(tenant, pages)
+        # only a holder of the tenant's key can compute the name of a sealed request
+        name = store.connection.sealing.document_names(tenant, digest)[0]
+        return cls(store, payload_cache, whole.handoff, documents, tenant, name)
+
+    def copied(self, run: EndedRun) -> HandoffResult | None:
+        """Return the result of a run as the result of this handoff; None if it may not be used.
+
+        Raises:
+            StoreUnavailable: Redis is unreachable.
+        """
+        try:
+            result = self._checked(run)
+            self._keep_pages(run, result)
+        except StoreUnavailable:
+            raise
+        except (StoreError, MalformedMessage, UntrustedMessage, ToolFailed) as error:
+            log.warning(
+                "the result of an equal handoff cannot be used, so this handoff runs itself",
+                of_job=run.job_id,
+                of_handoff=run.handoff_id,
+                why=str(error),
+            )
+            return None
+        return copy_of(result, self.handoff)
+
+    def _checked(self, run: EndedRun) -> HandoffResult:
+        """Return the result of a run.
+
+        Raises:
+            UntrustedMessage: the run is of another tenant, or its proof does not hold.
+            MalformedMessage: it is no result that may be copied.
+            StoreError: the result is gone.
+        """
+        if self.store.jobs.owner(run.job_id) != self.tenant:
+            raise UntrustedMessage("it is of another tenant")
+        role = self.handoff.assigned_to
+        trust = self.store.trust
+        check_run(trust, role, run.proof, run.job_id, run.handoff_id, self.name, run.result)
+        text = self.payload_cache.payloads(run.job_id, [run.result])[run.result]
+        result = HandoffResult.from_json(text)
+        is_its_own = (result.job_id, result.handoff_id) == (run.job_id, run.handoff_id)
+        if not is_its_own or result.status is not ResultStatus.OK or result.shared or result.acted:
+            raise MalformedMessage("it is no ok result of its own run")
+        return result
+
+    def _keep_pages(self, run: EndedRun, result: HandoffResult) -> None:
+        """Store the fetched pages that the result cites as pages of this job, too."""
+        context = self.documents.tool_context
+        cited: set[str] = set()
+        for claim in result.claims:
+            cited.update(citation.digest for citation in claim.sources)
+        cited -= {document.digest for document in context.manifest.documents}
+        if not cited:
+            return
+        for page in self.store.payloads.fetched(run.job_id):
+            if page.digest in cited:
+                context.keep_document(page.path, page.media_type, context.text_of(page.digest))
+
+
+def copy_of(result: HandoffResult, handoff: AgentHandoff) -> HandoffResult:
+    """Return the result of an equal handoff as the result of this one, which has used nothing.
+    Claims get the ids of this step.
+    """
+    theirs, own = result.step_id, handoff.step_id
+    output, claims = result.output, result.claims
+    if theirs != own:
+        output = in_every_text(output, lambda text: MARKER.sub(_renamer(theirs, own), text))
+        claims = tuple(_renamed(claim, theirs, own) for claim in claims)
+    shared = SharedRun(
+        job_id=result.job_id,
+        handoff_id=result.handoff_id,
+        saved_microusd=result.usage.cost_microusd,
+    )
+    return result.model_copy(
+        update={
+            "handoff_id": handoff.handoff_id,
+            "job_id": handoff.job_id,
+            "step_id": own,
+            "attempt": handoff.attempt,
+            "output": output,
+            "claims": claims,
+            "usage": NOTHING_USED,
+            "turns": 0,
+            "replies_by_model": None,
+            "shared": shared,
+        }
+    )
+
+
+def _renamed(claim: Claim, theirs: StepId, own: StepId) -> Claim:
+    if not claim.id.startswith(f"{theirs}."):
+        return claim
+    return claim.model_copy(update={"id": f"{own}.{claim.id.removeprefix(f'{theirs}.')}"})
+
+
+def _renamer(theirs: StepId, own: StepId) -> Any:
+    def renamed(match: re.Match[str]) -> str:
+        return re.sub(rf"(?<![\w-]){re.escape(theirs)}\.(?=c\d)", f"{own}.", match[0])
+
+    return renamed
+
+
+def _changes_something(tool: Tool) -> bool:
+    return tool.acts or not tool.repeatable or tool.name == MEMORY
+
+
+def _definition(tool: Tool) -> list[Any]:
+    return [tool.name, tool.description, tool.input_schema, tool.server_param]
+
+
+def _content(result: HandoffResult) -> list[Any]:
+    """Return the part of a result that the specialist can use."""
+    claims = [claim.to_json() for claim in result.claims]
+    return [result.status.value, result.output, claims, result.error, result.needs]

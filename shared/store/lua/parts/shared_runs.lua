@@ -1,0 +1,108 @@
+-- Part of the scripts that claim and end handoffs: one run for equal handoffs of a tenant. The sorted
+-- set `handoff:shared_run:ROLE:NAME` has the handoffs with the same request; NAME is its digest. The
+-- handoff with the score 0 runs, and the others wait. The hash of a handoff has `shares` (NAME),
+-- `follows` (the member that it waits for, or has waited for), `follows_since` (Unix ms), and `proof`
+-- after a run that others may copy: the signature of its worker ('' without keys).
+
+local FOLLOWS_FOR_MS = 30 * 1000 -- then a waiting handoff looks again, if nothing has woken it
+
+local function run_key(role, name)
+  return 'handoff:shared_run:' .. role .. ':' .. name
+end
+
+-- Return the keys of the handoff and of the job of a member of the set; nil if it is no handoff of
+-- this role and of the tenant of `job`.
+local function sharing_handoff(job, member, role)
+  local id, handoff = string.match(member, '^(.-)/(.+)$')
+  local other = id and key_of(id)
+  if not other or role_of(other, handoff) ~= role then return nil end
+  local theirs = job_of(other)
+  if not theirs.version or theirs.tenant ~= job_of(job).tenant then return nil end
+  return handoff_key(other, handoff), other
+end
+
+-- Return the result of an ended run that may be copied: job, handoff, digest of the result, proof.
+local function result_of_run(job, member, role, name)
+  local h = sharing_handoff(job, member, role)
+  if not h then return nil end
+  local f = redis.call('HMGET', h, 'state', 'status', 'shares', 'result', 'proof')
+  if f[1] ~= 'done' or f[2] ~= 'ok' or f[3] ~= name or not f[5] then return nil end
+  local id, handoff = string.match(member, '^(.-)/(.+)$')
+  return { id, handoff, f[4], f[5] }
+end
+
+-- Return whether a member of the set runs, or will run again after a lost claim.
+local function is_running(job, member, role, name)
+  local h, other = sharing_handoff(job, member, role)
+  if not h or is_cancelled(other) then return false end
+  local f = redis.call('HMGET', h, 'state', 'shares')
+  return (f[1] == 'running' or f[1] == 'issued') and f[2] == name
+end
+
+-- Decide how a handoff shares its run. `deadline`: Unix ms (0: none); `may_wait`: whether no claim
+-- holds the handoff. Returns nil (it runs itself), 'following' (it waits now), or the result that it
+-- copies: see `result_of_run`.
+local function share_run(job, due, handoff, name, deadline, keep, may_wait, at)
+  local h, role, member = handoff_key(job, handoff), role_of(job, handoff), id_of(job) .. '/' .. handoff
+  local set = run_key(role, name)
+  local follows, since = unpack(redis.call('HMGET', h, 'follows', 'follows_since'))
+  local result = follows and result_of_run(job, follows, role, name)
+  if result then
+    redis.call('ZREM', set, member)
+    return result
+  end
+  local first, score = unpack(redis.call('ZRANGE', set, '0', '0', 'WITHSCORES'))
+  if first and first ~= member and score == '0' and is_running(job, first, role, name) then
+    since = tonumber(since) or at
+    -- A handoff waits for half of its time at most, so that it can still run itself.
+    local wait_until = math.min(at + FOLLOWS_FOR_MS, deadline > 0 and (since + deadline) / 2 or math.huge)
+    if not may_wait or wait_until <= at then
+      redis.call('ZREM', set, member)
+      return nil
+    end
+    redis.call('ZADD', set, 'NX', whole(at), member)
+    prolong(set, keep)
+    redis.call('HSET', h, 'shares', name, 'follows', first, 'follows_since', whole(since), 'held', '1', 'deferred', whole(wait_until))
+    redis.call('HSET', h, 'doing', 'waiting for ' .. string.gsub(first, '/', ' ') .. ', an equal handoff')
+    redis.call('ZADD', due, whole(wait_until), member)
+    return 'following'
+  end
+  if first and first ~= member and score == '0' then redis.call('ZREM', set, first) end
+  redis.call('ZADD', set, '0', member)
+  prolong(set, keep)
+  redis.call('HSET', h, 'shares', name)
+  redis.call('HDEL', h, 'follows')
+  return nil
+end
+
+-- Make a waiting handoff due. Returns whether it waits. `ended`: the member whose result it copies, or
+-- nil.
+local function wake_follower(job, due, member, role, ended, at)
+  local h = sharing_handoff(job, member, role)
+  if not h or redis.call('HGET', h, 'state') ~= 'issued' then return false end
+  if ended then redis.call('HSET', h, 'follows', ended) end
+  redis.call('HDEL', h, 'held', 'deferred')
+  redis.call('HSET', h, 'lost', '1')
+  redis.call('ZADD', due, whole(at), member)
+  return true
+end
+
+-- Remove a handoff that ends from its set. After a run that may be copied, all others are woken. After
+-- another end of the run, the next handoff takes over, and the others go on waiting.
+local function leave_run(job, due, handoff, name, may_copy, at)
+  local role, member = role_of(job, handoff), id_of(job) .. '/' .. handoff
+  local set = run_key(role, name)
+  local score = redis.call('ZSCORE', set, member)
+  if not score then return end
+  redis.call('ZREM', set, member)
+  if may_copy and score == '0' then
+    for _, other in ipairs(redis.call('ZRANGE', set, '0', '-1')) do wake_follower(job, due, other, role, member, at) end
+    redis.call('DEL', set)
+    return
+  end
+  local first, least = unpack(redis.call('ZRANGE', set, '0', '0', 'WITHSCORES'))
+  while first and least ~= '0' and not wake_follower(job, due, first, role, nil, at) do
+    redis.call('ZREM', set, first)
+    first, least = unpack(redis.call('ZRANGE', set, '0', '0', 'WITHSCORES'))
+  end
+end

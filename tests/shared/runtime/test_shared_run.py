@@ -1,0 +1,385 @@
+"""Equal handoffs of a tenant wait for one run, copy its result, and pay nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.agent.envelope import EnvelopeFormat
+from handoff_queue.shared.agent.prompt import LoadedPayloads
+from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
+from handoff_queue.shared.runtime.attempt import AgentSetup, Attempts, PreparedAttempt
+from handoff_queue.shared.runtime.models import Models
+from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.leases import Leases
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import ModelRejected
+from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued
+from handoff_queue.shared.types.handoff import (
+    AgentHandoff,
+    Artifact,
+    Document,
+    HandoffResult,
+    Manifest,
+    ResultStatus,
+    ref,
+)
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
+from handoff_queue.shared.types.limits import HandoffLimits
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.shared.types.usage import NOTHING_USED
+from handoff_queue.testing import tool_call_reply
+from tests.doubles.agent_runs import answer_reply
+from tests.doubles.handoffs import a_handoff, a_spec, a_tool
+from tests.doubles.jobs import a_job, accounts, expire_lease, handoff_key, version_of
+from tests.doubles.scripted_model import ScriptedModel, replies_in_order
+
+SETTINGS = Settings(lease_s=3_600, offline=True)
+TEXT = "Qdrant is a vector\n  database. It is written in Rust."
+SHARING = a_spec().model_copy(update={"share": True})
+
+
+@dataclass(slots=True)
+class Bench:
+    """A worker with a model that counts its calls, and jobs with equal handoffs."""
+
+    store: Store
+    attempts: Attempts
+    model: ScriptedModel
+    tools: tuple[Tool, ...] = ()
+
+    def handoff(
+        self,
+        tenant: str = "default",
+        spec: SpecialistSpec = SHARING,
+        text: str = TEXT,
+        step: str = "find",
+        **changes: Any,
+    ) -> AgentHandoff:
+        """Return the stored handoff of a new job."""
+        document = Document(
+            path="qdrant.md", digest=digest_of(text), media_type="text/markdown", chars=len(text)
+        )
+        manifest = Manifest(documents=(document,)).to_json()
+        self.store.payloads.put_documents({document.digest: text}, 60, tenant)
+        job_id = a_job(self.store, tenant)
+        handoff = a_handoff(
+            job_id=job_id,
+            step_id=StepId(step),
+            handoff_id=HandoffId(f"{step}.1"),
+            specialist=spec.content_digest,
+            artifacts=(Artifact(kind="documents", name="d", manifest=ref(manifest), count=1),),
+            **changes,
+        )
+        event = HandoffIssued(
+            handoff_id=handoff.handoff_id,
+            step_id=handoff.step_id,
+            attempt=1,
+            assigned_to="researcher",
+            handoff=ref(handoff.to_json()),
+            specialist=handoff.specialist,
+            group="g1",
+        )
+        self.store.journal.commit(
+            Commit(
+                job_id=job_id,
+                expected=version_of(self.store, job_id),
+                events=[event],
+                payloads=[spec.to_json(), manifest],
+                due_at=self.store.connection.now() + 3_600,
+            )
+        )
+        return handoff
+
+    def begin(self, handoff: AgentHandoff) -> tuple[PreparedAttempt, Claim]:
+        """Claim a handoff as a worker does."""
+        ready = self.attempts.prepare(handoff.to_json(), handoff, self.set_up)
+        return ready, self.store.claims.claim(ready.claiming)
+
+    def end(self, begun: tuple[PreparedAttempt, Claim]) -> HandoffResult:
+        """Run a claimed handoff to its end."""
+        ended = self.attempts.run(*begun)
+        assert ended.result is not None
+        return ended.result
+
+    def attempt(self, handoff: AgentHandoff) -> AttemptOutcome:
+        return self.attempts.attempt(handoff.to_json(), handoff, self.set_up)
+
+    def set_up(
+        self,
+        handoff: AgentHandoff,
+        _spec: SpecialistSpec,
+        loaded: LoadedPayloads,
+        documents: JobDocuments,
+    ) -> AgentSetup:
+        known = loaded.known_claims()
+        output = handoff.expected_output_format
+        reading = EnvelopeFormat(handoff.step_id, output, documents.sources, known)
+        return AgentSetup(reading, self.tools)
+
+    def is_awake(self, handoff: AgentHandoff) -> bool:
+        """Return whether the next sweep finds the handoff."""
+        return handoff.handoff_id in self.store.jobs.sweep().due.get(handoff.job_id, [])
+
+    def end_wait(self, handoff: AgentHandoff) -> None:
+        """Let a waiting handoff look for its run again, as after half a minute."""
+        key = handoff_key(self.store, handoff.job_id, handoff.handoff_id)
+        self.store.connection.redis.hdel(key, "deferred")
+
+    def drop(self, handoff: AgentHandoff) -> None:
+        self.store.journal.commit(
+            Commit(
+                job_id=handoff.job_id,
+                expected=version_of(self.store, handoff.job_id),
+                events=[],
+                drop=[handoff.handoff_id],
+            )
+        )
+
+
+@pytest.fixture
+def bench(store: Store, redis_url: str) -> Iterator[Bench]:
+    model = ScriptedModel(replies_in_order(answer_reply()))
+    leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
+    models = Models(SETTINGS, lambda _: model)
+    attempts = Attempts(store, SETTINGS, "w1", leases, PayloadCache(store), models)
+    yield Bench(store, attempts, model)
+    leases.stop()
+
+
+def finished_in(store: Store, job_id: JobId) -> HandoffFinished:
+    events = [recorded.event for recorded in store.journal.read(job_id)]
+    (finished,) = (event for event in events if isinstance(event, HandoffFinished))
+    return finished
+
+
+def test_an_equal_handoff_of_another_job_waits_and_copies_the_result(bench: Bench) -> None:
+    first, second = bench.handoff(), bench.handoff(step="look")
+    running = bench.begin(first)
+    waiting = bench.attempt(second)
+    assert (waiting.end, waiting.why) == (AttemptEnd.DEFERRED, "following")
+    assert not bench.is_awake(second)
+    paid = bench.end(running)
+
+    assert bench.is_awake(second)
+    copied = bench.attempt(second).result
+
+    assert len(bench.model.calls) == 1
+    assert copied is not None
+    assert (copied.job_id, copied.handoff_id, copied.status) == (second.job_id, "look.1", "ok")
+    assert (copied.output, copied.claims[0].id) == (
+        "It is written in Rust [look.c1].",
+        "look.c1",
+    )
+    assert copied.claims[0].sources == paid.claims[0].sources
+    assert copied.origins == paid.origins
+    assert (copied.usage, copied.turns) == (NOTHING_USED, 0)
+    assert copied.shared is not None
+    assert (copied.shared.job_id, copied.shared.handoff_id) == (first.job_id, "find.1")
+    assert copied.shared.saved_microusd == paid.usage.cost_microusd
+    assert finished_in(bench.store, second.job_id).shared == copied.shared
+    assert not any(accounts(bench.store, second.job_id).values())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"tenant": "acme"}, id="of another tenant"),
+        pytest.param({"text": f"{TEXT} "}, id="with another document"),
+        pytest.param({"task_description": "Find its licence."}, id="with another task"),
+        pytest.param({"model": "some-other-model"}, id="with another model"),
+        pytest.param(
+            {"spec": SHARING.model_copy(update={"max_output_tokens": 99})}, id="of another file"
+        ),
+        pytest.param({"limits": HandoffLimits(max_turns=1)}, id="with other turns"),
+        pytest.param({"expected_output_format": {"type": "object"}}, id="with another form"),
+        pytest.param({"origins": ("web",)}, id="with other origins"),
+        pytest.param({"fallback_instruction": "Guess."}, id="with another fallback"),
+    ],
+)
+def test_a_handoff_that_differs_runs_at_once(bench: Bench, changes: dict[str, Any]) -> None:
+    bench.begin(bench.handoff())
+
+    assert bench.begin(bench.handoff(**changes))[1].verdict is ClaimVerdict.GRANTED
+
+
+def test_handoffs_of_a_specialist_that_does_not_share_run_at_once(bench: Bench) -> None:
+    bench.begin(bench.handoff(spec=a_spec()))
+
+    assert bench.begin(bench.handoff(spec=a_spec()))[1].verdict is ClaimVerdict.GRANTED
+
+
+@pytest.mark.parametrize("change", [{"acts": True}, {"repeatable": False}, {"name": "memory"}])
+def test_a_run_with_a_tool_that_changes_something_is_not_shared(
+    bench: Bench, change: dict[str, Any]
+) -> None:
+    bench.tools = (replace(a_tool("orders", str), **change),)
+    spec = SHARING.model_copy(update={"tools": (bench.tools[0].name,)})
+    bench.begin(bench.handoff(spec=spec))
+
+    assert bench.begin(bench.handoff(spec=spec))[1].verdict is ClaimVerdict.GRANTED
+
+
+def test_a_later_equal_handoff_runs_itself(bench: Bench) -> None:
+    bench.attempt(bench.handoff())
+    bench.attempt(bench.handoff())
+
+    assert len(bench.model.calls) == 2
+
+
+def test_after_a_failed_run_one_waiting_handoff_takes_over(bench: Bench) -> None:
+    first, second, third = bench.handoff(), bench.handoff(), bench.handoff()
+    running = bench.begin(first)
+    bench.attempt(second)
+    bench.attempt(third)
+    script, bench.model._script = bench.model._script, lambda _: ModelRejected("no", status=400)
+    assert bench.end(running).status is ResultStatus.FAILED
+
+    assert (bench.is_awake(second), bench.is_awake(third)) == (True, False)
+    bench.model._script = script
+    calls = len(bench.model.calls)
+    second_run = bench.begin(second)
+    assert bench.attempt(third).end is AttemptEnd.ELSEWHERE
+    assert bench.end(second_run).shared is None
+    copied = bench.attempt(third).result
+
+    assert copied is not None
+    assert copied.shared is not None
+    assert copied.shared.job_id == second.job_id
+    assert len(bench.model.calls) == calls + 1
+
+
+def test_after_a_dropped_run_one_waiting_handoff_takes_over(bench: Bench) -> None:
+    first, second, third = bench.handoff(), bench.handoff(), bench.handoff()
+    bench.begin(first)
+    bench.attempt(second)
+    bench.attempt(third)
+    bench.drop(first)
+
+    assert (bench.is_awake(second), bench.is_awake(third)) == (True, False)
+    assert bench.begin(second)[1].verdict is ClaimVerdict.GRANTED
+    assert bench.begin(third)[1].verdict is ClaimVerdict.DEFERRED
+
+
+def test_the_next_handoff_takes_over_if_the_woken_one_is_dropped(bench: Bench) -> None:
+    first, second, third = bench.handoff(), bench.handoff(), bench.handoff()
+    bench.begin(first)
+    bench.attempt(second)
+    bench.attempt(third)
+    bench.drop(first)
+    bench.drop(second)
+
+    assert bench.is_awake(third)
+    assert bench.begin(third)[1].verdict is ClaimVerdict.GRANTED
+
+
+def test_a_lost_run_continues_under_a_new_claim_while_the_others_wait(bench: Bench) -> None:
+    first, second = bench.handoff(), bench.handoff()
+    lost = bench.begin(first)[1]
+    bench.attempt(second)
+    expire_lease(bench.store, lost)
+    bench.store.jobs.sweep()
+
+    bench.end_wait(second)
+    assert bench.attempt(second).end is AttemptEnd.DEFERRED
+    again = bench.begin(first)
+    assert again[1].verdict is ClaimVerdict.GRANTED
+    bench.end(again)
+    assert bench.attempt(second).result is not None
+    assert len(bench.model.calls) == 1
+
+
+def test_a_lost_copy_is_made_again(bench: Bench) -> None:
+    first, second = bench.handoff(), bench.handoff()
+    running = bench.begin(first)
+    bench.attempt(second)
+    bench.end(running)
+    lost = bench.begin(second)[1]
+    assert lost.copied_run is not None
+    expire_lease(bench.store, lost)
+
+    copied = bench.attempt(second).result
+
+    assert copied is not None
+    assert copied.shared is not None
+    assert len(bench.model.calls) == 1
+
+
+def test_the_deletion_of_the_running_job_lets_a_waiting_handoff_run(bench: Bench) -> None:
+    first, second = bench.handoff(), bench.handoff()
+    bench.begin(first)
+    bench.attempt(second)
+    for name in bench.store.connection.redis.scan_iter(f"*{first.job_id}*"):
+        bench.store.connection.redis.delete(name)
+    bench.end_wait(second)
+
+    assert bench.begin(second)[1].verdict is ClaimVerdict.GRANTED
+
+
+def test_a_handoff_waits_for_half_of_its_time_at_most(bench: Bench) -> None:
+    deadline = bench.store.connection.now() + 100
+    limits = HandoffLimits(deadline=deadline)
+    first, second = bench.handoff(limits=limits), bench.handoff(limits=limits)
+    bench.begin(first)
+    bench.attempt(second)
+    key = handoff_key(bench.store, second.job_id, second.handoff_id)
+    bench.end_wait(second)
+    bench.store.connection.redis.hset(key, "follows_since", int((deadline - 300) * 1000))
+
+    _, claim = bench.begin(second)
+
+    assert (claim.verdict, claim.copied_run) == (ClaimVerdict.GRANTED, None)
+
+
+def test_a_copy_keeps_the_cited_results_of_tools_for_its_job(bench: Bench) -> None:
+    name, text = "tool:find.1/orders#1", "order B is shipped"
+    claim = {"id": "c1", "text": "Shipped.", "sources": [{"source": name, "quote": text}]}
+    bench.model._script = replies_in_order(
+        tool_call_reply(("orders", {"q": "B"})), answer_reply("Shipped [c1].", claims=[claim])
+    )
+    bench.tools = (replace(a_tool("orders", lambda _: text), is_source=True),)
+    spec = SHARING.model_copy(update={"tools": ("orders",)})
+    first, second = bench.handoff(spec=spec), bench.handoff(spec=spec)
+    running = bench.begin(first)
+    bench.attempt(second)
+    bench.end(running)
+    copied = bench.attempt(second).result
+
+    assert copied is not None
+    (page,) = bench.store.payloads.fetched(second.job_id)
+    assert (page.path, page.digest) == (name, copied.claims[0].sources[0].digest)
+
+
+def test_a_run_that_another_tenant_forges_is_not_copied(bench: Bench) -> None:
+    """A program that may write the handoffs of the role names the run of another tenant."""
+    foreign = bench.handoff("acme")
+    bench.attempt(foreign)
+    own = bench.handoff()
+    key = handoff_key(bench.store, own.job_id, own.handoff_id)
+    member = f"{foreign.job_id}/{foreign.handoff_id}"
+    bench.store.connection.redis.hset(key, "follows", member)
+
+    result = bench.attempt(own).result
+
+    assert result is not None
+    assert result.shared is None
+    assert len(bench.model.calls) == 2
+
+
+def test_the_figures_of_a_specialist_do_not_count_copies(bench: Bench) -> None:
+    first, second = bench.handoff(), bench.handoff()
+    running = bench.begin(first)
+    bench.attempt(second)
+    bench.end(running)
+    bench.attempt(second)
+
+    assert bench.store.connection.redis.llen(keys.history("researcher")) == 1
