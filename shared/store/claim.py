@@ -483,7 +483,8 @@ class Claim:
         result of a run without effects and without messages of users.
         """
         if result.shared is not None:
-            return "copy"
+            saved = result.shared.saved_microusd
+            return f"copy{'' if saved is None else saved} {result.model or ''}"
         took_messages = self.took_messages or any(
             isinstance(checkpoint, UserPrompted) for checkpoint in self.checkpoints
         )

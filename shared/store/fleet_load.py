@@ -16,7 +16,7 @@ from handoff_queue.shared.store.redis.connection import Connection, translated_e
 from handoff_queue.shared.store.script_arguments import MOST_EXACT_INTEGER, name_in
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
-from handoff_queue.shared.types.presence import role_slots
+from handoff_queue.shared.types.presence import EQUAL_HANDOFF, role_slots
 from handoff_queue.shared.types.rate_limits import Allowance
 
 MOST_DUE_HANDOFFS = 5_000
@@ -45,6 +45,11 @@ class RunningHandoff:
     """Time of the first claim, in Unix seconds by Redis's clock, like all times here."""
     deferred_until: float | None
     """End of the deferral; None if the handoff has a slot."""
+
+    @property
+    def follows(self) -> bool:
+        """Return whether it waits for the run of an equal handoff."""
+        return self.deferred_until is not None and self.doing.startswith(EQUAL_HANDOFF)
 
 
 @dataclass(frozen=True, slots=True)

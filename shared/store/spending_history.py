@@ -36,6 +36,10 @@ class Amounts:
     """Micro-dollars that the tokens from a cache would have cost more without it."""
     surcharge: int = 0
     """Micro-dollars that the tokens written to a cache cost more than other input."""
+    copies: int = 0
+    """Handoffs that copied the result of an equal handoff."""
+    spared: int = 0
+    """Micro-dollars that the runs of the copied results cost."""
 
     def add(self, other: Amounts) -> None:
         self.calls += other.calls
@@ -46,6 +50,8 @@ class Amounts:
         self.saved += other.saved
         self.surcharge += other.surcharge
         self.unpriced += other.unpriced
+        self.copies += other.copies
+        self.spared += other.spared
 
     @property
     def tokens(self) -> int:

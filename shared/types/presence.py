@@ -12,6 +12,10 @@ from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.unicode_text import printable
 
+EQUAL_HANDOFF = "equal handoff "
+"""Beginning of the activity of a handoff that waits for the run of an equal handoff.
+`lua/parts/shared_runs.lua` writes it.
+"""
 _WAITING = re.compile(r"waiting (?:(?P<left_s>\d+) s: |for )(?P<what>.+)", re.DOTALL)
 
 

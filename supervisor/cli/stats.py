@@ -100,7 +100,8 @@ def headline(fleet_stats: FleetStats) -> str:
     jobs = count_text(fleet_stats.open_jobs, "open job")
     if fleet_stats.waiting_jobs:
         jobs += f" ({fleet_stats.waiting_jobs:,} waiting for a person)"
-    spent = f"{_spent(fleet_stats.spent_today)} today{_from_cache(fleet_stats)}"
+    saved = f"{_from_cache(fleet_stats)}{_shared(fleet_stats)}"
+    spent = f"{_spent(fleet_stats.spent_today)} today{saved}"
     return "  ".join((jobs, supervisors, spent, memory))
 
 
@@ -111,6 +112,14 @@ def _from_cache(fleet_stats: FleetStats) -> str:
     saved_usd = fleet_stats.cache_saved_usd
     effect = f"{money(abs(saved_usd))} {'saved' if saved_usd >= 0 else 'lost'}"
     return f" ({fleet_stats.cached_share:.0%} of the input cached, {effect})"
+
+
+def _shared(fleet_stats: FleetStats) -> str:
+    """Return the number of copied results, and the money that the copies saved."""
+    if not fleet_stats.shared_handoffs:
+        return ""
+    copies = count_text(fleet_stats.shared_handoffs, "shared result")
+    return f" ({copies}, {money(fleet_stats.shared_saved_usd)} saved)"
 
 
 def _spent(spent: DaySpending) -> str:

@@ -154,6 +154,10 @@ class FleetStats:
     """
     cache_saved_usd: float
     """Money that caches saved today, less the price of writing to them."""
+    shared_handoffs: int
+    """Handoffs of today that copied the result of an equal handoff."""
+    shared_saved_usd: float
+    """Money that these copies saved."""
     dead_letters: int
     used_memory_bytes: int
     max_memory_bytes: int
@@ -213,6 +217,8 @@ def stats_of(
         spent_today=spent,
         cached_share=amounts.cached_share,
         cache_saved_usd=cost_usd(amounts.net_saved),
+        shared_handoffs=amounts.copies,
+        shared_saved_usd=cost_usd(amounts.spared),
         dead_letters=load.dead_letters,
         used_memory_bytes=load.used_memory_bytes,
         max_memory_bytes=load.max_memory_bytes,
@@ -266,7 +272,9 @@ def _demand(load: FleetLoad, role: str, refused_part: float) -> int:
     """
     if role in load.paused:
         return 0
-    waiting = load.deferred(role) + load.waiting.get(role, NO_BACKLOG).handoffs
+    following = sum(work.role == role and work.follows for work in load.at_work)
+    deferred = load.deferred(role) - following  # a copy of a result takes a moment
+    waiting = deferred + load.waiting.get(role, NO_BACKLOG).handoffs
     return load.busy(role) + math.ceil(round(waiting * (1.0 - refused_part), 6))
 
 

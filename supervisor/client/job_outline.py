@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from handoff_queue.shared.store.job_summary import HandoffRecord, JobSummary
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer
-from handoff_queue.shared.types.errors import StoreError, UnreadableJob
+from handoff_queue.shared.types.errors import MalformedMessage, StoreError, UnreadableJob
 from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
     HandoffFinished,
@@ -22,11 +22,13 @@ from handoff_queue.shared.types.events import (
     JobSubmitted,
     Reviewed,
 )
+from handoff_queue.shared.types.handoff import SharedRun
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.client.fleet_statistics import usage_of
 from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.client.report_fields import shared_words
 from handoff_queue.supervisor.client.waiting_reasons import waiting_reasons_in
 from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
 
@@ -70,7 +72,7 @@ class JobOutline(Message):
     """
     failed: tuple[dict[str, Any], ...] = ()
     """The newest handoffs that failed or need input, the newest first: {handoff_id,
-    assigned_to, state, worker, task, why, doing, child, usage, issued_at, started_at,
+    assigned_to, state, worker, task, why, shared, doing, child, usage, issued_at, started_at,
     finished_at}.
     """
     dropped: tuple[dict[str, Any], ...] = ()
@@ -255,6 +257,7 @@ def _short_form(
         "worker": standing.worker,
         "task": _line(message.get("task_description"), _TASK_CHARS),
         "why": _line(result.get("error") or result.get("needs"), _WHY_CHARS),
+        "shared": _shared(result.get("shared")),
         "doing": standing.doing,
         "child": record.child,
         "usage": usage_of(standing),
@@ -262,6 +265,18 @@ def _short_form(
         "started_at": standing.started_at,
         "finished_at": standing.finished_at,
     }
+
+
+def _shared(value: JsonValue) -> str | None:
+    """Return the origin of a copied result in words. None: the handoff ran itself, or the value
+    cannot be read.
+    """
+    if value is None:
+        return None
+    try:
+        return shared_words(SharedRun.of(value))
+    except MalformedMessage:
+        return None
 
 
 def _line(text: str | None, most: int) -> str | None:

@@ -12,6 +12,7 @@ from handoff_queue.shared.types.events import (
     JobSubmitted,
     PlanPatched,
 )
+from handoff_queue.shared.types.handoff import SharedRun
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 
 
@@ -42,6 +43,13 @@ def checks_of(events: Sequence[Event], texts: ResultTexts) -> dict[str, Any] | N
     if submitted.fact_checker:
         checks["fact_checks"] = fact_checks
     return checks
+
+
+def shared_words(shared: SharedRun | None) -> str:
+    """Return the origin of a copied result in words; '' for a result of its own run."""
+    if shared is None:
+        return ""
+    return f"shared with {shared.job_id} {shared.handoff_id}, paid there"
 
 
 def _fact_check(check: FactsChecked, texts: ResultTexts) -> dict[str, Any]:

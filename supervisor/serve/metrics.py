@@ -97,6 +97,18 @@ COUNTERS = (
         "US dollars",
         1_000_000,
     ),
+    Instrument(
+        "shared_handoffs",
+        "Handoffs that copied the result of an equal handoff.",
+        _CALL_LABELS,
+    ),
+    Instrument(
+        "shared_saved_usd",
+        "Money that these copies saved: the cost of the copied runs.",
+        _CALL_LABELS,
+        "US dollars",
+        1_000_000,
+    ),
     Instrument("unpriced_model_calls", "Model calls without a known price.", _CALL_LABELS),
     Instrument(
         "lease_losses",
@@ -174,7 +186,8 @@ WORKERS = Instrument(
 )
 DEFERRED = Instrument(
     "deferred_handoffs",
-    "Handoffs that wait without a slot: for their provider, or for a person's approval of a call.",
+    "Handoffs that wait without a slot: for their provider, for an equal handoff, or for a"
+    " person's approval of a call.",
     ("role",),
 )
 HELD = Instrument("held_handoffs", "Handoffs on hold, because their role is paused.", ("role",))

@@ -26,6 +26,7 @@ from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.job_result import JobRecord
+from handoff_queue.supervisor.client.report_fields import shared_words
 
 STOPPED = "stopped"
 """State of a handoff that the job abandoned before it had ended."""
@@ -333,7 +334,11 @@ def _ended(bar: TimelineBar, at: float) -> TimelineBar:
 
 
 def _models_of(done: HandoffFinished) -> str | None:
-    """Return the model of a handoff. With several models, each name has its number of replies."""
+    """Return the model of a handoff. With several models, each name has its number of replies. A
+    copied result names its origin.
+    """
+    if done.shared is not None:
+        return f"{done.model} ({shared_words(done.shared)})"
     if done.replies_by_model is None:
         return done.model
     parts: list[str] = []

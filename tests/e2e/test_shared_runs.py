@@ -79,7 +79,7 @@ class Office:
         if handoff_id is None:
             return False
         standing = self.jobs.store.jobs.handoffs(job_id, [handoff_id])[handoff_id]
-        return "an equal handoff" in standing.doing and standing.deferred_until is not None
+        return standing.doing.startswith("equal handoff j-") and standing.deferred_until is not None
 
     def follow(self, name: str) -> JobId:
         """Submit a job, and wait until its handoff waits for an equal one."""

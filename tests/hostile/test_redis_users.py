@@ -111,6 +111,9 @@ SEARCHES: tuple[Command, ...] = (
 )
 """Commands that find keys or move them."""
 OTHERS_WORK: tuple[Command, ...] = (
+    ("ZRANGE", keys.shared_run("writer", DIGEST), "0", "-1"),
+    ("ZADD", keys.shared_run("writer", DIGEST), "0", f"{OTHER_JOB}/a.1"),
+    ("DEL", keys.shared_run("writer", DIGEST)),
     ("ZRANGE", keys.JOBS, "0", "-1"),
     ("ZREM", keys.JOBS, OTHER_JOB),
     ("ZRANGE", keys.DUE, "0", "-1"),

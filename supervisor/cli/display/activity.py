@@ -44,7 +44,9 @@ def silence(now: float, standing: HandoffStanding) -> str:
 
 
 def is_deferred(standing: HandoffStanding, now: float) -> bool:
-    """Return whether a handoff waits without a slot for the rate limits of its provider."""
+    """Return whether a handoff waits without a slot, such as for the rate limits of its
+    provider.
+    """
     return (
         standing.deferred_until is not None
         and standing.deferred_until > now

@@ -66,7 +66,7 @@ from handoff_queue.supervisor.cli.display.job_view import (
     names,
 )
 from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
-from handoff_queue.supervisor.client.report_fields import change_in_words, change_of
+from handoff_queue.supervisor.client.report_fields import change_in_words, change_of, shared_words
 from handoff_queue.supervisor.lifecycle.child_job_budgets import bill_of, bill_text
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts
@@ -383,7 +383,13 @@ def _finished(view: JobView, event: HandoffFinished) -> str:
     tools = tools_of(view.standings.get(event.handoff_id))
     took = ", ".join(
         filter(
-            None, (count_text(turns, "turn"), tools, count_text(tokens, "token", at_most=at_most))
+            None,
+            (
+                count_text(turns, "turn"),
+                tools,
+                count_text(tokens, "token", at_most=at_most),
+                shared_words(event.shared),
+            ),
         )
     )
     return f"{name}: {event.status.value}, {took}{_because(view, event, ': ')}"

@@ -222,8 +222,8 @@ def _counts(outline: JobOutline) -> Iterator[str]:
         if at_work["at_least"]:
             least = "at least "
         yield (
-            f"open: {least}{at_work['running']:,} at work and {at_work['deferred']:,} waiting for"
-            " their provider"
+            f"open: {least}{at_work['running']:,} at work and {at_work['deferred']:,} waiting"
+            " without a slot"
         )
     yield f"journal: {count_text(outline.events, 'event')}"
 
@@ -264,7 +264,7 @@ def _handoff(handoff: dict[str, Any]) -> Iterator[str]:
         yield line
     else:
         yield f"{line[: columns - 1]}…"
-    for text in (handoff["task"], handoff["why"]):
+    for text in (handoff["task"], handoff["why"], handoff["shared"]):
         if text:
             yield "    " + shorten(text, columns - 4)
 

@@ -27,7 +27,7 @@ from handoff_queue.supervisor.cli.display.job_status import against_quote, headl
 from handoff_queue.supervisor.cli.display.job_view import MOST_ROWS, JobView
 from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, cut_words
 from handoff_queue.supervisor.cli.display.terminal import count_text, money, shorten
-from handoff_queue.supervisor.client.report_fields import change_in_words, change_of
+from handoff_queue.supervisor.client.report_fields import change_in_words, change_of, shared_words
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
@@ -397,6 +397,7 @@ def _outcome(view: JobView, done: HandoffFinished, standing: HandoffStanding) ->
         count_text(tokens, "token", at_most=at_most),
         _cost(standing),
         _seconds(view, standing),
+        shared_words(done.shared),
     ]
     if refs_with_texts(done) and (trouble := view.texts.why(done.result)):
         parts.append(shorten(trouble, 80))

@@ -105,6 +105,11 @@ class MoneyPage:
         """Return the money that caches saved, less the price of writing to them."""
         return cost_usd(self.total.net_saved)
 
+    @property
+    def spared_usd(self) -> float:
+        """Return the money that copies of the results of equal handoffs saved."""
+        return cost_usd(self.total.spared)
+
 
 @router.get("/money")
 async def money(request: Request, visit: Reads) -> Response:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +22,9 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.leases import Leases
-from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.store.payloads import pack
+from handoff_queue.shared.store.store import Store, open_store
+from handoff_queue.shared.trust.key_files import make_keys, private_key_file
 from handoff_queue.shared.types.errors import ModelRejected
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued
 from handoff_queue.shared.types.handoff import (
@@ -39,7 +43,7 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.usage import NOTHING_USED
 from handoff_queue.testing import tool_call_reply
 from tests.doubles.agent_runs import answer_reply
-from tests.doubles.handoffs import a_handoff, a_spec, a_tool
+from tests.doubles.handoffs import a_handoff, a_result, a_spec, a_tool
 from tests.doubles.jobs import a_job, accounts, expire_lease, handoff_key, version_of
 from tests.doubles.scripted_model import ScriptedModel, replies_in_order
 
@@ -103,7 +107,7 @@ class Bench:
     def begin(self, handoff: AgentHandoff) -> tuple[PreparedAttempt, Claim]:
         """Claim a handoff as a worker does."""
         ready = self.attempts.prepare(handoff.to_json(), handoff, self.set_up)
-        return ready, self.store.claims.claim(ready.claiming)
+        return ready, self.attempts.store.claims.claim(ready.claiming)
 
     def end(self, begun: tuple[PreparedAttempt, Claim]) -> HandoffResult:
         """Run a claimed handoff to its end."""
@@ -126,9 +130,21 @@ class Bench:
         reading = EnvelopeFormat(handoff.step_id, output, documents.sources, known)
         return AgentSetup(reading, self.tools)
 
-    def is_awake(self, handoff: AgentHandoff) -> bool:
-        """Return whether the next sweep finds the handoff."""
-        return handoff.handoff_id in self.store.jobs.sweep().due.get(handoff.job_id, [])
+    def woken(self) -> set[JobId]:
+        """Return the jobs whose handoffs the next sweep finds."""
+        return set(self.store.jobs.sweep().due)
+
+    def wait_twice(self, first: AgentHandoff) -> tuple[AgentHandoff, AgentHandoff]:
+        """Return two handoffs that wait for `first`, in the order in which they take over."""
+        waiting = self.handoff(), self.handoff()
+        for handoff in waiting:
+            assert self.attempt(handoff).end is AttemptEnd.DEFERRED
+        (name,) = self.store.connection.redis.keys("handoff:shared_run:*")
+        order = self.store.connection.redis.zrange(name, 0, -1)
+        assert order[0].decode() == f"{first.job_id}/{first.handoff_id}"
+        jobs = [member.decode().partition("/")[0] for member in order]
+        early, late = sorted(waiting, key=lambda handoff: jobs.index(handoff.job_id))
+        return early, late
 
     def end_wait(self, handoff: AgentHandoff) -> None:
         """Let a waiting handoff look for its run again, as after half a minute."""
@@ -146,14 +162,32 @@ class Bench:
         )
 
 
-@pytest.fixture
-def bench(store: Store, redis_url: str) -> Iterator[Bench]:
+@contextmanager
+def bench_of(store: Store, worker: Store, redis_url: str) -> Iterator[Bench]:
+    """Yield a worker that uses the store `worker`."""
     model = ScriptedModel(replies_in_order(answer_reply()))
     leases = Leases(redis_url, SETTINGS.lease_s, watchdog=False)
     models = Models(SETTINGS, lambda _: model)
-    attempts = Attempts(store, SETTINGS, "w1", leases, PayloadCache(store), models)
+    attempts = Attempts(worker, SETTINGS, "w1", leases, PayloadCache(worker), models)
     yield Bench(store, attempts, model)
     leases.stop()
+
+
+@pytest.fixture
+def bench(store: Store, redis_url: str) -> Iterator[Bench]:
+    with bench_of(store, store, redis_url) as bench:
+        yield bench
+
+
+@pytest.fixture
+def signing_bench(store: Store, redis_url: str, tmp_path: Path) -> Iterator[Bench]:
+    """Yield a worker with its key."""
+    make_keys(tmp_path, ("researcher", "analyst"))
+    key = private_key_file(tmp_path, "worker-researcher")
+    worker = open_store(redis_url, Settings(offline=True, keys=tmp_path, signing_key=key))
+    with bench_of(store, worker, redis_url) as bench:
+        yield bench
+    worker.connection.close()
 
 
 def finished_in(store: Store, job_id: JobId) -> HandoffFinished:
@@ -167,10 +201,10 @@ def test_an_equal_handoff_of_another_job_waits_and_copies_the_result(bench: Benc
     running = bench.begin(first)
     waiting = bench.attempt(second)
     assert (waiting.end, waiting.why) == (AttemptEnd.DEFERRED, "following")
-    assert not bench.is_awake(second)
+    assert bench.woken() == set()
     paid = bench.end(running)
 
-    assert bench.is_awake(second)
+    assert bench.woken() == {second.job_id}
     copied = bench.attempt(second).result
 
     assert len(bench.model.calls) == 1
@@ -237,14 +271,13 @@ def test_a_later_equal_handoff_runs_itself(bench: Bench) -> None:
 
 
 def test_after_a_failed_run_one_waiting_handoff_takes_over(bench: Bench) -> None:
-    first, second, third = bench.handoff(), bench.handoff(), bench.handoff()
+    first = bench.handoff()
     running = bench.begin(first)
-    bench.attempt(second)
-    bench.attempt(third)
+    second, third = bench.wait_twice(first)
     script, bench.model._script = bench.model._script, lambda _: ModelRejected("no", status=400)
     assert bench.end(running).status is ResultStatus.FAILED
 
-    assert (bench.is_awake(second), bench.is_awake(third)) == (True, False)
+    assert bench.woken() == {second.job_id}
     bench.model._script = script
     calls = len(bench.model.calls)
     second_run = bench.begin(second)
@@ -259,26 +292,24 @@ def test_after_a_failed_run_one_waiting_handoff_takes_over(bench: Bench) -> None
 
 
 def test_after_a_dropped_run_one_waiting_handoff_takes_over(bench: Bench) -> None:
-    first, second, third = bench.handoff(), bench.handoff(), bench.handoff()
+    first = bench.handoff()
     bench.begin(first)
-    bench.attempt(second)
-    bench.attempt(third)
+    second, third = bench.wait_twice(first)
     bench.drop(first)
 
-    assert (bench.is_awake(second), bench.is_awake(third)) == (True, False)
+    assert bench.woken() == {second.job_id}
     assert bench.begin(second)[1].verdict is ClaimVerdict.GRANTED
     assert bench.begin(third)[1].verdict is ClaimVerdict.DEFERRED
 
 
 def test_the_next_handoff_takes_over_if_the_woken_one_is_dropped(bench: Bench) -> None:
-    first, second, third = bench.handoff(), bench.handoff(), bench.handoff()
+    first = bench.handoff()
     bench.begin(first)
-    bench.attempt(second)
-    bench.attempt(third)
+    second, third = bench.wait_twice(first)
     bench.drop(first)
     bench.drop(second)
 
-    assert bench.is_awake(third)
+    assert third.job_id in bench.woken()
     assert bench.begin(third)[1].verdict is ClaimVerdict.GRANTED
 
 
@@ -373,6 +404,51 @@ def test_a_run_that_another_tenant_forges_is_not_copied(bench: Bench) -> None:
     assert result is not None
     assert result.shared is None
     assert len(bench.model.calls) == 2
+
+
+def test_a_signed_run_is_copied(signing_bench: Bench) -> None:
+    bench = signing_bench
+    first, second = bench.handoff(), bench.handoff()
+    running = bench.begin(first)
+    bench.attempt(second)
+    bench.end(running)
+
+    copied = bench.attempt(second).result
+
+    assert copied is not None
+    assert copied.shared is not None
+
+
+@pytest.mark.parametrize("field", ["proof", "result"])
+def test_a_run_with_a_forged_field_is_not_copied(signing_bench: Bench, field: str) -> None:
+    bench = signing_bench
+    first, second = bench.handoff(), bench.handoff()
+    running = bench.begin(first)
+    bench.attempt(second)
+    bench.end(running)
+    forged = a_result("find", "Forged.").model_copy(update={"job_id": first.job_id}).to_json()
+    redis = bench.store.connection.redis
+    redis.hset(keys.blobs(first.job_id), digest_of(forged), pack(forged))
+    redis.hset(handoff_key(bench.store, first.job_id, first.handoff_id), field, digest_of(forged))
+
+    result = bench.attempt(second).result
+
+    assert result is not None
+    assert (result.shared, result.output) == (None, "It is written in Rust [find.c1].")
+    assert len(bench.model.calls) == 2
+
+
+@pytest.mark.parametrize("garbage", ["", "x", "j-0123456789ab/", "/a.1", "j-0123456789ab/a.1"])
+def test_a_member_that_is_no_handoff_stops_no_run(bench: Bench, garbage: str) -> None:
+    first = bench.handoff()
+    running = bench.begin(first)
+    (name,) = bench.store.connection.redis.keys("handoff:shared_run:*")
+    bench.store.connection.redis.zadd(name, {garbage: -1})
+
+    second = bench.begin(bench.handoff())
+    bench.end(running)
+
+    assert second[1].verdict in (ClaimVerdict.GRANTED, ClaimVerdict.FOLLOWING)
 
 
 def test_the_figures_of_a_specialist_do_not_count_copies(bench: Bench) -> None:

@@ -9,15 +9,19 @@ from handoff_queue.shared.store.metrics import OTHER
 from handoff_queue.shared.store.spending_history import DAY_S, Amounts, Spending
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.handoff import SharedRun
+from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.usage import Usage
 from tests.doubles.jobs import (
     a_job,
     claim,
     expire_lease,
+    finish_with,
     granted_claim,
     issue,
     issue_to_a_child,
     model_reply,
+    result_of,
 )
 
 MODEL = "some-model"
@@ -99,6 +103,19 @@ def test_the_money_that_the_cache_saved_and_cost_counts(store: Store) -> None:
 
     (one,) = spending(store)
     assert (one.amounts.saved, one.amounts.surcharge, one.amounts.net_saved) == (70, 100, -30)
+
+
+def test_a_copied_result_counts_with_the_money_that_it_saved(store: Store) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "a.1")
+    claimed = granted_claim(store, job_id, "a.1")
+    shared = SharedRun(job_id=job_id, handoff_id=HandoffId("b.1"), saved_microusd=70)
+    copied = result_of(claimed).model_copy(update={"shared": shared, "model": MODEL})
+    finish_with(claimed, copied)
+
+    (one,) = spending(store)
+    assert (one.role, one.model) == ("researcher", MODEL)
+    assert one.amounts == Amounts(copies=1, spared=70)
 
 
 def test_a_call_of_a_child_job_counts_for_the_mode_of_the_request(store: Store) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.handoff import SharedRun
 from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
 from handoff_queue.shared.types.usage import Usage
+from handoff_queue.supervisor.cli.stats import headline
 from handoff_queue.supervisor.client.fleet_statistics import stats_now
 from tests.doubles.jobs import (
     a_job,
@@ -80,3 +82,15 @@ def test_a_fleet_whose_calls_are_all_refused_wants_no_more_slots(
         (bucket.refused_until is not None, bucket.limits["requests"].limit)
         for bucket in stats.buckets
     ] == [(True, 5)]
+
+
+def test_the_headline_names_shared_results_and_the_money_that_they_saved(store: Store) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "a.1")
+    claimed = granted_claim(store, job_id, "a.1")
+    shared = SharedRun(job_id=job_id, handoff_id=claimed.handoff_id, saved_microusd=20_000)
+    finish_with(claimed, result_of(claimed).model_copy(update={"shared": shared}))
+
+    line = headline(stats_now(store, store.fleet_load.now()))
+
+    assert "(1 shared result, $0.0200 saved)" in line

@@ -114,6 +114,14 @@ def role_stats_of(stats: FleetStats, name: str = "researcher") -> RoleStats:
     return next(role_stats for role_stats in stats.roles if role_stats.role == name)
 
 
+def test_a_handoff_that_waits_for_an_equal_one_needs_no_slot() -> None:
+    waiting = replace(running_handoff("researcher", deferred=True), doing="equal handoff j-1 a.1")
+
+    stats = role_stats_of(stats_with(running_handoff("researcher"), waiting))
+
+    assert (stats.deferred, stats.wanted_slots) == (1, 1)
+
+
 def test_running_deferred_and_waiting_handoffs_need_a_slot_each() -> None:
     stats = stats_with(
         running_handoff("researcher"),

@@ -22,6 +22,7 @@ from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.checkpoints import ModelCallFailed, ToolObserved, WorstCase
 from handoff_queue.shared.types.errors import Interrupted
 from handoff_queue.shared.types.events import JobEnded
+from handoff_queue.shared.types.handoff import SharedRun
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_events import JobStatus
 from handoff_queue.shared.types.usage import Usage
@@ -35,9 +36,11 @@ from tests.doubles.jobs import (
     claim,
     expire_lease,
     finish,
+    finish_with,
     granted_claim,
     issue,
     model_reply,
+    result_of,
     version_of,
 )
 from tests.doubles.sweep_states import age_everything
@@ -127,6 +130,22 @@ def test_the_cache_hit_share_is_the_quotient_of_two_counters(
     assert value(seen, "handoff_tokens_total", **CALL, type="input") == 200
     assert value(seen, "handoff_unpriced_model_calls_total", **CALL) == 1
     assert value(seen, "handoff_cost_usd_total", **CALL) is None
+
+
+def test_copied_results_and_the_money_that_they_saved_are_counted(
+    store: Store, http: TestClient
+) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "a.1")
+    claimed = granted_claim(store, job_id, "a.1")
+    shared = SharedRun(job_id=job_id, handoff_id=HandoffId("b.1"), saved_microusd=500_000)
+    finish_with(claimed, result_of(claimed).model_copy(update={"shared": shared, "model": MODEL}))
+
+    seen = scrape(http)
+
+    assert value(seen, "handoff_shared_handoffs_total", **CALL) == 1
+    assert value(seen, "handoff_shared_saved_usd_total", **CALL) == 0.5
+    assert value(seen, "handoff_model_calls_total", **CALL, status="ok") is None
 
 
 def test_a_turn_lasts_until_the_next_call_and_includes_its_tools(

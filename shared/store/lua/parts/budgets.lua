@@ -201,23 +201,27 @@ local function count_call(job, h, used, is_open)
   return role, model
 end
 
--- Count a model call in the spending of its day, which people read for 90 days. A field of the hash
--- has the name of an amount, and the tenant, the role, the model and the mode, separated by tabs. A
--- day with too many fields counts further calls for the role and the model OTHER.
-local function count_spending(day, tenant, role, model, mode, used)
+-- Add amounts to the spending of a day, which people read for 90 days. A field of the hash has the
+-- name of an amount, and the tenant, the role, the model and the mode, separated by tabs. A day with
+-- too many fields counts further amounts for the role and the model OTHER.
+local function add_to_spending(day, tenant, role, model, mode, amounts)
   local key = SPENDING .. day
   local size = redis.pcall('HLEN', key)
   if type(size) == 'number' and size > MOST_SPENDING_FIELDS then role, model = OTHER, OTHER end
   local place = '\t' .. table.concat({ tenant, role, model, mode }, '\t')
-  local amounts = {
-    calls = 1, usd = used.usd, input = used.input, output = used.output, unpriced = used.usd < 0 and 1 or 0,
-    cached = used.cached or 0, saved = used.saved or 0, surcharge = used.surcharge or 0,
-  }
   for name, more in pairs(amounts) do
     if more > 0 then add_to_figure(key, name .. place, whole(more)) end
   end
   if size ~= 0 and type(size) == 'number' then return end
   redis.call('PEXPIRE', key, whole(PAST_KEPT_MS))
+end
+
+-- Count a model call in the spending of its day.
+local function count_spending(day, tenant, role, model, mode, used)
+  add_to_spending(day, tenant, role, model, mode, {
+    calls = 1, usd = used.usd, input = used.input, output = used.output, unpriced = used.usd < 0 and 1 or 0,
+    cached = used.cached or 0, saved = used.saved or 0, surcharge = used.surcharge or 0,
+  })
 end
 
 -- Add money to the month of a schedule, if a schedule started this job. An unreadable figure stops

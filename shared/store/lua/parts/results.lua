@@ -4,7 +4,7 @@
 -- body did not come), result digest, used (JSON or ''), number of events, urgent (1|0), keeps its
 -- turns (1|0), evaluation that continues after this end ('' none), the result's status, the calls'
 -- share of their bucket (JSON or 'null'), number of further checkpoints to keep, takes messages (1|0),
--- how it shares its run ('': not; 'copy': this result is a copy; 'run' and the proof: others may copy it),
+-- how it shares its run ('': not; 'copy' and the argument of `count_copy`: this result is a copy; 'run' and the proof: others may copy it),
 -- then the events, the checkpoints, and pairs of digest and compressed payload.
 -- Returns {'ok', open parts of the group (-1: it has no group), version, Unix ms, wake the
 -- supervisor before the group is done (1|0)} | {'lost'} | {'dropped'} | {'messages'}: the agent must
@@ -61,6 +61,8 @@ local function finish(job, due, arguments)
   close_calls(job, known[10])
   local proof = string.match(arguments[15], '^run(.*)$')
   if proof then redis.call('HSET', h, 'proof', proof) end
+  local copy = string.match(arguments[15], '^copy(.*)$')
+  if copy then count_copy(job, known[3] or '', copy, at) end
   if known[11] then leave_run(job, due, handoff, known[11], proof, at) end
   add_to_metric('1', 'handoffs', label('tenant', job_of(job).tenant), label('role', known[3] or ''), status)
   redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
@@ -71,7 +73,7 @@ local function finish(job, due, arguments)
   -- ms since the first claim, ms of waiting for the provider, turns, and their share of the bucket.
   local MOST_SAMPLES = 200
   local role = known[3]
-  if role and arguments[15] ~= 'copy' then
+  if role and not copy then
     local f = redis.call('HMGET', h, 'usd', 'unpriced', 'started_at', 'turns', 'asked_ms')
     if known[6] then
       local amounts = amounts_for(h, key_of(known[6]))

@@ -5,6 +5,7 @@
 -- after a run that others may copy: the signature of its worker ('' without keys).
 
 local FOLLOWS_FOR_MS = 30 * 1000 -- then a waiting handoff looks again, if nothing has woken it
+local MOST_WOKEN = 1000 -- by one script; the others look again
 
 local function run_key(role, name)
   return 'handoff:shared_run:' .. role .. ':' .. name
@@ -53,7 +54,7 @@ local function share_run(job, due, handoff, name, deadline, keep, may_wait, at)
   end
   local first, score = unpack(redis.call('ZRANGE', set, '0', '0', 'WITHSCORES'))
   if first and first ~= member and score == '0' and is_running(job, first, role, name) then
-    since = tonumber(since) or at
+    since = figure(since, at)
     -- A handoff waits for half of its time at most, so that it can still run itself.
     local wait_until = math.min(at + FOLLOWS_FOR_MS, deadline > 0 and (since + deadline) / 2 or math.huge)
     if not may_wait or wait_until <= at then
@@ -63,7 +64,7 @@ local function share_run(job, due, handoff, name, deadline, keep, may_wait, at)
     redis.call('ZADD', set, 'NX', whole(at), member)
     prolong(set, keep)
     redis.call('HSET', h, 'shares', name, 'follows', first, 'follows_since', whole(since), 'held', '1', 'deferred', whole(wait_until))
-    redis.call('HSET', h, 'doing', 'waiting for ' .. string.gsub(first, '/', ' ') .. ', an equal handoff')
+    redis.call('HSET', h, 'doing', 'equal handoff ' .. string.gsub(first, '/', ' '))
     redis.call('ZADD', due, whole(wait_until), member)
     return 'following'
   end
@@ -96,13 +97,24 @@ local function leave_run(job, due, handoff, name, may_copy, at)
   if not score then return end
   redis.call('ZREM', set, member)
   if may_copy and score == '0' then
-    for _, other in ipairs(redis.call('ZRANGE', set, '0', '-1')) do wake_follower(job, due, other, role, member, at) end
+    for _, other in ipairs(redis.call('ZRANGE', set, '0', whole(MOST_WOKEN - 1))) do wake_follower(job, due, other, role, member, at) end
     redis.call('DEL', set)
     return
   end
-  local first, least = unpack(redis.call('ZRANGE', set, '0', '0', 'WITHSCORES'))
-  while first and least ~= '0' and not wake_follower(job, due, first, role, nil, at) do
-    redis.call('ZREM', set, first)
-    first, least = unpack(redis.call('ZRANGE', set, '0', '0', 'WITHSCORES'))
+  if redis.call('ZSCORE', set, redis.call('ZRANGE', set, '0', '0')[1] or '') == '0' then return end -- another one runs
+  for _, other in ipairs(redis.call('ZRANGE', set, '0', whole(MOST_WOKEN - 1))) do
+    if wake_follower(job, due, other, role, nil, at) then return end
+    redis.call('ZREM', set, other)
   end
+end
+
+-- Count the copy of a result, and the money that it saved. `copy`: micro-dollars ('': unknown) and the
+-- model of the run, separated by a space.
+local function count_copy(job, role, copy, at)
+  local usd, model = string.match(copy, '^(%d*) (.*)$')
+  local tenant, saved = label('tenant', job_of(job).tenant), tonumber(usd) or 0
+  role, model = label('role', role), label('model', model ~= '' and model or 'unknown')
+  add_to_metric('1', 'shared_handoffs', tenant, role, model)
+  if saved > 0 then add_to_metric(whole(saved), 'shared_saved_usd', tenant, role, model) end
+  add_to_spending(math.floor(at / 86400000), tenant, role, model, job_of(job).mode, { copies = 1, spared = saved })
 end

@@ -25,8 +25,8 @@ from handoff_queue.shared.types.events import (
     UserMessageTaken,
     WebhookTried,
 )
-from handoff_queue.shared.types.handoff import ResultStatus, ref
-from handoff_queue.shared.types.ids import HandoffId, StepId
+from handoff_queue.shared.types.handoff import ResultStatus, SharedRun, ref
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.plan import Patch, Repeat, Step
 from handoff_queue.shared.types.review import Decision, Verdict
 from handoff_queue.shared.types.step_events import CheckVerdict, FactCheck, WrongStatement
@@ -115,6 +115,14 @@ def test_a_step_that_needs_input_is_shown_with_its_helper() -> None:
     )
 
     assert line == "left: waits for input from left_help (writer); both: given up"
+
+
+def test_the_end_of_a_copy_names_the_handoff_that_paid() -> None:
+    shared = SharedRun(job_id=JobId("j-0000000000aa"), handoff_id=HandoffId("find.1"))
+
+    line = last_line(finished("left").model_copy(update={"shared": shared}))
+
+    assert line.endswith("shared with j-0000000000aa find.1, paid there")
 
 
 def test_every_other_event_has_a_log_line() -> None:

@@ -15,8 +15,8 @@ from handoff_queue.shared.types.events import (
     UserMessageSent,
     UserMessageTaken,
 )
-from handoff_queue.shared.types.handoff import ResultStatus, ref
-from handoff_queue.shared.types.ids import HandoffId, StepId
+from handoff_queue.shared.types.handoff import ResultStatus, SharedRun, ref
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.plan import Patch, Step
 from handoff_queue.shared.types.review import Decision, Revision, Verdict
@@ -137,6 +137,14 @@ def test_a_finished_handoff_shows_how_it_ended(status: ResultStatus, mark: str) 
 
     assert f"{mark} left" in rendered(view)
     assert ("no such document" in row(view, "left")) is (status is not ResultStatus.OK)
+
+
+def test_a_copied_result_names_the_handoff_that_paid() -> None:
+    shared = SharedRun(job_id=JobId("j-0000000000aa"), handoff_id=HandoffId("find.1"))
+    done = finished("left").model_copy(update={"shared": shared})
+    view = view_of(*PLANNER, issued("left", "researcher"), done)
+
+    assert "shared with j-0000000000aa find.1, paid there" in row(view, "left")
 
 
 def test_a_verdict_is_shown_at_its_round() -> None:

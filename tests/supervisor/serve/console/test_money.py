@@ -61,6 +61,18 @@ def test_the_page_sums_by_day_tenant_model_specialist_and_mode(
     assert [row[1] for row in days] == ["$2.0000", "$0.5000"], "days with calls, the newest first"
 
 
+def test_the_page_shows_the_money_that_shared_results_saved(jobs: Client, local: Visitor) -> None:
+    day = int(jobs.store.connection.now()) // DAY_S
+    place = "acme\twriter\tsome-model\tteam"
+    amounts = {f"copies\t{place}": 2, f"spared\t{place}": 30_000}
+    jobs.store.connection.redis.hset(keys.spending(day), mapping=amounts)
+    jobs.store.connection.redis.expire(keys.spending(day), 60)
+
+    text = local.get("/money?days=7").text
+
+    assert "<dt>Saved by 2 shared results</dt><dd>$0.0300</dd>" in text
+
+
 def test_the_page_shows_the_money_that_the_cache_saved(jobs: Client, local: Visitor) -> None:
     count(jobs, 2_000_000)
 
