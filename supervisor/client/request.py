@@ -123,6 +123,7 @@ def check_types(request: Request) -> None:
     typed_fields: tuple[tuple[str, object, type, bool], ...] = (
         ("the request", request.text, str, False),
         ("strict_documents", request.strict_documents, bool, False),
+        ("shares_runs", request.shares_runs, bool, False),
         ("the tenant", request.tenant, str, False),
         ("the limits", request.limits, JobLimits, False),
         ("the model", request.model, str, True),
@@ -300,6 +301,10 @@ class Request:
     """
     approvals: Approvals | None = None
     """Subjects that a person approves before the job continues. None: no approval."""
+    shares_runs: bool = True
+    """False: no handoff of the job waits for an equal handoff and copies its result, and no other
+    handoff copies a result of the job.
+    """
 
 
 def answer_gates(request: Request, settings: Settings) -> AnswerGates:

@@ -170,6 +170,8 @@ class Submission:
     """True if the request has an idempotency key."""
     month: str = ""
     """Key that counts the money of the schedule's month; empty: no schedule started the job."""
+    shares_runs: bool = True
+    """See `Request.shares_runs`."""
 
     def by(self, actor: Actor | None) -> Submission:
         """Return the same job, submitted by this actor."""
@@ -195,6 +197,8 @@ class Submission:
             fields |= {"traceparent": traceparent}
         if self.month:
             fields |= {"month": self.month}
+        if not self.shares_runs:
+            fields |= {"alone": 1}
         if self.event.specialists:
             fields |= {"specialists": " ".join(self.event.specialists)}
         return Commit(
@@ -283,6 +287,7 @@ def submission_of(
         payloads=tuple(filter(None, texts)),
         documents=reading.texts if reading else {},
         has_key=bool(key),
+        shares_runs=request.shares_runs,
     )
 
 

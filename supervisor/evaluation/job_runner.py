@@ -156,7 +156,11 @@ class JobRunner:
                 return
             if submitted is None:
                 limits = job.request.limits.model_copy(update={"max_microusd": limit})
-                self.client.submit(replace(job.request, limits=limits, idempotency_key=job.key))
+                # each trial is a separate sample
+                request = replace(
+                    job.request, limits=limits, idempotency_key=job.key, shares_runs=False
+                )
+                self.client.submit(request)
             self.waiting.popleft()
             self.running[job.job_id] = job
             self.budget = self.budget.began(job.job_id, limit)

@@ -87,6 +87,8 @@ DIGESTS = {
     "v13-origins.jsonl": "c81f1d38900e98d02c67f2dfbc07598caddd38470dac575ccb99dd2c1fdfee5a",
     "v14-fork.json": "60c46d2833077912536c7e0c591affe5baaf4692a7b82e3401b56461c09b992b",
     "v14-fork.jsonl": "7ed74123874690761862d232a34a8da36b8514c228639a932f3cf08a8628acab",
+    "v15-shared.json": "170c473abe29be652cb9a9b1947e81c17a878d715c75e8171e1c9fe8f15e5fcd",
+    "v15-shared.jsonl": "1f7ad2967cd99f1a4222cf69b2b0a3284de8f497459f097fda2567336030218b",
 }
 JOURNALS = sorted((Path(__file__).parent / "journals").glob("*.jsonl"))
 

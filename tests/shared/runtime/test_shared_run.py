@@ -20,13 +20,14 @@ from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCach
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.encryption_at_rest import SEALED
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.trust.key_files import make_keys, private_key_file
 from handoff_queue.shared.types.errors import ModelRejected
-from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued
+from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, UserMessageSent
 from handoff_queue.shared.types.handoff import (
     AgentHandoff,
     Artifact,
@@ -36,7 +37,7 @@ from handoff_queue.shared.types.handoff import (
     ResultStatus,
     ref,
 )
-from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
+from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, new_word
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.specialist import SpecialistSpec
@@ -46,6 +47,7 @@ from tests.doubles.agent_runs import answer_reply
 from tests.doubles.handoffs import a_handoff, a_result, a_spec, a_tool
 from tests.doubles.jobs import a_job, accounts, expire_lease, handoff_key, version_of
 from tests.doubles.scripted_model import ScriptedModel, replies_in_order
+from tests.doubles.tenant_keys import new_key, write_keys
 
 SETTINGS = Settings(lease_s=3_600, offline=True)
 TEXT = "Qdrant is a vector\n  database. It is written in Rust."
@@ -190,6 +192,13 @@ def signing_bench(store: Store, redis_url: str, tmp_path: Path) -> Iterator[Benc
     worker.connection.close()
 
 
+def say(store: Store, handoff: AgentHandoff) -> None:
+    """Send a message of a user to the agents of the job."""
+    text = "Look at the licence, too."
+    event = UserMessageSent(message_id=new_word(), text=ref(text))
+    store.user_messages.send(handoff.job_id, event, text)
+
+
 def finished_in(store: Store, job_id: JobId) -> HandoffFinished:
     events = [recorded.event for recorded in store.journal.read(job_id)]
     (finished,) = (event for event in events if isinstance(event, HandoffFinished))
@@ -244,6 +253,36 @@ def test_a_handoff_that_differs_runs_at_once(bench: Bench, changes: dict[str, An
     bench.begin(bench.handoff())
 
     assert bench.begin(bench.handoff(**changes))[1].verdict is ClaimVerdict.GRANTED
+
+
+def test_a_job_that_shares_no_runs_runs_at_once_and_is_not_copied(bench: Bench) -> None:
+    alone, first = bench.handoff(), bench.handoff()
+    bench.store.connection.redis.hset(keys.job(alone.job_id), "alone", 1)
+    running = bench.begin(alone)
+
+    assert bench.begin(first)[1].verdict is ClaimVerdict.GRANTED
+    assert bench.end(running).shared is None
+
+
+def test_a_handoff_with_a_message_of_a_user_runs_itself(bench: Bench) -> None:
+    first, second = bench.handoff(), bench.handoff()
+    bench.begin(first)
+    say(bench.store, second)
+
+    assert bench.begin(second)[1].verdict is ClaimVerdict.GRANTED
+
+
+def test_a_run_that_took_a_message_of_a_user_is_not_copied(bench: Bench) -> None:
+    first, second = bench.handoff(), bench.handoff()
+    running = bench.begin(first)
+    bench.attempt(second)
+    say(bench.store, first)
+    bench.end(running)
+
+    result = bench.attempt(second).result
+
+    assert result is not None
+    assert result.shared is None
 
 
 def test_handoffs_of_a_specialist_that_does_not_share_run_at_once(bench: Bench) -> None:
@@ -436,6 +475,27 @@ def test_a_run_with_a_forged_field_is_not_copied(signing_bench: Bench, field: st
     assert result is not None
     assert (result.shared, result.output) == (None, "It is written in Rust [find.c1].")
     assert len(bench.model.calls) == 2
+
+
+def test_an_encrypted_tenant_shares_runs_under_a_name_that_needs_its_key(
+    redis_url: str, tmp_path: Path
+) -> None:
+    write_keys(tmp_path, "acme", new_key())
+    sealed = open_store(redis_url, Settings(offline=True, tenant_keys=tmp_path))
+    with bench_of(sealed, sealed, redis_url) as bench:
+        first, second = bench.handoff("acme"), bench.handoff("acme")
+        ready, claim = bench.begin(first)
+        bench.attempt(second)
+        bench.end((ready, claim))
+        copied = bench.attempt(second).result
+    redis = sealed.connection.redis
+    stored = [value for job in (first, second) for value in redis.hvals(keys.blobs(job.job_id))]
+    sealed.connection.close()
+
+    assert copied is not None
+    assert copied.shared is not None
+    assert claim.run_name.startswith("s")
+    assert {value[:1] for value in stored} == {SEALED}
 
 
 @pytest.mark.parametrize("garbage", ["", "x", "j-0123456789ab/", "/a.1", "j-0123456789ab/a.1"])

@@ -362,3 +362,20 @@ def test_a_suffix_in_capitals_is_read(tmp_path: Path) -> None:
     write_specialist(tmp_path, front(), "COUNTER.MD")
 
     assert list(load_specialists(tmp_path)) == ["counter"]
+
+
+@pytest.mark.parametrize(
+    ("field", "problem"),
+    [
+        ("tools: [now]\nask: now", "share: cannot stand beside `ask`"),
+        ("runner: agent-sdk", "share: cannot stand beside `runner`"),
+        ("tools: [now, memory]", "share: cannot stand beside the tool memory"),
+        ("celery_task: shop.enrich", "share: has no effect with celery_task"),
+    ],
+)
+def test_a_specialist_whose_runs_cannot_be_shared_says_so(
+    tmp_path: Path, field: str, problem: str
+) -> None:
+    file = write_specialist(tmp_path, front(f"{field}\nshare: true\n"))
+
+    assert problem in "".join(refusal(file))

@@ -40,11 +40,22 @@ local function is_running(job, member, role, name)
   return (f[1] == 'running' or f[1] == 'issued') and f[2] == name
 end
 
+-- Return whether the request of a job excludes shared runs. The jobs below have the same request.
+local function runs_alone(job)
+  for _ = 0, MOST_LEVELS do
+    if not job then return false end
+    if redis.call('HEXISTS', job, 'alone') == 1 then return true end
+    job = above(job)
+  end
+  return false
+end
+
 -- Decide how a handoff shares its run. `deadline`: Unix ms (0: none); `may_wait`: whether no claim
 -- holds the handoff. Returns nil (it runs itself), 'following' (it waits now), or the result that it
 -- copies: see `result_of_run`.
 local function share_run(job, due, handoff, name, deadline, keep, may_wait, at)
   local h, role, member = handoff_key(job, handoff), role_of(job, handoff), id_of(job) .. '/' .. handoff
+  if runs_alone(job) then return nil end
   local set = run_key(role, name)
   local follows, since = unpack(redis.call('HMGET', h, 'follows', 'follows_since'))
   local result = follows and result_of_run(job, follows, role, name)
