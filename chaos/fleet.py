@@ -37,7 +37,7 @@ COMMANDS = (
 )
 """Modules of the commands that users type during a run, and of the HTTP servers."""
 OWN_SPECIALISTS = Path(__file__).with_name("specialists")
-"""Folder of the specialists for several models and for notes."""
+"""Folder of the specialists for several models, for notes and for shared runs."""
 REDIS = "redis"
 WORKER, SUPERVISOR, CONSOLE = "worker", "supervisor", "console"
 SWEEP_S = 0.3

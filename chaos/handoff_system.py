@@ -19,6 +19,7 @@ from handoff_queue.chaos.api_records import (
     QuestionRecord,
 )
 from handoff_queue.chaos.api_user import ACTOR, ApiUser, Follower
+from handoff_queue.chaos.equal_user import EqualUser
 from handoff_queue.chaos.expected_handoffs import INSTEAD, Ended, course_of
 from handoff_queue.chaos.expected_outcomes import NO_RECORD, JobRecord
 from handoff_queue.chaos.features import FeatureRecords, NoteReader, SwitchWatch
@@ -99,6 +100,8 @@ class Ours:
     """None: the run has no schedules."""
     messages: MessageUser | None = None
     """None: the run has no messages."""
+    equals: EqualUser | None = None
+    """None: the run has no equal jobs."""
     _followers: dict[str, Follower] = field(default_factory=dict)
     """Followers of the jobs that were submitted through the API, by job's name."""
     _named: dict[str, set[str]] = field(default_factory=dict)
@@ -175,6 +178,8 @@ class Ours:
             self.schedules.go_on()
         if self.messages is not None:
             self.messages.go_on()
+        if self.equals is not None:
+            self.equals.go_on()
         self.switches.look(jobs)
         waiting: dict[JobId, PlannedJob] = {}
         for job in jobs:
@@ -308,13 +313,14 @@ class Ours:
 
     @property
     def is_busy(self) -> bool:
-        users = (self.schedules, self.messages)
+        users = (self.schedules, self.messages, self.equals)
         return any(user is not None and not user.is_over for user in users)
 
     def begin_users(self, seed: int) -> Sequence[PlannedJob]:
         self.schedules = ScheduleUser(self.api, self.client.store, seed)
         self.messages = MessageUser(self.api, self.client.store, seed)
-        return [*self.schedules.jobs, *self.messages.jobs]
+        self.equals = EqualUser(self.client, seed)
+        return [*self.schedules.jobs, *self.messages.jobs, *self.equals.jobs]
 
     def make_slots_due(self) -> bool:
         return self.schedules is not None and self.schedules.make_slots_due()
@@ -329,6 +335,8 @@ class Ours:
             self.schedules.wind_up()
         if self.messages is not None:
             self.messages.wind_up()
+        if self.equals is not None:
+            self.equals.wind_up()
 
     def send_messages(self) -> None:
         """Start a job that gets messages, if none runs."""
@@ -370,6 +378,7 @@ class Ours:
             self.switches.records(jobs, calls),
             self.notes.records(jobs, calls),
             self.forks.records(),
+            *([self.equals.records()] if self.equals else ()),
         ]
 
     def _questions_of(self, name: str) -> list[QuestionRecord]:

@@ -18,7 +18,7 @@ from typing import Any
 from handoff_queue.chaos.faults import EVERYBODY, Fault, Stops, Strike
 from handoff_queue.chaos.fleet import CONSOLE, REDIS, SUPERVISOR, WORKER, Fleet, arm
 from handoff_queue.chaos.leaks import UNACKED
-from handoff_queue.chaos.planned_jobs import KEEPER, SPECIALISTS, SWITCHING
+from handoff_queue.chaos.planned_jobs import KEEPER, SHARING, SPECIALISTS, SWITCHING
 from handoff_queue.chaos.queue_messages import without_fair_order
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
 from handoff_queue.shared.store.redis.connection import translated_errors
@@ -65,7 +65,15 @@ few processes run.
 """
 FREEZE_LEASES = 5
 """Duration of a freeze in leases, longer than the watchdog's patience."""
-QUEUES = (*SPECIALISTS, SWITCHING, KEEPER, SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
+QUEUES = (
+    *SPECIALISTS,
+    SWITCHING,
+    KEEPER,
+    SHARING,
+    SUPERVISOR_QUEUE,
+    SUBMISSIONS_QUEUE,
+    ROLES_QUEUE,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ UNACKED, UNACKED_INDEX = "unacked", "unacked_index"
 
 def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[str]:
     """Return one line for each leak after all jobs have ended: keys without a TTL, turns of
-    handoffs, entries of waiting messages, reservations, and messages.
+    handoffs, entries of waiting messages, shared runs, reservations, and messages.
 
     Args:
         queues: queues that must be empty.
@@ -86,6 +86,8 @@ def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list
                 leaks.append(f"{name}: {member.decode()}")
         elif name.startswith("handoff:fair:"):
             leaks.append(f"{name}: of messages that are gone")
+        elif name.startswith("handoff:shared_run:"):
+            leaks.append(f"{name}: of handoffs that have ended")
     return sorted(
         [*leaks, *_reserved(client, names), *_messages(client, queues, was_struck=was_struck)]
     )

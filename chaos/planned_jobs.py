@@ -25,6 +25,8 @@ calls of a model. The second model is five times as dear.
 """
 KEEPER = "keeper"
 """Specialist with the tool `memory`, in the same folder."""
+SHARING = "clerk"
+"""Specialist for which equal handoffs share one run, in the same folder."""
 FINDS_AT = 2
 """Turns of a job that finds a note: the search, and the answer."""
 FORK_SUFFIX = "-fork"

@@ -69,3 +69,11 @@ def test_a_message_that_celery_never_redelivers_is_found_even_after_a_strike(
     assert leftovers(client, was_struck=True) == [
         "unacked: 1 messages that never come back, 0 that come back as nothing"
     ]
+
+
+def test_a_shared_run_that_is_left_is_found(client: Any) -> None:
+    key = "handoff:shared_run:clerk:0"
+    client.zadd(key, {"j-0123456789ab/a.1": 0})
+    client.expire(key, EXPIRY_S)
+
+    assert leftovers(client) == [f"{key}: of handoffs that have ended"]

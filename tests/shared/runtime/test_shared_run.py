@@ -19,7 +19,7 @@ from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.claim import Claim, ClaimVerdict, EndedRun
 from handoff_queue.shared.store.encryption_at_rest import SEALED
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.leases import Leases
@@ -199,6 +199,16 @@ def say(store: Store, handoff: AgentHandoff) -> None:
     store.user_messages.send(handoff.job_id, event, text)
 
 
+def forge_run(bench: Bench, run: AgentHandoff, follower: AgentHandoff) -> None:
+    """Give a run of another tenant the name of the run of `follower`, which waits for it."""
+    ready = bench.attempts.prepare(follower.to_json(), follower, bench.set_up)
+    name, member = ready.claiming.run_name, f"{run.job_id}/{run.handoff_id}"
+    redis = bench.store.connection.redis
+    redis.zadd(keys.shared_run("researcher", name), {member: 0})
+    redis.hset(handoff_key(bench.store, run.job_id, run.handoff_id), "shares", name)
+    redis.hset(handoff_key(bench.store, follower.job_id, follower.handoff_id), "follows", member)
+
+
 def finished_in(store: Store, job_id: JobId) -> HandoffFinished:
     events = [recorded.event for recorded in store.journal.read(job_id)]
     (finished,) = (event for event in events if isinstance(event, HandoffFinished))
@@ -375,6 +385,7 @@ def test_a_lost_copy_is_made_again(bench: Bench) -> None:
     bench.end(running)
     lost = bench.begin(second)[1]
     assert lost.copied_run is not None
+    assert not lost.reserved, "a copy makes no call"
     expire_lease(bench.store, lost)
 
     copied = bench.attempt(second).result
@@ -429,20 +440,38 @@ def test_a_copy_keeps_the_cited_results_of_tools_for_its_job(bench: Bench) -> No
     assert (page.path, page.digest) == (name, copied.claims[0].sources[0].digest)
 
 
-def test_a_run_that_another_tenant_forges_is_not_copied(bench: Bench) -> None:
-    """A program that may write the handoffs of the role names the run of another tenant."""
-    foreign = bench.handoff("acme")
+def test_the_name_of_a_run_depends_on_the_tenant(bench: Bench) -> None:
+    names = {bench.begin(bench.handoff(tenant))[1].run_name for tenant in ("default", "acme")}
+
+    assert len(names) == 2
+
+
+def test_no_handoff_waits_for_a_run_of_another_tenant(bench: Bench) -> None:
+    """A program that may write the handoffs of the role gives both runs the same name."""
+    foreign, own = bench.handoff("acme"), bench.handoff()
+    bench.begin(foreign)
+    forge_run(bench, foreign, own)
+
+    assert bench.begin(own)[1].verdict is ClaimVerdict.GRANTED
+
+
+def test_no_result_of_another_tenant_is_offered(bench: Bench) -> None:
+    foreign, own = bench.handoff("acme"), bench.handoff()
     bench.attempt(foreign)
-    own = bench.handoff()
-    key = handoff_key(bench.store, own.job_id, own.handoff_id)
-    member = f"{foreign.job_id}/{foreign.handoff_id}"
-    bench.store.connection.redis.hset(key, "follows", member)
+    forge_run(bench, foreign, own)
 
-    result = bench.attempt(own).result
+    assert bench.begin(own)[1].copied_run is None
 
-    assert result is not None
-    assert result.shared is None
-    assert len(bench.model.calls) == 2
+
+def test_a_worker_copies_no_result_of_another_tenant(bench: Bench) -> None:
+    foreign, own = bench.handoff("acme"), bench.handoff()
+    ended = bench.attempt(foreign).result
+    assert ended is not None
+    digest = ref(ended.to_json()).digest
+    shared = bench.begin(own)[0].shared
+    assert shared is not None
+
+    assert shared.copied(EndedRun(foreign.job_id, foreign.handoff_id, digest, "")) is None
 
 
 def test_a_signed_run_is_copied(signing_bench: Bench) -> None:

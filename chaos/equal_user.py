@@ -1,0 +1,138 @@
+"""A user whose jobs ask for the same step at the same time. The groups of jobs run one after the
+other, and each job has one agent.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from handoff_queue.chaos.equal_records import EqualHandoff, EqualRecords
+from handoff_queue.chaos.job_shapes import Shape
+from handoff_queue.chaos.planned_jobs import SHARING, TENANTS, PlannedJob, PlannedStep
+from handoff_queue.shared.types.errors import StoreError
+from handoff_queue.shared.types.events import HandoffFinished
+from handoff_queue.shared.types.handoff import HandoffResult, StopReason
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.supervisor.client.client import Client, Request
+
+GROUPS = 8
+"""Groups that a run starts, at most."""
+MEMBERS = 3
+"""Jobs of a group."""
+TURNS = 3
+TAKES_S = (0.2, 0.5)
+"""Durations of the calls in seconds."""
+
+
+@dataclass(slots=True)
+class EqualGroup:
+    """Jobs with the same request."""
+
+    planned: PlannedJob
+    job_ids: list[JobId] = field(default_factory=list)
+
+    def request(self, member: int) -> Request:
+        """Return the request of a member. Only its idempotency key has the number."""
+        dice = random.Random(self.planned.name)  # noqa: S311 - a seed is the point
+        return Request(
+            self.planned.request,
+            mode=Mode.SINGLE,
+            specialists=(SHARING,),
+            tenant=dice.choice(TENANTS),
+            idempotency_key=f"{self.planned.name} {member}",
+        )
+
+
+@dataclass(slots=True)
+class EqualUser:
+    """Starts groups of equal jobs. Call `go_on` repeatedly."""
+
+    client: Client
+    seed: int
+    wanted: int = GROUPS
+    """Number of groups to start."""
+    _groups: list[EqualGroup] = field(default_factory=list)
+    _begun: int = 0
+    """Number of groups that have ended."""
+
+    def __post_init__(self) -> None:
+        for number in range(GROUPS):
+            planned = PlannedJob(
+                f"{self.seed}-equal-{number}",
+                Shape.ALONE,
+                (PlannedStep("answer", SHARING, turns=TURNS),),
+                self.seed,
+                mode=Mode.SINGLE,
+                takes_from=TAKES_S,
+                is_uncounted=True,
+            )
+            self._groups.append(EqualGroup(planned))
+
+    @property
+    def jobs(self) -> list[PlannedJob]:
+        """The plan of each group."""
+        return [group.planned for group in self._groups]
+
+    @property
+    def is_over(self) -> bool:
+        """True if no group runs, and none is to start."""
+        return self._begun >= self.wanted
+
+    def wind_up(self) -> None:
+        """Start no further group."""
+        if not self.is_over:
+            self.wanted = self._begun + bool(self._groups[self._begun].job_ids)
+
+    def go_on(self) -> None:
+        """Submit the next job of a group, or look whether the group has ended.
+
+        Raises:
+            StoreError: Redis cannot be reached.
+        """
+        if self.is_over:
+            return
+        group = self._groups[self._begun]
+        while len(group.job_ids) < MEMBERS:
+            with suppress(StoreError):
+                group.job_ids.append(self.client.submit(group.request(len(group.job_ids))))
+                continue
+            return  # the next call submits the same job
+        standings = self.client.store.jobs.standings(group.job_ids)
+        if all(standing.status.ended for standing in standings):
+            self._begun += 1
+
+    def records(self) -> EqualRecords:
+        """Return the handoffs of all groups that have ended."""
+        handoffs: list[EqualHandoff] = []
+        for group in self._groups[: self._begun]:
+            for job_id in group.job_ids:
+                handoffs += self._handoffs_of(group, job_id)
+        return EqualRecords(handoffs)
+
+    def _handoffs_of(self, group: EqualGroup, job_id: JobId) -> list[EqualHandoff]:
+        store = self.client.store
+        handoffs: list[EqualHandoff] = []
+        for recorded in store.journal.read(job_id):
+            event = recorded.event
+            if not isinstance(event, HandoffFinished):
+                continue
+            standing = store.jobs.handoffs(job_id, [event.handoff_id])[event.handoff_id]
+            digest = event.result.digest
+            text = store.payloads.get(job_id, (), results=[digest])[digest]
+            handoffs.append(
+                EqualHandoff(
+                    group.planned.name,
+                    job_id,
+                    event.status.value,
+                    standing.started_at or 0.0,
+                    standing.finished_at or 0.0,
+                    str(HandoffResult.from_json(text).output),
+                    event.usage.total_tokens + standing.input_tokens + standing.output_tokens,
+                    event.shared.job_id if event.shared else None,
+                    event.stop_reason is StopReason.TOO_MANY_CLAIMS,
+                )
+            )
+        return handoffs
