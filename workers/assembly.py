@@ -27,6 +27,7 @@ from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.telemetry_factory import start_telemetry
 from handoff_queue.shared.runtime.models import MakeModel, provider_models
 from handoff_queue.shared.runtime.process_resources import Announcer, Process, start_process
+from handoff_queue.shared.runtime.shared_run import check_sharing
 from handoff_queue.shared.settings.settings import Settings, redis_url_of
 from handoff_queue.shared.specialists import load_servers, load_specialists
 from handoff_queue.shared.specialists.policy_file import rules_in
@@ -281,6 +282,8 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
     specialists = load_specialists(
         BUILT_IN, *settings.specialists_dirs, tools=frozenset(registry.names)
     )
+    for spec in specialists.values():
+        check_sharing(spec, registry.tools_for(spec.tools))
     if (unused := registry.without_use(specialists.values())) is not None:
         sys.stderr.write(f"handoff: {unused}\n")
     app = make_app("workers", redis_url_of(settings), settings, [*specialists, SUPERVISOR_QUEUE])

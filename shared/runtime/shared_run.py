@@ -28,6 +28,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.run_proofs import check_run
 from handoff_queue.shared.types.citation_markers import MARKER, in_every_text
 from handoff_queue.shared.types.errors import (
+    InvalidSpecialist,
     MalformedMessage,
     StoreError,
     StoreUnavailable,
@@ -187,6 +188,20 @@ class SharedRequest:
         for page in self.store.payloads.fetched(run.job_id):
             if page.digest in cited:
                 context.keep_document(page.path, page.media_type, context.text_of(page.digest))
+
+
+def check_sharing(spec: SpecialistSpec, tools: Sequence[Tool]) -> None:
+    """Check the tools of a specialist that shares its runs.
+
+    Raises:
+        InvalidSpecialist: a tool changes something.
+    """
+    for tool in tools:
+        if spec.share and _changes_something(tool):
+            raise InvalidSpecialist(
+                f"{spec.name}: share: its tool {tool.name} acts, or is not safe to repeat; remove"
+                " `share` or the tool"
+            )
 
 
 def copy_of(result: HandoffResult, handoff: AgentHandoff) -> HandoffResult:

@@ -17,6 +17,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, json_reply
+from tests.e2e.commands import Handoff
 from tests.e2e.fleet import ENVELOPE, SHORT_LEASES
 from tests.running_system import SUPERVISOR, RunningSystem, model_environment, running_system
 from tests.waiting import LONGEST_WAIT_S, wait_until
@@ -97,8 +98,9 @@ class Office:
     def arm(self, point: str) -> None:
         (self.points / point).write_text("kill")
 
-    def has_fired(self, point: str) -> bool:
-        return bool(list(self.points.glob(f"{point}@*")))
+    def wait_for(self, point: str) -> None:
+        """Wait until a process has reached the failpoint. Its write may be visible before."""
+        wait_until(lambda: list(self.points.glob(f"{point}@*")), expected=f"a process at {point}")
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +139,7 @@ def _held(office: Office) -> Iterator[None]:
         armed.unlink()
 
 
-def test_two_jobs_with_an_equal_step_pay_for_one_run(office: Office) -> None:
+def test_two_jobs_with_an_equal_step_pay_for_one_run(office: Office, handoff: Handoff) -> None:
     first = office.begin("once")
     second = office.follow("once")
     office.model.release.set()
@@ -151,6 +153,8 @@ def test_two_jobs_with_an_equal_step_pay_for_one_run(office: Office) -> None:
     results = [office.jobs.result(job_id) for job_id in (first, second)]
     assert results[0].answer == results[1].answer
     assert results[1].usage["cost_usd"] == 0
+    shown = handoff.run("show", second, HANDOFF_REDIS_URL=office.system.redis_url).stdout
+    assert f"shared with {first} {paid.handoff_id}, paid there" in shown
 
 
 def test_waiting_handoffs_take_no_slots_and_pay_for_one_run(office: Office) -> None:
@@ -195,7 +199,7 @@ def test_the_kill_of_the_running_worker_loses_nothing(
 
     paid, copied = office.finished(first), office.finished(second)
 
-    assert office.has_fired(point)
+    office.wait_for(point)
     assert office.model.calls[name] <= most_calls
     assert (paid.shared, copied.shared and copied.shared.job_id) == (None, first)
 
@@ -206,7 +210,7 @@ def test_the_kill_of_a_worker_that_begins_to_wait_loses_nothing(office: Office, 
     first = office.begin(name)
     office.arm(point)
     second = office.follow(name)
-    assert office.has_fired(point)
+    office.wait_for(point)
     office.model.release.set()
 
     paid, copied = office.finished(first), office.finished(second)
@@ -224,7 +228,7 @@ def test_the_kill_of_a_woken_worker_pays_nothing(office: Office, point: str) -> 
 
     paid, copied = office.finished(first), office.finished(second)
 
-    assert office.has_fired(point)
+    office.wait_for(point)
     assert (paid.shared, copied.shared and copied.shared.job_id) == (None, first)
     assert office.model.calls[name] == 1
 
@@ -244,6 +248,6 @@ def test_the_kill_of_a_copying_worker_pays_nothing(office: Office, point: str) -
 
     copied = office.finished(second)
 
-    assert office.has_fired(point)
+    office.wait_for(point)
     assert copied.shared is not None
     assert office.model.calls[name] == 1

@@ -22,7 +22,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.specialist import RunnerKind
-from handoff_queue.workers.assembly import LazyWorker, Worker
+from handoff_queue.workers.assembly import LazyWorker, Worker, make_workers_app
 from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools.registry import build_registry
 from handoff_queue.workers.tools.sandbox import sandbox_fault
@@ -213,3 +213,20 @@ def test_a_failed_announcement_is_repeated(
         )
         admin.delete(keys.SERVING)
         wait_until(store.presence.announcements, expected="the announcement")
+
+
+def test_a_worker_does_not_start_with_shared_runs_that_have_effects(tmp_path: Path) -> None:
+    tool = "from handoff_queue import tool\n\n\n@tool(repeatable=False)\n"
+    tool += "def send_mail(to: str) -> str:\n    'Sends a mail.'\n    return to\n"
+    (tmp_path / "send_mail.py").write_text(tool)
+    spec = "---\nname: clerk\ndescription: Answers letters.\ntools: [send_mail]\nshare: true\n---\n"
+    (tmp_path / "clerk.md").write_text(f"{spec}Answer the letter that you get.\n")
+    settings = Settings(
+        offline=True,
+        cache_dir=tmp_path / "cache",
+        specialists_dirs=(tmp_path,),
+        tools_dirs=(tmp_path,),
+    )
+
+    with pytest.raises(UserError, match="clerk: share: its tool send_mail acts"):
+        make_workers_app(settings)

@@ -17,6 +17,7 @@ from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutco
 from handoff_queue.shared.runtime.attempt import AgentSetup, Attempts, PreparedAttempt
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
+from handoff_queue.shared.runtime.shared_run import check_sharing
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict, EndedRun
@@ -26,7 +27,7 @@ from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.trust.key_files import make_keys, private_key_file
-from handoff_queue.shared.types.errors import ModelRejected
+from handoff_queue.shared.types.errors import InvalidSpecialist, ModelRejected
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, UserMessageSent
 from handoff_queue.shared.types.handoff import (
     AgentHandoff,
@@ -310,6 +311,15 @@ def test_a_run_with_a_tool_that_changes_something_is_not_shared(
     bench.begin(bench.handoff(spec=spec))
 
     assert bench.begin(bench.handoff(spec=spec))[1].verdict is ClaimVerdict.GRANTED
+
+
+def test_a_worker_refuses_a_specialist_that_shares_runs_with_effects() -> None:
+    tool = a_tool("send_mail", str, repeatable=False)
+    with pytest.raises(InvalidSpecialist, match="share: its tool send_mail acts"):
+        check_sharing(SHARING, [tool])
+
+    check_sharing(a_spec(), [tool])
+    check_sharing(SHARING, [a_tool("look", str)])
 
 
 def test_a_later_equal_handoff_runs_itself(bench: Bench) -> None:
