@@ -76,7 +76,7 @@ def cancel(
     jobs = client_of_broker()
     if names:
         return _cancel_named(jobs, names)
-    where = filter_of(wanted, tenant, older_than, jobs.store.connection.now())
+    where = filter_of(wanted, jobs.store.connection.now(), older_than_s=older_than, tenant=tenant)
     return _cancel_all(jobs, where, asks=not yes)
 
 

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from handoff_queue.shared.store.jobs import EVERY_JOB, JobStanding
-from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.terminal import (
@@ -30,12 +29,15 @@ from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import (
     FILTERS,
     AsJson,
+    NewerThan,
     OlderThan,
     Statuses,
     Tenant,
     filter_of,
+    filter_option,
     statuses_of,
 )
+from handoff_queue.supervisor.cli.request_options import amount
 from handoff_queue.supervisor.client.json_forms import standing_as_json
 
 LINE_COLUMNS = 120
@@ -90,14 +92,30 @@ def list_jobs(
     tenant: Tenant = None,
     specialist: Annotated[
         str | None,
+        filter_option("specialist", "NAME", "Only jobs in which this specialist got a handoff."),
+    ] = None,
+    failed_specialist: Annotated[
+        str | None,
+        filter_option("failed-specialist", "NAME", "Only jobs with a failed handoff of it."),
+    ] = None,
+    text: Annotated[
+        str | None, filter_option("text", "TEXT", "Only jobs whose title or id has this text.")
+    ] = None,
+    mode: Annotated[Mode | None, filter_option("mode", "MODE", "Only jobs of this mode.")] = None,
+    priority: Annotated[
+        Priority | None, filter_option("priority", "PRIORITY", "Only jobs of this priority.")
+    ] = None,
+    min_usd: Annotated[
+        float | None,
         typer.Option(
-            "--specialist",
-            metavar="NAME",
-            help="Only jobs in which this specialist got a handoff.",
+            "--min-usd",
+            metavar="X",
+            help="Only jobs that cost at least this much, in dollars.",
             rich_help_panel=FILTERS,
         ),
     ] = None,
     older_than: OlderThan = None,
+    newer_than: NewerThan = None,
     as_json: AsJson = False,
     count: Annotated[
         int, typer.Option("-n", metavar="N", min=1, max=10_000, help="Number of jobs.")
@@ -108,17 +126,27 @@ def list_jobs(
     handoff list --status queued,running --older-than 2h
     """
     wanted = statuses_of(statuses)
-    if specialist is not None and not specialist.strip():
-        raise UserError("--specialist is empty: name a specialist, or leave the option out")
     jobs = client_of_broker()
-    where = filter_of(wanted, tenant, older_than, jobs.store.connection.now())
-    standings = jobs.newest(count, replace(where, specialist=specialist or ""))
+    where = filter_of(
+        wanted,
+        jobs.store.connection.now(),
+        older_than_s=older_than,
+        newer_than_s=newer_than,
+        min_microusd=amount("--min-usd", min_usd),
+        tenant=tenant,
+        specialist=specialist,
+        failed_specialist=failed_specialist,
+        text=text,
+        mode=mode,
+        priority=priority,
+    )
+    standings = jobs.newest(count, where)
     if as_json:
         write_as_json([standing_as_json(standing) for standing in standings])
         return OK
     if not standings:
         problem = "no job matches"
-        if where == EVERY_JOB and specialist is None:
+        if where == EVERY_JOB:
             problem = _NO_JOBS
         print_message(problem)
         return OK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -396,6 +396,23 @@ OlderThan = Annotated[
 ]
 
 
+NewerThan = Annotated[
+    float | None,
+    typer.Option(
+        "--newer-than",
+        metavar="TIME",
+        parser=DurationRange(0, MOST_SECONDS),
+        help="Only jobs newer than this: 90s, 10m, 2h, 3d, 1w.",
+        rich_help_panel=FILTERS,
+    ),
+]
+
+
+def filter_option(name: str, metavar: str, help: str) -> Any:  # noqa: A002 - the name in Typer
+    """Return an option with a text that filters the list of jobs."""
+    return typer.Option(f"--{name}", metavar=metavar, help=help, rich_help_panel=FILTERS)
+
+
 def statuses_of(texts: Sequence[str]) -> frozenset[JobStatus]:
     """Return the statuses that `--status` names.
 
@@ -415,20 +432,34 @@ def statuses_of(texts: Sequence[str]) -> frozenset[JobStatus]:
 
 
 def filter_of(
-    statuses: frozenset[JobStatus], tenant: str | None, older_than_s: float | None, now: float
+    statuses: frozenset[JobStatus],
+    now: float,
+    *,
+    older_than_s: float | None = None,
+    newer_than_s: float | None = None,
+    min_microusd: int | None = None,
+    **texts: str | None,
 ) -> JobFilter:
     """Return the filter that the options describe.
 
     Args:
-        older_than_s: least seconds since the jobs were submitted.
         now: Unix time in seconds.
+        older_than_s: least seconds since the jobs were submitted.
+        newer_than_s: most seconds since the jobs were submitted.
+        texts: values of the fields of `JobFilter` that are texts; None: the option is not there.
 
     Raises:
-        UserError: the tenant is empty.
+        UserError: a text is empty.
     """
-    if tenant is not None and not tenant.strip():
-        raise UserError("--tenant is empty: name a tenant, or leave the option out")
-    submitted_before = None
-    if older_than_s is not None:
-        submitted_before = now - older_than_s
-    return JobFilter(statuses=statuses, tenant=tenant or "", submitted_before=submitted_before)
+    for name, text in texts.items():
+        if text is not None and not text.strip():
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"{option} is empty: give it a value, or leave the option out")
+    given = {name: str(text) for name, text in texts.items() if text is not None}
+    return JobFilter(
+        statuses=statuses,
+        submitted_before=None if older_than_s is None else now - older_than_s,
+        submitted_after=None if newer_than_s is None else now - newer_than_s,
+        min_microusd=min_microusd,
+        **given,
+    )

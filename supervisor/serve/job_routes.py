@@ -165,6 +165,10 @@ async def list_jobs(
         str | None,
         Query(min_length=1, description="Only jobs in which this specialist got a handoff."),
     ] = None,
+    failed_specialist: Annotated[
+        str | None,
+        Query(min_length=1, description="Only jobs in which this specialist failed a handoff."),
+    ] = None,
     mode: Annotated[Mode | None, Query(description="Only jobs of this mode.")] = None,
     priority: Annotated[Priority | None, Query(description="Only jobs of this priority.")] = None,
     text: Annotated[
@@ -198,6 +202,7 @@ async def list_jobs(
         text=text or "",
         min_microusd=min_microusd,
         specialist=specialist or "",
+        failed_specialist=failed_specialist or "",
     )
     standings, place = await run_in_threadpool(_page, access, where, limit, cursor)
     jobs = [standing_as_json(standing) for standing in standings]

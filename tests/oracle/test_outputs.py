@@ -81,6 +81,25 @@ BAD_INPUTS = (
     "quote",
     "eval nowhere.jsonl",
     "compare question",
+    "approve j-000000000000",
+    "reject j-000000000000",
+    "say j-000000000000 Shorter.",
+    "fork j-000000000000",
+    "golden j-000000000000",
+    "memory nothing/here",
+    "schedule nothing",
+    "keys rotate nobody",
+    "worker resercher",
+    "run ''",
+    "up --port 0",
+    "mcp extra",
+    "serve --port x",
+    "supervisor extra",
+    "chaos --seed x",
+    "top extra",
+    "stats extra",
+    "specialists --nothing",
+    "doctor extra",
 )
 
 
@@ -152,6 +171,13 @@ def test_commands_print_the_same_about_the_fleet(jobs: FixedJobs) -> None:
 
 def test_bad_input_gets_the_same_lines(jobs: FixedJobs) -> None:
     assert_matches_snapshot("bad_input", outputs(jobs, BAD_INPUTS))
+
+
+def test_every_command_gets_bad_input() -> None:
+    """A new command fails here, until a line of `BAD_INPUTS` has its name."""
+    named = {line.split()[0] for line in BAD_INPUTS}
+
+    assert named >= set(ENTRIES)
 
 
 def test_the_help_of_every_command_is_the_same(jobs: FixedJobs) -> None:
