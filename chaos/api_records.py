@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-APPROVED, TURNED_DOWN = "approved", "rejected"
+APPROVED_ANSWER, REJECTED_ANSWER = "approved", "rejected"
 """Types of the events of an answer."""
 
 
@@ -14,7 +14,7 @@ class GivenAnswer:
     """An answer in the journal of a job."""
 
     kind: str
-    """APPROVED or TURNED_DOWN."""
+    """APPROVED_ANSWER or REJECTED_ANSWER."""
     actor: str
     """Name of the actor and the way of the answer, such as `chaos by api`."""
 
@@ -26,9 +26,9 @@ class QuestionRecord:
     job: str
     """Name of the job."""
     version: int
-    sent: str
+    sent_answer: str
     """Kind of the answer that the user sent; '' if the user sent none."""
-    given: tuple[GivenAnswer, ...] = ()
+    recorded_answers: tuple[GivenAnswer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +36,26 @@ class ScheduleRecord:
     """A schedule at the end of the run. The jobs are those of its slots and of `run`."""
 
     name: str
-    must: Mapping[str, str]
+    expected_slots: Mapping[str, str]
     """The slots that must have started: id of the slot's job -> time of the slot."""
-    may: Collection[str] = ()
+    possible_jobs: Collection[str] = ()
     """Ids of the jobs of slots that may have started."""
-    found: Mapping[str, int] = field(default_factory=dict)
+    stored_jobs: Mapping[str, int] = field(default_factory=dict)
     """The jobs of the schedule in the store: id -> number of ends."""
-    run_now: Collection[str] = ()
+    started_by_hand: Collection[str] = ()
     """Ids of jobs that the server named as an answer to `run`."""
 
     def breaches(self) -> Iterator[str]:
         """Yield one line for each slot without its one job, and for jobs without a slot."""
-        for job_id, slot in self.must.items():
-            if job_id not in self.found:
+        for job_id, slot in self.expected_slots.items():
+            if job_id not in self.stored_jobs:
                 yield f"{self.name}: the slot {slot} has no job"
-        for job_id in sorted({*self.run_now} - self.found.keys()):
+        for job_id in sorted({*self.started_by_hand} - self.stored_jobs.keys()):
             yield f"{self.name}: {job_id} was started by hand, and is not there"
-        expected = {*self.must, *self.may, *self.run_now}
-        for job_id in sorted(self.found.keys() - expected):
+        expected = {*self.expected_slots, *self.possible_jobs, *self.started_by_hand}
+        for job_id in sorted(self.stored_jobs.keys() - expected):
             yield f"{self.name}: {job_id} is of no slot, and no user started it"
-        for job_id, ends in self.found.items():
+        for job_id, ends in self.stored_jobs.items():
             if ends != 1:
                 yield f"{self.name}: {job_id} ended {ends} times"
 
@@ -101,16 +101,20 @@ class MessageRecord:
 
     def breach(self) -> str:
         """Return the fault of the message; '' if there is none."""
+        names = ", ".join(self.taken) or "nobody"
         if self.events != self.is_stored:
-            return f"{self.text} {self.events} events, and the answer was {self.is_stored}"
+            did = "stored" if self.is_stored else "refused"
+            return (
+                f"message {self.text}: {self.events} events in the journal, and the server {did} it"
+            )
         if len(self.taken) > 1 or self.calls > 1:
-            return f"{self.text} taken by {list(self.taken)}, {self.calls} times in one call"
+            return f"message {self.text}: taken by {names}, and {self.calls} times in one call"
         if self.is_cut_off and not self.calls:
             return ""
         if len(self.taken) != self.calls:
-            return f"{self.text} taken by {list(self.taken)}, and {self.calls} calls had it"
+            return f"message {self.text}: taken by {names}, and one call had it {self.calls} times"
         if self.is_stored and not self.taken:
-            return f"{self.text} stored, and no agent took it"
+            return f"message {self.text}: stored, and no agent took it"
         return ""
 
 
@@ -160,13 +164,13 @@ class ApiRecords:
         """Return the amounts that a reader needs to judge the run: name -> number."""
         started = 0
         for schedule in self.schedules:
-            started += len(schedule.found)
+            started += len(schedule.stored_jobs)
         return {
             "requests to the API": self.requests,
             "sent again": self.unanswered,
             "answered by another server": self.taken_over,
             "servers that answered": self.servers,
-            "questions answered": sum(bool(question.sent) for question in self.questions),
+            "questions answered": sum(bool(question.sent_answer) for question in self.questions),
             "messages taken": sum(len(message.taken) for message in self.messages),
             "messages refused": sum(not message.is_stored for message in self.messages),
             "jobs of schedules": started,
@@ -183,12 +187,13 @@ class ApiRecords:
         effects: dict[str, list[str]] = {}
         for question in self.questions:
             where = f"{question.job}, question {question.version}"
-            if not question.given:
+            if not question.recorded_answers:
                 continue
-            first = question.given[0]
+            first = question.recorded_answers[0]
             effects.setdefault(question.job, []).append(first.actor)
-            if first.kind != question.sent:
-                yield f"{where}: {first.kind}, and its user sent {question.sent or 'no answer'}"
+            if first.kind != question.sent_answer:
+                sent = question.sent_answer or "no answer"
+                yield f"{where}: {first.kind}, and its user sent {sent}"
             elif first.actor != self.actor:
                 yield f"{where}: answered by {first.actor}, not by {self.actor}"
         for job in sorted(effects.keys() | self.audited.keys()):

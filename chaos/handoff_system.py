@@ -11,8 +11,8 @@ from math import inf
 from typing import TypeVar
 
 from handoff_queue.chaos.api_records import (
-    APPROVED,
-    TURNED_DOWN,
+    APPROVED_ANSWER,
+    REJECTED_ANSWER,
     ApiRecords,
     FollowedJob,
     GivenAnswer,
@@ -204,9 +204,9 @@ class Ours:
         asked = [each.version for each in events if isinstance(each.event, ApprovalAsked)]
         if not asked or (job.name, asked[-1]) in self._answers:
             return
-        kind, note = APPROVED, None
+        kind, note = APPROVED_ANSWER, None
         if job.shape in REJECTED and not _of(events, Rejected):
-            kind, note = TURNED_DOWN, f"Not so: {job.name}."
+            kind, note = REJECTED_ANSWER, f"Not so: {job.name}."
         dice = random.Random(f"{job.seed} {job.name} answers {len(asked)}")  # noqa: S311
         self._answers[job.name, asked[-1]] = SentAnswer(
             self.ids[job.name],
@@ -390,7 +390,7 @@ class Ours:
             if isinstance(event, ApprovalAsked):
                 versions.append(recorded.version)
             elif isinstance(event, Approved | Rejected):
-                kind = TURNED_DOWN if isinstance(event, Rejected) else APPROVED
+                kind = REJECTED_ANSWER if isinstance(event, Rejected) else APPROVED_ANSWER
                 given[event.asked].append(GivenAnswer(kind, _shown(event.actor)))
         questions: list[QuestionRecord] = []
         for version in versions:
@@ -462,7 +462,7 @@ class SentAnswer:
         """Send the answer, if the user has not had enough responses."""
         if not self.times_left or time.monotonic() < self.next_at:
             return
-        verb = "approve" if self.kind == APPROVED else "reject"
+        verb = "approve" if self.kind == APPROVED_ANSWER else "reject"
         body = {"note": self.note, "question": self.asked}
         if api.send("POST", f"/v1/jobs/{self.job_id}/{verb}", body) is not None:
             self.times_left -= 1

@@ -10,17 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from handoff_queue.shared.agent.conversation import Conversation, text_of
 from handoff_queue.shared.agent.prices import USUAL_WINDOW, json_bytes
 from handoff_queue.shared.agent.prompt import READ_RESULT
-from handoff_queue.shared.agent.summaries import (
-    pairs_in,
-    passages_in,
-    ranges_of,
-    summary_in,
-)
+from handoff_queue.shared.agent.summary_messages import summary_in
 from handoff_queue.shared.agent.token_estimates import BYTES_PER_TOKEN
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
 from handoff_queue.shared.agent.tool_result_clearing import (
@@ -36,9 +31,16 @@ MOST_OPENED = 200
 """Documents that later requests name as opened."""
 _CALL_NAME = re.compile(r"[A-Za-z0-9_-]+#[0-9]+")
 
+LEAST_PASSAGE_CHARS = 12
+"""Characters of the shortest passage in quotation marks that counts as a quote."""
+_PAIR = re.compile(
+    r'"source"\s*+:\s*+("(?:[^"\\]|\\.)*+")\s*+,\s*+"quote"\s*+:\s*+("(?:[^"\\]|\\.)*+")'
+)
+_PASSAGE = re.compile(r'"([^"\n]{12,2000})"|“([^”\n]{12,2000})”|«([^»\n]{12,2000})»')
+
 
 def compaction_limit(context: ContextRules | None, longest_prompt: int) -> int:
-    """Return the input tokens of a request from which on a conversation is compacted.
+    """Return the length of a request, in input tokens, at which a conversation is compacted.
 
     Args:
         context: rules of the specialist's file, if any.
@@ -64,7 +66,7 @@ def _tokens_after_opening(conversation: Conversation) -> int:
     return len(json_bytes(tuple(conversation.messages[1:]))) // BYTES_PER_TOKEN
 
 
-def compacted(conversation: Conversation, context: ToolContext) -> ContextCompacted:
+def make_compaction(conversation: Conversation, context: ToolContext) -> ContextCompacted:
     """Return the checkpoint that puts the summary of the last reply in place of all turns.
 
     Args:
@@ -82,7 +84,7 @@ def compacted(conversation: Conversation, context: ToolContext) -> ContextCompac
     return ContextCompacted(
         summary=summary,
         quotes=_quotes(conversation, opened, context),
-        results=ranges_of(_readable(conversation)),
+        results=name_ranges(_readable(conversation)),
         documents=tuple(opened)[-MOST_OPENED:],
         tool_use_ids=tuple(shown),
         tokens=_tokens_after_opening(conversation),
@@ -123,7 +125,7 @@ def _quotes(
     quotes = list(last.quotes if last else ())
     checked = set[tuple[str, str]]()
     for text in _texts(conversation):
-        for item in (*pairs_in(text), *_passages(text, conversation, opened, context)):
+        for item in (*json_quotes_in(text), *_passages(text, conversation, opened, context)):
             if (item.source, item.quote) in checked:
                 continue
             checked.add((item.source, item.quote))
@@ -153,7 +155,7 @@ def _passages(
     text: str, conversation: Conversation, opened: Mapping[str, str], context: ToolContext
 ) -> list[CitedQuote]:
     """Return the passages in quotation marks that stand in a source that the same text names."""
-    passages = passages_in(text)
+    passages = quoted_passages_in(text)
     if not passages:
         return []
     sources = {**_named_results(text, conversation), **_named_documents(text, opened, context)}
@@ -187,3 +189,45 @@ def _named_documents(text: str, opened: Mapping[str, str], context: ToolContext)
         except ToolFailed:
             continue
     return found
+
+
+def json_quotes_in(text: str) -> list[CitedQuote]:
+    """Return the quotes that a text of the model gives in JSON with their sources."""
+    found: list[CitedQuote] = []
+    for source, quote in _PAIR.findall(text):
+        try:
+            found.append(CitedQuote(source=json.loads(source), quote=json.loads(quote)))
+        except ValueError:  # a control character, or an escape that JSON does not have
+            continue
+    return found
+
+
+def quoted_passages_in(text: str) -> list[str]:
+    """Return the passages of a text that stand in quotation marks."""
+    return ["".join(groups) for groups in _PASSAGE.findall(text)]
+
+
+def name_ranges(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names such as `look#1`, with `look#1 to look#3` for numbers in a row."""
+    numbers: dict[str, list[int]] = {}
+    for name in names:
+        tool, _, number = name.rpartition("#")
+        numbers.setdefault(tool, []).append(int(number))
+    ranges: list[str] = []
+    for tool, found in numbers.items():
+        for first, last in _runs(sorted(found)):
+            ranges.append(f"{tool}#{first}")
+            if last > first:
+                ranges[-1] += f" to {tool}#{last}"
+    return tuple(ranges)
+
+
+def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the first and the last number of each run of numbers without a gap."""
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] + 1 == number:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs

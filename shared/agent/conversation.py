@@ -15,7 +15,7 @@ from itertools import pairwise
 from types import UnionType
 from typing import Any
 
-from handoff_queue.shared.agent.summaries import is_request, summary_block
+from handoff_queue.shared.agent.summary_messages import is_summary_request, summary_block
 from handoff_queue.shared.agent.tool_calls import (
     MAY_HAVE_RUN,
     NOT_OF_THE_TOOL,
@@ -391,7 +391,7 @@ class Conversation:
         """Number of requests for a summary since the last compaction."""
         total = 0
         for checkpoint in self.checkpoints[self._begin :]:
-            total += isinstance(checkpoint, AgentPrompted) and is_request(checkpoint.text)
+            total += isinstance(checkpoint, AgentPrompted) and is_summary_request(checkpoint.text)
         return total
 
     @property
@@ -620,7 +620,7 @@ def _asks_for_summary(checkpoints: Sequence[Checkpoint]) -> bool:
         if isinstance(checkpoint, ContextCompacted):
             return False
         if isinstance(checkpoint, AgentPrompted):
-            return is_request(checkpoint.text)
+            return is_summary_request(checkpoint.text)
     return False
 
 

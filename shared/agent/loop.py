@@ -16,7 +16,7 @@ from typing import Any, assert_never
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer, tool_call_format
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
-from handoff_queue.shared.agent.compaction import MOST_REQUESTS, compacted
+from handoff_queue.shared.agent.compaction import MOST_REQUESTS, make_compaction
 from handoff_queue.shared.agent.conversation import (
     EMPTY,
     LAST_TURN,
@@ -280,7 +280,7 @@ class Agent:
         if not text_of(reply.content).strip() and has_turns and is_first:
             self._prompt(self._model_turns.summary_request())
             return
-        checkpoint = compacted(self._conversation, self._dependencies.tool_context)
+        checkpoint = make_compaction(self._conversation, self._dependencies.tool_context)
         quotes = len(checkpoint.quotes)
         _log.info("earlier turns summarized", tokens=checkpoint.tokens, quotes=quotes)
         self._note(checkpoint)

@@ -23,7 +23,7 @@ from handoff_queue.shared.agent.prices import request_bytes, server_tool_uses
 from handoff_queue.shared.agent.prompt_cache_warmup import MOST_WAIT_S, is_worth_a_wait, prefix_of
 from handoff_queue.shared.agent.retry_policy import delay_s, reason_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
-from handoff_queue.shared.agent.summaries import AS_OUTPUT, SUMMARIZE, has_text_output
+from handoff_queue.shared.agent.summary_messages import AS_OUTPUT, SUMMARIZE, has_text_output
 from handoff_queue.shared.agent.token_estimates import expected_input, most_input
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import definition

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.chaos.api_records import (
-    APPROVED,
-    TURNED_DOWN,
+    APPROVED_ANSWER,
+    REJECTED_ANSWER,
     ApiRecords,
     FollowedJob,
     GivenAnswer,
@@ -18,8 +18,8 @@ from handoff_queue.chaos.api_records import (
 )
 
 CHAOS = "chaos by api"
-YES, NO = GivenAnswer(APPROVED, CHAOS), GivenAnswer(TURNED_DOWN, CHAOS)
-ASKED = QuestionRecord("1-0", 5, APPROVED, (YES,))
+YES, NO = GivenAnswer(APPROVED_ANSWER, CHAOS), GivenAnswer(REJECTED_ANSWER, CHAOS)
+ASKED = QuestionRecord("1-0", 5, APPROVED_ANSWER, (YES,))
 JOURNAL = [(1, "submitted"), (2, "asked"), (3, "ended")]
 SLOTS = ScheduleRecord(
     "all", {"j-1": "09:00", "j-2": "10:00"}, ["j-3"], {"j-1": 1, "j-2": 1, "j-4": 1}, ["j-4"]
@@ -58,10 +58,13 @@ def test_an_internal_error_of_the_server_is_a_breach() -> None:
 @pytest.mark.parametrize(
     ("question", "breach"),
     [
-        (replace(ASKED, given=(NO,)), "1-0, question 5: rejected, and its user sent approved"),
-        (replace(ASKED, sent=""), "1-0, question 5: approved, and its user sent no answer"),
         (
-            replace(ASKED, given=(replace(YES, actor="bob by cli"),)),
+            replace(ASKED, recorded_answers=(NO,)),
+            "1-0, question 5: rejected, and its user sent approved",
+        ),
+        (replace(ASKED, sent_answer=""), "1-0, question 5: approved, and its user sent no answer"),
+        (
+            replace(ASKED, recorded_answers=(replace(YES, actor="bob by cli"),)),
             "1-0, question 5: answered by bob by cli, not by chaos by api",
         ),
     ],
@@ -73,7 +76,7 @@ def test_an_answer_that_its_user_did_not_send_is_a_breach(
 
 
 def test_only_the_first_of_two_answers_counts_and_the_audit_names_its_actor_once() -> None:
-    twice = replace(KEPT, questions=[replace(ASKED, given=(YES, NO))])
+    twice = replace(KEPT, questions=[replace(ASKED, recorded_answers=(YES, NO))])
 
     assert broken(twice) == []
     assert broken(replace(twice, audited={"1-0": [CHAOS, CHAOS]})) == [
@@ -85,20 +88,23 @@ def test_only_the_first_of_two_answers_counts_and_the_audit_names_its_actor_once
 
 
 def test_a_question_without_an_answer_is_no_breach() -> None:
-    assert broken(replace(KEPT, questions=[replace(ASKED, given=())], audited={})) == []
+    assert broken(replace(KEPT, questions=[replace(ASKED, recorded_answers=())], audited={})) == []
 
 
 @pytest.mark.parametrize(
     ("schedule", "breach"),
     [
-        (replace(SLOTS, found={"j-1": 1, "j-4": 1}), "all: the slot 10:00 has no job"),
+        (replace(SLOTS, stored_jobs={"j-1": 1, "j-4": 1}), "all: the slot 10:00 has no job"),
         (
-            replace(SLOTS, found={**SLOTS.found, "j-5": 1}),
+            replace(SLOTS, stored_jobs={**SLOTS.stored_jobs, "j-5": 1}),
             "all: j-5 is of no slot, and no user started it",
         ),
-        (replace(SLOTS, found={**SLOTS.found, "j-1": 2}), "all: j-1 ended 2 times"),
-        (replace(SLOTS, found={**SLOTS.found, "j-2": 0}), "all: j-2 ended 0 times"),
-        (replace(SLOTS, run_now=["j-4", "j-6"]), "all: j-6 was started by hand, and is not there"),
+        (replace(SLOTS, stored_jobs={**SLOTS.stored_jobs, "j-1": 2}), "all: j-1 ended 2 times"),
+        (replace(SLOTS, stored_jobs={**SLOTS.stored_jobs, "j-2": 0}), "all: j-2 ended 0 times"),
+        (
+            replace(SLOTS, started_by_hand=["j-4", "j-6"]),
+            "all: j-6 was started by hand, and is not there",
+        ),
     ],
 )
 def test_a_slot_without_its_one_job_is_a_breach(schedule: ScheduleRecord, breach: str) -> None:
@@ -106,7 +112,7 @@ def test_a_slot_without_its_one_job_is_a_breach(schedule: ScheduleRecord, breach
 
 
 def test_a_slot_that_may_start_may_have_a_job() -> None:
-    schedule = replace(SLOTS, found={**SLOTS.found, "j-3": 1})
+    schedule = replace(SLOTS, stored_jobs={**SLOTS.stored_jobs, "j-3": 1})
 
     assert broken(replace(KEPT, schedules=[schedule])) == []
 
@@ -174,7 +180,7 @@ def test_a_message_is_taken_once_or_refused(message: MessageRecord) -> None:
 )
 def test_a_message_that_an_agent_missed_or_had_twice_is_a_breach(message: MessageRecord) -> None:
     (breach,) = broken(replace(KEPT, messages=[message]))
-    assert breach.startswith("Shorter. ")
+    assert breach.startswith("message Shorter.: ")
 
 
 def test_the_figures_count_requests_answers_jobs_and_events() -> None:

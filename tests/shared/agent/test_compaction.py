@@ -15,7 +15,7 @@ import pytest
 
 from handoff_queue.shared.agent.compaction import compaction_limit
 from handoff_queue.shared.agent.prices import Prices
-from handoff_queue.shared.agent.summaries import SUMMARIZE
+from handoff_queue.shared.agent.summary_messages import SUMMARIZE
 from handoff_queue.shared.agent.tool_result_clearing import clearing_rules
 from handoff_queue.shared.types.checkpoints import Checkpoint, ContextCompacted, UserPrompted
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason

@@ -1,16 +1,16 @@
-"""Summaries that replace the earlier turns of a long conversation: the request to the model, and
-the form in which later requests show the summary. Pure.
+"""The messages about a summary that replaces the earlier turns: the request to the model, its
+reply, and the form in which later requests show the summary. Pure.
+
+`compaction.py` makes the checkpoint of the summary.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from handoff_queue.shared.agent.json_repair import json_object_in, partial_object_in
-from handoff_queue.shared.types.checkpoints import CitedQuote, ContextCompacted
+from handoff_queue.shared.types.checkpoints import ContextCompacted
 from handoff_queue.shared.types.model import Block
 
 SUMMARIZE = (
@@ -22,15 +22,9 @@ SUMMARIZE = (
 )
 AS_OUTPUT = " The summary is the `output`, with the status partial."
 """Ends the request if the reply must have the form of an answer."""
-LEAST_PASSAGE_CHARS = 12
-"""Characters of the shortest passage in quotation marks that counts as a quote."""
-_PAIR = re.compile(
-    r'"source"\s*+:\s*+("(?:[^"\\]|\\.)*+")\s*+,\s*+"quote"\s*+:\s*+("(?:[^"\\]|\\.)*+")'
-)
-_PASSAGE = re.compile(r'"([^"\n]{12,2000})"|“([^”\n]{12,2000})”|«([^»\n]{12,2000})»')
 
 
-def is_request(text: str) -> bool:
+def is_summary_request(text: str) -> bool:
     """Return whether a message of the agent asks the model for a summary."""
     return text.startswith(SUMMARIZE)
 
@@ -51,48 +45,6 @@ def summary_in(text: str) -> str:
     if value is not None and isinstance(value.get("output"), str):
         return str(value["output"]).strip()
     return text.strip()
-
-
-def pairs_in(text: str) -> list[CitedQuote]:
-    """Return the quotes that a text of the model gives in JSON with their sources."""
-    found: list[CitedQuote] = []
-    for source, quote in _PAIR.findall(text):
-        try:
-            found.append(CitedQuote(source=json.loads(source), quote=json.loads(quote)))
-        except ValueError:  # a control character, or an escape that JSON does not have
-            continue
-    return found
-
-
-def passages_in(text: str) -> list[str]:
-    """Return the passages of a text that stand in quotation marks."""
-    return ["".join(groups) for groups in _PASSAGE.findall(text)]
-
-
-def ranges_of(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names such as `look#1`, with `look#1 to look#3` for numbers in a row."""
-    numbers: dict[str, list[int]] = {}
-    for name in names:
-        tool, _, number = name.rpartition("#")
-        numbers.setdefault(tool, []).append(int(number))
-    ranges: list[str] = []
-    for tool, found in numbers.items():
-        for first, last in _runs(sorted(found)):
-            ranges.append(f"{tool}#{first}")
-            if last > first:
-                ranges[-1] += f" to {tool}#{last}"
-    return tuple(ranges)
-
-
-def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the first and the last number of each run of numbers without a gap."""
-    runs: list[tuple[int, int]] = []
-    for number in numbers:
-        if runs and runs[-1][1] + 1 == number:
-            runs[-1] = (runs[-1][0], number)
-        else:
-            runs.append((number, number))
-    return runs
 
 
 def summary_block(compacted: ContextCompacted) -> Block:
