@@ -221,7 +221,7 @@ def test_a_person_sees_where_the_url_came_from_and_decides(
     assert asked["call"]["arguments"] == {"url": attack.url}
     assert asked["call"]["origins"] == {"url": ["document"]}
     if is_approved:
-        jobs.approve(attack.job_id)
+        jobs.approve(attack.job_id, question=asked["version"])
     else:
         jobs.reject(attack.job_id, "Not to them.")
     attack.system.run(attack.job_id)
