@@ -21,6 +21,8 @@ from fastapi.testclient import TestClient
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.handoff import SharedRun
+from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.job_events import JobStatus
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.client.async_client import AsyncClient
@@ -28,7 +30,15 @@ from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.application import make_application
 from handoff_queue.supervisor.serve.metrics import COUNTERS, GAUGES, HISTOGRAMS, PREFIX
 from tests.docs.pages import blocks, text_of
-from tests.doubles.jobs import a_job, expire_lease, granted_claim, issue, model_reply
+from tests.doubles.jobs import (
+    a_job,
+    expire_lease,
+    finish_with,
+    granted_claim,
+    issue,
+    model_reply,
+    result_of,
+)
 from tests.running_system import DOCUMENTS, running_system
 from tests.supervisor.serve.conftest import LOCAL, URL
 from tests.supervisor.serve.scrapes import Series, scrape, value
@@ -45,11 +55,11 @@ ADDED = {"le"}
 
 
 def rare_faults(store: Store) -> None:
-    """Make a lost lease, a call from the cache, a call without a price and a dead letter. A job
-    waits for a worker.
+    """Make a lost lease, a call from the cache, a call without a price, a copied result and a dead
+    letter. A job waits for a worker.
     """
     job_id = a_job(store)
-    issue(store, job_id, "a.1", "b.1", "c.1", role="legal")
+    issue(store, job_id, "a.1", "b.1", "c.1", "d.1", role="legal")
     dead = granted_claim(store, job_id, "a.1")
     assert dead.reserve(WorstCase(10, 10, 10, "some-model")) is None
     expire_lease(store, dead)
@@ -65,6 +75,9 @@ def rare_faults(store: Store) -> None:
         cost_microusd=None,
     )
     live.checkpoint(model_reply().model_copy(update={"usage": usage}))
+    copied = granted_claim(store, job_id, "c.1")
+    shared = SharedRun(job_id=job_id, handoff_id=HandoffId("b.1"), saved_microusd=5)
+    finish_with(copied, result_of(copied).model_copy(update={"shared": shared, "model": "m"}))
     store.dead_letters.add("legal", "no JSON", "{")
     store.presence.announce_unplanned(job_id, ("nosuch",), store.connection.now())
 

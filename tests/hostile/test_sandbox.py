@@ -259,14 +259,22 @@ MEMORY_OF_NO_PROCESS = (
 )
 
 
-@pytest.mark.parametrize("calls", [INTO_THE_KERNEL, MEMORY_OF_NO_PROCESS])
-@NUMBERS_OF_X86_64
-def test_system_calls_that_plain_programs_do_not_need_are_refused(calls: tuple[str, ...]) -> None:
-    ended = run("\n".join((SYSTEM_CALL, *(f"call({arguments})" for arguments in calls))))
+CALLS = (*INTO_THE_KERNEL, *MEMORY_OF_NO_PROCESS)
 
-    found = dict(zip(calls, ended.stdout.splitlines(), strict=True))
-    refused = {"Operation not permitted", "Function not implemented"}
-    assert {call: text for call, text in found.items() if text not in refused} == {}, ended.stderr
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, str]:
+    """Return the answer of the kernel to each of CALLS in a sandbox."""
+    ended = run("\n".join((SYSTEM_CALL, *(f"call({arguments})" for arguments in CALLS))))
+    return dict(zip(CALLS, ended.stdout.splitlines(), strict=True))
+
+
+@pytest.mark.parametrize("call", CALLS)
+@NUMBERS_OF_X86_64
+def test_a_system_call_that_plain_programs_do_not_need_is_refused(
+    call: str, answers: dict[str, str]
+) -> None:
+    assert answers[call] in {"Operation not permitted", "Function not implemented"}
 
 
 def test_attributes_of_files_are_refused_as_not_supported() -> None:
