@@ -187,7 +187,7 @@ def test_a_panel_or_a_rule_names_metrics_and_labels_that_exist(
 
 
 def test_the_values_that_the_rules_filter_by_are_possible(seen: dict[Series, float]) -> None:
-    outcomes = {dict(pairs)["outcome"] for name, pairs in seen if name.endswith("handoffs_total")}
+    outcomes = {dict(pairs)["outcome"] for name, pairs in seen if name == "handoff_handoffs_total"}
     roles = {dict(pairs)["role"] for name, pairs in seen if name == "handoff_queue_depth"}
 
     assert "ok" in outcomes
