@@ -81,11 +81,11 @@ class Health:
         or None.
 
         The check is a write that every such Redis refuses and that changes nothing: zero bytes
-        to a key that never exists.
+        to a key that no process reads.
         """
         try:
             with translated_errors():
-                self._connection.redis.setrange(keys.NOTHING, 0, "")
+                self._connection.redis.setrange(keys.WRITE_CHECK, 0, "")
         except StoreUnavailable as error:
             return str(error)
         return None

@@ -89,8 +89,12 @@ schedule is not a member.
 EVALUATIONS = f"{PREFIX}evaluations"
 """list: ended evaluations, each an `EvaluationRun` as JSON, the newest first."""
 NOTHING = f"{PREFIX}nothing"
-"""A key that never exists. `Health.refusal` writes zero bytes to it to see whether Redis
-accepts writes. Scripts read the state of an unknown handoff there.
+"""A key that never exists, because no user may write to it. Scripts read the state of an unknown
+handoff there.
+"""
+WRITE_CHECK = f"{PREFIX}write_check"
+"""A key that no process and no script reads. `Health.refusal` writes zero bytes to it to see
+whether Redis accepts writes.
 """
 
 

@@ -444,6 +444,41 @@ def test_a_worker_can_store_values_of_one_type_only_in_each_key(server: Server) 
     assert {key: kinds for key, kinds in found.items() if len(kinds) > 1} == {}
 
 
+def test_no_user_writes_to_the_key_of_unknown_handoffs(server: Server) -> None:
+    """With a value in this key, every sweep would fail that looks for an unknown handoff."""
+    writes = [*VALUES.values(), ("SETRANGE", "0", "x")]
+    allowed: list[str] = []
+    with redis.Redis.from_url(server.address) as admin:
+        for user in set(server.users.rules) - {"admin"}:
+            for name, *values in writes:
+                answer = admin.execute_command("ACL", "DRYRUN", user, name, keys.NOTHING, *values)
+                if answer in (b"OK", "OK"):
+                    allowed.append(f"{user}: {name}")
+
+    assert allowed == []
+
+
+@pytest.mark.parametrize("user", ["observer", "worker-analyst"])
+def test_a_sweep_looks_for_unknown_handoffs_after_each_write_of_a_user(
+    server: Server, user: str
+) -> None:
+    with server.connected_as(user) as attacker:
+        for key in (keys.NOTHING, keys.WRITE_CHECK):
+            with suppress(NoPermissionError):
+                attacker.setrange(key, 0, "x")
+    with server.store("supervisor") as supervisor, redis.Redis.from_url(server.address) as admin:
+        supervisor.connection.redis.zadd(f"{keys.OUT}supervisor", {f"{OTHER_JOB}/lost.1": 1})
+        supervisor.connection.redis.zadd(f"{keys.FAIR}supervisor", {f"{OTHER_JOB}/lost.1 tag": 1})
+        messages = f"{keys.FAIR}supervisor:messages"
+        supervisor.connection.redis.hset(messages, f"{OTHER_JOB}/lost.1 tag", "{}")
+        job_id = a_job(supervisor)
+        supervisor.connection.redis.zadd(keys.DUE, {job_id: 1})
+
+        assert job_id in supervisor.jobs.sweep().due
+
+        admin.delete(keys.WRITE_CHECK)
+
+
 FOREIGN_MEMBERS = ("zzz", "zzz/b.1", "/", "a/", "j-0123456789ab}:h:analyst:x", "\x1b]0;x\x07/a.1")
 """Members of a set of jobs that name no job."""
 

@@ -174,8 +174,13 @@ _WHOLE_JOB = (_JOB, _PROGRESS, _ROLES, _HANDOFF, _TURNS, _BLOB, _LOG, _FETCHED, 
 _NOTE_EXPIRY = keys.note_expiry("*")
 _MONTHS = f"{keys.PREFIX}schedule:*:????-??"
 _UNPLANNED = (keys.UNPLANNED, f"{keys.UNPLANNED}:*")
-_WRITE_CHECK = (Selector(("setrange", "hget", "hmget", "hexists", "pttl"), (keys.NOTHING,)),)
-"""The check of every process whether Redis accepts writes, and look-ups of unknown handoffs."""
+_EVERY_PROCESS = (
+    Selector(("setrange",), (keys.WRITE_CHECK,)),
+    Selector(("hget", "hmget", "hexists", "pttl"), (keys.NOTHING,)),
+)
+"""The check of every process whether Redis accepts writes, and look-ups of unknown handoffs. The
+keys differ: with a value in the key of the look-ups, every script that looks there would fail.
+"""
 _LABELS = f"{keys.METRICS}:*"
 _LINES = (keys.bucket_line("*"), keys.bucket_alive("*"), keys.BUCKETS)
 _FIGURES = (
@@ -284,7 +289,7 @@ def worker_access(roles: Sequence[str]) -> Access:
             Selector(("zadd", "zrem", "zrange", "zrangebyscore", "pexpireat"), (_NOTE_EXPIRY,)),
             Selector(("zadd", "zrem"), (keys.DUE,)),
             Selector(("lpush", "ltrim", "pexpire"), tuple(map(keys.history, roles))),
-            *_WRITE_CHECK,
+            *_EVERY_PROCESS,
             Selector(
                 ("zadd", "zrem", "zscore", "zrange", "pttl", "pexpire", "del"),
                 tuple(keys.shared_run(role, "*") for role in roles),
@@ -342,7 +347,7 @@ def supervisor_access(roles: Sequence[str]) -> Access:
         ),
         read=(keys.worker("*"),),
         channels=(CONTROL,),
-        selectors=(ANY_SCRIPT, SENDS_EVENTS, *_WRITE_CHECK, Selector(("xadd",), (keys.AUDIT,))),
+        selectors=(ANY_SCRIPT, SENDS_EVENTS, *_EVERY_PROCESS, Selector(("xadd",), (keys.AUDIT,))),
     )
 
 
@@ -387,7 +392,7 @@ def client_access(roles: Sequence[str]) -> Access:
         selectors=(
             ANY_SCRIPT,
             SENDS_EVENTS,
-            *_WRITE_CHECK,
+            *_EVERY_PROCESS,
             Selector(("xadd",), (keys.AUDIT,)),
             # `handoff mcp` asks whether there are tokens
             Selector(("hlen",), (keys.TOKENS,)),
@@ -458,7 +463,7 @@ def observer_access(roles: Sequence[str]) -> Access:
             keys.CAPS,
             keys.PAUSED,
         ),
-        selectors=(ANY_SCRIPT, *_WRITE_CHECK, Selector(("llen",), (keys.DEAD,))),
+        selectors=(ANY_SCRIPT, *_EVERY_PROCESS, Selector(("llen",), (keys.DEAD,))),
     )
 
 
