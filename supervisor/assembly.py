@@ -36,6 +36,7 @@ from handoff_queue.shared.types.names import (
 )
 from handoff_queue.shared.types.presence import role_slots
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
+from handoff_queue.supervisor.engine.batch_canceller import BatchCanceller
 from handoff_queue.supervisor.engine.job_loop import JobLoop
 from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
@@ -161,6 +162,10 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
         keep_s=settings.retention_s,
         caps=caps_from(settings),
         start_schedules=ScheduleStarter(process.store, dispatcher, settings).start_due,
+        cancel_batches=BatchCanceller(
+            process.store.unwanted_batches,
+            lambda: process.attempts.models.batches_of(settings.specialist_model),
+        ).start,
     )
     return Supervisor(process, advance, sweeper, role_runner, consumption)
 

@@ -44,6 +44,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "model_progress_s": "supervisor, workers",
         "rate_window_s": "supervisor, workers",
         "rate_wait_s": "supervisor, workers",
+        "batch_poll_s": "supervisor, workers",
     },
     "Specialists and tools": {
         "specialists_dirs": "workers",

@@ -17,6 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
+from handoff_queue.testing.batches import PATH as BATCHES
+from handoff_queue.testing.batches import Batches
 from handoff_queue.testing.replies import (
     Json,
     Reply,
@@ -41,12 +43,15 @@ class _Listener(ThreadingHTTPServer):
 class LoopbackServer:
     """Serves POST requests on a free port of this machine during its `with` block."""
 
-    def __init__(self, respond: Respond, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, respond: Respond, host: str = "127.0.0.1", *, respond_to_get: Respond | None = None
+    ) -> None:
         """Bind the port.
 
         Args:
             respond: called in a thread of each connection.
             host: address of this machine.
+            respond_to_get: called for GET requests. None: the server answers them with 501.
         """
 
         class Handler(BaseHTTPRequestHandler):
@@ -56,7 +61,14 @@ class LoopbackServer:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._server = _Listener((host, 0), Handler)
+        class HandlerWithGet(Handler):
+            def do_GET(self) -> None:
+                assert respond_to_get is not None
+                respond_to_get(self)
+
+        handler = Handler if respond_to_get is None else HandlerWithGet
+
+        self._server = _Listener((host, 0), handler)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.02,), daemon=True
         )
@@ -102,6 +114,8 @@ class MessagesServer(LoopbackServer):
         requests: bodies of the received requests, in the order of arrival.
         headers: headers of the received requests, with lower-case names.
         violations: rules of the API that requests have broken.
+        batches: batches of the server, with their duration. The server gives their requests the
+            replies of the script.
     """
 
     raises = True
@@ -124,7 +138,8 @@ class MessagesServer(LoopbackServer):
         self.violations: list[str] = []
         self._lenient_because = lenient_because
         self._signatures = Signatures()
-        super().__init__(self._respond, host)
+        self.batches = Batches(self._reply_in_batch)
+        super().__init__(self._respond, host, respond_to_get=self._respond_to_get)
 
     @property
     def url(self) -> str:
@@ -167,18 +182,17 @@ class MessagesServer(LoopbackServer):
 
     def _respond(self, connection: BaseHTTPRequestHandler) -> None:
         """Read one request and send its reply."""
-        length = int(connection.headers["content-length"])
+        length = int(connection.headers.get("content-length") or 0)
         body = connection.rfile.read(length)
         if len(body) < length:  # the client died during the request
             connection.close_connection = True
             return
-        request = json.loads(body)
+        request = json.loads(body or b"{}")
         headers = lower_case_headers(connection)
-        reply = self._refusal(request, headers, length)
-        if reply is None:
-            reply = self.answer(request, headers)
-            blocks = self._signatures.sign(reply.blocks, reply.stop_reason)
-            reply = replace(reply, blocks=blocks, model=reply.model or request["model"])
+        if connection.path.startswith(BATCHES):
+            self._respond_about_batches(connection, request)
+            return
+        reply = self._refusal(request, headers, length) or self._signed(request, headers)
         is_stream = bool(request.get("stream")) and not reply.as_json
         is_connected = True
         try:
@@ -188,6 +202,32 @@ class MessagesServer(LoopbackServer):
             connection.close_connection = True
         if reply.on_sent is not None:
             reply.on_sent(is_connected)
+
+    def _signed(self, request: Json, headers: Mapping[str, str]) -> Reply:
+        """Return the reply of the script, with its thinking signed."""
+        reply = self.answer(request, headers)
+        blocks = self._signatures.sign(reply.blocks, reply.stop_reason)
+        return replace(reply, blocks=blocks, model=reply.model or request["model"])
+
+    def _reply_in_batch(self, request: Json, headers: Mapping[str, str]) -> Reply:
+        """Return the reply to a request of a batch. The API checks such a request late, too."""
+        if "stream" in request:
+            self.violations.append("a request of a batch has `stream`")
+            return error_reply(
+                400, "stream: Extra inputs are not permitted", "invalid_request_error"
+            )
+        return self._refusal(request, headers, 0) or self._signed(request, headers)
+
+    def _respond_to_get(self, connection: BaseHTTPRequestHandler) -> None:
+        self._respond_about_batches(connection, {})
+
+    def _respond_about_batches(self, connection: BaseHTTPRequestHandler, body: Json) -> None:
+        headers = lower_case_headers(connection)
+        reply = self.batches.answer(connection.command, connection.path, body, headers, self.url)
+        try:
+            _send(connection, reply, is_stream=False)
+        except (BrokenPipeError, ConnectionResetError):
+            connection.close_connection = True
 
 
 def _send(handler: BaseHTTPRequestHandler, reply: Reply, *, is_stream: bool) -> None:

@@ -25,6 +25,9 @@ from handoff_queue.shared.agent.tool_calls import (
 )
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
+    BatchClosed,
+    BatchCreated,
+    BatchIntended,
     Checkpoint,
     ContextCleared,
     ContextCompacted,
@@ -585,6 +588,8 @@ class Conversation:
                 case ModelReplied() | ToolCallStarted() | ModelCallFailed():
                     pass
                 case ContextCleared() | ContextCompacted():
+                    pass
+                case BatchIntended() | BatchCreated() | BatchClosed():
                     pass
         return tuple(_in_order(_without_unfinished_calls(messages, is_paused=self.is_paused)))
 

@@ -242,6 +242,8 @@ class Agent:
             ModelError: see `ModelTurns.turn`.
         """
         self.can_take_messages = False
+        if self._model_turns.read_batch(self._conversation, self._note):
+            return
         if self._conversation.turns >= self._limits.max_turns:
             raise LimitReached(
                 StopReason.MAX_TURNS, f"no answer within {self._limits.max_turns} turns"

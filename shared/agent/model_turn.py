@@ -10,6 +10,8 @@ from math import inf
 from typing import Any, Protocol
 
 from handoff_queue.shared.agent.answer_format import takes_time
+from handoff_queue.shared.agent.batch_calls import LOST, READING, BatchCalls, BatchLost
+from handoff_queue.shared.agent.batch_rules import OpenBatch, open_batch
 from handoff_queue.shared.agent.compaction import frees_enough
 from handoff_queue.shared.agent.conversation import (
     Conversation,
@@ -36,6 +38,8 @@ from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
+    BatchClosed,
+    BatchCreated,
     Checkpoint,
     ContextCleared,
     ModelCallFailed,
@@ -43,6 +47,7 @@ from handoff_queue.shared.types.checkpoints import (
     WorstCase,
 )
 from handoff_queue.shared.types.errors import (
+    Cancelled,
     Deferred,
     LimitReached,
     ModelBusy,
@@ -220,7 +225,7 @@ class ModelTurns:
 
         Both are None if the first call is also the last one, or exceeds the token limit.
         """
-        if self.is_last(conversation):
+        if self.is_last(conversation) or self._may_send_batch(conversation):
             return None, None
         choice = self._choices.choices[0]
         try:
@@ -245,10 +250,14 @@ class ModelTurns:
         Raises:
             LimitReached: the tokens, the time, or the job's budget are used up.
             ModelError: another try would fail as well, or no try is left.
-            Deferred: the provider's rate limits need a longer wait than `rate_wait_s`.
+            Deferred: the call is in a batch, or the provider's rate limits need a longer wait than
+                `rate_wait_s`.
             MessagesWaiting: no call was made, because users have sent messages.
         """
         self._check_deadline()
+        if self._may_send_batch(conversation):
+            self._send_batch(conversation, note, is_last=is_last, takes_messages=takes_messages)
+            return
         prefix = self._await_prefix(conversation, is_last=is_last)
         try:
             self._summarizes = conversation.is_summarizing
@@ -278,13 +287,26 @@ class ModelTurns:
             return
         except LimitReached as limit:
             self.draft = self._pulse.text
-            note(self._failed_call(call, str(limit), self._settled(call, worst)))
+            note(self._failed_call(call.model, str(limit), self._settled(call, worst)))
             raise
         self._report_limits(reply.limits)
         self._longest_turn_s = max(self._longest_turn_s, self.dependencies.now() - started)
-        usage = self._used(reply, call, worst)
-        if reply.stop_reason == "refusal" and self._has_other(conversation, call):
-            note(self._failed_call(call, f"{call.model} declined to answer", usage, rules_out=True))
+        self._note_reply(conversation, call.model, reply, self._used(reply, call, worst), note)
+
+    def _note_reply(
+        self,
+        conversation: Conversation,
+        model: str,
+        reply: ModelReply,
+        usage: Usage,
+        note: WriteCheckpoint,
+        batch_id: str | None = None,
+    ) -> None:
+        """Store a reply of this model. If it declined to answer, and another model may answer,
+        store a failed call.
+        """
+        if reply.stop_reason == "refusal" and self._has_other(conversation, model):
+            note(self._failed_call(model, f"{model} declined to answer", usage, rules_out=True))
             return
         content = with_valid_calls(reply.content, conversation.ids)
         replied = ModelReplied(
@@ -292,9 +314,106 @@ class ModelTurns:
             stop_reason=reply.stop_reason,
             usage=usage,
             model=reply.model,
-            requested_model=self._recorded_name(call),
+            requested_model=self._recorded_name(model),
+            batch_id=batch_id,
         )
         note(replied, deferrable=not self._summarizes and self._is_read_at_once(replied))
+
+    def _may_send_batch(self, conversation: Conversation) -> bool:
+        """Return whether the next call may go into a batch."""
+        rules = self.dependencies.batches
+        return rules is not None and rules.may_send(
+            conversation.checkpoints, self.dependencies.now()
+        )
+
+    def _send_batch(
+        self,
+        conversation: Conversation,
+        note: WriteCheckpoint,
+        *,
+        is_last: bool,
+        takes_messages: bool,
+    ) -> None:
+        """Create a batch of the next call. Return only if it was not created, and the next try
+        may be a live call.
+
+        Raises:
+            Deferred: the handoff waits for the batch.
+            LimitReached, MessagesWaiting: see `turn`.
+        """
+        assert self.dependencies.batches is not None
+        batches = BatchCalls(self.dependencies.batches, self.dependencies)
+        call, worst = self._reserved_call(
+            conversation, is_last=is_last, takes_messages=takes_messages, is_batched=True
+        )
+        intended = batches.intention(call, worst, conversation.checkpoints)
+        note(intended)
+        created = batches.create(intended, call)
+        try:
+            note(created)
+        except Cancelled:  # the store has no id of the batch, so no other process cancels it
+            batches.cancel(created)
+            raise
+        if isinstance(created, BatchCreated):
+            raise batches.deferral(created.at, f"batch {created.batch_id}")
+        if not created.goes_live:
+            raise batches.deferral(intended.at, "a provider that takes a batch")
+
+    def read_batch(self, conversation: Conversation, note: WriteCheckpoint) -> bool:
+        """Store the reply of the batch that the last call is in, or the end of a batch without a
+        reply. Return False if no call is in a batch.
+
+        Raises:
+            Deferred: the batch has not ended.
+        """
+        batch = open_batch(conversation.checkpoints)
+        if batch is None:
+            return False
+        rules = self.dependencies.batches
+        if rules is None:  # the worker has other settings than the worker that created the batch
+            self._lose_batch(batch, note)
+            return True
+        batches = BatchCalls(rules, self.dependencies)
+        self.dependencies.checkpoints.heartbeat(READING)
+        try:
+            created = batch.created or batches.adopted(batch)
+            if batch.created is None:
+                note(created)
+            if isinstance(created, BatchCreated):
+                self._note_batch(conversation, batches, batch, created, note)
+        except BatchLost:
+            self._lose_batch(batch, note)
+        except ModelError as error:
+            try:
+                raise batches.after_error(batch, error) from error
+            except BatchLost:
+                self._lose_batch(batch, note)
+        return True
+
+    def _note_batch(
+        self,
+        conversation: Conversation,
+        batches: BatchCalls,
+        batch: OpenBatch,
+        created: BatchCreated,
+        note: WriteCheckpoint,
+    ) -> None:
+        """Store the reply in an ended batch, or the end of a batch without a reply."""
+        reply = batches.reply(batch, created)
+        if isinstance(reply, BatchClosed):
+            note(reply)
+            return
+        model, prices = batch.intended.model, self.dependencies.prices
+        if _is_reported(reply):
+            usage = prices.priced_in_batch(reply.usage, model)
+        else:
+            usage = batch.intended.most.of_a_cut_call()
+        self._note_reply(conversation, model, reply, usage, note, created.batch_id)
+
+    def _lose_batch(self, batch: OpenBatch, note: WriteCheckpoint) -> None:
+        """Store that the batch of a call is given up. The call counts at its upper bound."""
+        usage = batch.intended.most.of_a_cut_call()
+        note(self._failed_call(batch.intended.model, LOST, usage))
 
     def _await_prefix(self, conversation: Conversation, *, is_last: bool) -> str | None:
         """Before the first call of a handoff, wait while another handoff is the first to send the
@@ -325,10 +444,18 @@ class ModelTurns:
         self.dependencies.caches.has_begun(self._prefix, self.dependencies.now(), usage)
 
     def _reserved_call(
-        self, conversation: Conversation, *, is_last: bool, takes_messages: bool
+        self,
+        conversation: Conversation,
+        *,
+        is_last: bool,
+        takes_messages: bool,
+        is_batched: bool = False,
     ) -> tuple[ModelCall, WorstCase]:
         """Return the call of a turn and its reserved upper bound. If the budget is too small for
         the searches that the provider may run, the handoff goes on without them.
+
+        Args:
+            is_batched: True if the call goes into a batch, which has other rate limits.
 
         Raises:
             LimitReached: see `turn`.
@@ -336,10 +463,15 @@ class ModelTurns:
 
         def reserve(choice: ModelChoice, *, joins_line: bool) -> _Reservation:
             call = self._call(conversation, choice, is_last=is_last)
-            worst = self._worst(conversation, call)
+            if is_batched:  # the next turn comes after more than five minutes
+                call = replace(call, caches_for_1h=bool(call.tools) and call.may_call_tools)
+            worst = replace(self._worst(conversation, call), is_batched=is_batched)
+            expected = None
+            if not is_batched:
+                expected = self._expected(conversation, choice, call, joins_line=joins_line)
             wait = self.dependencies.checkpoints.reserve(
                 worst,
-                self._expected(conversation, choice, call, joins_line=joins_line),
+                expected,
                 takes_messages=takes_messages,
                 is_last=is_last,
             )
@@ -521,9 +653,9 @@ class ModelTurns:
             self.dependencies.checkpoints.report_refusal(
                 reason_of(error), error.retry_after_s, error.limits
             )
-        has_other = self._has_other(conversation, call)
+        has_other = self._has_other(conversation, call.model)
         rules_out = has_other and not error.retryable
-        note(self._failed_call(call, str(error), usage, rules_out=rules_out))
+        note(self._failed_call(call.model, str(error), usage, rules_out=rules_out))
         delay = delay_s(error, conversation.failures_in_a_row + 1, self.dependencies.jitter())
         if rules_out:
             return
@@ -538,13 +670,13 @@ class ModelTurns:
             return
         self._wait(delay, _named(reason_of(error), call))
 
-    def _has_other(self, conversation: Conversation, call: ModelCall) -> bool:
-        """Return whether another model may serve the turn after this failed call."""
+    def _has_other(self, conversation: Conversation, model: str) -> bool:
+        """Return whether another model may serve the turn after a failed call of this model."""
         has_turns = conversation.turns + 1 < self._limits.max_turns
-        return has_turns and self._choices.has_other(conversation, call.model)
+        return has_turns and self._choices.has_other(conversation, model)
 
     def _failed_call(
-        self, call: ModelCall, error: str, usage: Usage, *, rules_out: bool = False
+        self, model: str, error: str, usage: Usage, *, rules_out: bool = False
     ) -> ModelCallFailed:
         """Return the checkpoint of a call without a usable reply.
 
@@ -554,24 +686,21 @@ class ModelTurns:
         return ModelCallFailed(
             error=error,
             usage=usage,
-            requested_model=self._recorded_name(call),
+            requested_model=self._recorded_name(model),
             rules_out=rules_out or None,
         )
 
-    def _recorded_name(self, call: ModelCall) -> str | None:
+    def _recorded_name(self, model: str) -> str | None:
         """Return the name of the requested model, or None if the handoff has only one model."""
         if self._choices.has_several:
-            return call.model
+            return model
         return None
 
     def _used(self, reply: ModelReply, call: ModelCall, worst: WorstCase) -> Usage:
         """Return the usage of a reply as the server reports it, with its cost. Without a
         report, return the upper bound, because unknown usage never counts as zero.
         """
-        is_reported = reply.usage.input_tokens > 0 and (
-            reply.usage.output_tokens > 0 or not reply.content
-        )
-        if is_reported:
+        if _is_reported(reply):
             return self.dependencies.prices.priced(reply.usage, call.model)
         return self._at_most(reply.usage, call, worst)
 
@@ -725,6 +854,11 @@ def _placeholder(name: str) -> dict[str, Any]:
         "description": "There is no such tool.",
         "input_schema": {"type": "object"},
     }
+
+
+def _is_reported(reply: ModelReply) -> bool:
+    """Return whether the server has reported the usage of a reply."""
+    return reply.usage.input_tokens > 0 and (reply.usage.output_tokens > 0 or not reply.content)
 
 
 def _is_unpaid(error: ModelError) -> bool:

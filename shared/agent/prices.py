@@ -39,6 +39,10 @@ organisation are not subtracted.
 """
 USUAL_WINDOW = 200_000
 """Context window in tokens of a model that genai-prices does not know."""
+BATCH_SHARE = Decimal("0.5")
+"""Price of all tokens of a batch, as a share of the price of a live call. Server-side searches
+have the full price. Source: Anthropic's pricing of the Message Batches API, 2026-10-14.
+"""
 _DEFAULT_SERVER_TOOL_USES = 5
 _PROVIDERS = {
     "anthropic": "anthropic",
@@ -86,6 +90,20 @@ class Prices:
         if usage.cost_microusd == cost and not changes:
             return usage
         return usage.model_copy(update={"cost_microusd": cost, **changes})
+
+    def priced_in_batch(self, usage: Usage, model: str) -> Usage:
+        """Return the reported usage of a reply from a batch with its whole cost, as `priced` does.
+        It also has what the batch saved.
+        """
+        live = self.priced(usage, model)
+        changes: dict[str, int] = {"batch_calls": 1}
+        if live.cost_microusd and usage.cost_microusd is not None:
+            saved = int((live.cost_microusd - usage.cost_microusd) * (1 - BATCH_SHARE))
+            changes["batch_saved_microusd"] = saved
+            changes["cost_microusd"] = live.cost_microusd - saved
+            for name in ("cache_saved_microusd", "cache_surcharge_microusd"):
+                changes[name] = int(getattr(live, name) * BATCH_SHARE)
+        return live.model_copy(update=changes)
 
     def _cache_effect(self, usage: Usage, model: str, cost: int | None) -> dict[str, int]:
         """Return the money that the cache saved and cost, as fields of a `Usage`.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from handoff_queue.shared.agent.answer_format import AnswerFormat
+from handoff_queue.shared.agent.batch_rules import BatchRules
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore, NoCheckpoints
 from handoff_queue.shared.agent.compaction import USUAL_COMPACTION
 from handoff_queue.shared.agent.model_fallback import ModelChoice
@@ -27,6 +28,8 @@ class RunDependencies:
     role: str = ""
     """The specialist or role that runs the handoff."""
     model: Model
+    handoff_name: str = ""
+    """`JOB/HANDOFF`, for the names of its calls in batches."""
     model_name: str
     """`handoff.model`, or the spec's, or the default of its tier."""
     effort: Effort | None = None
@@ -65,6 +68,8 @@ class RunDependencies:
     """Most bytes that the model's client adds to a request. The upper bound of a call contains
     them.
     """
+    batches: BatchRules | None = None
+    """How calls go through batches of the provider. None: all calls are live."""
     silence_s: float = 120.0
     """Longest silence in seconds on the connection of a model call."""
     progress_s: float = 300.0

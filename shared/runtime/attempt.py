@@ -18,6 +18,7 @@ from functools import partial
 from typing import Protocol
 
 from handoff_queue.shared.agent.answer_format import AnswerFormat
+from handoff_queue.shared.agent.batch_rules import BatchRules
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.agent.compaction import compaction_limit
 from handoff_queue.shared.agent.loop import Agent
@@ -428,6 +429,7 @@ class Attempts:
         dependencies = RunDependencies(
             role=handoff.assigned_to,
             model=self.models.of(first.name),
+            handoff_name=f"{handoff.job_id}/{handoff.handoff_id}",
             model_name=first.name,
             effort=spec.effort,
             thinking=spec.thinking,
@@ -448,6 +450,7 @@ class Attempts:
             policy=policy,
             words_of_user=partial(self._words_of_user, handoff),
             now=self.store.connection.now,
+            batches=self._batch_rules(handoff, first.name),
             silence_s=self.settings.model_silence_s,
             progress_s=self.settings.model_progress_s,
             rate_wait_s=self.settings.rate_wait_s,
@@ -462,8 +465,16 @@ class Attempts:
             shared = SharedRequest.of(self.store, self.payload_cache, whole, documents)
             return Agent(handoff, spec, opening, dependencies), shared
         external = setup.external_model(dependencies.model)
-        dependencies = replace(dependencies, model=external, added_bytes=external.added_bytes)
+        dependencies = replace(
+            dependencies, model=external, added_bytes=external.added_bytes, batches=None
+        )
         return AgentWithExternalModel(handoff, spec, opening, dependencies, external), None
+
+    def _batch_rules(self, handoff: AgentHandoff, model: str) -> BatchRules | None:
+        """Return how the handoff's calls go through batches, or None if all are live."""
+        if handoff.batch_until is None or (batches := self.models.batches_of(model)) is None:
+            return None
+        return BatchRules(batches, handoff.batch_until, self.settings.batch_poll_s)
 
     def _words_of_user(self, handoff: AgentHandoff) -> str:
         """Return the user's request, or "" if it cannot be read or a model wrote it."""

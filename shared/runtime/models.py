@@ -15,6 +15,7 @@ from handoff_queue.shared.agent.prompt_cache_warmup import PromptCaches
 from handoff_queue.shared.settings.imports import without_collection
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.store.rate_limiter import account_of
+from handoff_queue.shared.types.batches import Batches
 from handoff_queue.shared.types.errors import MissingCredentials, ModelBusy, ModelError
 from handoff_queue.shared.types.model import Model, ModelCall, ModelReply, Pulse
 from handoff_queue.shared.types.names import JUDGING_ROLES
@@ -93,6 +94,12 @@ class RecordedModel:
         self.log.succeeded(call.model)
         return reply
 
+    @property
+    def batches(self) -> Batches | None:
+        """Return the batches of the model's account. None: it has none."""
+        batches: Batches | None = getattr(self.model, "batches", None)
+        return batches
+
 
 MakeModel = Callable[[Settings], Model]
 
@@ -127,7 +134,7 @@ class Models:
     """Outcomes of the newest calls of this process."""
     caches: PromptCaches = field(default_factory=PromptCaches)
     """Prompt caches of the provider that this process has used."""
-    _made: dict[bool, Model] = field(default_factory=dict)
+    _made: dict[bool, RecordedModel] = field(default_factory=dict)
     """Models by whether they are the offline model."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -194,6 +201,15 @@ class Models:
                     settings = self.settings
                 self._made[offline] = RecordedModel(make(settings), self.calls)
             return self._made[offline]
+
+    def batches_of(self, name: str) -> Batches | None:
+        """Return the batches for calls of the model of this name. None: there are no batches, as
+        for the offline model, which costs nothing.
+        """
+        if name == OFFLINE_MODEL or self.settings.is_offline:
+            return None
+        self.of(name)
+        return self._made[False].batches
 
     def bucket_of(self, name: str) -> str | None:
         """Return the rate-limit bucket of the model of this name, or None without limits."""

@@ -417,6 +417,10 @@ class Settings(BaseSettings):
     """A handoff that must wait longer than this for the provider's rate limits frees its slot.
     It continues when the limits allow it.
     """
+    batch_poll_s: Interval = 15.0
+    """How soon a worker first asks for the result of a batch. Each further wait is half of the age
+    of the batch, and at most 20 times this time.
+    """
     max_request_chars: int = Field(default=100_000, ge=1, le=10_000_000)
     """The longest request. Put long texts into documents: a specialist can search them."""
     max_document_bytes: int = Field(default=20_000_000, ge=1, le=500_000_000)

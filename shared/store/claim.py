@@ -33,6 +33,8 @@ from handoff_queue.shared.trust.run_proofs import prove_run
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES, UNKNOWN, OneCall
 from handoff_queue.shared.types.checkpoints import (
+    BatchClosed,
+    BatchCreated,
     Checkpoint,
     ModelCallFailed,
     ModelReplied,
@@ -542,10 +544,14 @@ class Claim:
         string means the worst case, because a call was made and not settled.
         """
         if self.reserved:
-            return json_argument(
-                {amount.name: 0 for amount in AMOUNTS} | self.limiter.returned_share(None)
-            )
+            return self._nothing_used()
         return ""
+
+    def _nothing_used(self) -> str:
+        """Return the usage of a reserved call that costs nothing, as JSON."""
+        return json_argument(
+            {amount.name: 0 for amount in AMOUNTS} | self.limiter.returned_share(None)
+        )
 
     @property
     def _keys(self) -> list[str]:
@@ -591,6 +597,7 @@ class Claim:
                 self._stored,
                 sum(isinstance(checkpoint, ToolObserved) for checkpoint in checkpoints),
                 int(gets_further),
+                _batch_in(checkpoints),
                 *stored_forms,
             ]
             answer: list[Any] = self._run_until_answered("turn", arguments)
@@ -607,6 +614,8 @@ class Claim:
         call = _call_in(checkpoints)
         if call is None:
             return ""
+        if isinstance(call, BatchClosed):
+            return self._nothing_used()
         usage = call.usage
         used: dict[str, Any] = {}
         for amount in AMOUNTS:
@@ -620,6 +629,9 @@ class Claim:
             used["saved"] = usage.cache_saved_microusd
         if usage.cache_surcharge_microusd:
             used["surcharge"] = usage.cache_surcharge_microusd
+        if usage.batch_calls:
+            used["batched"] = usage.batch_calls
+            used["batch_saved"] = usage.batch_saved_microusd
         if isinstance(call, ModelCallFailed):
             used["failed"] = True
         return json_argument(used | self.limiter.returned_share(usage))
@@ -711,9 +723,19 @@ def _unzipped(
     return checkpoints, stored_forms
 
 
-def _call_in(checkpoints: Sequence[Checkpoint]) -> ModelReplied | ModelCallFailed | None:
-    """Return the first model call in these checkpoints, or None if there is no call."""
+def _batch_in(checkpoints: Sequence[Checkpoint]) -> str:
+    """Return the id of the batch that was created, or ''."""
     for checkpoint in checkpoints:
-        if isinstance(checkpoint, ModelReplied | ModelCallFailed):
+        if isinstance(checkpoint, BatchCreated):
+            return checkpoint.batch_id
+    return ""
+
+
+def _call_in(
+    checkpoints: Sequence[Checkpoint],
+) -> ModelReplied | ModelCallFailed | BatchClosed | None:
+    """Return the first end of a model call in these checkpoints, or None if no call has ended."""
+    for checkpoint in checkpoints:
+        if isinstance(checkpoint, ModelReplied | ModelCallFailed | BatchClosed):
             return checkpoint
     return None

@@ -16,7 +16,7 @@ from handoff_queue.shared.store.redis.connection import Connection, translated_e
 from handoff_queue.shared.store.script_arguments import MOST_EXACT_INTEGER, name_in
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
-from handoff_queue.shared.types.presence import EQUAL_HANDOFF, role_slots
+from handoff_queue.shared.types.presence import EQUAL_HANDOFF, WAITS_FOR, role_slots
 from handoff_queue.shared.types.rate_limits import Allowance
 
 MOST_DUE_HANDOFFS = 5_000
@@ -124,6 +124,18 @@ class FleetLoad:
         total = 0
         for handoff in self.at_work:
             total += queue_of(handoff.role) == queue and handoff.deferred_until is not None
+        return total
+
+    def limited(self, queue: str) -> int:
+        """Return the number of handoffs of this queue that are deferred because of rate limits. A
+        handoff that waits for an approval or a batch needs no slot.
+        """
+        total = 0
+        for handoff in self.at_work:
+            is_limited = handoff.deferred_until is not None and not handoff.doing.startswith(
+                WAITS_FOR
+            )
+            total += queue_of(handoff.role) == queue and is_limited
         return total
 
 

@@ -78,6 +78,8 @@ def worst_case_argument(
     for amount in AMOUNTS:
         most = amount.worst(worst)
         fields[amount.name] = UNKNOWN if most is None else most
+    if worst.is_batched:
+        fields["batch"] = True
     if takes_messages:
         fields["takes_messages"] = True
     if is_last:

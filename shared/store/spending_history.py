@@ -40,6 +40,10 @@ class Amounts:
     """Handoffs that copied the result of an equal handoff."""
     spared: int = 0
     """Micro-dollars that the runs of the copied results cost."""
+    batched: int = 0
+    """Calls whose reply came from a batch of the provider."""
+    batch_saved: int = 0
+    """Micro-dollars that these calls would have cost more as live calls."""
 
     def add(self, other: Amounts) -> None:
         self.calls += other.calls
@@ -52,6 +56,8 @@ class Amounts:
         self.unpriced += other.unpriced
         self.copies += other.copies
         self.spared += other.spared
+        self.batched += other.batched
+        self.batch_saved += other.batch_saved
 
     @property
     def tokens(self) -> int:

@@ -36,6 +36,7 @@ from handoff_queue.shared.store.schedules import Schedules
 from handoff_queue.shared.store.spending_history import SpendingHistory
 from handoff_queue.shared.store.tenant_keys import keys_from
 from handoff_queue.shared.store.tenants import Tenants
+from handoff_queue.shared.store.unwanted_batches import UnwantedBatches
 from handoff_queue.shared.store.user_messages import UserMessages
 from handoff_queue.shared.trust.keyring import Right
 from handoff_queue.shared.trust.signatures import Trust, open_trust
@@ -78,6 +79,7 @@ class Store:
     tenants: Tenants
     notes: Notes
     prompt_prefixes: PromptPrefixes
+    unwanted_batches: UnwantedBatches
     trust: Trust
     """The keys of this process."""
 
@@ -152,6 +154,7 @@ def open_store(
         tenants=Tenants(connection, keep_s),
         notes=Notes(connection),
         prompt_prefixes=PromptPrefixes(connection),
+        unwanted_batches=UnwantedBatches(connection),
         trust=trust,
     )
 

@@ -26,6 +26,8 @@ class ModelReplied(Message):
     """Name of the model in the server's answer."""
     requested_model: Annotated[str | None, OmitNone] = None
     """Name of the model in the request; None: the handoff has only one model."""
+    batch_id: Annotated[str | None, OmitNone] = None
+    """The batch that gave the reply; None: a live call."""
 
     def is_from_another(self, model: str) -> bool:
         """Return whether another model than this one wrote the reply."""
@@ -128,6 +130,42 @@ class ModelCallFailed(Message):
     """True if this model serves no further turn of the handoff."""
 
 
+class BatchIntended(Message):
+    """The next model call goes into a batch of the provider. The batch is created after this
+    checkpoint. `ModelReplied`, `ModelCallFailed` or `BatchClosed` ends the call.
+    """
+
+    kind: Literal["batch_intended"] = "batch_intended"
+    custom_id: str
+    """Our own name of the call, which the result of the batch has, too."""
+    model: str
+    """Name of the model in the request."""
+    at: float
+    """Unix time in seconds, by Redis's clock."""
+    most: Usage
+    """Upper bound of the call at the price of a live call."""
+
+
+class BatchCreated(Message):
+    """The provider has created the batch of the call that the last `BatchIntended` names."""
+
+    kind: Literal["batch_created"] = "batch_created"
+    custom_id: str
+    batch_id: str
+    at: float
+    """Unix time in seconds, by Redis's clock."""
+
+
+class BatchClosed(Message):
+    """The batch of a call gave no reply, and cost nothing. It does not count as a turn."""
+
+    kind: Literal["batch_closed"] = "batch_closed"
+    custom_id: str
+    why: str
+    goes_live: bool
+    """True if the turn is made by a live call. False: another batch may be created."""
+
+
 Checkpoint = Annotated[
     ModelReplied
     | ToolObserved
@@ -136,7 +174,10 @@ Checkpoint = Annotated[
     | ToolCallStarted
     | ContextCleared
     | ContextCompacted
-    | ModelCallFailed,
+    | ModelCallFailed
+    | BatchIntended
+    | BatchCreated
+    | BatchClosed,
     Field(discriminator="kind"),
 ]
 checkpoint_adapter: TypeAdapter[Checkpoint] = TypeAdapter(Checkpoint, config=NO_PAYLOAD_IN_ERRORS)
@@ -154,3 +195,5 @@ class WorstCase:
     """None if the price is unknown."""
     model: str = field(default="", compare=False)
     """Model of the call, for the metrics."""
+    is_batched: bool = field(default=False, compare=False)
+    """True if the call goes into a batch. Its reservation stays while no process has the claim."""

@@ -163,6 +163,10 @@ class AgentHandoff(Message):
     """Number of jobs above the handoff's job: 0 for a user's job, 1 or more for a child job."""
     origins: Annotated[Origins | None, OmitNone] = None
     """Origins of the task, the context and the feedback; None: unknown."""
+    batch_until: Annotated[float | None, OmitNone] = None
+    """Time until which its model calls may go through batches of the provider, in Unix seconds by
+    Redis's clock. None: all calls are live.
+    """
     request: Annotated[BlobRef | None, OmitNone] = None
     """The words of the user, for the policy of tools. The specialist does not see them. None: a
     model wrote the request.

@@ -152,6 +152,8 @@ class JobSubmitted(Message):
     """Origins of the request of a child job; None: the user wrote the request."""
     fork: Annotated[Fork | None, OmitNone] = None
     """The job that this job was forked from; None: the job is no fork."""
+    is_batched: Annotated[bool | None, OmitNone] = None
+    """True if calls of its specialists go through batches of the provider while there is time."""
 
     def is_same_request(self, other: Message) -> bool:
         """Return whether the other event has the same request, from any user."""

@@ -36,6 +36,12 @@ class HandoffWait:
         return f"waiting {self.left_s} s: {self.what}"
 
 
+WAITS_FOR = "waits for "
+"""Beginning of the activity of a handoff that says itself why it is deferred: an approval, or a
+batch. Otherwise the activity is the limit of the provider.
+"""
+
+
 def waiting_in(doing: str) -> HandoffWait | None:
     """Return the reason in the activity of a handoff; None if it does not wait."""
     match = _WAITING.fullmatch(doing)

@@ -62,6 +62,10 @@ class Usage(Message):
     """What the tokens from the cache would have cost more without it."""
     cache_surcharge_microusd: Annotated[NonNegativeInt, OmitZero] = 0
     """What the tokens that were written to the cache cost more than other input."""
+    batch_calls: Annotated[NonNegativeInt, OmitZero] = 0
+    """Calls whose reply came from a batch of the provider, at half price."""
+    batch_saved_microusd: Annotated[NonNegativeInt, OmitZero] = 0
+    """What these calls would have cost more as live calls."""
     cost_microusd: NonNegativeInt | None = 0
     """None if the price of the model is unknown. An unknown cost is never zero."""
     cut_calls: NonNegativeInt = 0

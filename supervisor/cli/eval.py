@@ -35,10 +35,12 @@ from handoff_queue.supervisor.cli.options import (
     ADVANCED,
     REVIEW,
     AsJson,
+    Deadline,
     JudgeModel,
+    PriorityOption,
     Timeout,
 )
-from handoff_queue.supervisor.cli.request_options import amount
+from handoff_queue.supervisor.cli.request_options import amount, check_times
 
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
@@ -113,6 +115,8 @@ def evaluate(
             metavar="NAME", help="The workflow of mode pipeline.", rich_help_panel=ADVANCED
         ),
     ] = "brief",
+    priority: PriorityOption = None,
+    deadline: Deadline = None,
     at_once: Annotated[
         int,
         typer.Option(
@@ -141,10 +145,19 @@ def evaluate(
     from handoff_queue.supervisor.evaluation.trials import EvaluationPlan
 
     settings, name, cases = load_settings(), run_name(run, "eval"), read_golden(golden)
+    check_times(timeout, deadline)
     limits, variants = limits_within(timeout, settings), variants_of(modes, models)
     with_workflow = workflow_for(variants, workflow)
     plan = EvaluationPlan(
-        name, cases, variants, repeat, with_workflow, _documents_of(cases, settings), limits
+        name,
+        cases,
+        variants,
+        repeat,
+        with_workflow,
+        _documents_of(cases, settings),
+        limits,
+        priority=priority,
+        deadline_s=deadline,
     )
     _check(plan, settings, max_usd)
     _check_judge(cases, is_judged=not no_judge, judge_model=judge_model, min_score=min_score)

@@ -204,6 +204,16 @@ PriorityOption = Annotated[
         rich_help_panel=ADVANCED,
     ),
 ]
+Deadline = Annotated[
+    int | None,
+    typer.Option(
+        "--deadline",
+        metavar="TIME",
+        parser=DurationRange(1, MOST_SECONDS, is_whole=True),
+        help="With --priority batch: answer within this time, by batches at half price: 6h.",
+        rich_help_panel=ADVANCED,
+    ),
+]
 TenantOption = Annotated[
     str,
     typer.Option(

@@ -31,6 +31,7 @@ from handoff_queue.supervisor.cli.options import (
     Approve,
     ApproveAboveUsd,
     ApproveTimeout,
+    Deadline,
     Docs,
     GatesOption,
     ItemsOption,
@@ -119,6 +120,7 @@ class RequestOptions:
     max_rounds: int | None = None
     max_depth: int | None = None
     timeout_s: int | None = None
+    deadline_s: int | None = None
     answer_schema: Mapping[str, Any] | None = None
     tenant: str = DEFAULT_TENANT
     priority: Priority | None = None
@@ -297,6 +299,16 @@ def limits_of(asked: RequestOptions, max_depth: int | None = None) -> JobLimits:
     return _within_bounds(JobLimits, **given)
 
 
+def check_times(timeout_s: int | None, deadline_s: int | None) -> None:
+    """Check that a job has one time limit.
+
+    Raises:
+        UserError: both are given.
+    """
+    if timeout_s is not None and deadline_s is not None:
+        raise UserError("--timeout and --deadline exclude each other: leave one out")
+
+
 def new_limits(
     max_job_turns: int | None, max_tokens: int | None, max_usd: float | None
 ) -> NewLimits:
@@ -345,6 +357,7 @@ def read_request(asked: RequestOptions, settings: Settings, after: JobId | None 
     from handoff_queue.supervisor.client.submission import documents_of, plan_of
     from handoff_queue.supervisor.workflows import Items, read_items, read_workflow
 
+    check_times(asked.timeout_s, asked.deadline_s)
     limits = limits_of(asked, settings.max_depth)
     workflow = None
     if asked.workflow:
@@ -364,6 +377,7 @@ def read_request(asked: RequestOptions, settings: Settings, after: JobId | None 
         answer_schema=asked.answer_schema,
         tenant=asked.tenant,
         priority=asked.priority,
+        deadline_s=asked.deadline_s,
         idempotency_key=asked.idempotency_key,
         webhook_url=asked.webhook,
         mode=asked.mode,
@@ -444,6 +458,7 @@ class JobOptions:
     on_timeout: OnTimeoutOption = None
     answer_schema: AnswerSchema = None
     priority: PriorityOption = None
+    deadline: Deadline = None
     tenant: TenantOption = DEFAULT_TENANT
     max_depth: MaxDepth = None
 
@@ -463,6 +478,7 @@ class JobOptions:
         }
         times = {
             "timeout_s": given.pop("timeout"),
+            "deadline_s": given.pop("deadline"),
             "approve_timeout_s": given.pop("approve_timeout"),
         }
         return RequestOptions("", **{**given, **read, **times, "approve": tuple(self.approve)})

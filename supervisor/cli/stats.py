@@ -100,7 +100,7 @@ def headline(fleet_stats: FleetStats) -> str:
     jobs = count_text(fleet_stats.open_jobs, "open job")
     if fleet_stats.waiting_jobs:
         jobs += f" ({fleet_stats.waiting_jobs:,} waiting for a person)"
-    saved = f"{_from_cache(fleet_stats)}{_shared(fleet_stats)}"
+    saved = f"{_from_cache(fleet_stats)}{_shared(fleet_stats)}{_batched(fleet_stats)}"
     spent = f"{_spent(fleet_stats.spent_today)} today{saved}"
     return "  ".join((jobs, supervisors, spent, memory))
 
@@ -120,6 +120,14 @@ def _shared(fleet_stats: FleetStats) -> str:
         return ""
     copies = count_text(fleet_stats.shared_handoffs, "shared result")
     return f" ({copies}, {money(fleet_stats.shared_saved_usd)} saved)"
+
+
+def _batched(fleet_stats: FleetStats) -> str:
+    """Return the number of calls in batches, and the saved money."""
+    if not fleet_stats.batch_calls:
+        return ""
+    calls = count_text(fleet_stats.batch_calls, "call")
+    return f" ({calls} in batches, {money(fleet_stats.batch_saved_usd)} saved)"
 
 
 def _spent(spent: DaySpending) -> str:

@@ -87,6 +87,7 @@ class SubmissionLine(BaseModel):
     answer_schema: dict[str, Any] | None = None
     tenant: str | None = None
     priority: Annotated[Priority | None, Field(strict=False)] = None
+    deadline: Annotated[Seconds | None, _DURATION] = None
     idempotency_key: str | None = None
     webhook: str | None = None
     on_limit: Annotated[OnLimit | None, Field(strict=False)] = None
@@ -284,7 +285,7 @@ def options_of_line(text: str, asked: RequestOptions) -> RequestOptions:
         given["rubric"] = rubric_in(line.rubric)
     for name in given.keys() & {"docs", "items"}:
         given[name] = Path(given[name])
-    for name in given.keys() & {"timeout", "approve_timeout"}:
+    for name in given.keys() & {"timeout", "deadline", "approve_timeout"}:
         given[f"{name}_s"] = given.pop(name)
     if "approve" in given:
         given["approve"] = tuple(given["approve"])

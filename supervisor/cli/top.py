@@ -17,6 +17,7 @@ from handoff_queue.shared.store.fleet_load import FleetLoad, RunningHandoff
 from handoff_queue.shared.text.durations import DurationRange, in_units
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.presence import WAITS_FOR
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli import stats
 from handoff_queue.supervisor.cli.connection import client_of_broker
@@ -257,7 +258,7 @@ def _at_work(rows: tuple[RunningHandoff, ...], at: float, width: int) -> Rendera
     """Return the table of the running handoffs."""
     table_rows: list[tuple[tuple[str, ...], str]] = []
     for n, handoff in enumerate(rows):
-        if handoff.deferred_until is not None:
+        if handoff.deferred_until is not None and not handoff.doing.startswith(WAITS_FOR):
             doing = f"waits: {handoff.doing}"
         else:
             doing = handoff.doing or "starting"

@@ -120,7 +120,7 @@ class RoleStats:
     oldest_s: float | None
     """Seconds that the oldest queued handoff has waited."""
     deferred: int
-    """Handoffs that wait for the provider without a slot."""
+    """Handoffs that wait for rate limits, a batch or an approval without a slot."""
     is_paused: bool
     seconds: float | None
     """Median duration of the newest finished handoffs in seconds. None: there was none."""
@@ -158,6 +158,10 @@ class FleetStats:
     """Handoffs of today that copied the result of an equal handoff."""
     shared_saved_usd: float
     """Money that these copies saved."""
+    batch_calls: int
+    """Model calls of today whose reply came from a batch of the provider."""
+    batch_saved_usd: float
+    """Money that these calls cost less than live calls."""
     dead_letters: int
     used_memory_bytes: int
     max_memory_bytes: int
@@ -219,6 +223,8 @@ def stats_of(
         cache_saved_usd=cost_usd(amounts.net_saved),
         shared_handoffs=amounts.copies,
         shared_saved_usd=cost_usd(amounts.spared),
+        batch_calls=amounts.batched,
+        batch_saved_usd=cost_usd(amounts.batch_saved),
         dead_letters=load.dead_letters,
         used_memory_bytes=load.used_memory_bytes,
         max_memory_bytes=load.max_memory_bytes,
@@ -273,8 +279,8 @@ def _demand(load: FleetLoad, role: str, refused_part: float) -> int:
     if role in load.paused:
         return 0
     following = sum(work.role == role and work.follows for work in load.at_work)
-    deferred = load.deferred(role) - following  # a copy of a result takes a moment
-    waiting = deferred + load.waiting.get(role, NO_BACKLOG).handoffs
+    limited = load.limited(role) - following  # a copy of a result takes a moment
+    waiting = limited + load.waiting.get(role, NO_BACKLOG).handoffs
     return load.busy(role) + math.ceil(round(waiting * (1.0 - refused_part), 6))
 
 
@@ -283,7 +289,7 @@ def _refused_part(
 ) -> float:
     """Return the part of a role's calls, from 0 to 1, that goes to refused buckets.
 
-    A role without finished handoffs counts as refused if its handoffs are deferred, or if all
+    A role without finished handoffs counts as refused if handoffs wait for rate limits, or if all
     buckets are refused.
     """
     turns = refused_turns = 0
@@ -294,7 +300,7 @@ def _refused_part(
                 refused_turns += sample["turns"]
     if turns:
         return refused_turns / turns
-    if refused and (load.deferred(role) > 0 or len(refused) == len(load.buckets)):
+    if refused and (load.limited(role) > 0 or len(refused) == len(load.buckets)):
         return 1.0
     return 0.0
 

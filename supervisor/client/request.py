@@ -33,7 +33,7 @@ from handoff_queue.shared.types.job_options import (
     OnTimeout,
     Priority,
 )
-from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.limits import MOST_SECONDS, JobLimits
 from handoff_queue.shared.types.message import Message, problems_of
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import OnFailure
@@ -136,6 +136,7 @@ def check_types(request: Request) -> None:
         ("the rubric", request.rubric, Rubric, True),
         ("the approvals", request.approvals, Approvals, True),
         ("the priority", request.priority, Priority, True),
+        ("the deadline", request.deadline_s, int, True),
         ("after", request.after, str, True),
         ("the idempotency key", request.idempotency_key, str, True),
         ("the webhook", request.webhook_url, str, True),
@@ -270,6 +271,11 @@ class Request:
     """Interactive jobs come before batch jobs in every queue. None: the priority of the job in
     `after`, or HANDOFF_PRIORITY.
     """
+    deadline_s: int | None = None
+    """Seconds from submission to answer, in place of `limits.max_seconds`. While there is time, the
+    calls of specialists go through batches of the provider at half price. It needs the priority
+    `batch`.
+    """
     idempotency_key: str | None = None
     """Requests of a tenant with the same key and the same content are one job."""
     mode: Mode | None = None
@@ -366,6 +372,7 @@ def check_request(request: Request, settings: Settings) -> None:
         end_task = end_task_of(request.on_end)
         if settings.on_end_tasks is not None:  # else only the supervisors know
             check_allowed(end_task.task, settings.on_end_tasks)
+    _check_deadline(request, settings)
     _check_mode(request)
     _check_depth(request)
     _check_approvals(request.approvals or Approvals(), may_ask=_may_ask(request))
@@ -381,6 +388,21 @@ def _check_schema(schema: Mapping[str, Any]) -> None:
         check_schema(dict(schema))
     except BrokenSchema as error:
         raise UserError(f"the answer schema {error}") from error
+
+
+def _check_deadline(request: Request, settings: Settings) -> None:
+    if request.deadline_s is None:
+        return
+    if not 1 <= request.deadline_s <= MOST_SECONDS:
+        raise UserError(
+            f"deadline_s (--deadline) must be from 1 to {MOST_SECONDS:,} seconds, not"
+            f" {request.deadline_s:,}"
+        )
+    if (request.priority or settings.priority) is not Priority.BATCH:
+        raise UserError(
+            "deadline_s (--deadline) needs the priority batch: set priority (--priority batch), or"
+            " limit the time with max_seconds (--timeout)"
+        )
 
 
 def _check_mode(request: Request) -> None:

@@ -255,10 +255,13 @@ def submission_of(
         manifest_ref, document_count = ref(manifest), len(reading.manifest.documents)
     elif follows:
         manifest_ref, document_count = follows.manifest, follows.document_count
+    limits = request.limits
+    if request.deadline_s is not None:
+        limits = limits.model_copy(update={"max_seconds": request.deadline_s})
     event = JobSubmitted(
         request=ref(request.text),
         title=title_of(request.text),
-        limits=_enough_for(request.limits, len(plan.steps)) if plan else request.limits,
+        limits=_enough_for(limits, len(plan.steps)) if plan else limits,
         manifest=manifest_ref,
         document_count=document_count,
         model=request.model,
@@ -277,6 +280,7 @@ def submission_of(
         given=given,
         after=follows.earlier if follows else None,
         is_quoted=request.is_quoted,
+        is_batched=request.deadline_s is not None or None,
     )
     key = request.idempotency_key
     own = (request.text, manifest, schema, workflow, on_end, gating.facts)

@@ -253,6 +253,7 @@ class ChildJobs:
             given=given,
             answer_schema=ref(schema) if schema else None,
             origins=origins_or_unknown(handoff.origins),
+            is_batched=submitted.is_batched,
         )
         payloads = [request]
         if submitted.manifest:

@@ -57,6 +57,7 @@ class Sweeper:
         keep_s: int,
         caps: DailyCaps | None = None,
         start_schedules: Callable[[], None] = lambda: None,
+        cancel_batches: Callable[[], None] = lambda: None,
     ) -> None:
         """Set up a sweeper.
 
@@ -66,6 +67,7 @@ class Sweeper:
             keep_s: seconds for which ended jobs are kept (HANDOFF_RETENTION_S).
             caps: the daily caps; None: this supervisor sets none.
             start_schedules: starts the jobs of due schedules.
+            cancel_batches: cancels batches that no job needs.
         """
         self._store = store
         self._name = name
@@ -74,6 +76,7 @@ class Sweeper:
         self._keep_s = keep_s
         self._caps = caps
         self._start_schedules = start_schedules
+        self._cancel_batches = cancel_batches
         self._caps_since_ms: int | None = None
         """Time at which this supervisor set the caps; None before that."""
         self._node: Callable[[], Node | None] = lambda: None
@@ -163,6 +166,7 @@ class Sweeper:
             self._store.refusals.move_reports()
             self._store.dead_letters.forget_old()
             self.refuse_announcements()
+            self._cancel_batches()
 
     def _round(self) -> None:
         while self._sweep()[1]:  # thousands of jobs may be due after an outage

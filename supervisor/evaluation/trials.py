@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from handoff_queue.shared.documents.folder import FolderReading
-from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE, Mode
+from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE, Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.review import Score
 from handoff_queue.supervisor.client.client import Request
@@ -119,6 +119,10 @@ class EvaluationPlan:
     limits: JobLimits = field(default_factory=JobLimits)
     judging: AnswerJudge | None = None
     """None: no judge."""
+    priority: Priority | None = None
+    """Priority of each job."""
+    deadline_s: int | None = None
+    """Deadline of each job, as in `Request`. The jobs of the judge have none."""
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -150,6 +154,7 @@ class EvaluationPlan:
         if case.docs:
             documents = self.documents[case.docs]
         request = trial.variant.request(case.request, documents, self.limits, self.workflow)
+        request = replace(request, priority=self.priority, deadline_s=self.deadline_s)
         return EvaluationJob(self._key(trial), request)
 
     def judge_job_of(self, trial: Trial, result: JobResult) -> EvaluationJob:

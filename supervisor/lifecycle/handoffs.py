@@ -17,6 +17,7 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.usage import microusd
 from handoff_queue.supervisor.lifecycle.answer import sources_of_answer
 from handoff_queue.supervisor.lifecycle.answer_requirements import with_requirements
+from handoff_queue.supervisor.lifecycle.batches import batch_until
 from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
 from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of
 from handoff_queue.supervisor.lifecycle.observations import Observations
@@ -149,6 +150,7 @@ def step_handoff(
         model=state.submitted.model,
         depth=state.submitted.depth,
         origins=origins_of_step(state, step.id, inputs),
+        batch_until=batch_until(state, step.id),
         request=words_of_user(state),
     )
 

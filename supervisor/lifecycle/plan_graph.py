@@ -32,6 +32,8 @@ class PlanGraph:
     """The steps that begin after the review: the steps with `after: review`, and their direct
     and indirect dependents.
     """
+    steps_after: Mapping[StepId, int]
+    """Number of steps in the longest chain of dependents after each step."""
     has_teams: bool
     """True if a sub-supervisor does any step."""
 
@@ -77,8 +79,31 @@ def _graph_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
         sinks=tuple(sinks),
         places=places,
         after_review=_after_review(steps, dependents),
+        steps_after=_steps_after(steps, dependents),
         has_teams=has_teams,
     )
+
+
+def _steps_after(
+    steps: tuple[StepOutline, ...], dependents: Mapping[StepId, frozenset[StepId]]
+) -> dict[StepId, int]:
+    """Return the length of the longest chain of dependents after each step. A step is counted when
+    all its dependents are.
+    """
+    dependencies: dict[StepId, list[StepId]] = {}
+    for step in steps:
+        dependencies[step.id] = [name for name in step.depends_on if name in dependents]
+    left = {step_id: len(ids) for step_id, ids in dependents.items()}
+    counts = dict.fromkeys(dependents, 0)
+    ready = [step_id for step_id, missing in left.items() if not missing]
+    while ready:
+        step_id = ready.pop()
+        for dependency in dependencies[step_id]:
+            counts[dependency] = max(counts[dependency], counts[step_id] + 1)
+            left[dependency] -= 1
+            if not left[dependency]:
+                ready.append(dependency)
+    return counts
 
 
 def _after_review(

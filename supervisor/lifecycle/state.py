@@ -630,6 +630,13 @@ class JobState(Message):
         return {}
 
     @property
+    def steps_after(self) -> Mapping[StepId, int]:
+        """Return the number of steps in the longest chain of dependents after each step."""
+        if self.plan:
+            return plan_graph_of(self.plan.steps).steps_after
+        return {}
+
+    @property
     def sinks(self) -> tuple[StepId, ...]:
         """Return the plan's steps without dependents, in the plan's order."""
         if self.plan:

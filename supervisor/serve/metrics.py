@@ -83,6 +83,18 @@ COUNTERS = (
         1_000_000,
     ),
     Instrument(
+        "batch_calls",
+        "Model calls whose reply came from a batch of the provider, at half price.",
+        _CALL_LABELS,
+    ),
+    Instrument(
+        "batch_saved_usd",
+        "Money that calls in batches cost less than live calls.",
+        _CALL_LABELS,
+        "US dollars",
+        1_000_000,
+    ),
+    Instrument(
         "cache_surcharge_usd",
         "Money that writes to the provider's cache cost more than other input. It is part of"
         " handoff_cost_usd.",
@@ -186,8 +198,8 @@ WORKERS = Instrument(
 )
 DEFERRED = Instrument(
     "deferred_handoffs",
-    "Handoffs that wait without a slot: for their provider, for an equal handoff, or for a"
-    " person's approval of a call.",
+    "Handoffs that wait without a slot: for rate limits, a batch, an equal handoff, or the"
+    " approval of a call.",
     ("role",),
 )
 HELD = Instrument("held_handoffs", "Handoffs on hold, because their role is paused.", ("role",))

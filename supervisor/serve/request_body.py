@@ -23,7 +23,7 @@ from handoff_queue.shared.types.gates import FactTable, Gates
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, OnTimeout, Priority
 from handoff_queue.shared.types.json_values import refuse_repeats
-from handoff_queue.shared.types.limits import JobLimits, NewLimits
+from handoff_queue.shared.types.limits import JobLimits, NewLimits, Seconds
 from handoff_queue.shared.types.names import NAME_PATTERN
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.schedule import Missed, Overlap
@@ -89,6 +89,9 @@ class JobBody(_Body):
     tenant: str | None = None
     """The owner of the job. Default: the tenant of the token, or `default`."""
     priority: Priority | None = None
+    deadline_s: Seconds | None = None
+    """Seconds from submission to answer, with the priority `batch`. While there is time, the calls
+    of specialists go through batches of the provider at half price."""
     idempotency_key: str | None = None
     """The key of the header Idempotency-Key, which may be given here instead."""
     mode: Mode | None = None
@@ -361,6 +364,7 @@ def request_of(
         specialists=body.specialists,
         tenant=DEFAULT_TENANT if tenant is None else tenant,
         priority=body.priority,
+        deadline_s=body.deadline_s,
         idempotency_key=key,
         mode=body.mode,
         workflow=_workflow(body.workflow),

@@ -71,6 +71,8 @@ def rare_faults(store: Store) -> None:
         output_tokens=1,
         cache_read_tokens=5,
         cache_saved_microusd=2,
+        batch_calls=1,
+        batch_saved_microusd=1,
         cache_surcharge_microusd=1,
         cost_microusd=None,
     )

@@ -333,6 +333,7 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/mcp-tools.md", "yaml"): check_mcp_server,
     ("docs/reference/tools.md", "yaml"): check_policy,
     ("docs/how-to/notifications.md", "python"): check_program,
+    ("docs/how-to/batches.md", "python"): check_program,
     ("docs/how-to/budgets.md", "python"): check_program,
     ("docs/how-to/evaluation.md", "json"): check_golden,
     ("docs/how-to/evaluation.md", "yaml"): check_rubric,

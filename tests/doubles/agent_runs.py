@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from handoff_queue.shared.agent.answer_format import AnswerFormat
+from handoff_queue.shared.agent.batch_rules import BatchRules
 from handoff_queue.shared.agent.compaction import USUAL_COMPACTION
 from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.loop import Agent
@@ -87,6 +88,7 @@ class Run:
     compact_at: int = USUAL_COMPACTION
     caches: PromptCaches = field(default_factory=PromptCaches)
     may_wait_for_person: bool = False
+    batches: BatchRules | None = None
     hidden: list[str] = field(default_factory=list)
     """Texts that requests to the model no longer show."""
     without_secrets: Callable[[str], str] = str
@@ -126,6 +128,7 @@ class Run:
             compact_at=self.compact_at,
             caches=self.caches,
             may_wait_for_person=self.may_wait_for_person,
+            batches=self.batches,
             policy=self.tool_policy,
             tool_context=replace(
                 a_tool_context(manifest, text_of),

@@ -16,6 +16,7 @@ from typing import Any
 import anthropic
 from pydantic_core import to_json
 
+from handoff_queue.shared.providers.anthropic.batches import AnthropicBatches
 from handoff_queue.shared.providers.anthropic.errors import (
     error_of_event,
     is_error,
@@ -27,6 +28,7 @@ from handoff_queue.shared.providers.anthropic.event_loop import LONGEST_POLL_DEL
 from handoff_queue.shared.providers.anthropic.http_client import watch_sending
 from handoff_queue.shared.providers.anthropic.request import Option, request_of
 from handoff_queue.shared.providers.anthropic.stream import PartialReply, events_of
+from handoff_queue.shared.types.batches import Batches
 from handoff_queue.shared.types.errors import (
     HandoffError,
     ModelRejected,
@@ -114,6 +116,14 @@ class AnthropicModel:
             if is_sent and any(word in str(error) for word in words):
                 return option
         return None
+
+    @property
+    def batches(self) -> Batches | None:
+        """Return the batches of the account. None: the provider has none for this client."""
+        if type(self._client) is not anthropic.AsyncAnthropic:  # not Bedrock, Vertex and Foundry
+            return None
+        self._open()
+        return AnthropicBatches(self._client, READ_LOOP, lambda name: self._refused[name])
 
     def close(self) -> None:
         """End all waiting calls, and close the connections. A call whose reply has not arrived

@@ -164,10 +164,11 @@ for queue, entries in pairs(leaving) do
   send_off(queue, entries)
   redis.call('HSETNX', 'handoff:queues', queue, '0')
 end
+local BATCHES_KEPT_MS = 24 * 3600 * 1000 -- a batch ends after 24 hours
 local dropped = {}
 for _, handoff in ipairs(drops) do
   local h = handoff_key(job, handoff)
-  local f = redis.call('HMGET', h, 'queue', 'group', 'bucket', 'child', 'state', 'asks', 'shares')
+  local f = redis.call('HMGET', h, 'queue', 'group', 'bucket', 'child', 'state', 'asks', 'shares', 'batch')
   local role, member = role_of(job, handoff), id .. '/' .. handoff
   if f[5] and f[5] ~= 'done' and f[5] ~= 'dropped' then
     redis.call('HSET', h, 'state', 'dropped')
@@ -175,6 +176,10 @@ for _, handoff in ipairs(drops) do
     dropped[#dropped + 1] = handoff
     add_to_metric('1', 'handoffs', label('tenant', job_of(job).tenant), label('role', role), 'dropped')
     redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
+    if f[8] then -- a supervisor cancels the batch
+      redis.call('ZADD', 'handoff:batches', now, f[8])
+      redis.call('PEXPIRE', 'handoff:batches', whole(BATCHES_KEPT_MS))
+    end
     settle(job, h, nil)
     close_calls(job, f[6])
     if f[7] then leave_run(job, due, handoff, f[7], false, at) end

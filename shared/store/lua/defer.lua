@@ -1,6 +1,6 @@
--- Defer a handoff whose next call must wait long for its provider. Its slot is free, and the
--- sweeper publishes it again after the given time. The claim does not count. Its checkpoints are
--- stored already, and it has no reservation.
+-- Defer a handoff whose next call must wait long for its provider, or whose call is in a batch. Its
+-- slot is free, and the sweeper publishes it again after the given time. The claim does not count.
+-- Its checkpoints are stored already. It has no reservation, except that of a call in a batch.
 -- KEYS job, due.  ARGV: handoff, fence, ms, why, bucket ('' none).  Returns 1 | 0 (the claim is
 -- lost, or no job needs the handoff)
 local job, due, handoff, why = KEYS[1], KEYS[2], ARGV[1], ARGV[4]
@@ -10,6 +10,7 @@ local at = now_ms()
 local until_ms = at + tonumber(ARGV[3])
 give_back(h, 'deferred')
 redis.call('HSET', h, 'held', 1, 'deferred', until_ms, 'doing', why)
+if redis.call('HEXISTS', h, 'r_batch') == 1 then redis.call('HSET', h, 'batch_since', whole(at)) end
 redis.call('ZADD', due, until_ms, member)
 if ARGV[5] ~= '' then -- the handoff keeps its place in the line
   redis.call('HSET', h, 'bucket', ARGV[5])

@@ -6,7 +6,7 @@ local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
 local h = handoff_key(job, handoff)
 if gone(job_of(job).version, redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
 local used, member = decoded(ARGV[3]), id_of(job) .. '/' .. handoff
-settle(job, h, used)
+if used then settle(job, h, used) else settle_lost(job, h) end
 settle_share(used and used.share, member, now_ms())
 give_back(h, 'released')
 redis.call('ZREM', due, member)

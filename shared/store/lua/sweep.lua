@@ -29,7 +29,7 @@ end
 -- upper bound, so that other handoffs no longer wait for the budget. The old claim is refused from
 -- now on.
 local function abandon(handoff)
-  settle(handoff.key, handoff.h, nil)
+  settle_lost(handoff.key, handoff.h)
   count_lost(handoff.key, handoff.h)
   add_to_metric('1', 'sweeper_recoveries', 'lease')
   redis.call('HDEL', handoff.h, 'fence')

@@ -3,8 +3,8 @@
 -- KEYS job, due.  ARGV: handoff, fence, lease_ms, keep_ms, deadline (Unix ms | 0), used (JSON or
 -- ''), upper bound of the next call (JSON or ''; `takes_messages` and `last`: see `Claim.reserve`),
 -- doing, number of checkpoints that the claim knows to be stored, number of new checkpoints that are
--- a tool's answer, 1 if the new checkpoints are progress after lost claims (or 0), then the new
--- checkpoints. A repeated call after a lost answer changes no budget (a bucket may count one call
+-- a tool's answer, 1 if the new checkpoints are progress after lost claims (or 0), id of the batch
+-- that the reserved call is in ('': unchanged), then the new checkpoints. A repeated call after a lost answer changes no budget (a bucket may count one call
 -- too many). If the number of stored checkpoints is not the one that the claim knows, Redis has
 -- restored older data, and the claim is lost. The next claim continues from the stored checkpoints.
 -- Returns {'ok', share that `admit` took...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'}
@@ -19,16 +19,17 @@ local f = redis.call('HMGET', h, 'fence', 'state', 'role', 'lost', 'claims', 'tu
 know_reservation(h, { unpack(f, 8, 7 + #RESERVATION) })
 local why = gone(job_of(job).version, f, fence)
 if why then return { why } end
-local stored, known, tools, new = redis.call('LLEN', t), tonumber(ARGV[9]), tonumber(ARGV[10]), #ARGV - 11
+local stored, known, tools, new = redis.call('LLEN', t), tonumber(ARGV[9]), tonumber(ARGV[10]), #ARGV - 12
 if stored ~= known and not (new > 0 and stored == known + new) then return { 'lost' } end
 if new > 0 and stored == known then
-  redis.call('RPUSH', t, unpack(ARGV, 12))
+  redis.call('RPUSH', t, unpack(ARGV, 13))
   redis.call('PEXPIRE', t, whole(keep))
   -- Progress shows that this handoff did not cause the lost claims: a handoff that freezes its
   -- process writes nothing. A last reply is not progress, because reading it may freeze the
   -- process.
   if f[5] ~= '1' and ARGV[11] == '1' then redis.call('HSET', h, 'claims', '1') end
   if tools > 0 then redis.call('HINCRBY', h, 'tools', tools) end
+  if ARGV[12] ~= '' then redis.call('HSET', h, 'batch', ARGV[12]) end
   if used then
     settle(job, h, used)
     settle_share(used.share, member, now_ms())

@@ -324,6 +324,7 @@ def supervisor_access(roles: Sequence[str]) -> Access:
             keys.DUE,
             keys.JOBS,
             keys.QUEUES,
+            keys.BATCHES,
             keys.CAPS,
             keys.PAUSED,
             keys.ORPHANS,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from handoff_queue.shared.store.jobs import HandoffStanding
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.names import ROLES
+from handoff_queue.shared.types.presence import WAITS_FOR
 from handoff_queue.supervisor.cli.display.job_status import against_budget, against_quote
 from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
@@ -56,9 +57,9 @@ def is_deferred(standing: HandoffStanding, now: float) -> bool:
 
 def deferral_reason(standing: HandoffStanding, now: float) -> str:
     """Return how long a deferred handoff waits, and why: `waits 40 s: rate limit`, or `waits for
-    approval of send_mail`.
+    approval of send_mail`, or `waits for batch msgbatch_1 since 2026-11-29 09:00:00 UTC`.
     """
-    if standing.asked_at is not None:
+    if standing.doing.startswith(WAITS_FOR):
         return standing.doing
     return f"waits {(standing.deferred_until or now) - now:.0f} s: {standing.doing}"
 

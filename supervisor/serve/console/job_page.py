@@ -19,6 +19,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE, SUB_SUPERVISOR
+from handoff_queue.shared.types.presence import WAITS_FOR
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.job_result import JobRecord, JobResult, record_of, report_of
 from handoff_queue.supervisor.client.submission import budget_fields
@@ -251,7 +252,7 @@ def _why(
     role: str, standing: HandoffStanding, served: dict[str, ServedSpecialist], load: FleetLoad
 ) -> str:
     """Return the reason why a handoff waits."""
-    if standing.asked_at is not None:
+    if standing.deferred_until is not None and standing.doing.startswith(WAITS_FOR):
         return standing.doing
     if standing.deferred_until is not None:
         left_s = max(0, round(standing.deferred_until - load.at))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import MissingCredentials, UserError
+from handoff_queue.shared.types.job_options import Priority
 from handoff_queue.supervisor.cli.interrupted_runs import (
     find_kept_job,
     forget,
@@ -21,11 +23,13 @@ from handoff_queue.supervisor.cli.request_options import (
     RequestOptions,
     check_model,
     limits_of,
+    read_request,
     schema_of,
     text_of,
 )
 from handoff_queue.supervisor.cli.submit import options_of_line
 from handoff_queue.supervisor.cli.up import workers_of
+from handoff_queue.supervisor.client.submission import submission_of
 
 KNOWN = ["analyst", "researcher", "writer"]
 
@@ -43,6 +47,15 @@ def test_limits_have_the_given_values() -> None:
         500_000,
         9,
     )
+
+
+def test_a_deadline_is_the_time_limit_of_a_job_and_needs_no_other() -> None:
+    asked = RequestOptions("x", priority=Priority.BATCH, deadline_s=21_600)
+    event = submission_of(read_request(asked, Settings(offline=True)), Settings(offline=True)).event
+
+    assert (event.limits.max_seconds, event.is_batched) == (21_600, True)
+    with pytest.raises(UserError, match="--timeout and --deadline exclude each other"):
+        read_request(replace(asked, timeout_s=60), Settings(offline=True))
 
 
 def test_a_schema_is_an_object(tmp_path: Path) -> None:

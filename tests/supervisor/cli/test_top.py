@@ -64,6 +64,14 @@ def test_the_statistics_have_the_cached_input_of_today(amounts: Amounts, expecte
     assert stats.as_json()["cached_share"] == 0.75
 
 
+def test_the_statistics_have_the_calls_in_batches_of_today() -> None:
+    amounts = Amounts(batched=2, batch_saved=250_000)
+    stats = stats_of(LOAD, {}, {}, DaySpending(1, 1, 0, 0), 60.0, amounts)
+    assert "today (2 calls in batches, $0.2500 saved)" in headline(stats)
+    assert "batches" not in headline(STATS)
+    assert (stats.as_json()["batch_calls"], stats.as_json()["batch_saved_usd"]) == (2, 0.25)
+
+
 def spending_of(*samples: tuple[float, int, int]) -> Spending:
     spending = Spending()
     for sample in samples:

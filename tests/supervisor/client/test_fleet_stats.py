@@ -143,6 +143,16 @@ def test_running_deferred_and_waiting_handoffs_need_a_slot_each() -> None:
     assert role_stats_of(stats).oldest_s == 30
 
 
+@pytest.mark.parametrize(
+    "doing", ["waits for batch msgbatch_1 since 09:00:00 UTC", "waits for approval of send_mail"]
+)
+def test_a_handoff_that_waits_for_a_batch_or_an_approval_needs_no_slot(doing: str) -> None:
+    waits = replace(running_handoff("researcher", deferred=True), doing=doing)
+    stats = role_stats_of(stats_with(running_handoff("researcher"), waits))
+
+    assert (stats.busy, stats.deferred, stats.wanted_slots) == (1, 1, 1)
+
+
 def test_an_idle_role_needs_no_slot() -> None:
     assert role_stats_of(stats_with(), "writer").wanted_slots == 0
 

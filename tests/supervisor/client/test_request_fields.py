@@ -10,7 +10,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UnknownJob, UserError
-from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.names import RESERVED
 from handoff_queue.supervisor.client.client import Client, Request
@@ -26,6 +26,18 @@ def refusal(**fields: Any) -> str:
         check_request(Request(**{"text": "x", **fields}), SETTINGS)
     assert "\n" not in str(refused.value)
     return str(refused.value)
+
+
+@pytest.mark.parametrize("priority", [None, Priority.INTERACTIVE])
+def test_a_deadline_needs_the_priority_batch(priority: Priority | None) -> None:
+    assert "needs the priority batch" in refusal(deadline_s=60, priority=priority)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 10**9])
+def test_a_deadline_is_within_bounds(seconds: int) -> None:
+    assert "deadline_s (--deadline) must be from 1" in refusal(
+        deadline_s=seconds, priority=Priority.BATCH
+    )
 
 
 @pytest.mark.parametrize("name", RESERVED)

@@ -117,6 +117,8 @@ def test_the_cache_hit_share_is_the_quotient_of_two_counters(
         output_tokens=10,
         cache_read_tokens=150,
         cache_saved_microusd=500_000,
+        batch_calls=1,
+        batch_saved_microusd=250_000,
         cache_surcharge_microusd=250_000,
         cost_microusd=None,
     )
@@ -126,6 +128,8 @@ def test_the_cache_hit_share_is_the_quotient_of_two_counters(
 
     assert value(seen, "handoff_cached_input_tokens_total", **CALL) == 150
     assert value(seen, "handoff_cache_saved_usd_total", **CALL) == 0.5
+    assert value(seen, "handoff_batch_calls_total", **CALL) == 1
+    assert value(seen, "handoff_batch_saved_usd_total", **CALL) == 0.25
     assert value(seen, "handoff_cache_surcharge_usd_total", **CALL) == 0.25
     assert value(seen, "handoff_tokens_total", **CALL, type="input") == 200
     assert value(seen, "handoff_unpriced_model_calls_total", **CALL) == 1

@@ -167,7 +167,7 @@ local function begin_amounts_for(h, child, earlier)
 end
 
 local function forget_reservation(h)
-  redis.call('HDEL', h, 'r_model', unpack(RESERVATION))
+  redis.call('HDEL', h, 'r_model', 'r_batch', 'batch', unpack(RESERVATION))
   reservations[h] = false
 end
 
@@ -197,6 +197,8 @@ local function count_call(job, h, used, is_open)
   add(used.surcharge or 0, 'cache_surcharge_usd')
   add(used.usd, 'cost_usd')
   if used.usd < 0 then add(1, 'unpriced_model_calls') end
+  add(used.batched or 0, 'batch_calls')
+  add(used.batch_saved or 0, 'batch_saved_usd')
   if f[3] and not is_open then observe(now_ms() - figure(f[3], now_ms()), 'model_call_duration_seconds', model) end
   return role, model
 end
@@ -221,6 +223,7 @@ local function count_spending(day, tenant, role, model, mode, used)
   add_to_spending(day, tenant, role, model, mode, {
     calls = 1, usd = used.usd, input = used.input, output = used.output, unpriced = used.usd < 0 and 1 or 0,
     cached = used.cached or 0, saved = used.saved or 0, surcharge = used.surcharge or 0,
+    batched = used.batched or 0, batch_saved = used.batch_saved or 0,
   })
 end
 
@@ -255,6 +258,12 @@ local function settle(job, h, used)
     for _, key in ipairs(keys) do redis.call('HSET', key, 'unpriced', '1') end
   end
   if worst then forget_reservation(h) end
+end
+
+-- Settle the reservation of a claim that has ended without a result. A call in flight is charged at
+-- its upper bound. The reservation of a call in a batch stays: the next claim reads its reply.
+local function settle_lost(job, h)
+  if redis.call('HEXISTS', h, 'r_batch') == 0 then settle(job, h, nil) end
 end
 
 -- Check a call against one limit of a level. `most`: the limit (0 or false: none); `verified`: the
@@ -348,7 +357,9 @@ local function reserve(job, h, worst)
   end
   if waits then return waits end
   count_up(set_aside_at(levels, tenant, installation), set_aside(worst, 1))
-  local reservation = { 'r_day', day, 'r_model', worst.model or '', 'turn_at', whole(now_ms()) }
+  local reservation = { 'r_day', day, 'r_model', worst.model or '' }
+  -- The wait for a batch is no time of a turn, and of no call.
+  reservation[5], reservation[6] = worst.batch and 'r_batch' or 'turn_at', worst.batch and '1' or whole(now_ms())
   for _, amount in ipairs(AMOUNTS) do
     reservation[#reservation + 1], reservation[#reservation + 2] = amount.reserved, whole(worst[amount.name])
   end

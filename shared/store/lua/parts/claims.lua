@@ -17,9 +17,10 @@ end
 -- `fresh`: digest and role of a handoff that the same script issues. No other process can have
 -- touched that handoff.
 -- Returns {verdict, reserved (1|0), checkpoints, share that `admit` took, first claim (Unix ms),
--- earlier claims that ended without progress, ms of waiting for a person's approval of a call, the
--- result of an equal handoff to copy (empty: none)}. Verdicts: granted | exhausted | deferred | paused |
--- following | busy | duplicate | cancelled | unknown. The last seven have only the first three values. Claims
+-- earlier claims that ended without progress, ms of waiting for a person's approval of a call or for a
+-- batch, the result of an equal handoff to copy (empty: none)}. Verdicts: granted | exhausted |
+-- deferred | paused | following | busy | duplicate | cancelled | unknown. The last seven have only
+-- the first three values. Claims
 -- that were given back do not count.
 local function claim(job, due, arguments, fresh)
   local handoff, digest, worker = arguments[1], arguments[2], arguments[3]
@@ -27,12 +28,12 @@ local function claim(job, due, arguments, fresh)
   local h, t = handoff_key(job, handoff), turns_key(job, handoff)
   local at = now_ms()
 
-  local state, issued_as, claims, queue, deferred, role, began, reserved_turns, knows, asks_since, asked_ms
+  local state, issued_as, claims, queue, deferred, role, began, reserved_turns, knows, asks_since, asked_ms, batch_since
   if fresh then
     state, issued_as, role = 'issued', fresh.digest, fresh.role
   else
-    local asked = redis.call('HMGET', h, 'state', 'digest', 'claims', 'queue', 'deferred', 'role', 'started_at', 'r_turns', 'messages', 'asks_since', 'asked_ms')
-    state, issued_as, claims, queue, deferred, role, began, reserved_turns, knows, asks_since, asked_ms = unpack(asked)
+    local asked = redis.call('HMGET', h, 'state', 'digest', 'claims', 'queue', 'deferred', 'role', 'started_at', 'r_turns', 'messages', 'asks_since', 'asked_ms', 'batch_since')
+    state, issued_as, claims, queue, deferred, role, began, reserved_turns, knows, asks_since, asked_ms, batch_since = unpack(asked)
   end
   if not state or issued_as ~= digest or not job_of(job).version then return { 'unknown', 0, {} } end
   if state == 'done' or state == 'dropped' then return { 'duplicate', 0, {} } end
@@ -50,8 +51,9 @@ local function claim(job, due, arguments, fresh)
   if is_taken_over then count_lost(job, h) end -- before a sweep has found it
   claims = tonumber(claims or 0)
   if is_again then claims = claims - 1 end -- the caller has not had its answer, so no call is in flight
-  if reserved_turns and is_again then unreserve(job, h) elseif reserved_turns then settle(job, h) end
-  reservations[h] = false
+  local is_batched = reserved_turns and redis.call('HEXISTS', h, 'r_batch') == 1
+  if reserved_turns and is_again and not is_batched then unreserve(job, h) elseif reserved_turns then settle_lost(job, h) end
+  if not is_batched then reservations[h] = false end
 
   local paused = if_paused(role)
   if paused then
@@ -82,10 +84,11 @@ local function claim(job, due, arguments, fresh)
   )
   lower_max_usd(h, tonumber(arguments[10]))
   if not fresh then redis.call('HDEL', h, 'lost', 'held', 'unread', 'deferred', 'bucket') end
+  asks_since = asks_since or batch_since
   if asks_since then -- the time of the wait does not count as the handoff's own time
     asked_ms = tonumber(asked_ms or 0) + at - tonumber(asks_since)
     redis.call('HSET', h, 'asked_ms', whole(asked_ms))
-    redis.call('HDEL', h, 'asks_since')
+    redis.call('HDEL', h, 'asks_since', 'batch_since')
   end
   if queue then forget(queue, member) end
   local checkpoints = fresh and {} or redis.call('LRANGE', t, '0', '-1')

@@ -126,6 +126,13 @@ def test_a_deferred_handoff_is_shown_next_to_running_handoffs() -> None:
     assert (activity_line(view) or "").endswith("12 s; right (researcher) waits 40 s: rate limit")
 
 
+def test_a_handoff_that_waits_for_a_batch_names_the_batch() -> None:
+    doing = "waits for batch msgbatch_1 since 2026-11-29 09:00:00 UTC"
+    view = view_of_handoffs(left=replace(DEFERRED, doing=doing))
+
+    assert (activity_line(view) or "").endswith(f"running: left (researcher) {doing}")
+
+
 def test_a_log_reports_once_that_a_handoff_is_deferred() -> None:
     before, after = view_of_handoffs(left=RUNNING), view_of_handoffs(left=DEFERRED)
 

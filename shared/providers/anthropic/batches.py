@@ -1,0 +1,192 @@
+"""The `Batches` over the Message Batches API of the official SDK."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import anthropic
+import httpx2
+
+from handoff_queue.shared.providers.anthropic.errors import (
+    error_of_event,
+    settings_of,
+    translated_errors,
+)
+from handoff_queue.shared.providers.anthropic.event_loop import EventLoop
+from handoff_queue.shared.providers.anthropic.http_client import watch_sending
+from handoff_queue.shared.providers.anthropic.request import Option, request_of
+from handoff_queue.shared.providers.anthropic.stream import PartialReply
+from handoff_queue.shared.types.batches import BatchOutcome, BatchState, BatchStatus
+from handoff_queue.shared.types.errors import ModelError, ModelUnreachable
+from handoff_queue.shared.types.json_values import STRICT
+from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS
+
+TIMEOUT_S = 60.0
+"""Longest time of one request about a batch, in seconds."""
+_PATH = "/v1/messages/batches"
+_PAGE = 100
+"""Batches of one page of the list. The API allows up to 1,000."""
+_Answer = TypeVar("_Answer")
+
+
+class AnthropicBatches:
+    """Batches behind the client of an `AnthropicModel`. All threads of a process share it."""
+
+    def __init__(
+        self,
+        client: anthropic.AsyncAnthropic,
+        loop: EventLoop,
+        refused: Callable[[str], set[Option]],
+    ) -> None:
+        """Make the port.
+
+        Args:
+            loop: makes all requests.
+            refused: returns the options that the server refuses for a model.
+        """
+        self._client = client
+        self._loop = loop
+        self._refused = refused
+
+    def create(self, custom_id: str, call: ModelCall) -> BatchState:
+        """See `shared.types.batches.Batches`."""
+        params = request_of(call, without=self._refused(call.model))
+        del params["stream"]  # a request of a batch cannot be streamed
+        body = {"requests": [{"custom_id": custom_id, "params": params}]}
+        return _state(self._asked(self._client.post(_PATH, body=body, **self._options())))
+
+    def retrieve(self, batch_id: str) -> BatchState:
+        """See `shared.types.batches.Batches`."""
+        return _state(self._asked(self._client.get(_path_of(batch_id), **self._options())))
+
+    def created_since(self, since: float) -> Sequence[BatchState]:
+        """See `shared.types.batches.Batches`. The API lists the newest batches first."""
+        found: list[BatchState] = []
+        query: dict[str, object] = {"limit": _PAGE}
+        while True:
+            options = self._options()
+            options["options"]["params"] = query
+            page = self._asked(self._client.get(_PATH, **options))
+            states = [_state(each) for each in _list_in(page)]
+            found += [state for state in states if state.created_at >= since]
+            is_over = not states or states[-1].created_at < since
+            if is_over or not page.get("has_more"):
+                return found
+            query = {"limit": _PAGE, "after_id": states[-1].batch_id}
+
+    def outcome(self, batch_id: str, custom_id: str, model: str) -> BatchOutcome | None:
+        """See `shared.types.batches.Batches`."""
+        path = f"{_path_of(batch_id)}/results"
+        text = self._asked_text(path)
+        for line in text.splitlines():
+            if not line.strip():
+                continue
+            try:
+                item = STRICT.decode(line)
+                if item["custom_id"] == custom_id:
+                    return _outcome(item["result"], model)
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                raise ModelUnreachable(
+                    f"the result of batch {batch_id} could not be understood"
+                    f" ({type(error).__name__})"
+                ) from error
+        return None
+
+    def cancel(self, batch_id: str) -> None:
+        """See `shared.types.batches.Batches`."""
+        self._asked(self._client.post(f"{_path_of(batch_id)}/cancel", **self._options()))
+
+    def _options(self) -> dict[str, Any]:
+        timeout = anthropic.Timeout(TIMEOUT_S, connect=TIMEOUT_S / 6)
+        return {"cast_to": object, "options": {"timeout": timeout}}
+
+    def _asked(self, request: Coroutine[Any, Any, Any]) -> dict[str, Any]:
+        """Make a request, and return the JSON object of its answer."""
+        answer = self._answer(request)
+        if not isinstance(answer, dict):
+            raise ModelUnreachable("the server's answer about a batch is no JSON object")
+        return answer
+
+    def _asked_text(self, path: str) -> str:
+        """Return the text of a file."""
+        options = {**self._options(), "cast_to": httpx2.Response}
+        options["options"]["headers"] = {"Accept": "application/binary"}
+        response: httpx2.Response = self._answer(self._client.get(path, **options))
+        return response.text
+
+    def _answer(self, request: Coroutine[Any, Any, _Answer]) -> _Answer:
+        """Wait for the answer to a request. It ends by its own time-out."""
+        answers: list[_Answer] = []
+        errors: list[BaseException] = []
+
+        async def ask() -> None:
+            sending = watch_sending()
+            try:
+                with translated_errors(sending, settings_of(self._client)):
+                    answers.append(await request)
+            except Exception as error:  # noqa: BLE001 - the waiting thread raises it
+                errors.append(error)
+
+        self._loop.run(ask()).result()
+        if errors:
+            raise errors[0]
+        return answers[0]
+
+
+def _path_of(batch_id: str) -> str:
+    return f"{_PATH}/{quote(batch_id, safe='')}"
+
+
+def _list_in(page: dict[str, Any]) -> list[Any]:
+    batches = page.get("data")
+    if isinstance(batches, list):
+        return batches
+    raise ModelUnreachable("the server's list of batches could not be understood")
+
+
+def _state(batch: Any) -> BatchState:
+    """Return the state in the JSON of a batch.
+
+    Raises:
+        ModelUnreachable: the JSON is not a batch.
+    """
+    try:
+        return BatchState(
+            batch_id=_name(batch["id"]),
+            status=BatchStatus(batch["processing_status"]),
+            created_at=datetime.fromisoformat(batch["created_at"]).timestamp(),
+            requests=sum(int(count) for count in batch["request_counts"].values()),
+        )
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ModelUnreachable(
+            f"the server's answer about a batch could not be understood ({type(error).__name__})"
+        ) from error
+
+
+def _name(value: object) -> str:
+    if isinstance(value, str) and value.isprintable() and 0 < len(value) <= 200:
+        return value
+    raise ValueError("the id of a batch was expected")
+
+
+def _outcome(result: dict[str, Any], model: str) -> BatchOutcome:
+    """Return the outcome in the `result` of one request."""
+    kind = result["type"]
+    if kind != "succeeded":
+        return BatchOutcome(why=f"{kind}{_words_of(result)}")
+    partial_reply = PartialReply(model, NO_RATE_LIMITS)
+    partial_reply.take_whole(result["message"])
+    return BatchOutcome(reply=partial_reply.reply(request_id=None))
+
+
+def _words_of(result: dict[str, Any]) -> str:
+    """Return the provider's words about an error, with a colon in front, or ""."""
+    if "error" not in result:
+        return ""
+    error: ModelError = error_of_event(json.dumps(result["error"]))
+    return f": {error}"

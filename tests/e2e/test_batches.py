@@ -1,0 +1,182 @@
+"""Calls of a job with the priority batch and a deadline go through the provider's batches. A kill
+of a worker at any point pays for no call twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from handoff_queue.chaos.fleet import arm
+from handoff_queue.shared.local.child_processes import ChildSpec
+from handoff_queue.shared.observability.failpoints import FAILPOINTS
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.job_options import Mode, Priority
+from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.testing import Json, MessagesServer, Reply, answer_properties, result_reply
+from tests.e2e.commands import HandoffInProcess
+from tests.e2e.fleet import SHORT_LEASES
+from tests.running_system import (
+    SUPERVISOR,
+    RunningSystem,
+    model_environment,
+    running_system,
+)
+from tests.waiting import LONGEST_WAIT_S, wait_until
+
+pytestmark = pytest.mark.slow
+
+WORKER = ("handoff_queue.workers.app", "writer")
+
+
+@dataclass(frozen=True, slots=True)
+class Batched:
+    """A system whose provider has batches."""
+
+    system: RunningSystem
+    server: MessagesServer
+    jobs: Client
+    armed: Path
+    """The folder whose files arm failpoints of the workers."""
+
+    def submit(self, name: str, deadline_s: int = 600) -> JobId:
+        return self.jobs.submit(
+            Request(
+                f"Write about {name}.",
+                mode=Mode.SINGLE,
+                specialists=("writer",),
+                priority=Priority.BATCH,
+                deadline_s=deadline_s,
+            )
+        )
+
+    def calls_of(self, name: str) -> int:
+        """Return the number of paid calls of a job: in batches, and live."""
+        self.server.batches.advance()
+        return sum(f"Write about {name}." in str(request) for request in self.server.requests)
+
+    def batches_of(self, name: str) -> int:
+        created = self.server.batches.created
+        return sum(f"Write about {name}." in str(batch.requests) for batch in created)
+
+
+def reply(request: Json) -> Reply:
+    assert answer_properties(request), "only a specialist is called"
+    return result_reply("It is open.")
+
+
+@pytest.fixture(scope="module")
+def batched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Batched]:
+    """Start a supervisor and two workers, whose failpoints can be armed."""
+    armed = tmp_path_factory.mktemp("failpoints")
+    settings = {**SHORT_LEASES, "HANDOFF_BATCH_POLL_S": "0.5"}
+    with (
+        MessagesServer(reply) as server,
+        running_system(
+            tmp_path_factory.mktemp("system"),
+            (SUPERVISOR,),
+            model_environment(server, **settings),
+        ) as system,
+    ):
+        app, queue = WORKER
+        for name in ("w1", "w2"):
+            spec = system.celery(
+                name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queue, "-c", "2"
+            )
+            environment = {**spec.environment, FAILPOINTS: str(armed)}
+            system.processes.start(
+                ChildSpec(name, spec.command, environment, is_killed_on_purpose=True)
+            )
+        system.processes.wait_until_ready()
+        jobs = client.connect(system.redis_url, Settings(offline=True))
+        yield Batched(system, server, jobs, armed)
+        jobs.store.connection.close()
+
+
+POINTS = {
+    "when the intention is stored": "batch.create.before",
+    "when the provider has created the batch": "batch.create.after",
+    "when the id of the batch is stored": "script.defer.before",
+    "when the result is read": "batch.read.after",
+}
+"""Points of the worker. tests/shared/agent/test_batch_calls.py has all checkpoints."""
+
+
+@pytest.mark.parametrize("moment", POINTS)
+def test_a_kill_at_any_point_pays_no_call_twice(batched: Batched, moment: str) -> None:
+    name, point = moment.replace(" ", "-"), POINTS[moment]
+    arm(batched.armed, point, "kill")
+    job_id = batched.submit(name)
+    result = batched.jobs.result(job_id, wait_s=LONGEST_WAIT_S)
+    assert list(batched.armed.glob(f"{point}@*")), "a worker was killed"
+    assert result.status == "ok"
+    assert (batched.batches_of(name), batched.calls_of(name)) == (1, 1)
+
+
+def test_a_lost_answer_to_the_creation_pays_no_call_twice(batched: Batched) -> None:
+    arm(batched.armed, "batch.create.after", "drop")
+    result = batched.jobs.result(batched.submit("lost"), wait_s=LONGEST_WAIT_S)
+    assert result.status == "ok"
+    assert (batched.batches_of("lost"), batched.calls_of("lost")) == (1, 1)
+
+
+def test_a_reply_from_a_batch_costs_half(batched: Batched) -> None:
+    live = batched.jobs.submit(
+        Request("Write about live.", mode=Mode.SINGLE, specialists=("writer",))
+    )
+    usual = batched.jobs.result(live, wait_s=LONGEST_WAIT_S).usage
+    cheap = batched.jobs.result(batched.submit("cheap"), wait_s=LONGEST_WAIT_S).usage
+    assert cheap["cost_usd"] == usual["cost_usd"] / 2
+
+
+def test_a_live_call_follows_when_the_slack_ends(batched: Batched) -> None:
+    batched.server.batches.duration_s = 3_600
+    try:
+        result = batched.jobs.result(batched.submit("urgent", 8), wait_s=LONGEST_WAIT_S)
+    finally:
+        batched.server.batches.duration_s = 0
+    assert result.status == "ok"
+    assert (batched.batches_of("urgent"), batched.calls_of("urgent")) == (1, 1)
+    assert result.usage["cut"]["calls"] == 0
+
+
+def test_a_cancelled_job_cancels_its_batch(batched: Batched) -> None:
+    batched.server.batches.duration_s = 3_600
+    try:
+        job_id = batched.submit("unwanted")
+        wait_until(lambda: batched.batches_of("unwanted"), expected="the batch")
+        batched.jobs.cancel(job_id)
+        batch = batched.server.batches.created[-1]
+        wait_until(lambda: batch.canceled_at is not None, expected="the cancellation")
+    finally:
+        batched.server.batches.duration_s = 0
+    assert batched.calls_of("unwanted") == 0
+
+
+def test_a_command_submits_a_batched_job_and_shows_the_batch(
+    batched: Batched, handoff: HandoffInProcess
+) -> None:
+    def run(*words: str) -> str:
+        url = batched.system.redis_url
+        return handoff.run(*words, HANDOFF_REDIS_URL=url, HANDOFF_OFFLINE="true").stdout
+
+    batched.server.batches.duration_s = 3_600
+    try:
+        options = ("--mode", "single", "--priority", "batch", "--deadline", "6h")
+        job_id = run("submit", "Write about shown.", *options).strip()
+        wait_until(lambda: batched.batches_of("shown"), expected="the batch")
+        batch = batched.server.batches.created[-1]
+        line = f"waits for batch {batch.batch_id} since"
+        wait_until(lambda: line in run("show", job_id), expected=line)
+    finally:
+        batched.server.batches.duration_s = 0
+    batch.ends_at = 0
+    result = batched.jobs.result(JobId(job_id), wait_s=LONGEST_WAIT_S)
+    assert (result.status, batched.calls_of("shown")) == ("ok", 1)
+    (own,) = result.results
+    assert (own["usage"]["batch_calls"], own["usage"]["batch_saved_microusd"] > 0) == (1, True)

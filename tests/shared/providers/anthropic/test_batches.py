@@ -1,0 +1,168 @@
+"""Batches of the Message Batches API, over the product's client and a server on loopback."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.batches import Batches, BatchStatus
+from handoff_queue.shared.types.errors import ModelRejected, ModelUnreachable, NeverSent
+from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.testing import (
+    BrokenRules,
+    MessagesServer,
+    Reply,
+    error_reply,
+    text_reply,
+    tool_call_reply,
+)
+from tests.doubles.raw_server import Conversation, RawServer
+from tests.doubles.served_model import model_at
+from tests.waiting import wait_until
+
+CALL = ModelCall(
+    model="some-model",
+    system="Be brief.",
+    messages=({"role": "user", "content": "Hello"},),
+    max_output_tokens=100,
+)
+
+
+@pytest.fixture
+def server() -> Iterator[MessagesServer]:
+    with MessagesServer(lambda _request: text_reply("Hello to you.")) as running:
+        yield running
+
+
+@pytest.fixture
+def batches(server: MessagesServer) -> Iterator[Batches]:
+    with model_at(server.url) as model:
+        assert model.batches is not None
+        yield model.batches
+
+
+def test_a_batch_gives_the_reply_of_its_call(batches: Batches) -> None:
+    created = batches.create("one", CALL)
+    assert (created.status, created.requests) == (BatchStatus.IN_PROGRESS, 1)
+    assert abs(created.created_at - time.time()) < 60
+    assert batches.retrieve(created.batch_id).status is BatchStatus.ENDED
+    outcome = batches.outcome(created.batch_id, "one", CALL.model)
+    assert outcome is not None
+    assert outcome.reply is not None
+    assert outcome.reply.content == ({"type": "text", "text": "Hello to you."},)
+    assert outcome.reply.usage.total_tokens == 120
+
+
+def test_a_reply_from_a_batch_may_call_tools(server: MessagesServer, batches: Batches) -> None:
+    server.script = lambda _request: tool_call_reply(("look", {"q": "a"}))
+    created = batches.create("one", CALL)
+    batches.retrieve(created.batch_id)
+    outcome = batches.outcome(created.batch_id, "one", CALL.model)
+    assert outcome is not None
+    assert outcome.reply is not None
+    assert outcome.reply.stop_reason == "tool_use"
+    assert outcome.reply.content[0]["input"] == {"q": "a"}
+
+
+def test_a_batch_has_no_call_of_another_name(batches: Batches) -> None:
+    created = batches.create("one", CALL)
+    batches.retrieve(created.batch_id)
+    assert batches.outcome(created.batch_id, "other", CALL.model) is None
+
+
+def test_the_list_has_all_batches_since_a_time_on_any_number_of_pages(
+    server: MessagesServer, batches: Batches
+) -> None:
+    before = batches.create("before", CALL)
+    server.batches.created[0].created_at -= 3_600
+    ids = {batches.create(f"call-{number}", CALL).batch_id for number in range(105)}
+    found = {state.batch_id for state in batches.created_since(time.time() - 60)}
+    assert found == ids
+    assert before.batch_id not in found
+
+
+def test_a_cancelled_batch_ends_without_a_reply(server: MessagesServer, batches: Batches) -> None:
+    server.batches.duration_s = 3_600
+    created = batches.create("one", CALL)
+    batches.cancel(created.batch_id)
+    wait_until(lambda: batches.retrieve(created.batch_id).status is BatchStatus.ENDED)
+    outcome = batches.outcome(created.batch_id, "one", CALL.model)
+    assert outcome is not None
+    assert (outcome.reply, outcome.why) == (None, "canceled")
+    assert server.batches.paid == []
+
+
+def test_an_error_in_a_batch_is_an_outcome_with_the_words_of_the_provider(
+    server: MessagesServer, batches: Batches
+) -> None:
+    server.script = lambda _request: error_reply(529, "too much to do", "overloaded_error")
+    created = batches.create("one", CALL)
+    batches.retrieve(created.batch_id)
+    outcome = batches.outcome(created.batch_id, "one", CALL.model)
+    assert outcome is not None
+    assert outcome.reply is None
+    assert outcome.why.startswith("errored: ")
+    assert "too much to do" in outcome.why
+
+
+def test_an_expired_batch_has_no_reply(server: MessagesServer, batches: Batches) -> None:
+    server.batches.duration_s, server.batches.expires_s = 3_600, 0
+    created = batches.create("one", CALL)
+    wait_until(lambda: batches.retrieve(created.batch_id).status is BatchStatus.ENDED)
+    outcome = batches.outcome(created.batch_id, "one", CALL.model)
+    assert outcome is not None
+    assert outcome.why == "expired"
+
+
+def test_a_server_without_batches_refuses_them(server: MessagesServer, batches: Batches) -> None:
+    server.batches.is_served = False
+    with pytest.raises(ModelRejected):
+        batches.create("one", CALL)
+
+
+def test_a_server_that_does_not_run_gets_no_batch(server: MessagesServer) -> None:
+    with model_at("http://127.0.0.1:9") as model:
+        assert model.batches is not None
+        with pytest.raises(NeverSent):
+            model.batches.create("one", CALL)
+
+
+@pytest.mark.parametrize(
+    "body", ["[]", "{}", '{"id": "", "processing_status": "ended"}', "<html></html>"]
+)
+def test_an_answer_that_is_no_batch_counts_as_no_answer(body: str) -> None:
+    def talk(conversation: Conversation) -> None:
+        conversation.request()
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        conversation.say(head % len(body) + body.encode())
+
+    with RawServer(talk) as raw, model_at(raw.url) as model:
+        assert model.batches is not None
+        with pytest.raises(ModelUnreachable):
+            model.batches.retrieve("msgbatch_1")
+
+
+def test_the_server_of_tests_refuses_a_request_that_breaks_a_rule_when_its_batch_ends() -> None:
+    with pytest.raises(BrokenRules):
+        send_a_wrong_batch()
+
+
+def send_a_wrong_batch() -> None:
+    wrong = ModelCall("m", "", ({"role": "user", "content": ""},), 0)
+    with MessagesServer(lambda _request: Reply()) as server, model_at(server.url) as model:
+        assert model.batches is not None
+        created = model.batches.create("one", wrong)
+        model.batches.retrieve(created.batch_id)
+        outcome = model.batches.outcome(created.batch_id, "one", "m")
+        assert outcome is not None
+        assert outcome.why.startswith("errored")
+
+
+def test_the_offline_model_has_no_batches() -> None:
+    from handoff_queue.shared.runtime.models import Models
+    from handoff_queue.shared.settings.settings import OFFLINE_MODEL
+
+    assert Models(Settings(offline=True)).batches_of(OFFLINE_MODEL) is None

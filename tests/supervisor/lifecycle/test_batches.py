@@ -1,0 +1,61 @@
+"""The time until which the calls of a step go through batches."""
+
+from __future__ import annotations
+
+import pytest
+
+from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.supervisor.lifecycle.batches import LIVE_STEP_S
+from handoff_queue.supervisor.lifecycle.handoffs import role_handoff
+from tests.doubles.handoffs import a_spec
+from tests.doubles.simulated_job import SimulatedJob, planned
+
+HOURS_6 = 6 * 3_600
+
+
+def batched(seconds: int = HOURS_6, **steps: str) -> SimulatedJob:
+    job = SimulatedJob(JobLimits(max_seconds=seconds), is_batched=True)
+    job.advance()
+    job.make_plan(None, **steps)
+    job.advance()
+    return job
+
+
+def kept_s(job: SimulatedJob, handoff_id: str) -> float:
+    """Return the seconds that are kept for live calls when this handoff is issued."""
+    until = job.handoffs[handoff_id].batch_until
+    assert until is not None
+    return job.state.working_deadline - until
+
+
+def test_calls_of_a_job_without_a_deadline_are_live() -> None:
+    assert planned(a="").handoffs["a.1"].batch_until is None
+
+
+def test_a_step_keeps_time_for_its_live_calls_and_for_the_end_of_the_job() -> None:
+    assert kept_s(batched(a=""), "a.1") == 2 * LIVE_STEP_S
+
+
+def test_a_step_keeps_time_for_the_longest_chain_of_steps_after_it() -> None:
+    job = batched(a="", b="a", c="b", d="a", e="")
+    assert kept_s(job, "a.1") == (2 + 2) * LIVE_STEP_S
+    assert kept_s(job, "e.1") == 2 * LIVE_STEP_S
+
+
+@pytest.mark.parametrize("seconds", [60, 900])
+def test_batches_have_at_least_half_of_a_short_time(seconds: int) -> None:
+    assert kept_s(batched(seconds, a="", b="a"), "a.1") == seconds / 2
+
+
+def test_calls_of_roles_are_live() -> None:
+    job, spec = batched(a=""), a_spec()
+    handoff = role_handoff(
+        job.state,
+        spec,
+        spec.content_digest,
+        1,
+        task="Put it together.",
+        about=(),
+        schema={"type": "string"},
+    )
+    assert handoff.batch_until is None
