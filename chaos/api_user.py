@@ -136,6 +136,7 @@ def body_of(request: Request) -> dict[str, object]:
         "model": request.model,
         "tenant": request.tenant,
         "priority": request.priority,
+        "deadline_s": request.deadline_s,
         "mode": request.mode,
         "after": request.after,
     }

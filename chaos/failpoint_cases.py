@@ -48,6 +48,7 @@ class Trigger(StrEnum):
     API_ANSWER = "jobs whose users answer a question through the API"
     API_MESSAGE = "jobs that get messages through the API"
     NOTES = "jobs that write notes"
+    BATCHES = "jobs whose calls go into batches"
     API_SCHEDULE = "a schedule that is paused and unpaused through the API"
 
     @property
@@ -58,6 +59,7 @@ class Trigger(StrEnum):
             Trigger.CROWD,
             Trigger.REFUSED,
             Trigger.NOTES,
+            Trigger.BATCHES,
             Trigger.API_SUBMIT,
             Trigger.API_ANSWER,
             Trigger.API_SCHEDULE,
@@ -74,6 +76,7 @@ class Trigger(StrEnum):
             Trigger.CROWD,
             Trigger.REFUSED,
             Trigger.NOTES,
+            Trigger.BATCHES,
             Trigger.UNREAD,
             Trigger.EVALUATION_FAILURE,
         )
@@ -171,6 +174,8 @@ OTHERS: dict[str, dict[str, Trigger]] = {
     "requeue": {WORKER: Trigger.END},
     "take": {WORKER: Trigger.CROWD, SUPERVISOR: Trigger.CROWD},
     "chord.part": {WORKER: Trigger.NOTHING},
+    "batch.create": {WORKER: Trigger.BATCHES},
+    "batch.read": {WORKER: Trigger.BATCHES},
 }
 
 

@@ -59,6 +59,10 @@ NOTING = Draw((Shape.REMEMBERED,), tuple(Mode))
 """Jobs that write a note."""
 FIRST_NOTING = 2_000_000
 """The same number for NOTING."""
+BATCHING = Draw((Shape.BATCHED,), tuple(Mode))
+"""Jobs whose calls go into batches."""
+FIRST_BATCHING = 3_000_000
+"""The same number for BATCHING."""
 FAILS_AT = f"script.set_next_evaluation.{BEFORE}"
 """Point at which a supervisor that continues a job raises an internal error."""
 
@@ -97,6 +101,7 @@ class Trial:
     _jobs: Iterator[PlannedJob] = field(init=False)
     _asking_jobs: Iterator[PlannedJob] = field(init=False)
     _noting_jobs: Iterator[PlannedJob] = field(init=False)
+    _batching_jobs: Iterator[PlannedJob] = field(init=False)
     _dice: random.Random = field(init=False)
     _nudged_at: dict[str, float] = field(default_factory=dict)
     """Time at which a process of each kind was last told to end. Seconds of a monotonic clock."""
@@ -109,6 +114,7 @@ class Trial:
         self._jobs = _endless(self.seed, self.draw)
         self._asking_jobs = _endless(self.seed, ASKING, FIRST_ASKING)
         self._noting_jobs = _endless(self.seed, NOTING, FIRST_NOTING)
+        self._batching_jobs = _endless(self.seed, BATCHING, FIRST_BATCHING)
         self._stops = Stops(self.strikes)
         self._dice = random.Random(f"{self.seed} trial")  # noqa: S311 - a seed is the point
         self._waiting, told_at = list(cases), time.monotonic()
@@ -171,6 +177,8 @@ class Trial:
         """Return the jobs that reach the armed points."""
         if self._needs(Trigger.API_ANSWER):
             return self._asking_jobs
+        if self._needs(Trigger.BATCHES):
+            return self._batching_jobs
         is_next = bool(self._waiting) and self._waiting[0].trigger is Trigger.NOTES
         if is_next and not any(map(self._writes_note, self.bed.open)):
             return self._noting_jobs

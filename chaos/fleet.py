@@ -43,6 +43,8 @@ WORKER, SUPERVISOR, CONSOLE = "worker", "supervisor", "console"
 SWEEP_S = 0.3
 DRAIN_S = 0.4
 RETENTION_S = 3_600
+BATCH_POLL_S = 0.3
+"""HANDOFF_BATCH_POLL_S of the fleet."""
 RATE_WAIT_S = 0.1
 """HANDOFF_RATE_WAIT_S of the fleet: so short that a handoff frees its slot after a short
 refusal, too.
@@ -266,6 +268,7 @@ def environment_of(folder: Path, url: str, size: Size, model_url: str) -> dict[s
         "HANDOFF_SWEEP_INTERVAL_S": str(SWEEP_S),
         "HANDOFF_DRAIN_S": str(DRAIN_S),
         "HANDOFF_RATE_WAIT_S": str(RATE_WAIT_S),
+        "HANDOFF_BATCH_POLL_S": str(BATCH_POLL_S),
         "HANDOFF_RETENTION_S": str(RETENTION_S),
         "HANDOFF_CACHE_DIR": str(folder / "cache"),
         "ANTHROPIC_API_KEY": "none",

@@ -19,6 +19,7 @@ from handoff_queue.chaos.api_records import (
     QuestionRecord,
 )
 from handoff_queue.chaos.api_user import ACTOR, ApiUser, Follower
+from handoff_queue.chaos.batch_records import BATCH_DEADLINE_S, batch_records
 from handoff_queue.chaos.equal_user import EqualUser
 from handoff_queue.chaos.expected_handoffs import INSTEAD, Ended, course_of
 from handoff_queue.chaos.expected_outcomes import NO_RECORD, JobRecord
@@ -64,7 +65,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import HandoffId, JobId, child_id_for
-from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, Priority
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.supervisor.client.client import Client, Request, connect
 from handoff_queue.supervisor.client.json_forms import event_as_json
@@ -133,6 +134,8 @@ class Ours:
             request = replace(request, workflow=workflow, items=items)
         else:
             request = replace(request, mode=job.mode)
+        if job.shape is Shape.BATCHED:
+            request = replace(request, priority=Priority.BATCH, deadline_s=BATCH_DEADLINE_S)
         if job.shape is Shape.APPROVED:
             request = replace(request, approvals=ASKED)
         if what := REJECTED.get(job.shape):
@@ -377,6 +380,7 @@ class Ours:
         return [
             self.switches.records(jobs, calls),
             self.notes.records(jobs, calls),
+            batch_records(jobs, calls),
             self.forks.records(),
             *([self.equals.records()] if self.equals else ()),
         ]

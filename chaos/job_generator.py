@@ -290,6 +290,12 @@ class _Drawing:
                     PlannedStep("b", SWITCHING, turns=3),
                     self.step("c", "a", "b"),
                 ]
+            case Shape.BATCHED:
+                steps = [
+                    self.step("a", turns=2),
+                    self.step("b", turns=2),
+                    self.step("c", "a", "b"),
+                ]
             case Shape.FORKED:
                 steps = [self.step("a"), self.step("b"), self.step("d", "a", "b")]
             case Shape.REMEMBERED:

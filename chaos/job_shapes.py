@@ -83,6 +83,8 @@ class Shape(StrEnum):
     """The replanner changes one step and drops another."""
     SWITCHED = "switched"
     """Two steps of three turns, whose specialist has two models. One model turns calls away."""
+    BATCHED = "batched"
+    """Two steps of two turns, and a step after them. All their calls go into batches."""
     REMEMBERED = "remembered"
     """A step writes a note. After its end the user submits a job that needs the same fact."""
     RECALLED = "recalled"
@@ -146,6 +148,7 @@ MODES: dict[Shape, tuple[Mode, ...]] = {
     Shape.ADDED: (Mode.ADAPTIVE,),
     Shape.CHANGED: (Mode.ADAPTIVE,),
     Shape.SWITCHED: _ANY,
+    Shape.BATCHED: _ANY,
     Shape.REMEMBERED: _ANY,
     Shape.RECALLED: (Mode.SINGLE,),
     Shape.FORKED: _ANY,
@@ -156,8 +159,8 @@ never replanned.
 """
 
 
-FEATURES = (Shape.SWITCHED, Shape.REMEMBERED, Shape.FORKED)
-"""Shapes with several models, notes and forks. Few jobs of other runs have one of these shapes."""
+FEATURES = (Shape.SWITCHED, Shape.BATCHED, Shape.REMEMBERED, Shape.FORKED)
+"""Shapes with several models, batches, notes and forks. Few jobs of other runs have them."""
 NOT_DRAWN = (Shape.CANCELLED, Shape.RECALLED, Shape.FORK)
 """Shapes of jobs that a run submits for another reason."""
 

@@ -38,6 +38,7 @@ from handoff_queue.testing import (
     json_reply,
     text_reply,
 )
+from handoff_queue.testing.batches import BATCH_ID
 
 ASKED_OF = {
     "route": "router",
@@ -132,6 +133,8 @@ def _role_of(request: Json) -> str:
 PROCESS = "x-chaos-process"
 """Header with the name of the calling process. The SDK reads it from `CUSTOM_HEADERS`."""
 CUSTOM_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
+BATCH_S = 0.3
+"""Seconds that the provider takes for a batch."""
 LIMITS = {
     "anthropic-ratelimit-requests-limit": "100000",
     "anthropic-ratelimit-requests-remaining": "99999",
@@ -159,6 +162,8 @@ class Call:
     """Name of the requested model."""
     writers: tuple[str, ...] = ()
     """Models that wrote the replies in the request, in a handoff with several models."""
+    is_batched: bool = False
+    """True if the request came in a batch."""
     is_refused: bool = False
     """True if the model turned the call away, and another model can serve it."""
 
@@ -181,6 +186,7 @@ class Model(MessagesServer):
 
     def __init__(self, jobs: Iterable[PlannedJob] = ()) -> None:
         super().__init__(lambda _request: error_reply(400, "no script"))
+        self.batches.duration_s = BATCH_S
         self.calls: list[Call] = []
         """Without the calls of jobs that are not compared with a plan."""
         self.uncounted: list[UncountedCall] = []
@@ -231,6 +237,7 @@ class Model(MessagesServer):
             paid,
             model=request["model"],
             writers=_writers_of(job, key, request),
+            is_batched=BATCH_ID in headers,
             is_refused=refusal is not None,
         )
         with self._lock:

@@ -292,7 +292,11 @@ class PlannedJob:
 
     def _drawn(self, key: CallKey) -> Trouble | None:
         dice = random.Random(f"{self.seed} {key.job} {key.handoff} {key.turn}")  # noqa: S311 - a seed is the point
-        is_counted = self.is_tight or self.shape in (Shape.TIGHT_TREE, Shape.SWITCHED)
+        is_counted = self.is_tight or self.shape in (
+            Shape.TIGHT_TREE,
+            Shape.SWITCHED,
+            Shape.BATCHED,
+        )
         if not is_counted and dice.random() < self.trouble_share:
             return dice.choice(list(Trouble))
         return None

@@ -66,8 +66,8 @@ def test_a_run_of_one_mode_has_jobs_of_no_other(mode: Mode) -> None:
     assert {job.mode for job in jobs_of(1, 30, draw=only([mode]))} == {mode}
 
 
-def test_a_run_of_features_has_several_models_notes_and_forks() -> None:
-    jobs = jobs_of(1, 3, draw=ONLY_FEATURES)
+def test_a_run_of_features_has_several_models_batches_notes_and_forks() -> None:
+    jobs = jobs_of(1, len(FEATURES), draw=ONLY_FEATURES)
 
     assert {job.shape for job in jobs} == {*FEATURES}
     assert {job.then.shape for job in jobs if job.then} == {Shape.RECALLED, Shape.FORK}

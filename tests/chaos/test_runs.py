@@ -56,6 +56,7 @@ def test_a_run_without_faults_makes_exactly_the_planned_calls_and_prints_json(
     features = report["features"]
     assert features["calls_that_a_model_turned_away"] > 0
     assert features["reservations_seen"] > 0
+    assert features["calls_in_batches"] > 0
     assert (features["notes"], features["jobs_that_found_a_note"], features["forks"]) == (1, 1, 1)
 
 
