@@ -295,3 +295,13 @@ def test_most_lines_have_at_most_95_characters() -> None:
         lengths += [len(line) for line in path.read_text().splitlines() if line.strip()]
 
     assert sum(length <= 95 for length in lengths) >= 0.95 * len(lengths)
+
+
+def test_no_line_of_a_lua_script_has_more_than_100_characters() -> None:
+    long: list[str] = []
+    for path in sorted((ROOT / "shared" / "store" / "lua").rglob("*.lua")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if len(line) > 100:
+                long.append(f"{relative(path)}:{number}")
+
+    assert long == []

@@ -1,9 +1,10 @@
 -- Append an event that commutes with all other events, at any version.
--- KEYS job, due.  ARGV: event, fields of the job and of its progress (JSON object), statuses (JSON array; if not empty, the job
--- must have one of them), then pairs of digest and compressed payload.
+-- KEYS job, due.  ARGV: event, fields of the job and of its progress (JSON object), statuses (JSON
+-- array; if not empty, the job must have one of them), then pairs of digest and compressed payload.
 -- Returns the new version; 0: there is no such job; -1: the job has none of the statuses.
 local job, due = KEYS[1], KEYS[2]
-local status, last = redis.call('HGET', job, 'status'), redis.call('HGET', progress_of(job), 'version')
+local status = redis.call('HGET', job, 'status')
+local last = redis.call('HGET', progress_of(job), 'version')
 if not status then return 0 end
 local statuses = cjson.decode(ARGV[3])
 local fits = #statuses == 0

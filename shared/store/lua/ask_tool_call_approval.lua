@@ -1,10 +1,10 @@
--- Ask a person about calls of tools, and give the claim back. The handoff waits without a slot until
--- an answer comes or its deadline is over. Its checkpoints are stored already, and it has no
+-- Ask a person about calls of tools, and give the claim back. The handoff waits without a slot
+-- until an answer comes or its deadline is over. Its checkpoints are stored already, and it has no
 -- reservation. A call that was asked about keeps its question.
 -- KEYS job, due.  ARGV: handoff, fence, keep_ms, deadline (Unix ms | 0), why, the calls (JSON:
 -- pairs of id and tool), then one event for each call, then pairs of digest and compressed payload.
--- Returns 'ok' | 'decided' (a call has an answer by now, and the claim stays) | 'lost' | 'dropped' |
--- 'cancelled'
+-- Returns 'ok' | 'decided' (a call has an answer by now, and the claim stays) | 'lost' | 'dropped'
+-- | 'cancelled'
 local job, due, handoff, FIRST = KEYS[1], KEYS[2], ARGV[1], 7
 local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
 local f = redis.call('HMGET', h, 'fence', 'state', 'asks')
@@ -12,7 +12,10 @@ local version = job_of(job).version
 local why = gone(version, f, ARGV[2])
 if why then return why end
 if is_cancelled(job) then return 'cancelled' end
-local calls, asks, events, open = cjson.decode(ARGV[6]), decoded(f[3] or '') or {}, {}, open_calls(job)
+local calls = cjson.decode(ARGV[6])
+local asks = decoded(f[3] or '') or {}
+local events = {}
+local open = open_calls(job)
 local at, fields = now_ms(), {}
 for n, pair in ipairs(calls) do
   local call, tool = unpack(pair)
@@ -28,7 +31,11 @@ end
 local keep = keep_from_now(ARGV[3], ARGV[4])
 if #events > 0 then
   local status, asked = unpack(redis.call('HMGET', job, 'status', 'asks'))
-  if not waits_for_person(status, asked, redis.call('HGET', progress_of(job), 'asked_last'), job) then fields.asked_at = whole(at) end
+  if not waits_for_person(
+    status, asked, redis.call('HGET', progress_of(job), 'asked_last'), job
+  ) then
+    fields.asked_at = whole(at)
+  end
   keep_payloads(job, ARGV, FIRST + #calls)
   append(job, version, events, 1, #events, at, fields)
   put_open_calls(job, open)
@@ -37,7 +44,10 @@ end
 give_back(h, 'asked')
 local LONGEST_MS = 30 * 24 * 3600 * 1000
 local until_ms = tonumber(ARGV[4]) > 0 and tonumber(ARGV[4]) or at + LONGEST_MS
-redis.call('HSET', h, 'held', '1', 'deferred', whole(until_ms), 'doing', ARGV[5], 'asks', cjson.encode(asks), 'asks_since', whole(at))
+redis.call(
+  'HSET', h, 'held', '1', 'deferred', whole(until_ms), 'doing', ARGV[5], 'asks', cjson.encode(asks),
+  'asks_since', whole(at)
+)
 redis.call('ZADD', due, whole(until_ms), member)
 redis.call('PEXPIRE', turns_key(job, handoff), whole(keep))
 return 'ok'

@@ -2,7 +2,9 @@
 -- KEYS jobs.  ARGV: see parts/job_filter.lua.
 -- Returns {score to continue from ('' at the end of the list), status and number of each}.
 local wanted = wanted_statuses()
-local entries = redis.call('ZREVRANGEBYSCORE', KEYS[1], ARGV[1], ARGV[2], 'WITHSCORES', 'LIMIT', '0', ARGV[3])
+local entries = redis.call(
+  'ZREVRANGEBYSCORE', KEYS[1], ARGV[1], ARGV[2], 'WITHSCORES', 'LIMIT', '0', ARGV[3]
+)
 local counts, go_on, answer = {}, '', {}
 for n = 1, #entries, 2 do
   go_on = '(' .. entries[n + 1]

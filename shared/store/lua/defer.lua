@@ -16,6 +16,8 @@ if ARGV[5] ~= '' then -- the handoff keeps its place in the line
   redis.call('HSET', h, 'bucket', ARGV[5])
   local limiter = rate_limiter()
   local bucket = limiter.bucket_of(ARGV[5])
-  if bucket.limited then limiter.join_line(bucket, member, at, until_ms + limiter.DEFERRED_ALIVE_MS) end
+  if bucket.limited then
+    limiter.join_line(bucket, member, at, until_ms + limiter.DEFERRED_ALIVE_MS)
+  end
 end
 return 1

@@ -3,9 +3,9 @@
 -- KEYS job, due, log.  ARGV: evaluation, 'end'; or evaluation, 'heartbeat'; or evaluation, 'begin',
 -- version, most events, most evaluations, frozen_ms, together_ms, lease_ms, wants ends (1|0).
 -- Returns {verdict, entries, ends}: for each entry that ends a handoff, its id, and the fence and
--- the version of the end in the handoff's hash. Verdicts: ok | frozen (too many evaluations never ended) | crowded
--- (as many evaluations as may run have not ended, and the job is due again soon). Only `ok` has
--- entries.
+-- the version of the end in the handoff's hash. Verdicts: ok | frozen (too many evaluations never
+-- ended) | crowded (as many evaluations as may run have not ended, and the job is due again soon).
+-- Only `ok` has entries.
 local job, due, log = KEYS[1], KEYS[2], KEYS[3]
 local name = ARGV[1]
 if ARGV[2] == 'end' then
@@ -16,7 +16,10 @@ if ARGV[2] == 'heartbeat' then
   store_heartbeat(job, name, now_ms())
   return { 'ok', {} }
 end
-local most, frozen, together, lease = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local most = tonumber(ARGV[5])
+local frozen = tonumber(ARGV[6])
+local together = tonumber(ARGV[7])
+local lease = tonumber(ARGV[8])
 local at = now_ms()
 
 -- Count the groups of times. A time within `within` ms after the first time of a group belongs to
@@ -48,7 +51,8 @@ end
 local status, text = unpack(redis.call('HMGET', job, 'status', 'evaluations'))
 if status then
   local evaluations = evaluations_of(text)
-  local verdict = #evaluations > 0 and not is_among(evaluations, name) and verdict_of(evaluations) or 'ok'
+  local verdict = #evaluations > 0 and not is_among(evaluations, name) and verdict_of(evaluations)
+    or 'ok'
   if verdict == 'crowded' then
     local id = id_of(job)
     note_evaluated(id, status)
@@ -58,12 +62,15 @@ if status then
   begin_evaluation(job, name, at, evaluations)
   if verdict == 'frozen' then return { verdict, {} } end
 end
-local entries, ends = redis.call('XRANGE', log, (tonumber(ARGV[3]) + 1) .. '-0', '+', 'COUNT', ARGV[4]), {}
+local entries = redis.call('XRANGE', log, (tonumber(ARGV[3]) + 1) .. '-0', '+', 'COUNT', ARGV[4])
+local ends = {}
 if ARGV[9] == '1' then
   for _, entry in ipairs(entries) do
     local handoff = string.match(entry[2][2], '^{"type":"handoff_finished","handoff_id":"([^"]+)"')
     if handoff then
-      local fence, version = unpack(redis.call('HMGET', handoff_key(job, handoff), 'fence', 'end_version'))
+      local fence, version = unpack(
+        redis.call('HMGET', handoff_key(job, handoff), 'fence', 'end_version')
+      )
       table.insert(ends, { entry[1], fence, version })
     end
   end

@@ -1,5 +1,5 @@
--- Extend the time to live of documents, and never shorten it. A deletion of a tenant keeps documents
--- that a job has needed in the meantime.
+-- Extend the time to live of documents, and never shorten it. A deletion of a tenant keeps
+-- documents that a job has needed in the meantime.
 -- KEYS: the keys.  ARGV: ms.  Returns for each key 1 (it exists) | 0 (it does not exist)
 local USED = 'handoff:used_documents'
 local ms, there, used = tonumber(ARGV[1]), {}, redis.call('EXISTS', USED) == 1

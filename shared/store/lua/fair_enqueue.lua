@@ -1,6 +1,6 @@
 -- Add messages of jobs to their queue: each adds one element to the list, and its own place in the
--- fair order of the queue. A worker that pops any element gets, by `fair_dequeue`, the first message of
--- that order.
+-- fair order of the queue. A worker that pops any element gets, by `fair_dequeue`, the first
+-- message of that order.
 -- A single message in an empty queue needs no order. Its element ends with ALONE, and has no place
 -- until another message comes. Its entry in `handoff:out:QUEUE` stays until the claim, because a
 -- worker may have popped the element.
@@ -30,17 +30,23 @@ end
 
 local function score_of(base, tenant)
   if not lowest[base] then
-    local first = redis.call('ZRANGEBYSCORE', fair, '(' .. whole(base), '(' .. whole(base + CLASS), 'WITHSCORES', 'LIMIT', '0', '1')[2]
+    local first = redis.call(
+      'ZRANGEBYSCORE', fair, '(' .. whole(base), '(' .. whole(base + CLASS), 'WITHSCORES', 'LIMIT',
+      '0', '1'
+    )[2]
     lowest[base] = tonumber(first or base + 1)
   end
-  local score = math.max(lowest[base], nexts[tenant] or tonumber(redis.call('ZSCORE', fair .. ':next', tenant) or 0))
+  local score = math.max(
+    lowest[base], nexts[tenant] or tonumber(redis.call('ZSCORE', fair .. ':next', tenant) or 0)
+  )
   nexts[tenant] = score + 1
   return score
 end
 
 local function place(member, tag, message, goes_first)
   local job, entry, n = job_in(member), member .. ' ' .. tag, #scores
-  scores[n + 1], scores[n + 2] = whole(goes_first and job.base or score_of(job.base, job.tenant)), entry
+  scores[n + 1] = whole(goes_first and job.base or score_of(job.base, job.tenant))
+  scores[n + 2] = entry
   messages[n + 1], messages[n + 2] = entry, message
   members[#members + 1] = member
 end

@@ -3,9 +3,12 @@
 -- KEYS jobs.  ARGV: score to start from ('+inf', or '(' and a score to start below), most jobs to
 -- read, prefix.
 -- Returns {score to continue from ('' at the end of the list), ids, the newest first}. Jobs that
--- retention has removed do not match. A job's key may have another type, written by another program.
+-- retention has removed do not match. A job's key may have another type, written by another
+-- program.
 local jobs, most, prefix = KEYS[1], tonumber(ARGV[2]), ARGV[3]
-local entries = redis.call('ZREVRANGEBYSCORE', jobs, ARGV[1], '-inf', 'WITHSCORES', 'LIMIT', '0', ARGV[2])
+local entries = redis.call(
+  'ZREVRANGEBYSCORE', jobs, ARGV[1], '-inf', 'WITHSCORES', 'LIMIT', '0', ARGV[2]
+)
 local ids, left = {}, {}
 for n = #entries - 1, 1, -2 do left[#left + 1] = entries[n] end
 while #left > 0 do

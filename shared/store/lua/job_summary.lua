@@ -1,17 +1,23 @@
 -- Summary of a job of any size: its usage, its first and last events, its running handoffs. Reads
 -- only, and a bounded part.
 -- KEYS job, due, jobs.  ARGV: most events of the tail, most bytes of an event, most due entries to
--- search, most handoffs to read, most messages of users, then the fields of the job and of its progress; the first is asked_last.
+-- search, most handoffs to read, most messages of users, then the fields of the job and of its
+-- progress; the first is asked_last.
 -- Returns {Unix ms, submitted (Unix ms, or '' if the job is not in the list), values of the fields,
 -- {first event}, tail (oldest first), running handoffs, deferred handoffs, 1 if there may be more
--- handoffs (or 0), subject of the newest question ('' if it was answered), newest messages of users (see `newest_messages`)}. Each event is {version,
+-- handoffs (or 0), subject of the newest question ('' if it was answered), newest messages of users
+-- (see `newest_messages`)}. Each event is {version,
 -- Unix ms, event}. The text of an event that is too long is '', except for the first event. Returns
 -- nothing if there is no such job.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
-local most_bytes, most_due, most_asked, most_messages = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local most_bytes = tonumber(ARGV[2])
+local most_due = tonumber(ARGV[3])
+local most_asked = tonumber(ARGV[4])
+local most_messages = tonumber(ARGV[5])
 if redis.call('EXISTS', job) == 0 then return false end
 local at, id = now_ms(), id_of(job)
-local fields, progress = redis.call('HMGET', job, unpack(ARGV, 6)), redis.call('HMGET', progress_of(job), unpack(ARGV, 6))
+local fields = redis.call('HMGET', job, unpack(ARGV, 6))
+local progress = redis.call('HMGET', progress_of(job), unpack(ARGV, 6))
 for n, value in ipairs(progress) do fields[n] = value or fields[n] end
 local question = fields[1] and redis.call('HGET', progress_of(job), 'approval:' .. fields[1]) or ''
 
@@ -25,7 +31,8 @@ local function events_of(entries)
   return events
 end
 local first = events_of(redis.call('XRANGE', job .. ':log', '-', '+', 'COUNT', 1))
-local newest, tail = events_of(redis.call('XREVRANGE', job .. ':log', '+', '-', 'COUNT', ARGV[1])), {}
+local newest = events_of(redis.call('XREVRANGE', job .. ':log', '+', '-', 'COUNT', ARGV[1]))
+local tail = {}
 for n = #newest, 1, -1 do tail[#tail + 1] = newest[n] end
 
 -- The due time of a running handoff is the end of its lease; that of a deferred handoff is the end
@@ -58,7 +65,14 @@ for child in string.gmatch(redis.call('HGET', job, 'children') or '', '%S+') do
   end
   asked = asked + 1
   local parent = redis.call('HGET', key_of(child), 'parent')
-  local handoff = parent and string.sub(parent, 1, #prefix) == prefix and string.sub(parent, #prefix + 1)
-  if handoff and redis.call('HGET', handoff_key(job, handoff), 'state') == 'running' then runs[#runs + 1] = handoff end
+  local handoff = parent
+    and string.sub(parent, 1, #prefix) == prefix
+    and string.sub(parent, #prefix + 1)
+  if handoff and redis.call('HGET', handoff_key(job, handoff), 'state') == 'running' then
+    runs[#runs + 1] = handoff
+  end
 end
-return { at, redis.call('ZSCORE', jobs, id) or '', fields, first, tail, runs, deferred, more, question, newest_messages(job, most_messages) }
+return {
+  at, redis.call('ZSCORE', jobs, id) or '', fields, first, tail, runs, deferred, more, question,
+  newest_messages(job, most_messages),
+}

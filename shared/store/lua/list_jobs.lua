@@ -3,7 +3,9 @@
 -- Returns {score to continue from ('' at the end of the list), matching jobs}. Jobs that retention
 -- has removed do not match.
 local wanted = wanted_statuses()
-local entries = redis.call('ZREVRANGEBYSCORE', KEYS[1], ARGV[1], ARGV[2], 'WITHSCORES', 'LIMIT', '0', ARGV[3])
+local entries = redis.call(
+  'ZREVRANGEBYSCORE', KEYS[1], ARGV[1], ARGV[2], 'WITHSCORES', 'LIMIT', '0', ARGV[3]
+)
 local most, ids, go_on = tonumber(ARGV[4]), {}, ''
 for n = 1, #entries, 2 do
   local id = entries[n]

@@ -9,7 +9,11 @@ local jobs, handoffs = {}, {}
 local served, names, waiting_handoffs = { roles = true }, {}, {}
 for n = 2, #ARGV do
   local asked = ARGV[n]
-  if string.find(asked, '/', 1, true) then handoffs[#handoffs + 1] = asked else jobs[asked] = true end
+  if string.find(asked, '/', 1, true) then
+    handoffs[#handoffs + 1] = asked
+  else
+    jobs[asked] = true
+  end
 end
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', serving, now_ms(), '+inf')) do
   local queue = string.match(member, '^(.-)/')
@@ -18,10 +22,14 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', serving, now_ms(), '+inf')) 
 end
 local function list_waiting(waiting, whom)
   for _, member in ipairs(handoffs) do
-    if redis.call('ZSCORE', waiting, member) then waiting_handoffs[#waiting_handoffs + 1] = whom .. '/' .. member end
+    if redis.call('ZSCORE', waiting, member) then
+      waiting_handoffs[#waiting_handoffs + 1] = whom .. '/' .. member
+    end
   end
   for _, member in ipairs(next(jobs) and redis.call('ZRANGE', waiting, 0, ARGV[1]) or {}) do
-    if jobs[string.match(member, '^(.-)/')] then waiting_handoffs[#waiting_handoffs + 1] = whom .. '/' .. member end
+    if jobs[string.match(member, '^(.-)/')] then
+      waiting_handoffs[#waiting_handoffs + 1] = whom .. '/' .. member
+    end
   end
 end
 for i = 1, #paused, 2 do

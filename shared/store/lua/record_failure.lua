@@ -4,7 +4,9 @@
 -- Returns the failures in a row; 0: there is no such job
 local job, due = KEYS[1], KEYS[2]
 local id = id_of(job)
-local failures, failed_at, status, evaluations = unpack(redis.call('HMGET', job, 'failures', 'failed_at', 'status', 'evaluations'))
+local failures, failed_at, status, evaluations = unpack(
+  redis.call('HMGET', job, 'failures', 'failed_at', 'status', 'evaluations')
+)
 local version = redis.call('HGET', progress_of(job), 'version')
 note_evaluated(id, status)
 end_evaluation(job, ARGV[2], evaluations)

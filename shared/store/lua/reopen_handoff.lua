@@ -1,5 +1,5 @@
--- Open a handoff again that a refused event has ended, so that an honest worker ends it. The sweeper
--- publishes the handoff again.
+-- Open a handoff again that a refused event has ended, so that an honest worker ends it. The
+-- sweeper publishes the handoff again.
 -- KEYS job, due.  ARGV: handoff, version of the refused event.
 -- Returns 1 | 0 (another event ended the handoff, or it runs)
 local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
@@ -10,7 +10,9 @@ redis.call('HSET', h, 'state', 'issued', 'lease', '0', 'lost', '1', 'claims', '0
 redis.call('HDEL', h, 'fence', 'result', 'status', 'finished_at', 'end_version')
 if f[3] then redis.call('HINCRBY', progress_of(job), 'g:' .. f[3], '1') end
 if f[5] ~= 'failed' and f[5] ~= 'needs_input' then
-  for fan_in in pairs(f[4] and cjson.decode(f[4]) or {}) do redis.call('HINCRBY', progress_of(job), 'in:' .. fan_in, '-1') end
+  for fan_in in pairs(f[4] and cjson.decode(f[4]) or {}) do
+    redis.call('HINCRBY', progress_of(job), 'in:' .. fan_in, '-1')
+  end
 end
 redis.call('ZADD', due, whole(now_ms()), member)
 return 1

@@ -19,7 +19,9 @@ if report.why then
     if is_probe or strikes == 0 then strikes = strikes + 1 end
     local backoff = math.min(report.first * 2 ^ (strikes - 1), report.longest)
     local hold = backoff * (0.5 + report.dice / 2)
-    if report.retry_after >= 0 then hold = math.min(report.retry_after + backoff * report.dice / 4, report.most) end
+    if report.retry_after >= 0 then
+      hold = math.min(report.retry_after + backoff * report.dice / 4, report.most)
+    end
     is['until'] = math.max(is['until'] or 0, at + math.ceil(hold))
     redis.call('HSET', bucket.key, 'until', is['until'], 'why', report.why, 'strikes', strikes)
     if is_probe then redis.call('HDEL', bucket.key, 'going', 'going_until') end
@@ -50,7 +52,10 @@ if is_current then
   if next(report.limits) then -- limits without an answer are updated to the same time
     for _, name in ipairs(limiter.LIMITS) do
       if is[name] and not report.limits[name] then
-        redis.call('HSET', bucket.key, name .. '_level', string.format('%.3f', limiter.level_at(bucket, name, at, window)))
+        redis.call(
+          'HSET', bucket.key, name .. '_level',
+          string.format('%.3f', limiter.level_at(bucket, name, at, window))
+        )
       end
     end
     redis.call('HSET', bucket.key, 'at', at)

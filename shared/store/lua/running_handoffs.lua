@@ -30,12 +30,16 @@ for _, member in ipairs(redis.call('ZRANGE', due, 0, -1)) do
   if handoff and read < most then
     read = read + 1
     local key = key_of(job)
-    local f = redis.call('HMGET', handoff_key(key, handoff), 'state', 'deferred', 'worker', 'doing', 'turns', 'started_at')
+    local f = redis.call(
+      'HMGET', handoff_key(key, handoff), 'state', 'deferred', 'worker', 'doing', 'turns',
+      'started_at'
+    )
     local deferred = figure(f[2], 0)
     local is_deferred = deferred > at
     if f[1] == 'running' or is_deferred then
       handoffs[#handoffs + 1] = {
-        job, handoff, role_of(key, handoff), is_deferred and whole(deferred) or '', f[3] or '', f[4] or '', whole(figure(f[5], 0)), whole(figure(f[6], 0)),
+        job, handoff, role_of(key, handoff), is_deferred and whole(deferred) or '', f[3] or '',
+        f[4] or '', whole(figure(f[5], 0)), whole(figure(f[6], 0)),
       }
     end
   end

@@ -5,11 +5,13 @@
 -- most messages of a job, then pairs of digest and compressed payload.
 -- A message with a known id is the same message, sent again.
 -- Returns {'ok', version of its event} | {'unknown'} | {'ended'} | {'full'} | {'other'}: the id
--- belongs to another message | {'changed'}: the journal has another version, so that the last reader
--- may have ended | {'last_turn'}: no reader takes a message any more.
+-- belongs to another message | {'changed'}: the journal has another version, so that the last
+-- reader may have ended | {'last_turn'}: no reader takes a message any more.
 local job, due, id, digest, step = KEYS[1], KEYS[2], ARGV[2], ARGV[3], ARGV[4]
 local given = cjson.decode(ARGV[5])
-local status, messages, cancelled = unpack(redis.call('HMGET', job, 'status', 'messages', 'cancelled'))
+local status, messages, cancelled = unpack(
+  redis.call('HMGET', job, 'status', 'messages', 'cancelled')
+)
 local count, last = tonumber(messages or 0), redis.call('HGET', progress_of(job), 'version')
 if not status then return { 'unknown' } end
 for n = 1, count do
@@ -26,12 +28,19 @@ if count >= tonumber(ARGV[6]) then return { 'full' } end
 if type(given.version) == 'number' and whole(given.version) ~= last then return { 'changed' } end
 local unable = 0
 for _, handoff in ipairs(given.readers) do
-  if redis.call('HEXISTS', handoff_key(job, handoff), 'takes_none') == 1 then unable = unable + 1 end
+  if redis.call('HEXISTS', handoff_key(job, handoff), 'takes_none') == 1 then
+    unable = unable + 1
+  end
 end
 if unable > 0 and unable == #given.readers then return { 'last_turn' } end
 local at, version = now_ms(), tonumber(last) + 1
 keep_payloads(job, ARGV, 7)
-local message = { id = id, digest = digest, version = version, at = at, step = step ~= '' and step or nil }
-append(job, version - 1, ARGV, 1, 1, at, { messages = whole(count + 1), ['message:' .. whole(count + 1)] = cjson.encode(message) })
+local message = {
+  id = id, digest = digest, version = version, at = at, step = step ~= '' and step or nil,
+}
+append(
+  job, version - 1, ARGV, 1, 1, at,
+  { messages = whole(count + 1), ['message:' .. whole(count + 1)] = cjson.encode(message) }
+)
 redis.call('ZADD', due, 'LT', whole(at + 1000), id_of(job))
 return { 'ok', version }

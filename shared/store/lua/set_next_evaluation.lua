@@ -14,5 +14,9 @@ if tonumber(version or 0) ~= tonumber(ARGV[1]) then
   redis.call('ZADD', due, 'NX', now_ms() + 1000, id)
   return 0
 end
-if tonumber(ARGV[2]) >= 0 then redis.call('ZADD', due, ARGV[2], id) else redis.call('ZREM', due, id) end
+if tonumber(ARGV[2]) >= 0 then
+  redis.call('ZADD', due, ARGV[2], id)
+else
+  redis.call('ZREM', due, id)
+end
 return 1

@@ -22,7 +22,10 @@ local function standing(member)
   local is_over = not f[1] or f[1] == 'done' or f[1] == 'dropped' or redis.call('EXISTS', key) == 0
   local lease = end_of(figure(f[2], 0))
   return { job = job, key = key, h = h, lease = lease, queue = f[3], is_gone = is_over,
-    has_lapsed = not is_over and f[1] == 'running' and lease <= at, is_issued = not is_over and f[1] == 'issued' }
+    has_lapsed = not is_over
+      and f[1] == 'running'
+      and lease <= at, is_issued = not is_over
+      and f[1] == 'issued' }
 end
 
 -- End the claim of a process that is dead or treated as dead. The call in flight is charged at its
@@ -48,7 +51,8 @@ local function note_wake_up(job, status)
 end
 
 local function is_woken(job)
-  return redis.call('ZSCORE', WAITING .. 'supervisor', job) or redis.call('ZSCORE', WAITING .. 'submissions', job)
+  return redis.call('ZSCORE', WAITING .. 'supervisor', job)
+    or redis.call('ZSCORE', WAITING .. 'submissions', job)
 end
 
 -- Wake the job of a lost handoff, unless a wake-up waits already. Returns whether the handoff can
@@ -67,8 +71,11 @@ end
 local function even_up(queue)
   local fair, elements = 'handoff:fair:' .. queue, redis.call('LLEN', queue)
   local missing = redis.call('ZCARD', fair) - elements
-  for _, entry in ipairs(missing > 0 and redis.call('ZRANGE', fair, 0, math.min(missing, most) - 1) or {}) do
-    local member, text = string.match(entry, '^(%S+) .'), redis.call('HGET', fair .. ':messages', entry)
+  for _, entry in ipairs(
+    missing > 0 and redis.call('ZRANGE', fair, 0, math.min(missing, most) - 1) or {}
+  ) do
+    local member = string.match(entry, '^(%S+) .')
+    local text = redis.call('HGET', fair .. ':messages', entry)
     local handoff = member and standing(member)
     if not member or not text or (handoff and not handoff.is_issued) then
       redis.call('ZREM', fair, entry)
@@ -94,7 +101,9 @@ end
 local function lost_in(queue, within)
   local out, waiting, lost = 'handoff:out:' .. queue, WAITING .. queue, {}
   local is_empty = even_up(queue)
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', out, '-inf', at - within, 'LIMIT', 0, most)) do
+  for _, member in ipairs(
+    redis.call('ZRANGEBYSCORE', out, '-inf', at - within, 'LIMIT', 0, most)
+  ) do
     if not redis.call('ZSCORE', waiting, member) then
       redis.call('ZREM', out, member)
     elseif not is_alone_in(queue, member) then
@@ -102,7 +111,9 @@ local function lost_in(queue, within)
     end
   end
   if is_empty then
-    for _, member in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', at - within, 'LIMIT', 0, most)) do
+    for _, member in ipairs(
+      redis.call('ZRANGEBYSCORE', waiting, '-inf', at - within, 'LIMIT', 0, most)
+    ) do
       if not redis.call('ZSCORE', out, member) then lost[#lost + 1] = member end
     end
   end
@@ -145,7 +156,8 @@ local function look_at(member)
 end
 
 local members = redis.call('ZRANGEBYSCORE', due, '-inf', at, 'LIMIT', 0, most)
--- An entry whose handoff has fields that cannot be read is due again later. It stops no other entry.
+-- An entry whose handoff has fields that cannot be read is due again later. It stops no other
+-- entry.
 for _, member in ipairs(members) do
   if not pcall(look_at, member) then redis.call('ZADD', due, 'XX', whole(at + bump), member) end
 end
@@ -162,7 +174,8 @@ for _, queue in ipairs(redis.call('HKEYS', queues)) do
       add_to_metric('1', 'sweeper_recoveries', 'message')
       redis.call('ZADD', due, at + bump, member)
       overdue[#overdue + 1] = member
-    elseif #lost >= most then -- its job will be evaluated; until then, other jobs' entries come first
+    -- its job will be evaluated; until then, other jobs' entries come first
+    elseif #lost >= most then
       redis.call('ZADD', 'handoff:out:' .. queue, 'XX', at, member)
     end
   end

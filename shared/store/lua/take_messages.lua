@@ -10,7 +10,10 @@ local f = redis.call('HMGET', h, 'fence', 'state', 'messages')
 local version = job_of(job).version
 local why = gone(version, f, ARGV[2])
 if why then return why end
-local stored, known, knows, new = redis.call('LLEN', t), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local stored = redis.call('LLEN', t)
+local known = tonumber(ARGV[6])
+local knows = tonumber(ARGV[7])
+local new = tonumber(ARGV[8])
 local is_repeated = stored == known + new and tonumber(f[3] or 0) >= knows
 if stored ~= known and not is_repeated then return 'lost' end
 if is_cancelled(job) then return 'cancelled' end

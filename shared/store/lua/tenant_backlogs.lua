@@ -9,7 +9,9 @@ for _, queue in ipairs(ARGV) do
     local set = 'handoff:waiting:' .. queue .. '/' .. tenant
     local waiting = redis.call('ZCARD', set)
     if waiting > 0 and (tenant ~= OTHER or n == #tenants) then
-      backlogs[#backlogs + 1] = { queue, tenant, waiting, redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2] }
+      backlogs[#backlogs + 1] = {
+        queue, tenant, waiting, redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2],
+      }
     end
   end
 end

@@ -1,7 +1,9 @@
--- Return the answers to the questions about calls of a claimed handoff. They come from the job's hash,
+-- Return the answers to the questions about calls of a claimed handoff. They come from the job's
+-- hash,
 -- because no worker may read the journal.
 -- KEYS job.  ARGV: handoff, fence.
--- Returns {'ok', then for each answer: id of the call, `decided` (see `parts/tool_call_approvals.lua`),
+-- Returns {'ok', then for each answer: id of the call, `decided` (see
+-- `parts/tool_call_approvals.lua`),
 -- compressed note (''), compressed arguments ('')} | {'lost'} | {'dropped'}
 local job, h = KEYS[1], handoff_key(KEYS[1], ARGV[1])
 local f = redis.call('HMGET', h, 'fence', 'state', 'asks')
@@ -16,7 +18,9 @@ for call, version in pairs(decoded(f[3] or '') or {}) do
   if decided then
     local batch = cjson.decode(decided)
     local event = cjson.decode(batch[1 + batch[1]])
-    for _, value in ipairs({ call, decided, payload(event.note), payload(event.arguments) }) do answer[#answer + 1] = value end
+    for _, value in ipairs({ call, decided, payload(event.note), payload(event.arguments) }) do
+      answer[#answer + 1] = value
+    end
   end
 end
 return answer

@@ -2,24 +2,33 @@
 -- the lease, and check for a cancel and a pause.
 -- KEYS job, due.  ARGV: handoff, fence, lease_ms, keep_ms, deadline (Unix ms | 0), used (JSON or
 -- ''), upper bound of the next call (JSON or ''; `takes_messages` and `last`: see `Claim.reserve`),
--- doing, number of checkpoints that the claim knows to be stored, number of new checkpoints that are
--- a tool's answer, 1 if the new checkpoints are progress after lost claims (or 0), id of the batch
--- that the reserved call is in ('': unchanged), then the new checkpoints. A repeated call after a lost answer changes no budget (a bucket may count one call
--- too many). If the number of stored checkpoints is not the one that the claim knows, Redis has
--- restored older data, and the claim is lost. The next claim continues from the stored checkpoints.
+-- doing, number of checkpoints that the claim knows to be stored, number of new checkpoints that
+-- are a tool's answer, 1 if the new checkpoints are progress after lost claims (or 0), id of the
+-- batch that the reserved call is in ('': unchanged), then the new checkpoints. A repeated call
+-- after a lost answer changes no budget (a bucket may count one call too many). If the number of
+-- stored checkpoints is not the one that the claim knows, Redis has restored older data, and the
+-- claim is lost. The next claim continues from the stored checkpoints.
 -- Returns {'ok', share that `admit` took...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'}
 -- | {'wait'} | {'rate_limit', ms, why} | {'limit', level, name} | {'messages'}: the agent must
 -- first take messages of users, and nothing is reserved.
 local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
-local lease, keep, used, worst = tonumber(ARGV[3]), keep_from_now(ARGV[4], ARGV[5]), decoded(ARGV[6]), decoded(ARGV[7])
+local lease = tonumber(ARGV[3])
+local keep = keep_from_now(ARGV[4], ARGV[5])
+local used = decoded(ARGV[6])
+local worst = decoded(ARGV[7])
 local h, t = handoff_key(job, handoff), turns_key(job, handoff)
 
 local member = id_of(job) .. '/' .. handoff
-local f = redis.call('HMGET', h, 'fence', 'state', 'role', 'lost', 'claims', 'turn_at', 'messages', unpack(RESERVATION))
+local f = redis.call(
+  'HMGET', h, 'fence', 'state', 'role', 'lost', 'claims', 'turn_at', 'messages', unpack(RESERVATION)
+)
 know_reservation(h, { unpack(f, 8, 7 + #RESERVATION) })
 local why = gone(job_of(job).version, f, fence)
 if why then return { why } end
-local stored, known, tools, new = redis.call('LLEN', t), tonumber(ARGV[9]), tonumber(ARGV[10]), #ARGV - 12
+local stored = redis.call('LLEN', t)
+local known = tonumber(ARGV[9])
+local tools = tonumber(ARGV[10])
+local new = #ARGV - 12
 if stored ~= known and not (new > 0 and stored == known + new) then return { 'lost' } end
 if new > 0 and stored == known then
   redis.call('RPUSH', t, unpack(ARGV, 13))
@@ -53,13 +62,16 @@ local at = now_ms()
 note_call(at, lease)
 redis.call('HSET', h, 'lease', whole(at + lease), 'heartbeat', whole(at), 'doing', ARGV[8])
 if f[4] then redis.call('HDEL', h, 'lost') end
-if worst and worst.takes_messages and #untaken(job, h, handoff, f[7]) > 0 then return { 'messages' } end
+if worst and worst.takes_messages and #untaken(job, h, handoff, f[7]) > 0 then
+  return { 'messages' }
+end
 if worst then -- at the old end of the lease, the sweeper reads the new end
   local no, level_or_ms, why_not, taken = admit_call(job, h, worst, member, at)
   if no == 'wait' then return { 'wait' } end
   if no == 'rate_limit' then return { 'rate_limit', level_or_ms, why_not } end
   if no then return { 'limit', level_or_ms, no } end
-  if worst.last then redis.call('HSET', h, 'takes_none', '1') end -- no messages of users from now on
+  -- no messages of users from now on
+  if worst.last then redis.call('HSET', h, 'takes_none', '1') end
   return { 'ok', unpack(taken or {}) }
 end
 return { 'ok' }

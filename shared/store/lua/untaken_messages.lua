@@ -7,10 +7,12 @@ local h = handoff_key(job, handoff)
 local f = redis.call('HMGET', h, 'fence', 'state', 'messages')
 local why = gone(job_of(job).version, f, ARGV[2])
 if why then return { why } end
-local found, count = untaken(job, h, handoff, f[3])
+local messages, count = untaken(job, h, handoff, f[3])
 local answer = { 'ok', count }
-for _, message in ipairs(found) do
+for _, message in ipairs(messages) do
   local text = redis.call('HGET', job .. ':blob', message.digest)
-  for _, part in ipairs({ message.id, message.digest, text, message.step or '' }) do answer[#answer + 1] = part end
+  for _, part in ipairs({ message.id, message.digest, text, message.step or '' }) do
+    answer[#answer + 1] = part
+  end
 end
 return answer

@@ -1,11 +1,12 @@
 -- Part of the scripts that keep or read the budget accounts. There are five levels, as in `Level`
 -- of `types/errors.py`: a handoff, its job, the jobs above a child job, the tenant's day, and the
 -- installation's day. `types/budget_measures.py` gives the scripts two tables. AMOUNTS has what a
--- call uses, and MEASURES has the sums of amounts that a limit bounds. Each budget is a hash with the
--- total of each amount (turns, input_tokens, output_tokens, usd). Jobs and days also have the
--- reserved sum of each measure (reserved_turns, reserved_tokens, reserved_usd). The amounts of a job
--- are in its progress, and its limits are in its hash, which workers only read. The parent's handoff
--- that a child job does has no amounts while the child works for it: `amounts_for` returns them.
+-- call uses, and MEASURES has the sums of amounts that a limit bounds. Each budget is a hash with
+-- the total of each amount (turns, input_tokens, output_tokens, usd). Jobs and days also have the
+-- reserved sum of each measure (reserved_turns, reserved_tokens, reserved_usd). The amounts of a
+-- job are in its progress, and its limits are in its hash, which workers only read. The parent's
+-- handoff that a child job does has no amounts while the child works for it: `amounts_for` returns
+-- them.
 -- `usd` is whole micro-dollars; a price of -1 is unknown. A day also has needed_tokens and
 -- needed_usd: the amount that a refused handoff needed to begin.
 
@@ -24,8 +25,8 @@ local function column(rows, field)
   return values
 end
 
--- The fields of a handoff's hash with its reservation: the upper bound of the call, and the day that
--- holds the reservation.
+-- The fields of a handoff's hash with its reservation: the upper bound of the call, and the day
+-- that holds the reservation.
 local RESERVATION = column(AMOUNTS, 'reserved')
 RESERVATION[#RESERVATION + 1] = 'r_day'
 
@@ -76,7 +77,8 @@ local function set_aside_at(levels, tenant, installation)
   return keys
 end
 
--- Fields of a job's hash and of the verified usage of a day: the sums of the results that the journals hold.
+-- Fields of a job's hash and of the verified usage of a day: the sums of the results that the
+-- journals hold.
 -- Workers keep the counters of an account, so a worker that was taken over can lower them. Only
 -- supervisors write these fields, so an account counts at least these sums.
 local VERIFIED = {}
@@ -120,7 +122,9 @@ local function set_aside(worst, times)
   local changes = {}
   for _, measure in ipairs(MEASURES) do
     local more = amount_of(measure, worst)
-    if more > 0 then changes[#changes + 1], changes[#changes + 2] = measure.reserved, whole(times * more) end
+    if more > 0 then
+      changes[#changes + 1], changes[#changes + 2] = measure.reserved, whole(times * more)
+    end
   end
   return changes
 end
@@ -133,7 +137,11 @@ local function spent(used)
     if more > 0 then changes[#changes + 1], changes[#changes + 2] = amount.total, whole(more) end
   end
   if used.cut then -- an upper bound, counted separately
-    for name, n in pairs({ cut_calls = used.turns, cut_tokens = used.input + used.output, cut_usd = math.max(used.usd, 0) }) do
+    for name, n in pairs({
+      cut_calls = used.turns,
+      cut_tokens = used.input + used.output,
+      cut_usd = math.max(used.usd, 0),
+    }) do
       changes[#changes + 1], changes[#changes + 2] = name, whole(n)
     end
   end
@@ -141,7 +149,9 @@ local function spent(used)
 end
 
 local SPENT = column(AMOUNTS, 'total')
-for _, name in ipairs({ 'unpriced', 'cut_calls', 'cut_tokens', 'cut_usd' }) do SPENT[#SPENT + 1] = name end
+for _, name in ipairs({ 'unpriced', 'cut_calls', 'cut_tokens', 'cut_usd' }) do
+  SPENT[#SPENT + 1] = name
+end
 
 -- Return the amounts that a child job has spent for a handoff of its parent, by their names. An
 -- earlier handoff may have used the same child job: `before_` fields hold the amounts until then.
@@ -149,7 +159,9 @@ local function amounts_for(h, child)
   local amounts = {}
   local now = redis.call('HMGET', progress_of(child), unpack(SPENT))
   for i, name in ipairs(SPENT) do
-    if now[i] then amounts[name] = whole(figure(now[i], 0) - figure(redis.call('HGET', h, 'before_' .. name), 0)) end
+    if now[i] then
+      amounts[name] = whole(figure(now[i], 0) - figure(redis.call('HGET', h, 'before_' .. name), 0))
+    end
   end
   return amounts
 end
@@ -158,7 +170,9 @@ end
 -- amounts of the earlier handoff there.
 local function begin_amounts_for(h, child, earlier)
   if earlier and earlier ~= h and redis.call('EXISTS', earlier) == 1 then
-    for name, amount in pairs(amounts_for(earlier, child)) do redis.call('HSET', earlier, name, amount) end
+    for name, amount in pairs(amounts_for(earlier, child)) do
+      redis.call('HSET', earlier, name, amount)
+    end
   end
   local now = redis.call('HMGET', progress_of(child), unpack(SPENT))
   for i, name in ipairs(SPENT) do
@@ -187,7 +201,9 @@ local function count_call(job, h, used, is_open)
   local model = label('model', f[2] and f[2] ~= '' and f[2] or 'unknown')
   local role = label('role', f[1] or '')
   local function add(more, name, last)
-    if more > 0 then add_to_metric(whole(more), name, label('tenant', job_of(job).tenant), role, model, last) end
+    if more > 0 then
+      add_to_metric(whole(more), name, label('tenant', job_of(job).tenant), role, model, last)
+    end
   end
   add(1, 'model_calls', used.cut and 'cut' or used.failed and 'failed' or 'ok')
   add(used.input, 'tokens', 'input')
@@ -199,13 +215,15 @@ local function count_call(job, h, used, is_open)
   if used.usd < 0 then add(1, 'unpriced_model_calls') end
   add(used.batched or 0, 'batch_calls')
   add(used.batch_saved or 0, 'batch_saved_usd')
-  if f[3] and not is_open then observe(now_ms() - figure(f[3], now_ms()), 'model_call_duration_seconds', model) end
+  if f[3] and not is_open then
+    observe(now_ms() - figure(f[3], now_ms()), 'model_call_duration_seconds', model)
+  end
   return role, model
 end
 
 -- Add amounts to the spending of a day, which people read for 90 days. A field of the hash has the
--- name of an amount, and the tenant, the role, the model and the mode, separated by tabs. A day with
--- too many fields counts further amounts for the role and the model OTHER.
+-- name of an amount, and the tenant, the role, the model and the mode, separated by tabs. A day
+-- with too many fields counts further amounts for the role and the model OTHER.
 local function add_to_spending(day, tenant, role, model, mode, amounts)
   local key = SPENDING .. day
   local size = redis.pcall('HLEN', key)
@@ -221,7 +239,8 @@ end
 -- Count a model call in the spending of its day.
 local function count_spending(day, tenant, role, model, mode, used)
   add_to_spending(day, tenant, role, model, mode, {
-    calls = 1, usd = used.usd, input = used.input, output = used.output, unpriced = used.usd < 0 and 1 or 0,
+    calls = 1, usd = used.usd, input = used.input, output = used.output,
+    unpriced = used.usd < 0 and 1 or 0,
     cached = used.cached or 0, saved = used.saved or 0, surcharge = used.surcharge or 0,
     batched = used.batched or 0, batch_saved = used.batch_saved or 0,
   })
@@ -251,7 +270,9 @@ local function settle(job, h, used)
   add_to_month(first, used.usd)
   local keys = set_aside_at(levels, days(job, day))
   count_up({ h }, changes)
-  for _, change in ipairs(worst and set_aside(worst, -1) or {}) do changes[#changes + 1] = change end
+  for _, change in ipairs(worst and set_aside(worst, -1) or {}) do
+    changes[#changes + 1] = change
+  end
   count_up(keys, changes)
   if used.usd < 0 then
     redis.call('HSET', h, 'unpriced', '1')
@@ -275,7 +296,9 @@ local function over(key, measure, most, worst, verified)
   if most <= 0 then return nil end
   local more, is = amount_of(measure, worst), 0
   local b = redis.pcall('HMGET', key, measure.reserved, unpack(measure.totals))
-  for i, total in ipairs(measure.totals) do is = is + math.max(figure(b[1 + i], 0), verified[total] or 0) end
+  for i, total in ipairs(measure.totals) do
+    is = is + math.max(figure(b[1 + i], 0), verified[total] or 0)
+  end
   if more < 0 or is + more > most then return measure, more, most - is end
   return is + figure(b[1], 0) + more > most and 'wait' or nil
 end
@@ -333,7 +356,9 @@ end
 local function reserve(job, h, worst)
   unreserve(job, h)
   worst.turns = 1
-  local day, levels, own = today(), levels_of(job, h), redis.call('HMGET', h, 'closes', unpack(LIMITS))
+  local day = today()
+  local levels = levels_of(job, h)
+  local own = redis.call('HMGET', h, 'closes', unpack(LIMITS))
   local closes = table.remove(own, 1)
   local tenant, installation = days(job, day)
   local waits = misfit(h, worst, own)
@@ -359,9 +384,14 @@ local function reserve(job, h, worst)
   count_up(set_aside_at(levels, tenant, installation), set_aside(worst, 1))
   local reservation = { 'r_day', day, 'r_model', worst.model or '' }
   -- The wait for a batch is no time of a turn, and of no call.
-  reservation[5], reservation[6] = worst.batch and 'r_batch' or 'turn_at', worst.batch and '1' or whole(now_ms())
+  if worst.batch then
+    reservation[5], reservation[6] = 'r_batch', '1'
+  else
+    reservation[5], reservation[6] = 'turn_at', whole(now_ms())
+  end
   for _, amount in ipairs(AMOUNTS) do
-    reservation[#reservation + 1], reservation[#reservation + 2] = amount.reserved, whole(worst[amount.name])
+    reservation[#reservation + 1] = amount.reserved
+    reservation[#reservation + 1] = whole(worst[amount.name])
   end
   redis.call('HSET', h, unpack(reservation))
   reservations[h] = nil -- the reservation has changed

@@ -10,7 +10,9 @@ local function note_claim_end(h, until_ms, how)
   local lines = {}
   for line in string.gmatch(f[3] or '', '[^\n]+') do lines[#lines + 1] = line end
   lines[#lines + 1] = table.concat({ f[1], until_ms, how, f[2] or '' }, ' ')
-  redis.call('HSET', h, 'past_claims', table.concat(lines, '\n', math.max(1, #lines - MOST_PAST_CLAIMS + 1)))
+  redis.call(
+    'HSET', h, 'past_claims', table.concat(lines, '\n', math.max(1, #lines - MOST_PAST_CLAIMS + 1))
+  )
   redis.call('HDEL', h, 'claimed_at', 'turn_at')
 end
 
@@ -27,6 +29,9 @@ end
 -- its end.
 local function count_lost(job, h)
   add_to_figure(h, 'lost_claims', '1')
-  add_to_metric('1', 'lease_losses', label('tenant', job_of(job).tenant), label('role', redis.call('HGET', h, 'role') or ''))
+  add_to_metric(
+    '1', 'lease_losses', label('tenant', job_of(job).tenant),
+    label('role', redis.call('HGET', h, 'role') or '')
+  )
   note_claim_end(h, redis.call('HGET', h, 'heartbeat') or whole(now_ms()), 'lost')
 end

@@ -17,25 +17,34 @@ end
 -- `fresh`: digest and role of a handoff that the same script issues. No other process can have
 -- touched that handoff.
 -- Returns {verdict, reserved (1|0), checkpoints, share that `admit` took, first claim (Unix ms),
--- earlier claims that ended without progress, ms of waiting for a person's approval of a call or for a
--- batch, the result of an equal handoff to copy (empty: none)}. Verdicts: granted | exhausted |
--- deferred | paused | following | busy | duplicate | cancelled | unknown. The last seven have only
--- the first three values. Claims
--- that were given back do not count.
+-- earlier claims that ended without progress, ms of waiting for a person's approval of a call or
+-- for a batch, the result of an equal handoff to copy (empty: none)}. Verdicts: granted |
+-- exhausted | deferred | paused | following | busy | duplicate | cancelled | unknown. The last
+-- seven have only the first three values. Claims that were given back do not count.
 local function claim(job, due, arguments, fresh)
   local handoff, digest, worker = arguments[1], arguments[2], arguments[3]
-  local lease, max_claims, keep, worst = tonumber(arguments[4]), tonumber(arguments[5]), keep_from_now(arguments[6], arguments[7]), decoded(arguments[8])
+  local lease = tonumber(arguments[4])
+  local max_claims = tonumber(arguments[5])
+  local keep = keep_from_now(arguments[6], arguments[7])
+  local worst = decoded(arguments[8])
   local h, t = handoff_key(job, handoff), turns_key(job, handoff)
   local at = now_ms()
 
-  local state, issued_as, claims, queue, deferred, role, began, reserved_turns, knows, asks_since, asked_ms, batch_since
+  local state, issued_as, claims, queue, deferred, role, began
+  local reserved_turns, knows, asks_since, asked_ms, batch_since
   if fresh then
     state, issued_as, role = 'issued', fresh.digest, fresh.role
   else
-    local asked = redis.call('HMGET', h, 'state', 'digest', 'claims', 'queue', 'deferred', 'role', 'started_at', 'r_turns', 'messages', 'asks_since', 'asked_ms', 'batch_since')
-    state, issued_as, claims, queue, deferred, role, began, reserved_turns, knows, asks_since, asked_ms, batch_since = unpack(asked)
+    local asked = redis.call(
+      'HMGET', h, 'state', 'digest', 'claims', 'queue', 'deferred', 'role', 'started_at', 'r_turns',
+      'messages', 'asks_since', 'asked_ms', 'batch_since'
+    )
+    state, issued_as, claims, queue, deferred, role, began = unpack(asked, 1, 7)
+    reserved_turns, knows, asks_since, asked_ms, batch_since = unpack(asked, 8, 12)
   end
-  if not state or issued_as ~= digest or not job_of(job).version then return { 'unknown', 0, {} } end
+  if not state or issued_as ~= digest or not job_of(job).version then
+    return { 'unknown', 0, {} }
+  end
   if state == 'done' or state == 'dropped' then return { 'duplicate', 0, {} } end
   if is_cancelled(job) then return { 'cancelled', 0, {} } end
   note_call(at, lease)
@@ -46,13 +55,19 @@ local function claim(job, due, arguments, fresh)
     if not is_again and end_of(tonumber(its[2])) > at then return { 'busy', 0, {} } end
     is_taken_over = not is_again
   end
-  if deferred and tonumber(deferred) > at then return { 'deferred', 0, {} } end -- a second copy of its message
+  -- a second copy of its message
+  if deferred and tonumber(deferred) > at then return { 'deferred', 0, {} } end
 
   if is_taken_over then count_lost(job, h) end -- before a sweep has found it
   claims = tonumber(claims or 0)
-  if is_again then claims = claims - 1 end -- the caller has not had its answer, so no call is in flight
+  -- the caller has not had its answer, so no call is in flight
+  if is_again then claims = claims - 1 end
   local is_batched = reserved_turns and redis.call('HEXISTS', h, 'r_batch') == 1
-  if reserved_turns and is_again and not is_batched then unreserve(job, h) elseif reserved_turns then settle_lost(job, h) end
+  if reserved_turns and is_again and not is_batched then
+    unreserve(job, h)
+  elseif reserved_turns then
+    settle_lost(job, h)
+  end
   if not is_batched then reservations[h] = false end
 
   local paused = if_paused(role)
@@ -79,7 +94,8 @@ local function claim(job, due, arguments, fresh)
   began = began or now
   redis.call('ZADD', due, until_ms, member) -- before the writes that a full Redis accepts
   redis.call(
-    'HSET', h, 'state', 'running', 'fence', redis.sha1hex(fence), 'worker', worker, 'lease', until_ms, 'claims', whole(claims + 1), 'heartbeat', now,
+    'HSET', h, 'state', 'running', 'fence', redis.sha1hex(fence), 'worker', worker, 'lease',
+    until_ms, 'claims', whole(claims + 1), 'heartbeat', now,
     'started_at', began, 'claimed_at', now
   )
   lower_max_usd(h, tonumber(arguments[10]))
@@ -95,7 +111,12 @@ local function claim(job, due, arguments, fresh)
   if #checkpoints > 0 then redis.call('PEXPIRE', t, whole(keep)) end
   local no, _, _, taken = 'not asked', nil, nil, nil
   local may_call = worst and verdict == 'granted' and #checkpoints == 0 and not copied
-  if may_call and worst.takes_messages and not fresh then may_call = #untaken(job, h, handoff, knows) == 0 end
+  if may_call and worst.takes_messages and not fresh then
+    may_call = #untaken(job, h, handoff, knows) == 0
+  end
   if may_call then no, _, _, taken = admit_call(job, h, worst, member, at) end
-  return { verdict, no and 0 or 1, checkpoints, taken or {}, tonumber(began), claims, tonumber(asked_ms or 0), copied or {} }
+  return {
+    verdict, no and 0 or 1, checkpoints, taken or {}, tonumber(began), claims,
+    tonumber(asked_ms or 0), copied or {},
+  }
 end

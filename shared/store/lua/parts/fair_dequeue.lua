@@ -16,13 +16,17 @@ local function first_of(queue, popped_tag, popped_member)
   -- A tenant whose next score is at most the lowest waiting score needs no entry.
   local base = math.floor(tonumber(taken[2]) / CLASS) * CLASS
   local from, to = whole(base), whole(base + CLASS)
-  local lowest = redis.call('ZRANGEBYSCORE', fair, '(' .. from, '(' .. to, 'WITHSCORES', 'LIMIT', '0', '1')[2]
+  local lowest = redis.call(
+    'ZRANGEBYSCORE', fair, '(' .. from, '(' .. to, 'WITHSCORES', 'LIMIT', '0', '1'
+  )[2]
   redis.call('ZREMRANGEBYSCORE', fair .. ':next', from, lowest or '(' .. to)
   if not lowest and redis.call('EXISTS', fair) == 0 then redis.call('DEL', fair .. ':next') end
   local out, at = 'handoff:out:' .. queue, whole(now_ms())
   redis.call('ZADD', out, at, member)
   if tag == popped_tag then return '' end
   local has_place = redis.call('ZSCORE', fair, popped_member .. ' ' .. popped_tag)
-  if not has_place and redis.call('ZSCORE', 'handoff:waiting:' .. queue, popped_member) then redis.call('ZADD', out, 'NX', at, popped_member) end
+  if not has_place and redis.call('ZSCORE', 'handoff:waiting:' .. queue, popped_member) then
+    redis.call('ZADD', out, 'NX', at, popped_member)
+  end
   return text
 end

@@ -1,8 +1,8 @@
 -- Fencing tokens: refuse the writes of a stale worker, whose claim has ended.
 
 -- Return whether a message's fence is the fence of a claim. `kept`: the hash's field `fence`, which
--- is the SHA-1 of the fence, so that a reader of Redis cannot write as the claim's holder. The fence
--- of a child job's claim is the id of the child, and is kept as it is.
+-- is the SHA-1 of the fence, so that a reader of Redis cannot write as the claim's holder. The
+-- fence of a child job's claim is the id of the child, and is kept as it is.
 local function is_fence(kept, fence)
   if not kept then return false end
   return kept == redis.sha1hex(fence) or (kept == fence and string.sub(fence, 1, 2) == 'j-')

@@ -1,5 +1,6 @@
 -- Part of the scripts that write journals: the numbers of a job's handoffs, for readers that cannot
--- read thousands of events. `tally` of the job's progress: the numbers of handoffs that were issued,
+-- read thousands of events. `tally` of the job's progress: the numbers of handoffs that were
+-- issued,
 -- ended ok, partial, needs_input and failed, and were dropped.
 local TALLIED = { 'issued', 'ok', 'partial', 'needs_input', 'failed', 'dropped' }
 local EMPTY = '0 0 0 0 0 0'
@@ -12,12 +13,14 @@ local function tally_on(tally, more)
   return table.concat(counts, ' ')
 end
 
--- Return the new text of the field `failed_last` or `dropped_last` of the job's progress: the ids of
--- its newest failed or dropped handoffs, the newest last.
+-- Return the new text of the field `failed_last` or `dropped_last` of the job's progress: the ids
+-- of its newest failed or dropped handoffs, the newest last.
 local MOST_NOTED = 20
 local function noted(job, field, new)
   local all = {}
-  for id in string.gmatch(redis.call('HGET', progress_of(job), field) or '', '%S+') do all[#all + 1] = id end
+  for id in string.gmatch(redis.call('HGET', progress_of(job), field) or '', '%S+') do
+    all[#all + 1] = id
+  end
   for _, id in ipairs(new) do all[#all + 1] = id end
   return table.concat(all, ' ', math.max(1, #all - MOST_NOTED + 1))
 end

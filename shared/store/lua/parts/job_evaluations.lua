@@ -1,6 +1,7 @@
 -- Part of the scripts that begin or end an evaluation of a job. The field `evaluations` of the
 -- job's hash has an entry ID:MS for each evaluation that began after the last one that ended, in
--- order. MS is the time of its last heartbeat (Unix ms). `job_evaluation_lease.py` describes the rules.
+-- order. MS is the time of its last heartbeat (Unix ms). `job_evaluation_lease.py` describes the
+-- rules.
 
 -- Return the noted evaluations, from the text of the field or false.
 local function evaluations_of(text)
@@ -14,7 +15,9 @@ end
 
 local function written(evaluations)
   local words = {}
-  for _, evaluation in ipairs(evaluations) do words[#words + 1] = string.format('%s:%d', evaluation.name, evaluation.heartbeat_at) end
+  for _, evaluation in ipairs(evaluations) do
+    words[#words + 1] = string.format('%s:%d', evaluation.name, evaluation.heartbeat_at)
+  end
   return table.concat(words, ' ')
 end
 

@@ -17,16 +17,24 @@ local function is_any_or(wanted, value)
   return wanted == '' or wanted == value
 end
 
-local STORED = { queued = true, running = true, ok = true, partial = true, failed = true, cancelled = true }
+local STORED = {
+  queued = true, running = true, ok = true, partial = true, failed = true, cancelled = true,
+}
 
 -- Return the status of a job that matches; nil if it does not, or if retention has removed it.
 -- Another program may have written a key of another type (`f.err`), or another status.
 local function matching_status(id, wanted)
-  local f = redis.pcall('HMGET', key_of(id), 'status', 'tenant', 'asks', 'mode', 'priority', 'title', 'assigned')
+  local f = redis.pcall(
+    'HMGET', key_of(id), 'status', 'tenant', 'asks', 'mode', 'priority', 'title', 'assigned'
+  )
   if f.err then f = { '', '' } end
   if not f[1] or not is_any_or(ARGV[5], f[2] or 'default') then return nil end
   if not is_any_or(ARGV[6], f[4]) or not is_any_or(ARGV[7], f[5]) then return nil end
-  if ARGV[8] ~= '' and not string.find(string.lower(id .. ' ' .. (f[6] or '')), ARGV[8], 1, true) then return nil end
+  if ARGV[8] ~= ''
+    and not string.find(string.lower(id .. ' ' .. (f[6] or '')), ARGV[8], 1, true)
+  then
+    return nil
+  end
   local p = redis.pcall('HMGET', progress_of(key_of(id)), 'usd', 'asked_last', 'failed_roles')
   if p.err then p = {} end
   if ARGV[9] ~= '' and figure(p[1], 0) < tonumber(ARGV[9]) then return nil end

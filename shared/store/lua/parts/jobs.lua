@@ -15,9 +15,14 @@ local jobs_read = {}
 local function job_of(job)
   local known = jobs_read[job]
   if not known then
-    local f = redis.call('HMGET', job, 'status', 'cancelled', 'parent', 'tenant', 'month', 'messages', 'mode')
+    local f = redis.call(
+      'HMGET', job, 'status', 'cancelled', 'parent', 'tenant', 'month', 'messages', 'mode'
+    )
     local version = f[1] and redis.call('HGET', progress_of(job), 'version')
-    known = { version = tonumber(version), cancelled = f[2], parent = f[3], tenant = f[4] or 'default', month = f[5], messages = f[6], mode = f[7] or '' }
+    known = {
+      version = tonumber(version), cancelled = f[2], parent = f[3], tenant = f[4] or 'default',
+      month = f[5], messages = f[6], mode = f[7] or '',
+    }
     jobs_read[job] = known
   end
   return known
@@ -36,7 +41,9 @@ end
 local roles_read = {}
 local function role_of(job, handoff)
   local name = job .. handoff
-  if roles_read[name] == nil then roles_read[name] = redis.call('HGET', job .. ':roles', handoff) end
+  if roles_read[name] == nil then
+    roles_read[name] = redis.call('HGET', job .. ':roles', handoff)
+  end
   return roles_read[name]
 end
 
@@ -73,14 +80,16 @@ local function above(job)
     local id, handoff = string.match(known.parent, '^(.-)/(.+)$')
     local outer = key_of(id)
     local h = handoff_key(outer, handoff)
-    if redis.call('EXISTS', outer) + redis.call('EXISTS', h) == 2 then known.outer, known.outer_h = outer, h end
+    if redis.call('EXISTS', outer) + redis.call('EXISTS', h) == 2 then
+      known.outer, known.outer_h = outer, h
+    end
     known.parent = nil
   end
   return known.outer, known.outer_h
 end
 
--- Most jobs above a job that a script follows: more than `MOST_DEPTH` of `types/limits.py`. A program
--- may have written a job that is its own parent, and no script may run for ever.
+-- Most jobs above a job that a script follows: more than `MOST_DEPTH` of `types/limits.py`. A
+-- program may have written a job that is its own parent, and no script may run for ever.
 local MOST_LEVELS = 16
 
 -- Return whether the job or any job above it was cancelled.
@@ -96,10 +105,10 @@ end
 -- Return the keys of a job and of all its child jobs at any depth, each once. `children`: ids with
 -- spaces between, or nil.
 local function with_children(job, children)
-  local seen, found, rest = { [job] = true }, {}, { { job, children } }
+  local seen, job_keys, rest = { [job] = true }, {}, { { job, children } }
   while #rest > 0 do
     local key, below = unpack(table.remove(rest))
-    found[#found + 1] = key
+    job_keys[#job_keys + 1] = key
     for child in string.gmatch(below or '', '%S+') do
       local inner = key_of(child)
       if not seen[inner] then
@@ -108,5 +117,5 @@ local function with_children(job, children)
       end
     end
   end
-  return found
+  return job_keys
 end

@@ -1,19 +1,24 @@
 -- The journal of a job: append events, and store payloads.
 
 -- Return whether a field belongs to the progress of a job, and not to its hash.
-local PROGRESS = { version = true, tip = true, tally = true, failed_last = true, failed_roles = true, dropped_last = true, calls = true, asked_last = true, asked_at = true }
+local PROGRESS = {
+  version = true, tip = true, tally = true, failed_last = true, failed_roles = true,
+  dropped_last = true, calls = true, asked_last = true, asked_at = true,
+}
 local function is_progress(name)
   return PROGRESS[name] or string.find(name, '^approval:') or string.find(name, '^g:')
 end
 
--- Append events to the journal after `version`, and set `fields` of the job and of its progress. Entry n has the
--- stream id n-0, so a version is a place in the stream. Version and time of the last event are the
--- tip of the journal. Two different histories have different tips, also after a restore of older
--- data. Returns the new version.
+-- Append events to the journal after `version`, and set `fields` of the job and of its progress.
+-- Entry n has the stream id n-0, so a version is a place in the stream. Version and time of the
+-- last event are the tip of the journal. Two different histories have different tips, also after a
+-- restore of older data. Returns the new version.
 -- `all` has `count` events from position `from` on.
 local function append(job, version, all, from, count, at, fields)
   local log, now, last = job .. ':log', whole(at), version + count
-  for n = 1, count do redis.call('XADD', log, whole(version + n) .. '-0', 'e', all[from + n - 1], 't', now) end
+  for n = 1, count do
+    redis.call('XADD', log, whole(version + n) .. '-0', 'e', all[from + n - 1], 't', now)
+  end
   local fixed, progress = {}, { version = whole(last), tip = now }
   for name, value in pairs(fields) do
     if is_progress(name) then progress[name] = value else fixed[name] = value end

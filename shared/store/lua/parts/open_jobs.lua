@@ -1,6 +1,6 @@
--- Part of the scripts that count the open jobs of a tenant. The sorted set `handoff:open:TENANT` has
--- each job of a user that has not ended. A child job is not counted. A defect of the set must not
--- stop a job, so an error of Redis counts as an empty set.
+-- Part of the scripts that count the open jobs of a tenant. The sorted set `handoff:open:TENANT`
+-- has each job of a user that has not ended. A child job is not counted. A defect of the set must
+-- not stop a job, so an error of Redis counts as an empty set.
 
 local function is_open(status)
   return status == 'queued' or status == 'running'

@@ -18,14 +18,19 @@ local function note_call(at, lease)
   if read.err then redis.pcall('DEL', 'handoff:outage') end -- the key is no hash: start again
   local last_call = figure(read[1], at)
   -- another program wrote this grace: with it, no lease would ever end
-  if figure(read[2], 0) > at + lease * LONGEST then redis.call('HDEL', 'handoff:outage', 'since', 'until') end
+  if figure(read[2], 0) > at + lease * LONGEST then
+    redis.call('HDEL', 'handoff:outage', 'since', 'until')
+  end
   if at - last_call > lease * QUIET then
     local f = redis.call('HMGET', 'handoff:outage', 'since', 'until', 'times')
     local since, good_until, times = figure(f[1], 0), figure(f[2], 0), figure(f[3], 0) + 1
     if last_call > good_until or times > MOST_IN_A_ROW then
       since, times = last_call, 1
     end
-    redis.call('HSET', 'handoff:outage', 'since', since, 'until', at + math.floor(lease * GRACE), 'times', times)
+    redis.call(
+      'HSET', 'handoff:outage', 'since', since, 'until', at + math.floor(lease * GRACE), 'times',
+      times
+    )
   end
   redis.call('HSET', 'handoff:outage', 'last_call', whole(at))
 end

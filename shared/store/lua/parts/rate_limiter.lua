@@ -33,19 +33,30 @@ local function rate_limiter()
 
   local function bucket_of(name)
     local key = 'handoff:bucket:' .. name
-    local bucket, all = { name = name, key = key, line = 'handoff:bucket_line:' .. name, alive = 'handoff:bucket_alive:' .. name, is = {} }, redis.pcall('HGETALL', key)
+    local bucket = {
+      name = name, key = key, line = 'handoff:bucket_line:' .. name,
+      alive = 'handoff:bucket_alive:' .. name, is = {},
+    }
+    local all = redis.pcall('HGETALL', key)
     if all.err then -- the key is not a hash
       redis.call('DEL', key)
       all = {}
     end
     for i = 1, #all, 2 do
       local name, value = all[i], all[i + 1]
-      if name == 'why' or name == 'going' then bucket.is[name] = value else bucket.is[name] = figure(value) end
+      if name == 'why' or name == 'going' then
+        bucket.is[name] = value
+      else
+        bucket.is[name] = figure(value)
+      end
     end
     if bucket.is.going and not bucket.is.going_until then bucket.is.going = nil end
     for _, limit_name in ipairs(LIMITS) do
-      local is_whole = (bucket.is[limit_name] or 0) > 0 and bucket.is[limit_name .. '_level'] and bucket.is.at
-      if not is_whole then bucket.is[limit_name] = nil end -- as if the provider had named no such limit
+      local is_whole = (bucket.is[limit_name] or 0) > 0
+        and bucket.is[limit_name .. '_level']
+        and bucket.is.at
+      -- as if the provider had named no such limit
+      if not is_whole then bucket.is[limit_name] = nil end
       bucket.limited = bucket.limited or bucket.is[limit_name]
     end
     return bucket
@@ -61,7 +72,9 @@ local function rate_limiter()
 
   local function level_at(bucket, name, at, window)
     local limit = bucket.is[name]
-    return math.min(limit, bucket.is[name .. '_level'] + limit * math.max(0, at - bucket.is.at) / window)
+    return math.min(
+      limit, bucket.is[name .. '_level'] + limit * math.max(0, at - bucket.is.at) / window
+    )
   end
 
   -- Add amounts to the rest of each limit (never above the limit), and store it with the time.
@@ -85,12 +98,18 @@ local function rate_limiter()
   local function join_line(bucket, member, at, alive_until)
     redis.call('ZADD', bucket.line, 'NX', at, member)
     redis.call('ZADD', bucket.alive, alive_until, member)
-    for _, key in ipairs({ bucket.line, bucket.alive }) do redis.call('PEXPIRE', key, KEEP_BUCKET_MS + alive_until - at) end
+    for _, key in ipairs({ bucket.line, bucket.alive }) do
+      redis.call('PEXPIRE', key, KEEP_BUCKET_MS + alive_until - at)
+    end
   end
 
   -- Number of live calls in front of this one.
   local function before(bucket, member, at)
-    for _, dead in ipairs(redis.call('ZRANGEBYSCORE', bucket.alive, '-inf', at, 'LIMIT', 0, MOST_DEAD)) do leave_line(bucket, dead) end
+    for _, dead in ipairs(
+      redis.call('ZRANGEBYSCORE', bucket.alive, '-inf', at, 'LIMIT', 0, MOST_DEAD)
+    ) do
+      leave_line(bucket, dead)
+    end
     return redis.call('ZRANK', bucket.line, member) or redis.call('ZCARD', bucket.line)
   end
 
@@ -104,7 +123,8 @@ local function rate_limiter()
       local limit = bucket.is[name]
       if limit then
         local kept = limit * math.min(1, ON_THE_WAY_MS / window)
-        local short = math.min(limit - kept, needs[name]) * (many + 1) + kept - level_at(bucket, name, from, window)
+        local needed = math.min(limit - kept, needs[name]) * (many + 1) + kept
+        local short = needed - level_at(bucket, name, from, window)
         if short > 0 then ms = math.max(ms, math.ceil(short * window / limit)) end
       end
     end
@@ -116,10 +136,16 @@ local function rate_limiter()
   -- taken}; or ms to wait and the reason.
   local function admit(asked, member, at)
     local bucket, window = bucket_of(asked.bucket), asked.window
-    local is, needs = bucket.is, { requests = 1, input = asked.input, output = math.min(asked.output, bucket.is.output_mean or USUAL_OUTPUT) }
+    local is = bucket.is
+    local needs = {
+      requests = 1, input = asked.input,
+      output = math.min(asked.output, bucket.is.output_mean or USUAL_OUTPUT),
+    }
     local from = math.max(at, is['until'] or 0)
     local ms = from - at
-    if bucket.limited then ms = ms + time_for(bucket, needs, before(bucket, member, at), from, window) end
+    if bucket.limited then
+      ms = ms + time_for(bucket, needs, before(bucket, member, at), from, window)
+    end
     if ms > 0 then
       if bucket.limited and not asked.no_line then join_line(bucket, member, at, at + ALIVE_MS) end
       return ms, is.why or 'rate limit'
@@ -131,13 +157,27 @@ local function rate_limiter()
       -- a first call that was silent for so long has no limits to report
       goes_ahead = is_probe or not is_awaited
     end
-    if goes_ahead then redis.call('HSET', bucket.key, 'going', member, 'going_until', at + (is_probe and PROBE_MS or AHEAD_MS)) end
+    if goes_ahead then
+      redis.call(
+        'HSET', bucket.key, 'going', member, 'going_until', at + (is_probe and PROBE_MS or AHEAD_MS)
+      )
+    end
     if bucket.limited then
-      fill(bucket, { requests = -1, input = -math.min(is.input or 0, needs.input), output = -math.min(is.output or 0, needs.output) }, at, window)
+      fill(
+        bucket,
+        {
+          requests = -1, input = -math.min(is.input or 0, needs.input),
+          output = -math.min(is.output or 0, needs.output),
+        },
+        at, window
+      )
       leave_line(bucket, member)
     end
     keep_bucket(bucket, at)
-    return nil, { bucket.limited and 1 or 0, goes_ahead and 1 or 0, at, math.floor(needs.input), math.floor(needs.output) }
+    return nil, {
+      bucket.limited and 1 or 0, goes_ahead and 1 or 0, at, math.floor(needs.input),
+      math.floor(needs.output),
+    }
   end
 
   -- End a call: the unused share flows back. If a first call ends without an answer, the next call
@@ -148,13 +188,16 @@ local function rate_limiter()
     fill(bucket, share, at, share.window)
     if bucket.limited and share.mean then
       local mean = bucket.is.output_mean or share.mean
-      redis.call('HSET', bucket.key, 'output_mean', string.format('%.1f', mean + (share.mean - mean) / 8))
+      redis.call(
+        'HSET', bucket.key, 'output_mean', string.format('%.1f', mean + (share.mean - mean) / 8)
+      )
     end
   end
 
   made_rate_limiter = {
     LIMITS = LIMITS, SLACK = SLACK, DEFERRED_ALIVE_MS = DEFERRED_ALIVE_MS,
-    bucket_of = bucket_of, keep_bucket = keep_bucket, level_at = level_at, leave_line = leave_line, join_line = join_line,
+    bucket_of = bucket_of, keep_bucket = keep_bucket, level_at = level_at, leave_line = leave_line,
+    join_line = join_line,
     admit = admit, settle_share = settle_share,
   }
   return made_rate_limiter

@@ -3,16 +3,21 @@
 -- Arguments: handoff, fence, keep_ms, silence_ms (time until the sweeper wakes a job whose chord
 -- body did not come), result digest, used (JSON or ''), number of events, urgent (1|0), keeps its
 -- turns (1|0), evaluation that continues after this end ('' none), the result's status, the calls'
--- share of their bucket (JSON or 'null'), number of further checkpoints to keep, takes messages (1|0),
--- how it shares its run ('': not; 'copy' and the argument of `count_copy`: this result is a copy; 'run' and the proof: others may copy it),
+-- share of their bucket (JSON or 'null'), number of further checkpoints to keep, takes messages
+-- (1|0),
+-- how it shares its run ('': not; 'copy' and the argument of `count_copy`: this result is a copy;
+-- 'run' and the proof: others may copy it),
 -- then the events, the checkpoints, and pairs of digest and compressed payload.
 -- Returns {'ok', open parts of the group (-1: it has no group), version, Unix ms, wake the
--- supervisor before the group is done (1|0)} | {'lost'} | {'dropped'} | {'messages'}: the agent must
--- first take messages of users, and nothing is stored.
+-- supervisor before the group is done (1|0)} | {'lost'} | {'dropped'} | {'messages'}: the agent
+-- must first take messages of users, and nothing is stored.
 local function finish(job, due, arguments)
   local handoff, fence = arguments[1], arguments[2]
   local h, t = handoff_key(job, handoff), turns_key(job, handoff)
-  local known = redis.call('HMGET', h, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns', 'turn_at', 'messages', 'asks', 'shares')
+  local known = redis.call(
+    'HMGET', h, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns', 'turn_at',
+    'messages', 'asks', 'shares'
+  )
   local group, counts = known[4], known[5]
 
   -- Add `more` to the count of each fan-in that needs only some results. Returns whether one of
@@ -30,33 +35,52 @@ local function finish(job, due, arguments)
     local ended = redis.call('HMGET', h, 'result', 'end_version', 'finished_at')
     if ended[1] == arguments[5] then -- repeated, because the answer was lost
       local left = group and redis.call('HGET', progress_of(job), 'g:' .. group) or -1
-      return { 'ok', tonumber(left), tonumber(ended[2]), tonumber(ended[3]), (arguments[8] == '1' or has_enough(0)) and 1 or 0 }
+      return {
+        'ok', tonumber(left), tonumber(ended[2]), tonumber(ended[3]),
+        (arguments[8] == '1' or has_enough(0)) and 1 or 0,
+      }
     end
   end
   local from, tally = unpack(redis.call('HMGET', progress_of(job), 'version', 'tally'))
   local why = gone(job_of(job).version, known, fence)
   if why then return { why } end
-  if arguments[14] == '1' and not is_cancelled(job) and #untaken(job, h, handoff, known[9]) > 0 then return { 'messages' } end
+  if arguments[14] == '1' and not is_cancelled(job) and #untaken(job, h, handoff, known[9]) > 0 then
+    return { 'messages' }
+  end
 
   local at = now_ms()
   local id = id_of(job)
   local used = decoded(arguments[6])
-  if known[8] and (used or not known[7]) then observe(at - tonumber(known[8]), 'turn_duration_seconds', label('role', known[3] or '')) end
+  if known[8] and (used or not known[7]) then
+    observe(at - tonumber(known[8]), 'turn_duration_seconds', label('role', known[3] or ''))
+  end
   if used or known[7] then settle(job, h, used) end
   settle_share(used and used.share, id .. '/' .. handoff, at)
-  local FIRST, events, status, checkpoints = 16, tonumber(arguments[7]), arguments[11], tonumber(arguments[13])
+  local FIRST = 16
+  local events = tonumber(arguments[7])
+  local status = arguments[11]
+  local checkpoints = tonumber(arguments[13])
   local first_kept = FIRST + events
   from = tonumber(from)
-  if checkpoints > 0 then redis.call('RPUSH', t, unpack(arguments, first_kept, first_kept + checkpoints - 1)) end
+  if checkpoints > 0 then
+    redis.call('RPUSH', t, unpack(arguments, first_kept, first_kept + checkpoints - 1))
+  end
   keep_payloads(job, arguments, first_kept + checkpoints)
   local fields = { tally = tally_on(tally, { [status] = 1 }) }
-  if status == 'failed' or status == 'needs_input' then fields.failed_last = noted(job, 'failed_last', { handoff }) end
+  if status == 'failed' or status == 'needs_input' then
+    fields.failed_last = noted(job, 'failed_last', { handoff })
+  end
   if status == 'failed' and known[3] then -- for the filter of the list of jobs
     local failed = redis.call('HGET', progress_of(job), 'failed_roles')
-    if not has_word(failed, known[3]) then fields.failed_roles = (failed and failed .. ' ' or '') .. known[3] end
+    if not has_word(failed, known[3]) then
+      fields.failed_roles = (failed and failed .. ' ' or '') .. known[3]
+    end
   end
   local version = append(job, from, arguments, FIRST, events, at, fields)
-  redis.call('HSET', h, 'state', 'done', 'status', status, 'result', arguments[5], 'finished_at', whole(at), 'end_version', whole(version))
+  redis.call(
+    'HSET', h, 'state', 'done', 'status', status, 'result', arguments[5], 'finished_at', whole(at),
+    'end_version', whole(version)
+  )
   redis.call('HDEL', h, 'lease', 'doing', 'turn_at')
   close_calls(job, known[10])
   local proof = string.match(arguments[15], '^run(.*)$')
@@ -64,7 +88,9 @@ local function finish(job, due, arguments)
   local copy = string.match(arguments[15], '^copy(.*)$')
   if copy then count_copy(job, known[3] or '', copy, at) end
   if known[11] then leave_run(job, due, handoff, known[11], proof, at) end
-  add_to_metric('1', 'handoffs', label('tenant', job_of(job).tenant), label('role', known[3] or ''), status)
+  add_to_metric(
+    '1', 'handoffs', label('tenant', job_of(job).tenant), label('role', known[3] or ''), status
+  )
   redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
   if arguments[9] == '1' then redis.call('PEXPIRE', t, arguments[3]) else redis.call('DEL', t) end
   redis.call('ZREM', due, id .. '/' .. handoff)
@@ -81,7 +107,8 @@ local function finish(job, due, arguments)
     end
     local sample = string.format(
       '{"at": %d, "usd": %s, "ms": %d, "waited_ms": %d, "turns": %d, "bucket": %s}',
-      at, f[2] and 'null' or (f[1] or '0'), at - tonumber(f[3] or at) - tonumber(f[5] or 0), waited(h, at), tonumber(f[4] or 0), arguments[12]
+      at, f[2] and 'null' or (f[1] or '0'), at - tonumber(f[3] or at) - tonumber(f[5] or 0),
+      waited(h, at), tonumber(f[4] or 0), arguments[12]
     )
     keep_newest('handoff:history:' .. role, sample, MOST_SAMPLES, PAST_KEPT_MS)
   end

@@ -1,8 +1,9 @@
--- Part of the scripts that claim and end handoffs: one run for equal handoffs of a tenant. The sorted
--- set `handoff:shared_run:ROLE:NAME` has the handoffs with the same request; NAME is its digest. The
--- handoff with the score 0 runs, and the others wait. The hash of a handoff has `shares` (NAME),
--- `follows` (the member that it waits for, or has waited for), `follows_since` (Unix ms), and `proof`
--- after a run that others may copy: the signature of its worker ('' without keys).
+-- Part of the scripts that claim and end handoffs: one run for equal handoffs of a tenant. The
+-- sorted set `handoff:shared_run:ROLE:NAME` has the handoffs with the same request; NAME is its
+-- digest. The handoff with the score 0 runs, and the others wait. The hash of a handoff has
+-- `shares` (NAME), `follows` (the member that it waits for, or has waited for), `follows_since`
+-- (Unix ms), and `proof` after a run that others may copy: the signature of its worker (''
+-- without keys).
 
 local FOLLOWS_FOR_MS = 30 * 1000 -- then a waiting handoff looks again, if nothing has woken it
 local MOST_WOKEN = 1000 -- by one script; the others look again
@@ -51,10 +52,12 @@ local function runs_alone(job)
 end
 
 -- Decide how a handoff shares its run. `deadline`: Unix ms (0: none); `may_wait`: whether no claim
--- holds the handoff. Returns nil (it runs itself), 'following' (it waits now), or the result that it
--- copies: see `result_of_run`.
+-- holds the handoff. Returns nil (it runs itself), 'following' (it waits now), or the result that
+-- it copies: see `result_of_run`.
 local function share_run(job, due, handoff, name, deadline, keep, may_wait, at)
-  local h, role, member = handoff_key(job, handoff), role_of(job, handoff), id_of(job) .. '/' .. handoff
+  local h = handoff_key(job, handoff)
+  local role = role_of(job, handoff)
+  local member = id_of(job) .. '/' .. handoff
   if runs_alone(job) then return nil end
   local set = run_key(role, name)
   local follows, since = unpack(redis.call('HMGET', h, 'follows', 'follows_since'))
@@ -67,14 +70,19 @@ local function share_run(job, due, handoff, name, deadline, keep, may_wait, at)
   if first and first ~= member and score == '0' and is_running(job, first, role, name) then
     since = figure(since, at)
     -- A handoff waits for half of its time at most, so that it can still run itself.
-    local wait_until = math.min(at + FOLLOWS_FOR_MS, deadline > 0 and (since + deadline) / 2 or math.huge)
+    local wait_until = math.min(
+      at + FOLLOWS_FOR_MS, deadline > 0 and (since + deadline) / 2 or math.huge
+    )
     if not may_wait or wait_until <= at then
       redis.call('ZREM', set, member)
       return nil
     end
     redis.call('ZADD', set, 'NX', whole(at), member)
     prolong(set, keep)
-    redis.call('HSET', h, 'shares', name, 'follows', first, 'follows_since', whole(since), 'held', '1', 'deferred', whole(wait_until))
+    redis.call(
+      'HSET', h, 'shares', name, 'follows', first, 'follows_since', whole(since), 'held', '1',
+      'deferred', whole(wait_until)
+    )
     redis.call('HSET', h, 'doing', 'equal handoff ' .. string.gsub(first, '/', ' '))
     redis.call('ZADD', due, whole(wait_until), member)
     return 'following'
@@ -87,8 +95,8 @@ local function share_run(job, due, handoff, name, deadline, keep, may_wait, at)
   return nil
 end
 
--- Make a waiting handoff due. Returns whether it waits. `ended`: the member whose result it copies, or
--- nil.
+-- Make a waiting handoff due. Returns whether it waits. `ended`: the member whose result it copies,
+-- or nil.
 local function wake_follower(job, due, member, role, ended, at)
   local h = sharing_handoff(job, member, role)
   if not h or redis.call('HGET', h, 'state') ~= 'issued' then return false end
@@ -99,8 +107,8 @@ local function wake_follower(job, due, member, role, ended, at)
   return true
 end
 
--- Remove a handoff that ends from its set. After a run that may be copied, all others are woken. After
--- another end of the run, the next handoff takes over, and the others go on waiting.
+-- Remove a handoff that ends from its set. After a run that may be copied, all others are woken.
+-- After another end of the run, the next handoff takes over, and the others go on waiting.
 local function leave_run(job, due, handoff, name, may_copy, at)
   local role, member = role_of(job, handoff), id_of(job) .. '/' .. handoff
   local set = run_key(role, name)
@@ -108,24 +116,29 @@ local function leave_run(job, due, handoff, name, may_copy, at)
   if not score then return end
   redis.call('ZREM', set, member)
   if may_copy and score == '0' then
-    for _, other in ipairs(redis.call('ZRANGE', set, '0', whole(MOST_WOKEN - 1))) do wake_follower(job, due, other, role, member, at) end
+    for _, other in ipairs(redis.call('ZRANGE', set, '0', whole(MOST_WOKEN - 1))) do
+      wake_follower(job, due, other, role, member, at)
+    end
     redis.call('DEL', set)
     return
   end
-  if redis.call('ZSCORE', set, redis.call('ZRANGE', set, '0', '0')[1] or '') == '0' then return end -- another one runs
+  -- another one runs
+  if redis.call('ZSCORE', set, redis.call('ZRANGE', set, '0', '0')[1] or '') == '0' then return end
   for _, other in ipairs(redis.call('ZRANGE', set, '0', whole(MOST_WOKEN - 1))) do
     if wake_follower(job, due, other, role, nil, at) then return end
     redis.call('ZREM', set, other)
   end
 end
 
--- Count the copy of a result, and the money that it saved. `copy`: micro-dollars ('': unknown) and the
--- model of the run, separated by a space.
+-- Count the copy of a result, and the money that it saved. `copy`: micro-dollars ('': unknown) and
+-- the model of the run, separated by a space.
 local function count_copy(job, role, copy, at)
   local usd, model = string.match(copy, '^(%d*) (.*)$')
   local tenant, saved = label('tenant', job_of(job).tenant), tonumber(usd) or 0
   role, model = label('role', role), label('model', model ~= '' and model or 'unknown')
   add_to_metric('1', 'shared_handoffs', tenant, role, model)
   if saved > 0 then add_to_metric(whole(saved), 'shared_saved_usd', tenant, role, model) end
-  add_to_spending(math.floor(at / 86400000), tenant, role, model, job_of(job).mode, { copies = 1, spared = saved })
+  add_to_spending(
+    math.floor(at / 86400000), tenant, role, model, job_of(job).mode, { copies = 1, spared = saved }
+  )
 end

@@ -1,9 +1,10 @@
 -- Part of the scripts about calls of tools that a person approves. Each question is an event of the
 -- journal. The job's progress has `calls` (the open questions, each as VERSION:TOOL), and
--- `approval:VERSION` for each of them. The job's hash has `decided:VERSION` (JSON: the place of the answer in
--- its batch, from 1, then the events of the batch, because the last one has the signature of all). The hash of a handoff has `asks`
--- (JSON: the version of the question by the id of its call), `asks_since` while the handoff waits
--- for an answer (Unix ms), and `asked_ms` (time of its earlier waits).
+-- `approval:VERSION` for each of them. The job's hash has `decided:VERSION` (JSON: the place of the
+-- answer in its batch, from 1, then the events of the batch, because the last one has the signature
+-- of all). The hash of a handoff has `asks` (JSON: the version of the question by the id of its
+-- call), `asks_since` while the handoff waits for an answer (Unix ms), and `asked_ms` (time of its
+-- earlier waits).
 
 local CALL_APPROVAL = 'tools' -- a value of `ApprovalOf`
 
@@ -13,12 +14,20 @@ local function put_open_calls(job, open)
   local progress = progress_of(job)
   local newest = redis.call('HGET', progress, 'asked_last')
   local is_open = newest and redis.call('HEXISTS', progress, 'approval:' .. newest) == 1
-  put(progress, { calls = table.concat(open, ' '), asked_last = #open > 0 and not is_open and string.match(open[#open], '^%d+') or nil })
+  put(
+    progress,
+    {
+      calls = table.concat(open, ' '),
+      asked_last = #open > 0 and not is_open and string.match(open[#open], '^%d+') or nil,
+    }
+  )
 end
 
 local function open_calls(job)
   local open = {}
-  for question in string.gmatch(redis.call('HGET', progress_of(job), 'calls') or '', '%S+') do open[#open + 1] = question end
+  for question in string.gmatch(redis.call('HGET', progress_of(job), 'calls') or '', '%S+') do
+    open[#open + 1] = question
+  end
   return open
 end
 
@@ -32,12 +41,14 @@ local function close_call(job, version)
   put_open_calls(job, left)
 end
 
--- Close all questions of a handoff that has ended. `asks`: field of its hash, or nil. A text that is
--- no JSON has no questions, and stops no end.
+-- Close all questions of a handoff that has ended. `asks`: field of its hash, or nil. A text that
+-- is no JSON has no questions, and stops no end.
 local function close_calls(job, asks)
   local is_json, questions = pcall(cjson.decode, asks)
   for _, version in pairs(is_json and type(questions) == 'table' and questions or {}) do
-    if redis.call('HEXISTS', progress_of(job), 'approval:' .. version) == 1 then close_call(job, version) end
+    if redis.call('HEXISTS', progress_of(job), 'approval:' .. version) == 1 then
+      close_call(job, version)
+    end
   end
 end
 

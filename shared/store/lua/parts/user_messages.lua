@@ -1,8 +1,8 @@
 -- Part of the scripts that deliver messages of users to running agents. The job's hash has their
 -- number in the field `messages`, and the n-th message in the field `message:N`, as JSON: its id,
--- the digest of its text, its step (absent: the message is for all agents), the version and the time
--- (Unix ms) of its event. The job's progress has in the field `taken:N` the handoffs that took the
--- message while they ran, as JSON: pairs of id and turn.
+-- the digest of its text, its step (absent: the message is for all agents), the version and the
+-- time (Unix ms) of its event. The job's progress has in the field `taken:N` the handoffs that took
+-- the message while they ran, as JSON: pairs of id and turn.
 
 local function message_at(job, n)
   return cjson.decode(redis.call('HGET', job, 'message:' .. whole(n)))
@@ -16,22 +16,25 @@ end
 
 -- Return the messages that this handoff has not taken, and the number of all messages of the job.
 -- A message to one step is for the agents of that step and for the roles. A handoff knows the
--- messages before its issue: its task names them. `knows` is the number of messages that it knows or
--- has taken. Without a message for it, `knows` grows at once.
+-- messages before its issue: its task names them. `knows` is the number of messages that it knows
+-- or has taken. Without a message for it, `knows` grows at once.
 local function untaken(job, h, handoff, knows)
-  local count, known, found = tonumber(job_of(job).messages or 0), tonumber(knows or 0), {}
-  if known >= count then return found, count end
+  local count, known, messages = tonumber(job_of(job).messages or 0), tonumber(knows or 0), {}
+  if known >= count then return messages, count end
   local step = string.match(handoff, '^(.*)%.%d+$')
   for n = known + 1, count do
     local message = message_at(job, n)
     message.place = n
-    if not message.step or message.step == step or is_of_a_role(h) then found[#found + 1] = message end
+    if not message.step or message.step == step or is_of_a_role(h) then
+      messages[#messages + 1] = message
+    end
   end
-  if #found == 0 then redis.call('HSET', h, 'messages', whole(count)) end
-  return found, count
+  if #messages == 0 then redis.call('HSET', h, 'messages', whole(count)) end
+  return messages, count
 end
 
--- Note in the job's progress that a handoff took the first of these messages, up to the place `last`.
+-- Note in the job's progress that a handoff took the first of these messages, up to the place
+-- `last`.
 local MOST_TAKERS = 50 -- of a message; the journal has all
 local function note_taken(job, handoff, messages, last, turn)
   for _, message in ipairs(messages) do
@@ -46,10 +49,10 @@ end
 -- Return the newest messages of a job, at most `most`, the oldest first: each message as JSON, then
 -- its takers as JSON ('' none).
 local function newest_messages(job, most)
-  local count, found = tonumber(redis.call('HGET', job, 'messages') or 0), {}
+  local count, messages = tonumber(redis.call('HGET', job, 'messages') or 0), {}
   for n = math.max(1, count - most + 1), count do 
-    found[#found + 1] = redis.call('HGET', job, 'message:' .. whole(n))
-    found[#found + 1] = redis.call('HGET', progress_of(job), 'taken:' .. whole(n)) or ''
+    messages[#messages + 1] = redis.call('HGET', job, 'message:' .. whole(n))
+    messages[#messages + 1] = redis.call('HGET', progress_of(job), 'taken:' .. whole(n)) or ''
   end
-  return found
+  return messages
 end

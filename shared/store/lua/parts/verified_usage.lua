@@ -76,7 +76,8 @@ local function add_verified_of_day(job, day, sums, at)
 end
 
 -- Record the usage of the results of a job. `verified`: `job` and `today` are sums in the order of
--- AMOUNTS, and `day` is the day of `today`. The results of a child job are also results of the job above it.
+-- AMOUNTS, and `day` is the day of `today`. The results of a child job are also results of the job
+-- above it.
 local function record_verified_usage(job, verified, at)
   local more = increase(verified.job, redis.call('HMGET', job, unpack(VERIFIED)))
   if not more then return end

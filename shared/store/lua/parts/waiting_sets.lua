@@ -17,7 +17,9 @@ end
 -- position `first` to `last`; all are of one job.
 local function note_waiting(queue, entries, first, last)
   redis.call('ZADD', 'handoff:waiting:' .. queue, unpack(entries, first, last))
-  for _, set in ipairs(sets_of_tenant(queue, entries[2])) do redis.call('ZADD', set, unpack(entries, first, last)) end
+  for _, set in ipairs(sets_of_tenant(queue, entries[2])) do
+    redis.call('ZADD', set, unpack(entries, first, last))
+  end
 end
 
 -- Note handoffs or wake-ups that their sender will publish to this queue. While they are in no
