@@ -121,9 +121,11 @@ def ratio(table: Table, load: Load, row: Row, to: Iterable[Row]) -> float | None
         return None
     best: list[Any] = []
     for repeat in zip(*others, strict=True):
-        best.append(max(one.jobs_per_s for one in repeat))
+        best.append(max(measured.jobs_per_s for measured in repeat))
     return float(
-        median(own.jobs_per_s / one for own, one in zip(table[load, row], best, strict=True))
+        median(
+            own.jobs_per_s / measured for own, measured in zip(table[load, row], best, strict=True)
+        )
     )
 
 
@@ -157,17 +159,17 @@ def lines(table: Table) -> Iterator[str]:
 
 def _figures(load: Load, repeats: Sequence[Measured]) -> list[str]:
     cpu, redis_cpu = (
-        median(one.cpu_ms for one in repeats),
-        median(one.redis_cpu_ms for one in repeats),
+        median(measured.cpu_ms for measured in repeats),
+        median(measured.redis_cpu_ms for measured in repeats),
     )
     held, redis_held = (
-        median(one.memory_mb for one in repeats),
-        median(one.redis_mb for one in repeats),
+        median(measured.memory_mb for measured in repeats),
+        median(measured.redis_mb for measured in repeats),
     )
     return [
-        f"{median(one.jobs_per_s for one in repeats):.1f}",
-        f"{median(one.p50_s for one in repeats):.3f}",
-        f"{median(one.p95_s for one in repeats):.3f}",
+        f"{median(measured.jobs_per_s for measured in repeats):.1f}",
+        f"{median(measured.p50_s for measured in repeats):.3f}",
+        f"{median(measured.p95_s for measured in repeats):.3f}",
         f"{cpu:.1f}" + (f" (Redis {redis_cpu:.1f})" if redis_held else ""),
         f"{held:.0f}" + (f" (Redis {redis_held:.0f})" if redis_held else ""),
         f"{held / load.at_once:.1f}",
@@ -214,7 +216,7 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
             " 1.0x)"
         )
     if by_function and by_function[0].at_once == 1 and THIS in rows_of:
-        path = median(one.p50_s for one in table[by_function[0], THIS]) / (
+        path = median(measured.p50_s for measured in table[by_function[0], THIS]) / (
             critical_path_calls * by_function[0].call.seconds
         )
         yield (

@@ -230,12 +230,14 @@ class ScheduleUser:
             must: dict[str, str] = {}
             for slot in sorted(planned.must):
                 must[job_of_slot(planned.added, slot)] = shown_slot(slot, ZONE)
-            found: dict[str, int] = {}
+            ends_by_job: dict[str, int] = {}
             for standing in self._jobs_of(planned.job.request):
                 events = self.store.journal.read(standing.job_id)
-                found[standing.job_id] = sum(isinstance(each.event, JobEnded) for each in events)
+                ends_by_job[standing.job_id] = sum(
+                    isinstance(each.event, JobEnded) for each in events
+                )
             may = [job_of_slot(planned.added, slot) for slot in planned.may]
-            records.append(ScheduleRecord(planned.name, must, may, found, planned.run_now))
+            records.append(ScheduleRecord(planned.name, must, may, ends_by_job, planned.run_now))
         return records
 
     def _stored(self, name: str) -> StoredSchedule | None:
@@ -243,13 +245,13 @@ class ScheduleUser:
 
     def _jobs_of(self, text: str) -> list[JobStanding]:
         """Return the jobs whose request contains a text."""
-        found: list[JobId] = []
+        job_ids: list[JobId] = []
         place = ""
         while True:
             page, place = self.store.jobs.page(JobFilter(text=text), PAGE, place)
-            found += page
+            job_ids += page
             if not place:
-                return self.store.jobs.standings(found)
+                return self.store.jobs.standings(job_ids)
 
     def _add(self, planned: PlannedSchedule) -> bool:
         body = {

@@ -55,7 +55,7 @@ class CallsInFlight:
         hit: set[Call] = set()
         for call in self.calls:
             strikes = self._strikes_on[call.process]
-            if any(self.had(call, one) for one in strikes if one.fault is not Fault.DROP):
+            if any(self.had(call, hit_by) for hit_by in strikes if hit_by.fault is not Fault.DROP):
                 hit.add(call)
         others = [call for call in self.calls if call not in hit]
         total = len(hit)

@@ -94,13 +94,13 @@ def make_compaction(conversation: Conversation, context: ToolContext) -> Context
 def _readable(conversation: Conversation) -> list[str]:
     """Return the names of the results that are worth another look, oldest first."""
     names = conversation.call_names
-    found: list[str] = []
+    result_names: list[str] = []
     for observed in conversation.observed:
         name = names.get(observed.tool_use_id, "")
         is_long = len(observed.text) >= LEAST_CLEARED_CHARS and not observed.is_error
         if is_long and name and not name.startswith(f"{READ_RESULT}#"):
-            found.append(name)
-    return found
+            result_names.append(name)
+    return result_names
 
 
 def _opened(conversation: Conversation, context: ToolContext) -> dict[str, str]:
@@ -159,47 +159,47 @@ def _passages(
     if not passages:
         return []
     sources = {**_named_results(text, conversation), **_named_documents(text, opened, context)}
-    found: list[CitedQuote] = []
+    quotes: list[CitedQuote] = []
     for passage in passages:
         for name, content in sources.items():
             if passage in content:
-                found.append(CitedQuote(source=name, quote=passage))
-    return found
+                quotes.append(CitedQuote(source=name, quote=passage))
+    return quotes
 
 
 def _named_results(text: str, conversation: Conversation) -> dict[str, str]:
     """Return the citable results that a text names, by their sources."""
     wanted = set(_CALL_NAME.findall(text))
     names = conversation.call_names
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for observed in conversation.observed:
         if observed.source and names.get(observed.tool_use_id) in wanted:
-            found[observed.source] = observed.text
-    return found
+            texts[observed.source] = observed.text
+    return texts
 
 
 def _named_documents(text: str, opened: Mapping[str, str], context: ToolContext) -> dict[str, str]:
     """Return the texts of the opened documents that a text names, by their paths."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for path, digest in opened.items():
         if path not in text:
             continue
         try:
-            found[path] = context.text_of(digest)
+            texts[path] = context.text_of(digest)
         except ToolFailed:
             continue
-    return found
+    return texts
 
 
 def json_quotes_in(text: str) -> list[CitedQuote]:
     """Return the quotes that a text of the model gives in JSON with their sources."""
-    found: list[CitedQuote] = []
+    quotes: list[CitedQuote] = []
     for source, quote in _PAIR.findall(text):
         try:
-            found.append(CitedQuote(source=json.loads(source), quote=json.loads(quote)))
+            quotes.append(CitedQuote(source=json.loads(source), quote=json.loads(quote)))
         except ValueError:  # a control character, or an escape that JSON does not have
             continue
-    return found
+    return quotes
 
 
 def quoted_passages_in(text: str) -> list[str]:
@@ -214,8 +214,8 @@ def name_ranges(names: Iterable[str]) -> tuple[str, ...]:
         tool, _, number = name.rpartition("#")
         numbers.setdefault(tool, []).append(int(number))
     ranges: list[str] = []
-    for tool, found in numbers.items():
-        for first, last in _runs(sorted(found)):
+    for tool, of_tool in numbers.items():
+        for first, last in _runs(sorted(of_tool)):
             ranges.append(f"{tool}#{first}")
             if last > first:
                 ranges[-1] += f" to {tool}#{last}"

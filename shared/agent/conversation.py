@@ -316,7 +316,7 @@ class Conversation:
     def results_of(self, call: Block) -> list[ToolObserved]:
         """Return the results of earlier calls of this tool with these arguments."""
         called: dict[str, Block] = {}
-        found: list[ToolObserved] = []
+        results: list[ToolObserved] = []
         for checkpoint in self.checkpoints:
             if isinstance(checkpoint, ModelReplied):
                 for earlier in calls_of(checkpoint):
@@ -324,8 +324,8 @@ class Conversation:
             elif isinstance(checkpoint, ToolObserved) and checkpoint.text not in NOT_OF_THE_TOOL:
                 answered = called.get(checkpoint.tool_use_id)
                 if answered is not None and is_same_call(answered, call):
-                    found.append(checkpoint)
-        return found
+                    results.append(checkpoint)
+        return results
 
     def has_result(self, text: str) -> bool:
         """Return whether requests show this text as the result of an earlier call."""
@@ -493,13 +493,13 @@ class Conversation:
     @property
     def _too_long_answers(self) -> set[int]:
         """Indexes of the replies of text alone that the model was told to give again, shorter."""
-        found: set[int] = set()
+        indexes: set[int] = set()
         for index, (earlier, later) in enumerate(pairwise(self.checkpoints)):
             if isinstance(earlier, ModelReplied) and isinstance(later, AgentPrompted):
                 kinds = {block.get("type") for block in earlier.content}
                 if later.text == TOO_LONG and kinds <= {"text", *_THINKING}:
-                    found.add(index)
-        return found
+                    indexes.add(index)
+        return indexes
 
     @property
     def is_told_last(self) -> bool:

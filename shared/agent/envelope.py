@@ -362,16 +362,16 @@ class EnvelopeFormat:
         defects: list[Defect | str] = [*doubts, *problems, *self._without_place(unplaced)]
         if defects and not last_try:
             raise InvalidAnswer(*defects[:MOST_PROBLEMS])
-        status, said = envelope.status, envelope.problem
+        status, problem_text = envelope.status, envelope.problem
         if doubts and status is ResultStatus.OK:
-            status, said = ResultStatus.PARTIAL, None
+            status, problem_text = ResultStatus.PARTIAL, None
         return AcceptedAnswer(
             status=status,
             output=output,
             claims=tuple(claims.values()),
             confidence=_clamped(envelope.confidence),
             needs=envelope.needs,
-            error="; ".join(filter(None, (*doubts, said))) or None,
+            error="; ".join(filter(None, (*doubts, problem_text))) or None,
             notes=tuple(f"dropped: {problem.fault}" for problem in problems),
         )
 

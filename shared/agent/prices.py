@@ -150,10 +150,10 @@ class Prices:
         """
         if self.is_free or model == OFFLINE_MODEL:
             return USUAL_WINDOW
-        found = _longest_prompt(model, self.provider)
-        if found is None and self.price_as:
-            found = _longest_prompt(self.price_as, self.provider)
-        return found or USUAL_WINDOW
+        longest = _longest_prompt(model, self.provider)
+        if longest is None and self.price_as:
+            longest = _longest_prompt(self.price_as, self.provider)
+        return longest or USUAL_WINDOW
 
     def _of_tokens(self, model: str, *tokens: int) -> int | None:
         if self.is_free or model == OFFLINE_MODEL:

@@ -65,8 +65,8 @@ def choose_shown(manifest: Manifest, task: str, text_of: Callable[[str], str]) -
         shown = {document.path for document, _ in whole}
         headings: dict[str, str] = {}
         for document in manifest.documents[:MOST_HEADINGS]:
-            if document.path not in shown and (found := _heading_of(text_of(document.digest))):
-                headings[document.path] = found
+            if document.path not in shown and (heading := _heading_of(text_of(document.digest))):
+                headings[document.path] = heading
     except ToolFailed:
         return NOTHING_SHOWN
     return ShownDocuments(whole, headings)
@@ -132,15 +132,15 @@ def _short(
     """Return the documents with their texts, or nothing if they exceed `MOST_WHOLE_BYTES`."""
     if not documents or sum(document.chars for document in documents) > MOST_WHOLE_BYTES:
         return ()
-    found: list[tuple[Document, str]] = []
+    documents_with_texts: list[tuple[Document, str]] = []
     size = 0
     for document in documents:
         text = text_of(document.digest)
         size += len(text.encode("utf-8", "replace")) + len(document.path)
         if size > MOST_WHOLE_BYTES:
             return ()
-        found.append((document, text))
-    return tuple(found)
+        documents_with_texts.append((document, text))
+    return tuple(documents_with_texts)
 
 
 def _named_in(manifest: Manifest, task: str) -> tuple[Document, ...]:

@@ -396,10 +396,10 @@ class Sources:
             ToolFailed: the source or the quote does not exist.
             StoreError: the cited result of a tool cannot be stored.
         """
-        found = self.citation(source, quote)
-        if isinstance(found, Defect):
-            raise ToolFailed(found.for_model)
-        return found
+        citation = self.citation(source, quote)
+        if isinstance(citation, Defect):
+            raise ToolFailed(citation.for_model)
+        return citation
 
     def _result_name(self, source: str) -> str | None:
         """Return the full name of a tool result. None: no result or several results match.

@@ -90,7 +90,7 @@ def _seen_in(checkpoint: Checkpoint) -> SeenText | None:
 
 def _seen_at_provider(reply: ModelReplied) -> SeenText | None:
     """Return the results of tools that the provider has run, or None."""
-    found: list[Block] = []
+    results: list[Block] = []
     origins: set[Origin] = set()
     for block in reply.content:
         kind = str(block.get("type"))
@@ -100,7 +100,7 @@ def _seen_at_provider(reply: ModelReplied) -> SeenText | None:
             origins.add(tool_origin(CODE_EXECUTION))
         else:
             continue
-        found.append(block)
-    if not found:
+        results.append(block)
+    if not results:
         return None
-    return SeenText(json.dumps(found, ensure_ascii=False), union(origins))
+    return SeenText(json.dumps(results, ensure_ascii=False), union(origins))

@@ -107,12 +107,12 @@ def results_to_clear(
 def clearable_results(conversation: Conversation) -> list[ToolObserved]:
     """Return the results that requests show and that are long enough, oldest first."""
     cleared = conversation.cleared
-    found: list[ToolObserved] = []
+    results: list[ToolObserved] = []
     for observed in conversation.observed:
         is_long = len(observed.text) >= LEAST_CLEARED_CHARS or observed.images
         if is_long and not observed.is_error and observed.tool_use_id not in cleared:
-            found.append(observed)
-    return found
+            results.append(observed)
+    return results
 
 
 def is_too_long(error: ModelError) -> bool:

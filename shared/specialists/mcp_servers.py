@@ -115,9 +115,9 @@ def read_servers(value: Any) -> tuple[dict[str, McpServer], list[str]]:
         except (ValidationError, TypeError, ValueError) as error:
             faults += _problems(str(name), error)
             continue
-        found = [f"{name}: {problem}" for problem in _wrong_server(str(name), server)]
-        faults += found
-        if not found:
+        problems = [f"{name}: {problem}" for problem in _wrong_server(str(name), server)]
+        faults += problems
+        if not problems:
             servers[str(name)] = server
     return servers, faults
 

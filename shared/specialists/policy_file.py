@@ -112,7 +112,7 @@ def rules_in(file: Path | None) -> PolicyRules:
     rules: list[Rule] = []
     for rule in fields.rules:
         rules.append(Rule(rule.tools, rule.seen, rule.unless, rule.verdict))
-    networks = tuple(NetworkRule(one.tools, one.only_hosts) for one in fields.networks)
+    networks = tuple(NetworkRule(network.tools, network.only_hosts) for network in fields.networks)
     return PolicyRules(
         tuple(rules), frozenset(fields.private), frozenset(fields.untrusted), networks
     )

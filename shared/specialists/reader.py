@@ -258,12 +258,12 @@ def load_servers(*folders: Path) -> list[AcceptedServer]:
             files[str(parts.fields.get("name"))] = path, parts
     servers: list[AcceptedServer] = []
     for path, parts in files.values():
-        found, faults = _servers_of(path, parts.fields.get(MCP))
+        accepted, faults = _servers_of(path, parts.fields.get(MCP))
         if faults:
             raise InvalidSpecialist(
                 _message_of(path, [_fault(parts, MCP, problem) for problem in faults])
             )
-        servers += found
+        servers += accepted
     _refuse_two_meanings(servers)
     return servers
 

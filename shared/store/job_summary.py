@@ -152,7 +152,9 @@ class JobSummaries:
         )
         if not answer or not answer[3]:
             raise UnknownJob.named(job_id)
-        at_ms, submitted_ms, values, first, tail, running, deferred, more, question, said = answer
+        at_ms, submitted_ms, values, first, tail, running, deferred, more, question, messages = (
+            answer
+        )
         fields: dict[bytes, bytes] = {}
         for name, value in zip((*_JOB_FIELDS, *_SHORT), values, strict=True):
             if value is not None:
@@ -172,7 +174,7 @@ class JobSummaries:
             is_cut=bool(more),
             first=_events(first)[0],
             tail=_events(tail),
-            messages=tuple(map(stored_message_in, said[::2], said[1::2])),
+            messages=tuple(map(stored_message_in, messages[::2], messages[1::2])),
         )
 
     def routed(self, job_id: JobId) -> Routed | None:

@@ -360,14 +360,14 @@ class Jobs:
         Args:
             after: place that an earlier call returned; '' for the first page.
         """
-        found: list[JobId] = []
+        job_ids: list[JobId] = []
         place = after or first_place(where)
         for _ in range(PARTS_AT_MOST):
-            place, entries = self._part(where, count - len(found), place)
-            found += entries
-            if not place or len(found) == count:
+            place, entries = self._part(where, count - len(job_ids), place)
+            job_ids += entries
+            if not place or len(job_ids) == count:
                 break
-        return found, place
+        return job_ids, place
 
     def _part(self, where: JobFilter, count: int, place: str) -> tuple[str, list[JobId]]:
         """Return the place after a part of the list, and the jobs in it that match."""

@@ -35,12 +35,12 @@ class Notes:
         now = self._connection.now()
         with translated_errors():
             entries = self._connection.redis.hgetall(keys.notes(tenant))
-        found: list[StoredNote] = []
+        notes: list[StoredNote] = []
         for path, stored in entries.items():
             note = self._read(tenant, path.decode(errors="replace"), stored)
             if note is not None and note.expires_at > now:
-                found.append(StoredNote(note, stored))
-        return sorted(found, key=lambda entry: entry.note.path)
+                notes.append(StoredNote(note, stored))
+        return sorted(notes, key=lambda entry: entry.note.path)
 
     def find(self, tenant: str, path: str) -> StoredNote | None:
         """Return a note, or None if the tenant has no readable note at this path."""

@@ -204,8 +204,8 @@ class PresenceStore:
         now_ms = self._connection.now() * 1000
         with translated_errors():
             redis = self._connection.redis
-            found = redis.zrangebyscore(keys.UNPLANNED, now_ms, "+inf", start=0, num=MOST_WISHES)
-            wishes = list(map(name_in, found))
+            entries = redis.zrangebyscore(keys.UNPLANNED, now_ms, "+inf", start=0, num=MOST_WISHES)
+            wishes = list(map(name_in, entries))
             pipe = redis.pipeline(transaction=False)
             for names in wishes:
                 pipe.zcount(f"{keys.UNPLANNED}:{names}", now_ms, "+inf")

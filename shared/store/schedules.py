@@ -62,11 +62,11 @@ class Schedules:
         """
         with translated_errors():
             texts = self._connection.redis.hvals(keys.SCHEDULES)
-        found: list[Schedule] = []
+        schedules: list[Schedule] = []
         for schedule in read_entries(texts, Schedule.from_json, keys.SCHEDULES):
             if tenant in (None, schedule.tenant):
-                found.append(schedule)
-        return sorted(found, key=lambda schedule: (schedule.name, schedule.tenant))
+                schedules.append(schedule)
+        return sorted(schedules, key=lambda schedule: (schedule.name, schedule.tenant))
 
     def due(self) -> list[StoredSchedule]:
         """Return all schedules that a supervisor must check now. Unreadable schedules are left

@@ -125,16 +125,16 @@ class SpendingHistory:
 
 
 def _of_day(number: int, fields: dict[bytes, bytes]) -> list[Spending]:
-    found: dict[tuple[str, ...], Amounts] = {}
+    amounts_by_labels: dict[tuple[str, ...], Amounts] = {}
     for field, value in fields.items():
         name, *labels = name_in(field).split(_SEPARATOR)
         amount = figure_in(value)
         is_known = len(labels) == _LABELS and name in Amounts.__slots__
         if not is_known or amount is None or amount < 0:
             continue
-        amounts = found.setdefault(tuple(labels), Amounts())
+        amounts = amounts_by_labels.setdefault(tuple(labels), Amounts())
         setattr(amounts, name, amount)
     spending: list[Spending] = []
-    for (tenant, role, model, mode), amounts in found.items():
+    for (tenant, role, model, mode), amounts in amounts_by_labels.items():
         spending.append(Spending(number, tenant, role, model, mode, amounts))
     return spending

@@ -57,15 +57,15 @@ class KeyFiles:
     def of(self, tenant: str) -> Sequence[bytes]:
         now = time.monotonic()
         with self._lock:
-            looked_at, mark, found = self._known.get(tenant, (-CHECK_FILE_S, (), ()))
+            looked_at, mark, tenant_keys = self._known.get(tenant, (-CHECK_FILE_S, (), ()))
         if now - looked_at < CHECK_FILE_S:
-            return found
+            return tenant_keys
         file = self._folder / f"{quote(tenant, safe='')}.key"
         try:
             check_place(file)
             there = file.stat()
         except FileNotFoundError:
-            mark, found = (), ()
+            mark, tenant_keys = (), ()
         except UserError as error:
             raise NoTenantKey(str(error)) from None
         except OSError as error:
@@ -73,10 +73,10 @@ class KeyFiles:
         else:
             seen = (there.st_mtime_ns, there.st_size, there.st_ino, there.st_mode)
             if seen != mark:
-                mark, found = seen, read_key_file(file)
+                mark, tenant_keys = seen, read_key_file(file)
         with self._lock:
-            self._known[tenant] = (now, mark, found)
-        return found
+            self._known[tenant] = (now, mark, tenant_keys)
+        return tenant_keys
 
 
 def read_key_file(file: Path) -> tuple[bytes, ...]:
@@ -121,11 +121,11 @@ class KeyHook:
 
     def of(self, tenant: str) -> Sequence[bytes]:
         with self._lock:  # one call at a time: a service may limit them
-            until, found = self._known.get(tenant, (0.0, ()))
+            until, tenant_keys = self._known.get(tenant, (0.0, ()))
             if time.monotonic() >= until:
-                found = self._asked(tenant)
-                self._known[tenant] = (time.monotonic() + self._keep_s, found)
-            return found
+                tenant_keys = self._asked(tenant)
+                self._known[tenant] = (time.monotonic() + self._keep_s, tenant_keys)
+            return tenant_keys
 
     def _asked(self, tenant: str) -> tuple[bytes, ...]:
         try:

@@ -83,18 +83,18 @@ def read_private_keys(file: Path) -> tuple[PrivateKey, ...]:
             f"the private key {file} cannot be read ({error.strerror}): name the key of this"
             " process in HANDOFF_SIGNING_KEY"
         ) from error
-    found = _private_keys_in(text)
-    if not found:
+    private_keys = _private_keys_in(text)
+    if not private_keys:
         raise UserError(f"{file} has no private key of Ed25519: make it with `handoff keys init`")
-    return tuple(found)
+    return tuple(private_keys)
 
 
 def _private_keys_in(text: bytes) -> list[PrivateKey]:
-    found: list[PrivateKey] = []
+    private_keys: list[PrivateKey] = []
     for part in text.split(_PEM_BEGIN)[1:]:
         if (key := _parsed(_PEM_BEGIN + part)) is not None:
-            found.append(PrivateKey(key))
-    return found
+            private_keys.append(PrivateKey(key))
+    return private_keys
 
 
 def _parsed(pem: bytes) -> Ed25519PrivateKey | None:
@@ -245,11 +245,11 @@ def _with_exchange_keys(keys: Sequence[PublicKey], file: Path) -> tuple[PublicKe
             private[key.id] = key
     completed: list[PublicKey] = []
     for public in keys:
-        found = private.get(public.id)
-        if found is None or public.exchange is not None:
+        private_key = private.get(public.id)
+        if private_key is None or public.exchange is not None:
             completed.append(public)
             continue
-        exchange = public_text(found.exchange_public)
+        exchange = public_text(private_key.exchange_public)
         completed.append(public.model_copy(update={"exchange": exchange}))
     return tuple(completed)
 

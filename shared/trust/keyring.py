@@ -133,11 +133,11 @@ class Keyring(Message):
         )
 
     def _keys_of(self, has_part: Callable[[Identity], bool]) -> tuple[PublicKey, ...]:
-        found: list[PublicKey] = []
+        public_keys: list[PublicKey] = []
         for identity in self.identities.values():
             if has_part(identity):
-                found.extend(identity.keys)
-        return tuple(found)
+                public_keys.extend(identity.keys)
+        return tuple(public_keys)
 
     @cached_property
     def _holders(self) -> dict[str, tuple[str, Identity, PublicKey]]:

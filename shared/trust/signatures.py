@@ -92,10 +92,10 @@ class _Watched:
             return False
         self._looked_at = now
         try:
-            found = self.file.stat()
+            file_status = self.file.stat()
         except OSError:
             return False  # the known keys stay valid
-        seen = (found.st_mtime_ns, found.st_ino, found.st_size)
+        seen = (file_status.st_mtime_ns, file_status.st_ino, file_status.st_size)
         is_new = seen != self._seen
         self._seen = seen
         return is_new

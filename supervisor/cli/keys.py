@@ -131,10 +131,10 @@ def _folder(named: Path | None) -> Path:
     Raises:
         UserError: no folder is named.
     """
-    found = named or load_settings().keys
-    if found is None:
+    folder = named or load_settings().keys
+    if folder is None:
         raise UserError("name the folder of the keys with --keys, or set HANDOFF_KEYS")
-    return expand_folder(found, "HANDOFF_KEYS")
+    return expand_folder(folder, "HANDOFF_KEYS")
 
 
 def _workers_in(options: Sequence[str]) -> dict[str, list[str]]:

@@ -102,7 +102,11 @@ def signing_of(
             identity = _name_of(workers_of(roles), identities)
             workers[name] = identity
             identities.setdefault(identity, workers_of(roles))
-        users = {name: one for name, one in new_identities(()).items() if name != WORKER}
+        users = {
+            name: identity_roles
+            for name, identity_roles in new_identities(()).items()
+            if name != WORKER
+        }
         return users | identities
 
     make_chosen_keys(folder, choose)

@@ -328,7 +328,7 @@ def report_of(record: JobRecord) -> JobResult:
     texts, plans = ResultTexts(payloads), _plans(events)
     submitted = _events_of(events, JobSubmitted)[0]
     state = folded = None
-    if plans or any(isinstance(one.event, ApprovalAsked | UserMessageSent) for one in events):
+    if plans or any(isinstance(entry.event, ApprovalAsked | UserMessageSent) for entry in events):
         folded = fold(standing.job_id, None, events)
     if plans:
         state = folded

@@ -69,13 +69,17 @@ class JournalGuard:
         """Record refused events as dead letters and in the audit stream. If a refused event has
         ended a handoff in the store, open the handoff again, so that an honest worker ends it.
         """
-        for one in refused:
-            version, event = one.recorded.version, one.recorded.event
+        for refused_event in refused:
+            version, event = refused_event.recorded.version, refused_event.recorded.event
             if self._store.jobs.is_refused(job_id, version):
                 continue
-            reason = f"event {version} of {job_id} ({event.type}) is not used: {one.reason}"
-            log.warning("event refused", job_id=job_id, version=version, why=one.reason)
-            self._store.refuse(job_id, JOURNAL, reason, one.recorded.raw.decode(errors="replace"))
+            reason = (
+                f"event {version} of {job_id} ({event.type}) is not used: {refused_event.reason}"
+            )
+            log.warning("event refused", job_id=job_id, version=version, why=refused_event.reason)
+            self._store.refuse(
+                job_id, JOURNAL, reason, refused_event.recorded.raw.decode(errors="replace")
+            )
             if isinstance(event, HandoffFinished):
                 self._store.jobs.reopen(job_id, event.handoff_id, version)
-            self._store.jobs.note_refused(job_id, version, one.reason, self._keep_s)
+            self._store.jobs.note_refused(job_id, version, refused_event.reason, self._keep_s)

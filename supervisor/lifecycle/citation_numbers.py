@@ -54,10 +54,10 @@ def number_rest(
 def note_on_rest(rest: Sequence[NumberedCitation]) -> str:
     """Return the note on citations that no marker points to."""
     numbers = ", ".join(f"[{citation.n}]" for citation in rest)
-    one = "source"
+    noun = "source"
     if len(rest) > 1:
-        one = "sources"
-    return f"The answer does not say which of its statements rest on the {one} {numbers}."
+        noun = "sources"
+    return f"The answer does not say which of its statements rest on the {noun} {numbers}."
 
 
 def number_form(

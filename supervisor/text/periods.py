@@ -99,11 +99,11 @@ def periods_of(text: str) -> tuple[Period, ...]:
         if match := form.fullmatch(phrase):
             return _of_parts(match.groupdict())
     if match := _NUMERIC.fullmatch(phrase):
-        year, one, second = match["y"], match[1], match[2]
+        year, first_number, second = match["y"], match[1], match[2]
         if "." in phrase:
-            orders = [(one, second)]
+            orders = [(first_number, second)]
         else:
-            orders = [(one, second), (second, one)]
+            orders = [(first_number, second), (second, first_number)]
         days: dict[Period, None] = {}
         for day, month in orders:
             days |= dict.fromkeys(_of_parts({"y": year, "m": month, "d": day}))

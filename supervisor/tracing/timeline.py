@@ -153,16 +153,16 @@ def steps_without_handoff(
     sorter = TopologicalSorter[str]()
     for step_id, step in planned.items():
         sorter.add(step_id, *(name for name in step["depends_on"] if name in planned))
-    found: list[PlannedStep] = []
+    planned_steps: list[PlannedStep] = []
     for step_id in sorter.static_order():
         step = planned[step_id]
         state, why = ended.get(step_id, (NOT_BEGUN, ""))
         before = step["depends_on"] or PLANNERS
         after = tuple(names[name] for name in before if name in names)
-        found.append(
+        planned_steps.append(
             PlannedStep(names[step_id], StepId(step_id), step["specialist"], state, why, after)
         )
-    return tuple(found)
+    return tuple(planned_steps)
 
 
 def _ended_without_handoff(journal: Sequence[RecordedEvent]) -> dict[str, tuple[str, str]]:

@@ -326,13 +326,13 @@ def _said(view: JobView, handoff_id: HandoffId) -> str:
     """Return the messages that a handoff has taken from users, with the turns."""
     if view.state is None:
         return ""
-    said: list[str] = []
+    messages: list[str] = []
     for message in view.state.messages:
         for taken in message.taken:
             if taken.handoff_id == handoff_id:
                 text = shorten(view.texts.texts.get(message.text.digest, ""), 40)
-                said.append(f"  said at turn {taken.turn}: {text}")
-    return "".join(said)
+                messages.append(f"  said at turn {taken.turn}: {text}")
+    return "".join(messages)
 
 
 def _untaken(view: JobView, state: JobState) -> Iterator[TreeRow]:

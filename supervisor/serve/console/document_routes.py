@@ -145,10 +145,10 @@ async def document(
     begin: Annotated[int | None, Query(alias="from", ge=0, le=MOST_PLACE)] = None,
 ) -> Response:
     """Show a part of a document: from a place, or around a quote."""
-    found = await run_in_threadpool(find_document, visit.access.store, job_id, name)
-    if found is None:
+    document = await run_in_threadpool(find_document, visit.access.store, job_id, name)
+    if document is None:
         raise Problem(404, f"the job {job_id} has no stored document of this name")
-    part = part_of(found, quote, start, end, begin)
+    part = part_of(document, quote, start, end, begin)
     return render(
         request,
         "document.html",

@@ -93,7 +93,9 @@ class JobPage:
         """
         if self.report.status is JobStatus.OK:
             return []
-        specialists = {one["handoff_id"]: one["assigned_to"] for one in self.report.handoffs}
+        specialists = {
+            handoff["handoff_id"]: handoff["assigned_to"] for handoff in self.report.handoffs
+        }
         failed: list[tuple[str, str, str]] = []
         for result in self.report.results:
             if result["status"] == "failed":

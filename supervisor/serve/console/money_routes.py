@@ -180,11 +180,11 @@ def _budgets(
     newest = budgets.today(tenant or DEFAULT_TENANT)
     if tenant is not None:
         return (Budget(tenant, newest.tenant),), newest.left_s
-    found = [Budget("all tenants", newest.installation)]
+    budget_rows = [Budget("all tenants", newest.installation)]
     of_today = _table(
         "", [entry for entry in spending if entry.day == today], lambda entry: entry.tenant
     )
     for row in of_today.rows[:MOST_CAPS]:
         if row.name != OTHER:
-            found.append(Budget(row.name, budgets.today(row.name).tenant))
-    return tuple(found), newest.left_s
+            budget_rows.append(Budget(row.name, budgets.today(row.name).tenant))
+    return tuple(budget_rows), newest.left_s

@@ -56,7 +56,7 @@ def task_ids_in(wanted: SubscriptionFilter) -> list[str] | None:
     named = (wanted.model_extra or {}).get(TASK_IDS)
     if named is None:
         return None
-    if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
+    if not isinstance(named, list) or not all(isinstance(task_id, str) for task_id in named):
         raise Problem(422, f"{TASK_IDS} must be a list of the ids of tasks")
     if len(named) > MOST_TASKS:
         raise Problem(422, f"{TASK_IDS} has {len(named):,} tasks, and a stream has {MOST_TASKS}")
