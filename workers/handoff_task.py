@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from handoff_queue.shared.agent.envelope import EnvelopeFormat
+from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.broker.attempt_outcome import AttemptOutcome

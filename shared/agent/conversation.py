@@ -23,6 +23,7 @@ from handoff_queue.shared.agent.tool_calls import (
     TRY_OTHERWISE,
     UNKNOWN_TOOL,
 )
+from handoff_queue.shared.agent.untrusted_text import escape_tags
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     BatchClosed,
@@ -715,7 +716,7 @@ def _image_block(image: ObservedImage) -> Block:
 
 def _user_block(prompted: UserPrompted) -> Block:
     """Return the message of a user in a tag that its text cannot close."""
-    inside = prompted.text.replace("</", "<\\/")
+    inside = escape_tags(prompted.text)
     return {"type": "text", "text": f"{FROM_THE_USER}\n<message>{inside}</message>"}
 
 

@@ -16,6 +16,7 @@ from handoff_queue.shared.agent.prompt_documents import (
     documents_tag,
 )
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
+from handoff_queue.shared.agent.untrusted_text import escape_tags
 from handoff_queue.shared.types.handoff import (
     DEFAULT_FALLBACK,
     AgentHandoff,
@@ -126,7 +127,7 @@ def opening_of(
     """
     most_chars = max(LEAST_PASTED_CHARS, MOST_PASTED_CHARS // max(1, len(loaded.results)))
     rendered = _rendered(loaded.results, most_chars)
-    parts = [f"<task>{_inside(handoff.task_description)}</task>"]
+    parts = [f"<task>{escape_tags(handoff.task_description)}</task>"]
     context_steps = [context.step_id for context in handoff.context]
     shown, not_shown = _shown(context_steps, loaded, rendered, most_chars)
     parts += shown + _not_shown(not_shown, loaded)
@@ -136,9 +137,9 @@ def opening_of(
         parts.append(_documents(loaded.manifest, documents, with_names=not is_role))
     if answer_rules and handoff.expected_output_format != {"type": "string"}:
         schema = json.dumps(handoff.expected_output_format, ensure_ascii=False, sort_keys=True)
-        parts.append(f"<output_format>{_inside(schema)}</output_format>")
+        parts.append(f"<output_format>{escape_tags(schema)}</output_format>")
     if handoff.fallback_instruction != DEFAULT_FALLBACK:
-        fallback = _inside(handoff.fallback_instruction)
+        fallback = escape_tags(handoff.fallback_instruction)
         parts.append(f"<fallback>{fallback}</fallback>")
     text = "\n\n".join(parts)
     message = {"role": "user", "content": _role_blocks(text) if is_role else [_block(text)]}
@@ -219,7 +220,7 @@ def data_of(result: HandoffResult, shown_claims: Collection[str] = ()) -> str:
         shown["problem"] = result.error
     if result.needs:
         shown["needs"] = result.needs
-    return _inside(json.dumps(shown, ensure_ascii=False))
+    return escape_tags(json.dumps(shown, ensure_ascii=False))
 
 
 def read_result_tool(texts: Mapping[StepId, str], origins: tuple[Origin, ...]) -> Tool:
@@ -346,7 +347,7 @@ def _feedbacks(feedback: tuple[Feedback, ...], previous: Mapping[str, HandoffRes
 
 
 def _feedback(feedback: Feedback, previous: HandoffResult | None) -> str:
-    tagged = f'<feedback author="{feedback.author}">{_inside(feedback.text)}</feedback>'
+    tagged = f'<feedback author="{feedback.author}">{escape_tags(feedback.text)}</feedback>'
     if previous is None:
         return tagged
     text = data_of(previous)
@@ -358,7 +359,7 @@ def _feedback(feedback: Feedback, previous: HandoffResult | None) -> str:
 
 def _documents(manifest: Manifest, shown: ShownDocuments, *, with_names: bool) -> str:
     """Return the documents that are shown whole, and the list of the others."""
-    data = _inside(documents_tag(manifest, shown, with_names=with_names))
+    data = escape_tags(documents_tag(manifest, shown, with_names=with_names))
     note = ""
     if shown.are_all_of(manifest):
         note = f" {ALL_SHOWN}"
@@ -377,10 +378,3 @@ def _claim(claim: Claim, *, is_stated: bool) -> JsonValue:
     if is_stated:
         return {"id": claim.id, "sources": sources}
     return {"id": claim.id, "text": claim.text, "sources": sources}
-
-
-def _inside(text: str) -> str:
-    """Return the text with its closing tags escaped, so that it cannot close the tag around
-    it. A JSON text keeps its value.
-    """
-    return text.replace("</", "<\\/")

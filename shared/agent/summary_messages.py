@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from handoff_queue.shared.agent.json_repair import json_object_in, partial_object_in
+from handoff_queue.shared.agent.untrusted_text import as_data
 from handoff_queue.shared.types.checkpoints import ContextCompacted
 from handoff_queue.shared.types.model import Block
 
@@ -56,11 +57,11 @@ def summary_block(compacted: ContextCompacted) -> Block:
         data["quotes"] = [{"source": item.source, "quote": item.quote} for item in compacted.quotes]
     if compacted.documents:
         data["opened"] = list(compacted.documents)
-    inside = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
+    inside = as_data(json.dumps(data, ensure_ascii=False))
     note = "This is your summary of your earlier turns, which are left out."
     if compacted.quotes:
         note += " Each of its quotes stands in its source, letter by letter."
     if compacted.results:
         note += f" read_result shows these results again: {', '.join(compacted.results)}."
-    text = f"<earlier_turns> <data>{inside}</data> {note} Go on with the task. </earlier_turns>"
+    text = f"<earlier_turns> {inside} {note} Go on with the task. </earlier_turns>"
     return {"type": "text", "text": text}

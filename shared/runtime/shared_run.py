@@ -22,7 +22,7 @@ from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
-from handoff_queue.shared.specialists.reader import MEMORY
+from handoff_queue.shared.specialists.specialist_files import MEMORY
 from handoff_queue.shared.store.claim import EndedRun
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.run_proofs import check_run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.specialists.reader import (
+from handoff_queue.shared.specialists.specialist_files import (
     load_servers,
     load_specialists,
     read_specialist,

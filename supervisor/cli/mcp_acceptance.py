@@ -21,7 +21,7 @@ from handoff_queue.shared.specialists.mcp_servers import (
     with_digests,
     wrong_listing,
 )
-from handoff_queue.shared.specialists.reader import MCP, parse
+from handoff_queue.shared.specialists.specialist_files import MCP, parse
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.display.atomic_output import write_out
 from handoff_queue.supervisor.cli.display.terminal import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from handoff_queue.shared.specialists.reader import load_specialists
+from handoff_queue.shared.specialists.specialist_files import load_specialists
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import Fork, JobSubmitted

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import AnswerFormat
-from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.prompt import ENVELOPE_RULES, LoadedPayloads
 from handoff_queue.shared.broker.attempt_outcome import AttemptOutcome
 from handoff_queue.shared.runtime.attempt import (

@@ -17,7 +17,7 @@ from handoff_queue.shared.network.addresses import (
     is_web_port,
     system_resolver,
 )
-from handoff_queue.shared.network.pinned_http import REQUEST_ERRORS, Deadline, PinnedTransport
+from handoff_queue.shared.network.ssrf_guard import REQUEST_ERRORS, Deadline, PinnedTransport
 
 _SETTING = "HANDOFF_WEBHOOK_PRIVATE_HOSTS"
 

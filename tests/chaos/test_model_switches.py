@@ -27,7 +27,7 @@ from handoff_queue.chaos.planned_jobs import (
     Refusal,
     price_of,
 )
-from handoff_queue.shared.specialists.reader import load_specialists
+from handoff_queue.shared.specialists.specialist_files import load_specialists
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.usage import Usage
 

@@ -24,7 +24,7 @@ from handoff_queue.chaos.planned_jobs import (
     CallKey,
     PlannedJob,
 )
-from handoff_queue.shared.specialists.reader import load_specialists, read_specialist
+from handoff_queue.shared.specialists.specialist_files import load_specialists, read_specialist
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import FACT_GATE, ROLES, SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Plan

@@ -17,7 +17,7 @@ import yaml
 from fastapi.testclient import TestClient
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.specialists.reader import load_specialists
+from handoff_queue.shared.specialists.specialist_files import load_specialists
 from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client, connect

@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.specialists import lint, load_specialists, read_specialist, reader
-from handoff_queue.shared.specialists.reader import FIELDS
+from handoff_queue.shared.specialists import (
+    lint,
+    load_specialists,
+    read_specialist,
+    specialist_files,
+)
+from handoff_queue.shared.specialists.specialist_files import FIELDS
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.names import RESERVED
 from handoff_queue.shared.types.specialist import SpecialistSpec
@@ -59,7 +64,7 @@ def test_the_fields_and_their_defaults_are_the_readers() -> None:
     assert {name for name in fields.keys() & FIELDS if fields[name].is_required()} == {
         name for name, default in listed.items() if default == "required"
     }
-    assert f"{reader.MAX_FILE_BYTES:,} bytes" in SECTIONS["Front matter"]
+    assert f"{specialist_files.MAX_FILE_BYTES:,} bytes" in SECTIONS["Front matter"]
 
 
 def test_every_reserved_name_is_named() -> None:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import AnswerFormat
 from handoff_queue.shared.agent.batch_rules import BatchRules
 from handoff_queue.shared.agent.compaction import USUAL_COMPACTION
-from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.loop import Agent
 from handoff_queue.shared.agent.model_fallback import ModelChoice
 from handoff_queue.shared.agent.prices import Prices

@@ -19,8 +19,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
-from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.json_repair import describe_text, partial_object_in
 from handoff_queue.shared.agent.json_schema_validation import (
     BrokenSchema,
@@ -39,7 +39,7 @@ from handoff_queue.shared.documents.media_types import DocumentRefused, decode, 
 from handoff_queue.shared.documents.pdf import pdf_text
 from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.specialists.mcp_servers import read_listings, wrong_listing
-from handoff_queue.shared.specialists.reader import read_specialist
+from handoff_queue.shared.specialists.specialist_files import read_specialist
 from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.payloads import unpack
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose

@@ -232,7 +232,7 @@ from pathlib import Path
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.workers.tools.hosted_tools import host_tools
-from handoff_queue.workers.tools.system_call_filter import filter_system_calls, internet_only_filter
+from handoff_queue.workers.tools.seccomp_filter import filter_system_calls, internet_only_filter
 from handoff_queue.workers.tools.tool_host import limits_of
 
 filter_system_calls(internet_only_filter("unshare"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.specialists.reader import read_specialist
+from handoff_queue.shared.specialists.specialist_files import read_specialist
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.gates.gates_file import gates_in_file
 from handoff_queue.supervisor.workflows.parser import workflow_in

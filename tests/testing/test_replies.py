@@ -7,7 +7,7 @@ import json
 import pytest
 from jsonschema import Draft202012Validator
 
-from handoff_queue.shared.agent.envelope import EnvelopeFormat
+from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.testing import Json, claim, result_reply, specialist_result

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from handoff_queue.shared.agent.envelope import EnvelopeFormat
+from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.broker.celery_app import make_app

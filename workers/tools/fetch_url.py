@@ -32,7 +32,7 @@ from handoff_queue.shared.network.addresses import (
     only_hosts,
     system_resolver,
 )
-from handoff_queue.shared.network.pinned_http import REQUEST_ERRORS, Deadline, PinnedTransport
+from handoff_queue.shared.network.ssrf_guard import REQUEST_ERRORS, Deadline, PinnedTransport
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.origins import WEB
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool

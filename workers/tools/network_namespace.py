@@ -15,7 +15,7 @@ import struct
 from pathlib import Path
 from typing import NoReturn
 
-from handoff_queue.workers.tools.system_call_filter import filter_system_calls, internet_only_filter
+from handoff_queue.workers.tools.seccomp_filter import filter_system_calls, internet_only_filter
 from handoff_queue.workers.tools.tool_confinement import separates_processes
 
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000

@@ -11,7 +11,7 @@ from handoff_queue.shared.agent.prompt import READ_RESULT
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer
-from handoff_queue.shared.specialists.reader import TOOL_OF_SANDBOX
+from handoff_queue.shared.specialists.specialist_files import TOOL_OF_SANDBOX
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.shared.types.origins import CODE_EXECUTION

@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.workers.tools.sandbox_limits import SandboxLimits
 from handoff_queue.workers.tools.sandbox_use import FOLDERS_IN_MEMORY, passed_limit
-from handoff_queue.workers.tools.system_call_filter import sandbox_filter
+from handoff_queue.workers.tools.seccomp_filter import sandbox_filter
 
 AT_ONCE = 2
 """Sandboxes of one worker process that run at the same time. Other calls wait."""

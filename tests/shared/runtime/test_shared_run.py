@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.agent.envelope import EnvelopeFormat
+from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from handoff_queue.shared.agent.envelope import EnvelopeFormat
+from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.agent.prompt_documents import MOST_WHOLE_BYTES
 from handoff_queue.shared.agent.tool import ANY_HOST, Tool

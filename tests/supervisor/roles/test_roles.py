@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
-from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.specialists.lint import lint
 from handoff_queue.shared.types.handoff import Claim

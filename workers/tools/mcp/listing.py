@@ -12,7 +12,7 @@ from pathlib import Path
 
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, read_servers
-from handoff_queue.shared.specialists.reader import MCP, parse
+from handoff_queue.shared.specialists.specialist_files import MCP, parse
 from handoff_queue.shared.types.errors import HandoffError, UserError
 from handoff_queue.workers.tools.mcp.connections import McpConnections
 

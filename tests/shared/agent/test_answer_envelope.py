@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import (
     AcceptedAnswer,
     InvalidAnswer,
     PartialAnswerFormat,
 )
-from handoff_queue.shared.agent.envelope import EnvelopeFormat
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.providers.anthropic.request import strict
 from handoff_queue.shared.types.handoff import Claim, Document, ResultStatus
