@@ -47,7 +47,10 @@ def test_every_redis_key_has_a_type_and_a_meaning() -> None:
 
     assert len(described) > 20
     assert all(meaning for _, _, meaning in described)
-    assert [key for key, kind, _ in described if not kind] == ["`handoff:nothing`", "`handoff:write_check`"]
+    assert [key for key, kind, _ in described if not kind] == [
+        "`handoff:nothing`",
+        "`handoff:write_check`",
+    ]
 
 
 def test_a_docstring_becomes_markdown() -> None:
