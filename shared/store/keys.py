@@ -67,6 +67,10 @@ AUDIT = f"{PREFIX}audit"
 """stream: actions of users on the fleet, and deletions of jobs, each an `AuditEntry` as JSON.
 It has about 100,000 entries at most.
 """
+AUDIT_REFUSALS = f"{PREFIX}audit_refusals"
+"""stream: the refusals of the audit, each an `AuditEntry` as JSON. It has about 10,000 entries at
+most. A worker can cause any number of refusals, so they remove no action of a user from `AUDIT`.
+"""
 REFUSALS = f"{PREFIX}refusals"
 """list: messages that workers refused, each an `AuditEntry` as JSON. A supervisor moves them into
 the audit stream, to which no worker may write.

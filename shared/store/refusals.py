@@ -22,6 +22,8 @@ KEPT_S = 3 * 86_400
 MOST_READ = 10_000
 """Most entries that one look reads: the setting of `handoff up`."""
 MOST_CHARS = 200
+MOST_DETAIL_CHARS = 2_000
+"""Most characters of a worker's reason."""
 MOST_REPORTS = 1_000
 """Reports of workers that one look moves."""
 
@@ -48,9 +50,20 @@ class Refusals:
         moved = 0
         for entry in read_entries(reports, AuditEntry.from_json, keys.REFUSALS):
             if entry.action is AuditAction.REFUSE:
-                self._audit.add(entry.model_copy(update={"actor": None}))
+                self._audit.add(self._checked(entry))
                 moved += 1
         return moved
+
+    def _checked(self, entry: AuditEntry) -> AuditEntry:
+        """Return the report of a worker that may be taken over: with the time of the move, with
+        texts of one line, and without an actor.
+        """
+        return AuditEntry(
+            at=self._connection.now(),
+            action=AuditAction.REFUSE,
+            subject=_line(entry.subject, MOST_CHARS),
+            detail=_line(entry.detail, MOST_DETAIL_CHARS),
+        )
 
     def copy_commands(self) -> int:
         """Copy the new entries of Redis's log into the audit stream, and return their number. If
@@ -104,5 +117,11 @@ def _name_of(entry: Mapping[str, Any]) -> str:
 
 def _text(entry: Mapping[str, Any], field: str) -> str:
     """Return a field that an attacker may have chosen, in printable characters of one line."""
-    text = str(entry.get(field, ""))
-    return "".join(letter if letter.isprintable() else "?" for letter in text)[:MOST_CHARS]
+    return _line(str(entry.get(field, "")), MOST_CHARS)
+
+
+def _line(text: str, most: int) -> str:
+    """Return the first characters of a text, with a question mark for each that is not
+    printable.
+    """
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:most])

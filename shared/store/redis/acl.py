@@ -192,6 +192,7 @@ _FIGURES = (
 )
 _VERIFIED_USAGE = (keys.verified_usage("*"), keys.verified_month("*", "????-??"))
 """Sums of the results, which bound the counters from below. Only supervisors write them."""
+_AUDIT = (keys.AUDIT, keys.AUDIT_REFUSALS)
 _COUNTERS = (*_FIGURES, _LABELS, *_LINES, _MONTHS)
 """Counters that every process that calls a model keeps together with the others."""
 
@@ -348,7 +349,7 @@ def supervisor_access(roles: Sequence[str]) -> Access:
         ),
         read=(keys.worker("*"),),
         channels=(CONTROL,),
-        selectors=(ANY_SCRIPT, SENDS_EVENTS, *_EVERY_PROCESS, Selector(("xadd",), (keys.AUDIT,))),
+        selectors=(ANY_SCRIPT, SENDS_EVENTS, *_EVERY_PROCESS, Selector(("xadd",), _AUDIT)),
     )
 
 
@@ -394,7 +395,7 @@ def client_access(roles: Sequence[str]) -> Access:
             ANY_SCRIPT,
             SENDS_EVENTS,
             *_EVERY_PROCESS,
-            Selector(("xadd",), (keys.AUDIT,)),
+            Selector(("xadd",), _AUDIT),
             # `handoff mcp` asks whether there are tokens
             Selector(("hlen",), (keys.TOKENS,)),
         ),
@@ -412,7 +413,7 @@ def console_access(roles: Sequence[str]) -> Access:
             *client.both,
             keys.TOKENS,
             f"{keys.PREFIX}requests:*",
-            keys.AUDIT,
+            *_AUDIT,
             keys.PAUSED,
             keys.DEAD,
             keys.EXPORTED,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.store import audit, keys
+from handoff_queue.shared.store.refusals import MOST_DETAIL_CHARS
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.access import Actor, AuditAction, AuditEntry
 
@@ -42,3 +43,38 @@ def test_the_stream_does_not_grow_without_end(
     # Redis drops whole blocks of 100 entries
     assert 100 <= store.connection.redis.xlen(keys.AUDIT) <= 200
     assert store.audit.newest(1) == [pause_of("role-999")]
+
+
+def test_refusals_remove_no_action_of_a_user(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker can cause any number of refusals."""
+    monkeypatch.setattr(audit, "LEAST_KEPT", 100)
+    monkeypatch.setattr(audit, "LEAST_REFUSALS", 100)
+    store.audit.add(pause_of("writer"))
+    report = AuditEntry(at=1, action=AuditAction.REFUSE, subject="a message", detail="forged")
+    for _ in range(1_000):
+        store.refusals.report(report)
+
+    assert store.refusals.move_reports() == 1_000
+
+    assert pause_of("writer") in store.audit.newest(10)
+    assert store.connection.redis.xlen(keys.AUDIT_REFUSALS) <= 200
+
+
+def test_a_report_of_a_worker_has_no_actor_no_chosen_time_and_no_second_line(store: Store) -> None:
+    store.refusals.report(
+        AuditEntry(
+            at=253_402_300_000,
+            action=AuditAction.REFUSE,
+            subject="a message\n2026-11-29 ann approve j-1",
+            detail="\u202e" * 5_000,
+            actor=ANN,
+        )
+    )
+    store.refusals.move_reports()
+
+    (entry,) = store.audit.newest(1)
+
+    assert abs(entry.at - store.connection.now()) < 60
+    assert entry.actor is None
+    assert entry.subject == "a message?2026-11-29 ann approve j-1"
+    assert entry.detail == "?" * MOST_DETAIL_CHARS
