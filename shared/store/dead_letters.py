@@ -19,7 +19,7 @@ from handoff_queue.shared.store.redis.connection import Connection, translated_e
 from handoff_queue.shared.store.script_arguments import read_entries
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
-from handoff_queue.shared.types.message import Message, digest_of
+from handoff_queue.shared.types.message import Message, UnixTime, digest_of
 
 KEEP_AT_MOST = 1_000
 """Dead letters that the store keeps."""
@@ -40,8 +40,7 @@ _ID_CHARS = 8
 class DeadLetter(Message):
     """A message that no process could read."""
 
-    at: float
-    """Unix time in seconds."""
+    at: UnixTime
     queue: str
     reason: str
     body: str

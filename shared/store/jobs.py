@@ -24,6 +24,7 @@ from handoff_queue.shared.store.script_arguments import (
 from handoff_queue.shared.types.budget_measures import AMOUNTS
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId, JobIdField, is_job_id
+from handoff_queue.shared.types.message import LATEST_TIME_S
 from handoff_queue.shared.types.usage import Usage
 
 SWEEP_AT_MOST = 200
@@ -687,7 +688,8 @@ def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:
 
     def seconds(name: bytes) -> float | None:
         ms = figure_in(fields.get(name))
-        return None if ms is None else ms / 1000
+        is_time = ms is not None and 0 <= ms / 1000 <= LATEST_TIME_S
+        return ms / 1000 if ms is not None and is_time else None
 
     def number(name: bytes) -> int:
         return figure_in(fields.get(name)) or 0

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 
-from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.message import Message, UnixTime
 
 MOST_ACTOR_CHARS = 200
 """Most characters of a name, and of an address. An IPv6 address has at most 45, and a host name
@@ -105,8 +105,8 @@ class AuditAction(StrEnum):
 class AuditEntry(Message):
     """An action of a user."""
 
-    at: float
-    """Unix time in seconds, by Redis's clock."""
+    at: UnixTime
+    """By Redis's clock."""
     action: AuditAction
     subject: str
     """The id of the job, of the dead letter or of the token. Or the name of the role, of the

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
-from pydantic import Field, StringConstraints
+from pydantic import StringConstraints
 
 from handoff_queue.shared.types.handoff import Citation
 from handoff_queue.shared.types.ids import JobIdField
-from handoff_queue.shared.types.message import Message, OmitNone
+from handoff_queue.shared.types.message import Message, OmitNone, UnixTime
 from handoff_queue.shared.types.origins import Origins
 
 NOTE_PATH = r"^[a-z0-9][a-z0-9_-]{0,47}/[a-z0-9][a-z0-9_-]{0,79}$"
@@ -41,10 +41,10 @@ class Note(Message):
     """Digest of the tool call that wrote the note. If the call runs again after a kill, it finds
     its own note. None: a person wrote the note.
     """
-    at: Annotated[float, Field(allow_inf_nan=False)]
-    """Time of the writing, in Unix seconds by Redis's clock."""
-    expires_at: Annotated[float, Field(allow_inf_nan=False)]
-    """Unix time in seconds after which the note is not read any more."""
+    at: UnixTime
+    """Time of the writing, by Redis's clock."""
+    expires_at: UnixTime
+    """Time after which the note is not read any more."""
     origins: Origins
     """Origins of everything that the author had seen."""
 

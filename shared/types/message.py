@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Self, get_args
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
@@ -23,6 +23,12 @@ message.
 
 OmitZero = Field(exclude_if=lambda value: value == 0)
 """A number that the JSON does not contain if it is 0, as with `OmitNone`."""
+
+
+LATEST_TIME_S = 253_402_300_799.0
+"""The end of the year 9999 as Unix time in seconds: Python has no date for a later time."""
+UnixTime = Annotated[float, Field(ge=0, le=LATEST_TIME_S, allow_inf_nan=False)]
+"""Unix time in seconds. A worker may have written any number, and a page shows it as a date."""
 
 
 class Message(BaseModel):

@@ -225,3 +225,12 @@ def test_an_unwanted_or_invalid_message_cannot_be_retried(store: Store, redis_ur
             jobs.requeue_dead(store.dead_letters.newest()[0])
     assert len(store.dead_letters.newest()) == 4
     jobs.store.connection.close()
+
+
+@pytest.mark.parametrize("at", ["NaN", "1e308", "-1", "Infinity"])
+def test_a_letter_without_a_date_is_skipped(store: Store, at: str) -> None:
+    """A worker that was taken over may write any number, which no page can show as a date."""
+    letter = f'{{"at": {at}, "queue": "writer", "reason": "r", "body": "b"}}'
+    store.connection.redis.lpush(keys.DEAD, letter)
+
+    assert store.dead_letters.newest() == []
