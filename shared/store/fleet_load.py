@@ -11,7 +11,12 @@ from itertools import islice, starmap
 from redis.exceptions import ResponseError
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.presence import MOST_ANNOUNCED_BYTES, node_in
+from handoff_queue.shared.store.presence import (
+    LONGEST_MS,
+    MOST_ANNOUNCED_BYTES,
+    MOST_READ,
+    node_in,
+)
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import MOST_EXACT_INTEGER, name_in
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -23,6 +28,19 @@ MOST_DUE_HANDOFFS = 5_000
 """Due handoffs whose state is read, the earliest due time first: about 20 ms of Redis's time.
 If more handoffs are due, the load reports only the running and deferred handoffs among these.
 """
+
+MOST_BUCKETS = 1_000
+"""Rate-limit buckets that are read. A worker may write any number of names."""
+
+_LIMIT_NAMES = ("requests", "input", "output")
+_BUCKET_FIELDS = (
+    "until",
+    "why",
+    "at",
+    *_LIMIT_NAMES,
+    *(f"{name}_level" for name in _LIMIT_NAMES),
+)
+"""Fields of a bucket that are read. A worker may write any number of other fields."""
 
 ANSWERS_OF_A_ROLE = 4
 """Answers of Redis about the backlog of one role."""
@@ -165,10 +183,10 @@ class FleetLoadReader:
         at = int(at_ms) / 1000
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            pipe.zrangebyscore(keys.SERVING, at_ms, "+inf")
+            pipe.zrangebyscore(keys.SERVING, at_ms, int(at_ms) + LONGEST_MS, start=0, num=MOST_READ)
             pipe.hkeys(keys.QUEUES)
             pipe.hkeys(keys.PAUSED)
-            pipe.zrangebyscore(keys.BUCKETS, at_ms, "+inf")
+            pipe.zrangebyscore(keys.BUCKETS, at_ms, "+inf", start=0, num=MOST_BUCKETS)
             pipe.llen(keys.DEAD)
             pipe.info("memory")
             serving, queues, paused, buckets, dead, memory = pipe.execute()
@@ -237,19 +255,20 @@ class FleetLoadReader:
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
-                pipe.hgetall(keys.bucket(name))
+                pipe.hmget(keys.bucket(name), _BUCKET_FIELDS)
                 pipe.zcard(keys.bucket_line(name))
             if names:
                 answers = pipe.execute()
             else:
                 answers = []
         buckets: list[RateLimitBucket] = []
-        for name, fields, line in zip(names, answers[::2], answers[1::2], strict=True):
+        for name, values, line in zip(names, answers[::2], answers[1::2], strict=True):
+            fields = dict(zip(_BUCKET_FIELDS, values, strict=True))
             buckets.append(self._bucket(name, fields, int(line), at))
         return tuple(buckets)
 
     def _bucket(
-        self, name: str, fields: Mapping[bytes, bytes], line: int, at: float
+        self, name: str, fields: Mapping[str, bytes | None], line: int, at: float
     ) -> RateLimitBucket:
         """Return a bucket from the fields of its hash, with its refill up to `at`.
 
@@ -259,7 +278,7 @@ class FleetLoadReader:
         account, _, model = name.partition(":")
         until = _figure(fields, "until") / 1000
         limits = {}
-        for limit_name in ("requests", "input", "output"):
+        for limit_name in _LIMIT_NAMES:
             if limit := int(_figure(fields, limit_name)):
                 since = at - _figure(fields, "at") / 1000
                 level = (
@@ -271,17 +290,17 @@ class FleetLoadReader:
             model,
             limits,
             until if until > at else None,
-            fields.get(b"why", b"").decode(errors="replace"),
+            (fields["why"] or b"").decode(errors="replace"),
             line,
         )
 
 
-def _figure(fields: Mapping[bytes, bytes], name: str) -> float:
+def _figure(fields: Mapping[str, bytes | None], name: str) -> float:
     """Return a stored figure of a bucket; 0 if it is missing or not a number up to
     `MOST_EXACT_INTEGER`.
     """
     try:
-        figure = float(fields.get(name.encode(), b"0"))
+        figure = float(fields[name] or b"0")
     except ValueError:
         return 0.0
     if abs(figure) <= MOST_EXACT_INTEGER:

@@ -51,6 +51,14 @@ MOST_NAMED = 5
 """Most specialists that the announcement of a waiting job names."""
 MOST_WISHES = 100
 """Most groups of waiting jobs that are counted."""
+MOST_READ = 10_000
+"""Most members of `keys.SERVING` that one call reads, such as 1,000 processes with ten specialists
+each. A worker may write any number of members.
+"""
+LONGEST_MS = 60_000
+"""Longest time in ms for which an announcement is read, from now on: four times `ANNOUNCED_FOR_S`.
+A member that expires later is not ours.
+"""
 MOST_ANNOUNCED_BYTES = 8 * 2**20
 """Size of the largest announcement that is read. An announcement of 100 specialists with the
 longest instructions has 6 MB.
@@ -165,11 +173,12 @@ class PresenceStore:
             pipe.execute()
 
     def _serve(self, pipe: Any, members: Sequence[str]) -> None:
-        """Add commands to the pipeline that announce members of `keys.SERVING` and remove
-        expired ones.
+        """Add commands to the pipeline that announce members of `keys.SERVING`, and that remove
+        expired members and members that expire too late.
         """
         now = self._connection.now()
         pipe.zremrangebyscore(keys.SERVING, "-inf", now * 1000)
+        pipe.zremrangebyscore(keys.SERVING, f"({now * 1000 + LONGEST_MS}", "+inf")
         if members:
             pipe.zadd(keys.SERVING, dict.fromkeys(members, (now + ANNOUNCED_FOR_S) * 1000))
             pipe.expire(keys.SERVING, ANNOUNCED_FOR_S)
@@ -232,7 +241,7 @@ class PresenceStore:
             job_ids: jobs whose waiting handoffs are wanted.
             handoffs: single handoffs that may wait.
         """
-        arguments: list[int | str] = [most - 1 if most else -1, *job_ids]
+        arguments: list[int | str] = [most - 1 if most else -1, LONGEST_MS, MOST_READ, *job_ids]
         for job_id, handoff_id in handoffs:
             arguments.append(f"{job_id}/{handoff_id}")
         served, waiting, paused = self._connection.script(
@@ -310,7 +319,9 @@ class PresenceStore:
         """Return the names of the live supervisors and of the live workers, each in order."""
         now_ms = self._connection.now() * 1000
         with translated_errors():
-            members = self._connection.redis.zrangebyscore(keys.SERVING, now_ms, "+inf")
+            members = self._connection.redis.zrangebyscore(
+                keys.SERVING, now_ms, now_ms + LONGEST_MS, start=0, num=MOST_READ
+            )
         supervisors: set[str] = set()
         workers: set[str] = set()
         for member in members:

@@ -550,7 +550,8 @@ def test_a_handoff_that_names_a_foreign_job_as_its_child_cancels_nothing(server:
 def test_an_announcement_of_an_unknown_role_stops_no_statistics(server: Server) -> None:
     """The console may not read the queue of a role that the installation does not have."""
     with server.connected_as("worker-analyst") as attacker, server.store("console") as console:
-        attacker.zadd(keys.SERVING, {"tailor/h:1": 2**53, "writer/h:1": 2**53})
+        soon = time.time() * 1000 + 30_000
+        attacker.zadd(keys.SERVING, {"tailor/h:1": soon, "writer/h:1": soon})
 
         assert "writer" in {
             role.role for role in stats_now(console, console.fleet_load.now()).roles
@@ -594,6 +595,49 @@ def test_a_flood_of_labels_makes_no_sweep_long(server: Server) -> None:
         assert calls_of(admin, "zrem") - before < MANY
         admin.delete(labels)
 
+
+def test_a_flood_of_fields_of_a_rate_limit_is_not_read(server: Server) -> None:
+    """Every model call reads its bucket, so a call would take seconds."""
+    bucket = keys.bucket("account:model")
+    with server.connected_as("worker-analyst") as attacker:
+        attacker.hset(bucket, mapping=dict.fromkeys(map(str, range(MANY)), "1"))
+        attacker.zadd(keys.BUCKETS, {"account:model": 2**52})
+    with redis.Redis.from_url(server.address) as admin, server.store("worker-writer") as honest:
+        before = calls_of(admin, "hgetall")
+        report = {"bucket": "account:model", "window": 60_000, "asked_at": 1, "limits": {}}
+
+        honest.connection.script("report_limits", [bucket], ["j/a.1", json.dumps(report)])
+        server.observed_fleet()
+
+        # the list of running handoffs reads only pauses whole
+        assert calls_of(admin, "hgetall") - before == 0
+        admin.delete(bucket, keys.BUCKETS)
+
+
+def test_a_flood_of_announcements_ends_with_the_next_announcement(server: Server) -> None:
+    with server.connected_as("worker-analyst") as attacker:
+        attacker.zadd(keys.SERVING, {f"writer/x{number}": 2**52 for number in range(MANY)})
+    with server.store("supervisor") as supervisor, redis.Redis.from_url(server.address) as admin:
+        assert supervisor.presence.processes() == []
+
+        supervisor.presence.announce_supervisor("h:1")
+
+        assert [process.name for process in supervisor.presence.processes()] == ["h:1"]
+        assert admin.zcard(keys.SERVING) == 1
+        admin.delete(keys.SERVING)
+
+
+def test_a_flood_of_samples_of_a_role_is_not_read(server: Server) -> None:
+    with server.connected_as("worker-analyst") as attacker:
+        attacker.lpush(keys.history("analyst"), *['{"at": 1}'] * MANY, *[SAMPLE] * MANY)
+    with server.store("supervisor") as supervisor, redis.Redis.from_url(server.address) as admin:
+        samples, _ = supervisor.history.read(["analyst"])
+
+        assert len(samples["analyst"]) < MANY
+        admin.delete(keys.history("analyst"))
+
+
+SAMPLE = '{"at": 1, "usd": 1, "ms": 1, "waited_ms": 0, "turns": 1, "bucket": null}'
 
 MANY = 2_000
 """Values of a label, many more than a script writes."""

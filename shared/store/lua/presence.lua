@@ -1,13 +1,14 @@
 -- Served queues, paused roles, and the handoffs that wait for a missing or paused role. Reads only.
 -- KEYS serving, queues, paused.  ARGV: last position to read in each waiting set, from 0 (-1: all),
--- then members: `job` (the sets are searched for its handoffs) or `job/handoff`.
+-- longest time of an announcement (ms), most announcements to read, then members: `job` (the sets
+-- are searched for its handoffs) or `job/handoff`.
 -- Returns {served queues, `role/job/handoff` of each waiting handoff, role and pause of each paused
 -- role in turn}
 local serving, queues, paused = KEYS[1], KEYS[2], redis.call('HGETALL', KEYS[3])
 local jobs, handoffs = {}, {}
 -- Only supervisors serve `roles`, which is never reported.
 local served, names, waiting_handoffs = { roles = true }, {}, {}
-for n = 2, #ARGV do
+for n = 4, #ARGV do
   local asked = ARGV[n]
   if string.find(asked, '/', 1, true) then
     handoffs[#handoffs + 1] = asked
@@ -15,7 +16,8 @@ for n = 2, #ARGV do
     jobs[asked] = true
   end
 end
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', serving, now_ms(), '+inf')) do
+local until_ms = whole(now_ms() + ARGV[2])
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', serving, whole(now_ms()), until_ms, 'LIMIT', '0', ARGV[3])) do
   local queue = string.match(member, '^(.-)/')
   if queue and not served[queue] then names[#names + 1] = queue end
   if queue then served[queue] = true end -- a member without a slash is not an announcement

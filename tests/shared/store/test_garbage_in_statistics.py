@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -50,7 +51,9 @@ BREAKS: dict[str, Break] = {
     "pace": garbage_in_fields(lambda: keys.bucket(BUCKET), BUCKET_FIELDS),
     "pace of another type": lambda redis, garbage: redis.set(keys.bucket(BUCKET), garbage),
     "silence": garbage_in_fields(lambda: keys.OUTAGE, ("last_call", "since", "until", "times")),
-    "presence": lambda redis, garbage: redis.zadd(keys.SERVING, {garbage: 2**52}),
+    "presence": lambda redis, garbage: redis.zadd(
+        keys.SERVING, {garbage: time.time() * 1000 + 30_000}
+    ),
     "an announcement": lambda redis, garbage: redis.set(keys.worker("w"), garbage),
 }
 

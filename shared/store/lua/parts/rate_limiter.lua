@@ -18,6 +18,13 @@ local function rate_limiter()
   if made_rate_limiter then return made_rate_limiter end
 
   local LIMITS = { 'requests', 'input', 'output' }
+  -- All fields of a bucket. Another program may have added others, so no script reads all fields.
+  local FIELDS = {
+    'known', 'until', 'why', 'strikes', 'going', 'going_until', 'cleared', 'at', 'output_mean',
+  }
+  for _, name in ipairs(LIMITS) do
+    FIELDS[#FIELDS + 1], FIELDS[#FIELDS + 2] = name, name .. '_level'
+  end
   local SLACK = { requests = 1, input = 1000, output = 1000 } -- providers round the rest
   local KEEP_BUCKET_MS = 600000
   local KEEP_BUCKETS_MS = 86400000 -- longer than any refusal of a provider
@@ -37,13 +44,13 @@ local function rate_limiter()
       name = name, key = key, line = 'handoff:bucket_line:' .. name,
       alive = 'handoff:bucket_alive:' .. name, is = {},
     }
-    local all = redis.pcall('HGETALL', key)
-    if all.err then -- the key is not a hash
+    local values = redis.pcall('HMGET', key, unpack(FIELDS))
+    if values.err then -- the key is not a hash
       redis.call('DEL', key)
-      all = {}
+      values = {}
     end
-    for i = 1, #all, 2 do
-      local name, value = all[i], all[i + 1]
+    for i, name in ipairs(FIELDS) do
+      local value = values[i] or nil
       if name == 'why' or name == 'going' then
         bucket.is[name] = value
       else
