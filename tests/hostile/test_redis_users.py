@@ -533,6 +533,45 @@ def test_fields_of_a_handoff_that_cannot_be_read_stop_no_sweep_and_no_cancel(
         assert supervisor.journal.commit(decision)
 
 
+@pytest.mark.parametrize("version", [{}, [], None, True, 1.5, "\x00", "x" * 5_000])
+def test_questions_that_cannot_be_read_stop_no_cancel(server: Server, version: object) -> None:
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        handoff = keys.handoff(job_id, "analyst", HandoffId("find.1"))
+        worker.connection.redis.hset(handoff, "asks", json.dumps({"toolu_1": version}))
+
+        decision = Commit(
+            job_id, version_of(supervisor, job_id), [CancelRequested()], drop=[HandoffId("find.1")]
+        )
+        assert supervisor.journal.commit(decision)
+
+
+def test_a_flood_of_questions_keeps_redis_for_a_short_time(server: Server) -> None:
+    """Redis runs no other command meanwhile, and cannot stop a script that has written."""
+    versions = list(map(str, range(MANY)))
+    with (
+        server.store("supervisor") as supervisor,
+        server.store("worker-analyst") as worker,
+        redis.Redis.from_url(server.address) as admin,
+    ):
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        attacker, progress = worker.connection.redis, keys.progress(job_id)
+        handoff = keys.handoff(job_id, "analyst", HandoffId("find.1"))
+        attacker.hset(handoff, "asks", json.dumps(dict(zip(versions, versions, strict=True))))
+        attacker.hset(progress, "calls", " ".join(f"{version}:tool" for version in versions))
+        attacker.hset(progress, mapping={f"approval:{version}": "tools" for version in versions})
+        before = calls_of(admin, "hget")
+
+        decision = Commit(
+            job_id, version_of(supervisor, job_id), [CancelRequested()], drop=[HandoffId("find.1")]
+        )
+        assert supervisor.journal.commit(decision)
+
+        assert calls_of(admin, "hget") - before < 100
+
+
 def test_a_handoff_that_names_a_foreign_job_as_its_child_cancels_nothing(server: Server) -> None:
     with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
         job_id, victim = a_job(supervisor), a_job(supervisor)

@@ -31,25 +31,35 @@ local function open_calls(job)
   return open
 end
 
--- Close a question, because it has an answer or its handoff has ended.
-local function close_call(job, version)
+-- Remove closed questions from the open ones. `closed`: set of their versions.
+local function drop_open_calls(job, closed)
   local left = {}
   for _, open in ipairs(open_calls(job)) do
-    if string.match(open, '^%d+') ~= version then left[#left + 1] = open end
+    if not closed[string.match(open, '^%d+') or ''] then left[#left + 1] = open end
   end
-  redis.call('HDEL', progress_of(job), 'approval:' .. version)
   put_open_calls(job, left)
 end
 
--- Close all questions of a handoff that has ended. `asks`: field of its hash, or nil. A text that
--- is no JSON has no questions, and stops no end.
+-- Close a question, because it has an answer.
+local function close_call(job, version)
+  redis.call('HDEL', progress_of(job), 'approval:' .. version)
+  drop_open_calls(job, { [version] = true })
+end
+
+-- Close all questions of a handoff that has ended. `asks`: field of its hash, or nil. A worker may
+-- have written any text. A text without questions stops no end, and a long text keeps Redis for a
+-- short time only.
+local MOST_ASKS = 1000 -- many more than the calls of a reply
 local function close_calls(job, asks)
   local is_json, questions = pcall(cjson.decode, asks)
+  local closed, count = {}, 0
   for _, version in pairs(is_json and type(questions) == 'table' and questions or {}) do
-    if redis.call('HEXISTS', progress_of(job), 'approval:' .. version) == 1 then
-      close_call(job, version)
-    end
+    count = count + 1
+    if count > MOST_ASKS then break end
+    local field = type(version) == 'string' and 'approval:' .. version
+    if field and redis.call('HDEL', progress_of(job), field) == 1 then closed[version] = true end
   end
+  if next(closed) then drop_open_calls(job, closed) end
 end
 
 -- Note the answer to a question, and make the handoff due if it waits for an answer. The next sweep
