@@ -91,6 +91,7 @@ class WholeRequest:
             "limits": [handoff.limits.max_turns, handoff.limits.max_output_tokens],
             "origins": origins_or_unknown(handoff.origins),
             "models": models,
+            "is_batched": handoff.batch_until is not None,  # a live handoff waits for no batch
             "tools": [_definition(tool) for tool in self.tools],
             "documents": documents,
             "pages": sorted(pages),

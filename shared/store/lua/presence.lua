@@ -17,7 +17,9 @@ for n = 4, #ARGV do
   end
 end
 local until_ms = whole(now_ms() + ARGV[2])
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', serving, whole(now_ms()), until_ms, 'LIMIT', '0', ARGV[3])) do
+local now = whole(now_ms())
+local members = redis.call('ZRANGEBYSCORE', serving, now, until_ms, 'LIMIT', '0', ARGV[3])
+for _, member in ipairs(members) do
   local queue = string.match(member, '^(.-)/')
   if queue and not served[queue] then names[#names + 1] = queue end
   if queue then served[queue] = true end -- a member without a slash is not an announcement

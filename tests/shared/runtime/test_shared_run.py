@@ -258,6 +258,7 @@ def test_an_equal_handoff_of_another_job_waits_and_copies_the_result(bench: Benc
         pytest.param({"expected_output_format": {"type": "object"}}, id="with another form"),
         pytest.param({"origins": ("web",)}, id="with other origins"),
         pytest.param({"fallback_instruction": "Guess."}, id="with another fallback"),
+        pytest.param({"batch_until": 9e9}, id="with calls in batches"),
     ],
 )
 def test_a_handoff_that_differs_runs_at_once(bench: Bench, changes: dict[str, Any]) -> None:
