@@ -106,7 +106,7 @@ class AuditEntry(Message):
     """An action of a user."""
 
     at: UnixTime
-    """By Redis's clock."""
+    """The time by the clock of Redis."""
     action: AuditAction
     subject: str
     """The id of the job, of the dead letter or of the token. Or the name of the role, of the

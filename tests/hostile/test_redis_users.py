@@ -548,7 +548,7 @@ def test_questions_that_cannot_be_read_stop_no_cancel(server: Server, version: o
 
 
 def test_a_flood_of_questions_keeps_redis_for_a_short_time(server: Server) -> None:
-    """Redis runs no other command meanwhile, and cannot stop a script that has written."""
+    """During that time, Redis runs no other command, and cannot stop a script that has written."""
     versions = list(map(str, range(MANY)))
     with (
         server.store("supervisor") as supervisor,
