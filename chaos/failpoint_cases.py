@@ -124,7 +124,7 @@ SCRIPTS: dict[str, dict[str, Trigger]] = {
     "set_daily_caps": {SUPERVISOR: Trigger.END},
     "dead_letter_unreadable": {WORKER: Trigger.UNREAD, SUPERVISOR: Trigger.UNREAD},
     "requeue_dead_letter": {CLIENT: Trigger.REQUEUE},
-    "record_failure": {SUPERVISOR: Trigger.EVALUATION_FAILURE},
+    "record_failed_evaluation": {SUPERVISOR: Trigger.EVALUATION_FAILURE},
     "send_user_message": {CONSOLE: Trigger.API_MESSAGE},
     "take_messages": {WORKER: Trigger.API_MESSAGE},
     "store_memory_note": {WORKER: Trigger.NOTES},

@@ -479,7 +479,7 @@ class Journal:
         """
         return int(
             self._connection.script(
-                "record_failure",
+                "record_failed_evaluation",
                 [keys.job(job_id), keys.DUE],
                 [LONGEST_RETRY_DELAY_MS, evaluation_id],
             )

@@ -28,7 +28,7 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 
 MAX_FAILURES = 8
 """Failed evaluations in a row after which the job ends. With the delays of
-`record_failure.lua` they take about four minutes.
+`record_failed_evaluation.lua` they take about four minutes.
 """
 MOST_CONFLICTS = 5
 """Version conflicts in a row at which an attempt to end a job is given up."""
