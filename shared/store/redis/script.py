@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -54,6 +55,8 @@ WITHOUT_SCRIPTS = re.compile(r"worker(-.*)?|flower|observer")
 WORD = re.compile(r"[A-Za-z_]\w*")
 COMMENT = re.compile(r"^\s*--.*\n|\s+-- .*$", re.MULTILINE)
 DEFINED = re.compile(r"local (?:function )?([\w, ]+)")
+WITHOUT_VALUE = re.compile(r"local [\w, ]+\s*")
+"""The declaration of a variable without its value."""
 
 
 PAUSE_S = 0.5
@@ -91,28 +94,78 @@ def user_of(client: Any) -> str | None:
 def source_of(name: str) -> str:
     """Return the text of a script as Redis gets it: the definitions that it needs, and its code."""
     code = _code_of(name)
-    words, definitions = set(WORD.findall(code)), list[str]()
-    for names, text in reversed(_definitions()):
-        if names & words:
-            definitions.insert(0, text)
-            words |= set(WORD.findall(text))
-    return "".join((*definitions, code))
+    words = set(WORD.findall(code))
+    blocks: list[str] = []
+    for part in reversed(_parts()):
+        wanted = set(words)
+        needed: list[Definition] = []
+        for definition in reversed(part):
+            if definition.names & words:
+                needed.insert(0, definition)
+                words |= definition.words
+        blocks.insert(0, _block(needed, wanted))
+    return "".join((*blocks, code))
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A definition of a part."""
+
+    names: frozenset[str]
+    """The names that it defines."""
+    text: str
+
+    @property
+    def words(self) -> set[str]:
+        return set(WORD.findall(self.text))
+
+
+def _block(definitions: Sequence[Definition], wanted: Collection[str]) -> str:
+    """Return the text of the definitions of a part. Names that only this part uses are in a block
+    of their own, because a function of Lua has at most 200 local variables.
+
+    Args:
+        wanted: the words of all code after the part.
+    """
+    shared = [each for each in definitions if each.names & set(wanted)]
+    if len(shared) == len(definitions):
+        return "".join(each.text for each in definitions)
+    names: list[str] = []
+    texts: list[str] = []
+    for each in definitions:
+        if each not in shared:
+            texts.append(each.text)
+            continue
+        names += sorted(each.names)
+        if not WITHOUT_VALUE.fullmatch(each.text):
+            texts.append(each.text.removeprefix("local "))
+    if not names:
+        return ""
+    return f"local {', '.join(names)}\ndo\n{''.join(texts)}end;\n"
 
 
 @cache
-def _definitions() -> tuple[tuple[frozenset[str], str], ...]:
-    """Return the tables of `budget_measures.py` and all definitions of the parts, each with the
-    names that it defines.
+def _parts() -> tuple[tuple[Definition, ...], ...]:
+    """Return the definitions of each part. The tables of `budget_measures.py` are the first
+    part.
     """
-    definitions = [
-        (frozenset({"AMOUNTS"}), f"local AMOUNTS = {{ {', '.join(map(_amount, AMOUNTS))} }}\n"),
-        (frozenset({"MEASURES"}), f"local MEASURES = {{ {', '.join(map(_measure, MEASURES))} }}\n"),
-    ]
+    tables = (
+        Definition(
+            frozenset({"AMOUNTS"}), f"local AMOUNTS = {{ {', '.join(map(_amount, AMOUNTS))} }}\n"
+        ),
+        Definition(
+            frozenset({"MEASURES"}),
+            f"local MEASURES = {{ {', '.join(map(_measure, MEASURES))} }}\n",
+        ),
+    )
+    parts: list[tuple[Definition, ...]] = [tables]
     for part in PARTS:
+        definitions: list[Definition] = []
         for text in re.split(r"^(?=local )", _code_of(part), flags=re.MULTILINE):
             if match := DEFINED.match(text):
-                definitions.append((frozenset(WORD.findall(match[1])), text))
-    return tuple(definitions)
+                definitions.append(Definition(frozenset(WORD.findall(match[1])), text))
+        parts.append(tuple(definitions))
+    return tuple(parts)
 
 
 def _amount(amount: Amount) -> str:

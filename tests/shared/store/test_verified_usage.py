@@ -189,7 +189,7 @@ def test_an_amount_after_the_money_does_not_count_as_money_of_the_month(
     store.connection.redis.decrby(month, 50)
     further = replace(MONEY, name="pages", total="pages", reserved="r_pages")
     monkeypatch.setattr(script, "AMOUNTS", (*AMOUNTS, further))
-    monkeypatch.setattr(script, "_definitions", script._definitions.__wrapped__)
+    monkeypatch.setattr(script, "_parts", script._parts.__wrapped__)
     monkeypatch.setattr(connection, "script_of", lambda name: Script(source_of(name)))
 
     verify(store, job_id, (*USED, 0))
