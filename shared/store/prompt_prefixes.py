@@ -4,13 +4,12 @@ processes writes each prefix once to the provider's cache.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from handoff_queue.shared.agent.prompt_cache_warmup import CACHED_S, MOST_WAIT_S, PrefixState
-from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.types.errors import StoreError
-
-_log = log_of(__name__)
 
 
 class PromptPrefixes:
@@ -29,8 +28,7 @@ class PromptPrefixes:
             with translated_errors():
                 is_first = redis.set(key, PrefixState.SENT, nx=True, px=int(MOST_WAIT_S * 1000))
                 value = None if is_first else redis.get(key)
-        except StoreError as error:
-            _log.debug("the prefix of a call is not shared: %s", error)
+        except StoreError:
             return PrefixState.FREE
         if value is None:
             return PrefixState.FREE
@@ -39,21 +37,12 @@ class PromptPrefixes:
         return PrefixState.SENT
 
     def note_cached(self, prefix: str) -> None:
-        self._set(prefix, PrefixState.CACHED, CACHED_S)
+        with suppress(StoreError), translated_errors():
+            self._connection.redis.set(_key(prefix), PrefixState.CACHED, px=int(CACHED_S * 1000))
 
     def release(self, prefix: str) -> None:
-        self._set(prefix, PrefixState.FREE, 0)
-
-    def _set(self, prefix: str, state: PrefixState, seconds: float) -> None:
-        key = _key(prefix)
-        try:
-            with translated_errors():
-                if state is PrefixState.FREE:
-                    self._connection.redis.delete(key)
-                else:
-                    self._connection.redis.set(key, state, px=int(seconds * 1000))
-        except StoreError as error:
-            _log.debug("the prefix of a call is not shared: %s", error)
+        with suppress(StoreError), translated_errors():
+            self._connection.redis.delete(_key(prefix))
 
 
 def _key(prefix: str) -> str:

@@ -47,8 +47,9 @@ from handoff_queue.supervisor.cli.options import (
     Model,
     RequestText,
     Timeout,
+    amount,
 )
-from handoff_queue.supervisor.cli.request_options import amount, gates_of, rubric_of, text_of
+from handoff_queue.supervisor.cli.request_options import gates_of, rubric_of, text_of
 from handoff_queue.supervisor.gates.gates_file import GateSet
 
 if TYPE_CHECKING:

@@ -39,8 +39,9 @@ from handoff_queue.supervisor.cli.options import (
     JudgeModel,
     PriorityOption,
     Timeout,
+    amount,
 )
-from handoff_queue.supervisor.cli.request_options import amount, check_times
+from handoff_queue.supervisor.cli.request_options import check_times
 
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading

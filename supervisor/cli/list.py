@@ -33,11 +33,11 @@ from handoff_queue.supervisor.cli.options import (
     OlderThan,
     Statuses,
     Tenant,
+    amount,
     filter_of,
     filter_option,
     statuses_of,
 )
-from handoff_queue.supervisor.cli.request_options import amount
 from handoff_queue.supervisor.client.json_forms import standing_as_json
 
 LINE_COLUMNS = 120

@@ -19,8 +19,10 @@ from handoff_queue.shared.types.limits import (
     MOST_DEPTH,
     MOST_SECONDS,
     MOST_SLOTS,
+    MOST_USD,
     OnLimit,
 )
+from handoff_queue.shared.types.usage import microusd
 
 # Panels of options in the help of a command.
 PLAN = "Plan"
@@ -473,3 +475,16 @@ def filter_of(
         min_microusd=min_microusd,
         **given,
     )
+
+
+def amount(option: str, usd: float | None) -> int | None:
+    """Return the micro-dollars of an amount in dollars. None stays None.
+
+    Raises:
+        UserError: the amount is out of bounds. The message names the option.
+    """
+    if usd is not None and not 1e-6 <= usd <= MOST_USD:
+        raise UserError(
+            f"{option} must be an amount from 0.000001 to {MOST_USD:,} dollars, not {usd:g}"
+        )
+    return microusd(usd)

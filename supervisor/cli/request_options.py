@@ -19,11 +19,10 @@ from handoff_queue.shared.types.errors import MalformedMessage, MissingCredentia
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, OnTimeout, Priority
 from handoff_queue.shared.types.json_values import refuse_repeats
-from handoff_queue.shared.types.limits import MOST_USD, JobLimits, NewLimits, OnLimit
+from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit
 from handoff_queue.shared.types.message import Message, each_problem
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.shared.types.unicode_text import has_half_a_character
-from handoff_queue.shared.types.usage import microusd
 from handoff_queue.supervisor.cli.display.terminal import print_progress
 from handoff_queue.supervisor.cli.options import (
     After,
@@ -51,6 +50,7 @@ from handoff_queue.supervisor.cli.options import (
     TenantOption,
     Timeout,
     WorkflowOption,
+    amount,
 )
 from handoff_queue.supervisor.client.job_lookup import find_job
 from handoff_queue.supervisor.gates.gates_file import GateSet, fields_in, gates_in_file
@@ -229,19 +229,6 @@ def approvals_of(asked: RequestOptions) -> Approvals:
         timeout_s=asked.approve_timeout_s,
         on_timeout=asked.on_timeout or OnTimeout.STOP,
     )
-
-
-def amount(option: str, usd: float | None) -> int | None:
-    """Return the micro-dollars of an amount in dollars. None stays None.
-
-    Raises:
-        UserError: the amount is out of bounds. The message names the option.
-    """
-    if usd is not None and not 1e-6 <= usd <= MOST_USD:
-        raise UserError(
-            f"{option} must be an amount from 0.000001 to {MOST_USD:,} dollars, not {usd:g}"
-        )
-    return microusd(usd)
 
 
 _OPTIONS = {

@@ -24,10 +24,9 @@ from handoff_queue.supervisor.cli.display.terminal import (
     write_line,
 )
 from handoff_queue.supervisor.cli.errors import OK
-from handoff_queue.supervisor.cli.options import ADVANCED, AsJson, RequestText
+from handoff_queue.supervisor.cli.options import ADVANCED, AsJson, RequestText, amount
 from handoff_queue.supervisor.cli.request_options import (
     JobOptions,
-    amount,
     request_of,
     takes_a_job,
     text_of,

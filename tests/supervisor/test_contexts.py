@@ -84,20 +84,21 @@ def prompt_of(shell: Shell, job_id: JobId, role: str) -> str:
         for result in handoff.context
     }
     assert (handoff.feedback, handoff.artifacts) == ((), ())
-    (block,) = opening_of(
-        handoff, read_role(role), LoadedPayloads(results), answer_rules=""
-    ).message["content"]
-    return str(block["text"])
+    blocks = opening_of(handoff, read_role(role), LoadedPayloads(results), answer_rules="").message[
+        "content"
+    ]
+    return "".join(str(block["text"]) for block in blocks)
 
 
 def expected_prompt(
     job: str, lists: dict[str, list[dict[str, object]]], *steps: str, note: str = ""
 ) -> str:
-    listed = (
-        line for name, items in lists.items() for line in (f"{name}:", *map(json.dumps, items))
-    )
-    notes = (note,) if note else ()
-    task = "\n".join((job, *listed, *notes, "", "Request:", REQUEST))
+    paragraphs = {True: [job], False: list[str]()}
+    for name, items in lists.items():
+        paragraphs[name == "Rubric"] += [f"{name}:", *map(json.dumps, items)]
+    if note:
+        paragraphs[False].append(note)
+    task = "\n".join((*paragraphs[True], "", *paragraphs[False], "", "Request:", REQUEST))
     results = (
         f'<result step="{step}" status="ok">'
         f" <data>{json.dumps({'output': FINDS[step], 'claims': []})}</data> </result>"

@@ -152,6 +152,7 @@ BY_LIMITS = {
     "max_rounds",
     "max_depth",
     "approve_above_usd",
+    "min_usd",
 }
 """Options whose bounds `supervisor.cli.request_options` checks, with the bounds of
 `shared.types.limits`.
@@ -234,7 +235,7 @@ def test_a_text_that_is_not_a_duration_is_refused_with_its_option(
 def test_options_in_seconds_are_all_durations() -> None:
     assert {option.opts[0] for _, option in DURATIONS} == {
         "--timeout", "--approve-timeout", "--older-than", "--reconnect", "--wait", "--every",
-        "--expires",
+        "--expires", "--deadline", "--newer-than",
     }  # fmt: skip
     assert not [
         (name, option.name)
