@@ -121,8 +121,8 @@ class Definition:
 
 
 def _block(definitions: Sequence[Definition], wanted: Collection[str]) -> str:
-    """Return the text of the definitions of a part. Names that only this part uses are in a block
-    of their own, because a function of Lua has at most 200 local variables.
+    """Return the text of the definitions of a part. The names that only this part uses are in a
+    separate block, because a function of Lua has at most 200 local variables.
 
     Args:
         wanted: the words of all code after the part.
