@@ -16,6 +16,7 @@ from handoff_queue.shared.store.jobs import (
     handoff_standing,
     hashes_of,
     job_standing,
+    with_progress,
 )
 from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
@@ -155,17 +156,14 @@ class JobSummaries:
         at_ms, submitted_ms, values, first, tail, running, deferred, more, question, messages = (
             answer
         )
-        fields: dict[bytes, bytes] = {}
-        for name, value in zip((*_JOB_FIELDS, *_SHORT), values, strict=True):
-            if value is not None:
-                fields[name.encode()] = value
+        fields = with_progress(*map(_named, values))
         if question:
             fields[b"approval:" + fields[b"asked_last"]] = question
         job = job_standing(job_id, fields, float(submitted_ms or 0))
         return JobSummary(
             at=int(at_ms) / 1000,
             job=job,
-            tally=HandoffTally(*map(int, fields.get(b"tally", b"").split())),
+            tally=_tally_in(fields.get(b"tally", b"")),
             plan=fields.get(b"plan_short", b"").decode(),
             failed=tuple(map(handoff_id_in, fields.get(b"failed_last", b"").split())),
             dropped=tuple(map(handoff_id_in, fields.get(b"dropped_last", b"").split())),
@@ -199,6 +197,23 @@ class JobSummaries:
         return handoffs
 
 
+def _named(values: Sequence[bytes | None]) -> dict[bytes, bytes]:
+    """Return the existing fields of a hash. `values`: in the order of the arguments."""
+    fields: dict[bytes, bytes] = {}
+    for name, value in zip((*_JOB_FIELDS, *_SHORT), values, strict=True):
+        if value is not None:
+            fields[name.encode()] = value
+    return fields
+
+
+def _tally_in(stored: bytes) -> HandoffTally:
+    """Return the tally in the progress of a job. A text of a worker without a tally is empty."""
+    try:
+        return HandoffTally(*map(int, stored.split()))
+    except (TypeError, ValueError):
+        return HandoffTally()
+
+
 def _record_of(fields: dict[bytes, bytes]) -> HandoffRecord:
     def text(name: bytes) -> str | None:
         if name in fields:
@@ -218,9 +233,11 @@ def _record_of(fields: dict[bytes, bytes]) -> HandoffRecord:
 
 
 def _events(entries: Sequence[Any]) -> tuple[RecordedEvent, ...]:
-    """Return the events of a summary. An event with an empty text was too long and is left out."""
+    """Return the events of a summary. An event with an empty text was too long, and an entry
+    without a time is of another program. Both are left out.
+    """
     events: list[RecordedEvent] = []
     for version, at, event in entries:
-        if event:
+        if event and at:
             events.append(parse_stream_entry((version, {b"t": at, b"e": event})))
     return tuple(events)

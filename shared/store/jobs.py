@@ -53,6 +53,24 @@ SPENT = (
     "cut_usd",
 )
 """Fields with the spent amounts of a handoff or a job."""
+_PROGRESS = frozenset(
+    name.encode()
+    for name in (
+        *SPENT,
+        "version",
+        "tip",
+        "tally",
+        "calls",
+        "asked_last",
+        "asked_at",
+        "failed_last",
+        "failed_roles",
+        "dropped_last",
+    )
+)
+"""Facts of a job that workers write. All others count only in the hash of the job, because a
+worker that was taken over may write a title, a status or children into the progress.
+"""
 
 
 class Traces:
@@ -304,7 +322,8 @@ class Jobs:
             if fields is None or progress is None:
                 standings.append(_unreadable(job_id, fields or {}, submitted or 0.0))
             elif fields:
-                standings.append(job_standing(job_id, fields | progress, submitted or 0.0))
+                facts = with_progress(fields, progress)
+                standings.append(job_standing(job_id, facts, submitted or 0.0))
         return standings
 
     def tenant(self, job_id: JobId) -> str:
@@ -552,6 +571,19 @@ class Jobs:
                     redis.zrem(keys.JOBS, *deleted)
 
 
+def with_progress(
+    fields: Mapping[bytes, bytes], progress: Mapping[bytes, bytes]
+) -> dict[bytes, bytes]:
+    """Return the facts of a job: the fields of its hash, and those of its progress that workers
+    write.
+    """
+    facts = dict(fields)
+    for name, value in progress.items():
+        if name in _PROGRESS or name.startswith(b"approval:"):
+            facts[name] = value
+    return facts
+
+
 def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobStanding:
     """Return the standing of a job from the fields of its hash and of its progress.
 
@@ -596,25 +628,32 @@ def _standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float)
             raise ValueError(f"{name.decode()} is no number")
         return found
 
+    def amount(name: bytes) -> int:
+        # a worker writes the progress, and a wrong amount must not stop a cancel
+        return figure_in(fields.get(name)) or 0
+
     def text(name: bytes) -> str:
         return fields.get(name, b"").decode()
 
     status, asks = JobStatus(text(b"status") or "queued"), text(b"asks")
-    approval = text(b"approval:" + fields.get(b"asked_last", b""))
+    approval = name_in(fields.get(b"approval:" + fields.get(b"asked_last", b""), b""))
     is_waiting = not status.ended and bool(asks or approval)
-    asked_at = number(b"asked_at") / 1000
+    asked_at = amount(b"asked_at") / 1000
+    is_priced = b"unpriced" not in fields and figure_in(fields.get(b"usd", b"0")) is not None
     return JobStanding(
         job_id=job_id,
         status=JobStatus.WAITING if is_waiting else status,
         version=number(b"version"),
         title=text(b"title"),
         submitted_at=(int(submitted_ms) or number(b"submitted_at")) / 1000,
-        **_spent_amounts(number, is_priced=b"unpriced" not in fields),
+        **_spent_amounts(amount, is_priced=is_priced),
         cancelled=b"cancelled" in fields,
         specialists=tuple(text(b"specialists").split()),
         asks=asks,
         approval=approval,
-        calls_to_approve=tuple(call.partition(":")[2] for call in text(b"calls").split()),
+        calls_to_approve=tuple(
+            call.partition(":")[2] for call in name_in(fields.get(b"calls", b"")).split()
+        ),
         asked_at=asked_at if is_waiting else None,
         teams_lack=text(b"teams_lack"),
         parent=JobId(fields[b"parent"].decode().partition("/")[0]) if b"parent" in fields else None,

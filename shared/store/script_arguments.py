@@ -40,8 +40,8 @@ def job_id_in(stored: bytes) -> JobId:
 
 
 def handoff_id_in(stored: bytes) -> HandoffId:
-    """Return a handoff id."""
-    return HandoffId(stored.decode())
+    """Return a handoff id. A worker may have written other bytes."""
+    return HandoffId(stored.decode(errors="replace"))
 
 
 def json_argument(fields: Mapping[str, Any]) -> str:

@@ -62,14 +62,24 @@ def stored_message_in(stored: bytes, takers: bytes) -> StoredMessage:
         takers: JSON in the progress of the job; empty: nobody has taken the message.
     """
     fields = json.loads(stored)
-    taken = json.loads(takers) if takers else ()
     return StoredMessage(
         message_id=fields["id"],
         digest=fields["digest"],
         at=fields["at"] / 1000,
         step=StepId(fields["step"]) if "step" in fields else None,
-        taken=tuple((HandoffId(handoff_id), int(turn)) for handoff_id, turn in taken),
+        taken=_takers_in(takers),
     )
+
+
+def _takers_in(stored: bytes) -> tuple[tuple[HandoffId, int], ...]:
+    """Return the handoffs that took a message, and their turns. A text of a worker that has no
+    takers is empty.
+    """
+    try:
+        taken = json.loads(stored) if stored else ()
+        return tuple((HandoffId(str(handoff_id)), int(turn)) for handoff_id, turn in taken)
+    except (TypeError, ValueError, RecursionError):
+        return ()
 
 
 class UserMessages:

@@ -42,10 +42,16 @@ from handoff_queue.shared.store.tool_call_approvals import answer_call
 from handoff_queue.shared.types.access import AuditAction
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import StoreUnavailable
-from handoff_queue.shared.types.events import AnsweredCall, Approved, CancelRequested
+from handoff_queue.shared.types.events import (
+    AnsweredCall,
+    Approved,
+    CancelRequested,
+    JobStatus,
+)
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.tool_call_approval import CallAnswer
 from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.administration import delete_job
 from handoff_queue.supervisor.client.fleet_statistics import stats_now
 from handoff_queue.supervisor.client.request import Request
 from tests.doubles.call_questions import ask
@@ -531,6 +537,66 @@ def test_fields_of_a_handoff_that_cannot_be_read_stop_no_sweep_and_no_cancel(
         version = version_of(supervisor, job_id)
         decision = Commit(job_id, version, [CancelRequested()], drop=[HandoffId("find.1")])
         assert supervisor.journal.commit(decision)
+
+
+def test_a_worker_changes_only_the_progress_of_a_job(server: Server) -> None:
+    """The title, the status and the children of a job are facts of its hash."""
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id, victim = a_job(supervisor), a_job(supervisor, "acme")
+        facts = {"title": "Forged", "status": "ok", "children": victim, "parent": f"{victim}/a.1"}
+        worker.connection.redis.hset(keys.progress(job_id), mapping={**facts, "cancelled": "1"})
+
+        summary = supervisor.job_summaries.of(job_id).job
+        for standing in (*supervisor.jobs.standings([job_id]), summary):
+            assert standing.title != "Forged"
+            assert standing.status is JobStatus.RUNNING
+            assert standing.children == ()
+            assert standing.parent is None
+            assert not standing.cancelled
+
+
+def test_the_deletion_of_a_job_deletes_no_job_that_a_worker_has_named(server: Server) -> None:
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id, victim = a_job(supervisor), a_job(supervisor, "acme")
+        for ended in (job_id, victim):
+            supervisor.connection.redis.hset(keys.job(ended), "status", "ok")
+        worker.connection.redis.hset(keys.progress(job_id), "children", victim)
+
+        delete_job(supervisor, job_id)
+
+        assert supervisor.jobs.owner(job_id) is None
+        assert supervisor.jobs.owner(victim) == "acme"
+
+
+@pytest.mark.parametrize("text", [b"x", b"\xff", b"nan", b"-1", b"9" * 400])
+def test_a_wrong_progress_leaves_a_job_readable(server: Server, text: bytes) -> None:
+    """A job that cannot be read cannot be cancelled."""
+    names = ["usd", "turns", "input_tokens", "asked_at", "asked_last", "calls", "tally"]
+    names += [
+        "failed_last",
+        "dropped_last",
+        "cut_usd",
+        "taken:1",
+        f"approval:{text.decode('latin1')}",
+    ]
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        worker.connection.redis.hset(keys.progress(job_id), mapping=dict.fromkeys(names, text))
+
+        (standing,) = supervisor.jobs.standings([job_id])
+
+        assert standing.status is not JobStatus.UNREADABLE
+        assert supervisor.job_summaries.of(job_id).job.title == standing.title
+
+
+def test_an_entry_of_a_worker_without_a_time_leaves_a_job_readable(server: Server) -> None:
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        worker.connection.redis.xadd(keys.log(job_id), {"x": "y"}, id="99-0")
+
+        summary = supervisor.job_summaries.of(job_id)
+
+        assert summary.tail == (summary.first,)
 
 
 @pytest.mark.parametrize("version", [{}, [], None, True, 1.5, "\x00", "x" * 5_000])

@@ -28,7 +28,7 @@ def set_status(store: Store, job_id: JobId) -> None:
 
 
 def set_figure(store: Store, job_id: JobId) -> None:
-    store.connection.redis.hset(keys.job(job_id), "usd", "much")
+    store.connection.redis.hset(keys.progress(job_id), "version", "much")
 
 
 def set_title(store: Store, job_id: JobId) -> None:

@@ -3,7 +3,8 @@
 -- KEYS job, due, jobs.  ARGV: most events of the tail, most bytes of an event, most due entries to
 -- search, most handoffs to read, most messages of users, then the fields of the job and of its
 -- progress; the first is asked_last.
--- Returns {Unix ms, submitted (Unix ms, or '' if the job is not in the list), values of the fields,
+-- Returns {Unix ms, submitted (Unix ms, or '' if the job is not in the list), {values of the fields
+-- in the job's hash, values in its progress},
 -- {first event}, tail (oldest first), running handoffs, deferred handoffs, 1 if there may be more
 -- handoffs (or 0), subject of the newest question ('' if it was answered), newest messages of users
 -- (see `newest_messages`)}. Each event is {version,
@@ -18,15 +19,15 @@ if redis.call('EXISTS', job) == 0 then return false end
 local at, id = now_ms(), id_of(job)
 local fields = redis.call('HMGET', job, unpack(ARGV, 6))
 local progress = redis.call('HMGET', progress_of(job), unpack(ARGV, 6))
-for n, value in ipairs(progress) do fields[n] = value or fields[n] end
-local question = fields[1] and redis.call('HGET', progress_of(job), 'approval:' .. fields[1]) or ''
+local asked_last = progress[1]
+local question = asked_last and redis.call('HGET', progress_of(job), 'approval:' .. asked_last) or ''
 
 local function events_of(entries)
   local events = {}
   for n, entry in ipairs(entries) do
     local event = entry[2][2]
     local version = string.match(entry[1], '^%d+')
-    events[n] = { version, entry[2][4], (#event <= most_bytes or version == '1') and event or '' }
+    events[n] = { version, entry[2][4] or '', (#event <= most_bytes or version == '1') and event or '' }
   end
   return events
 end
@@ -73,6 +74,6 @@ for child in string.gmatch(redis.call('HGET', job, 'children') or '', '%S+') do
   end
 end
 return {
-  at, redis.call('ZSCORE', jobs, id) or '', fields, first, tail, runs, deferred, more, question,
+  at, redis.call('ZSCORE', jobs, id) or '', { fields, progress }, first, tail, runs, deferred, more, question,
   newest_messages(job, most_messages),
 }
