@@ -589,6 +589,27 @@ def test_a_wrong_progress_leaves_a_job_readable(server: Server, text: bytes) -> 
         assert supervisor.job_summaries.of(job_id).job.title == standing.title
 
 
+def test_a_wrong_count_of_a_group_stops_no_result_of_another_role(server: Server) -> None:
+    with (
+        server.store("supervisor") as supervisor,
+        server.store("worker-writer") as honest,
+        server.connected_as("worker-analyst") as attacker,
+    ):
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "write.1", role="writer")
+        handoff = keys.handoff(job_id, "writer", HandoffId("write.1"))
+        counts = {"group": "team", "counts": json.dumps({"join": 1})}
+        supervisor.connection.redis.hset(handoff, mapping=counts)
+        claimed = granted_claim(honest, job_id, "write.1")
+        attacker.hset(
+            keys.progress(job_id), mapping={"g:team": "x", "in:join": "9" * 400, "turns": "x"}
+        )
+
+        finish(claimed)
+
+        assert supervisor.connection.redis.hget(handoff, "state") == b"done"
+
+
 def test_an_entry_of_a_worker_without_a_time_leaves_a_job_readable(server: Server) -> None:
     with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
         job_id = a_job(supervisor)

@@ -8,11 +8,11 @@ local f = redis.call('HMGET', h, 'state', 'end_version', 'group', 'counts', 'sta
 if redis.call('EXISTS', job) == 0 or f[1] ~= 'done' or f[2] ~= ARGV[2] then return 0 end
 redis.call('HSET', h, 'state', 'issued', 'lease', '0', 'lost', '1', 'claims', '0')
 redis.call('HDEL', h, 'fence', 'result', 'status', 'finished_at', 'end_version')
-if f[3] then redis.call('HINCRBY', progress_of(job), 'g:' .. f[3], '1') end
+if f[3] then add_to_figure(progress_of(job), 'g:' .. f[3], '1') end
 if f[5] ~= 'failed' and f[5] ~= 'needs_input' then
-  for fan_in in pairs(f[4] and cjson.decode(f[4]) or {}) do
-    redis.call('HINCRBY', progress_of(job), 'in:' .. fan_in, '-1')
-  end
+  local is_json, counts = pcall(cjson.decode, f[4]) -- a worker may have written another text
+  if not is_json or type(counts) ~= 'table' then counts = {} end
+  for fan_in in pairs(counts) do add_to_figure(progress_of(job), 'in:' .. fan_in, '-1') end
 end
 redis.call('ZADD', due, whole(now_ms()), member)
 return 1

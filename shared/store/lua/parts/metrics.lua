@@ -10,7 +10,8 @@
 local function add_to_figure(key, field, more)
   local sum = redis.pcall('HINCRBY', key, field, more)
   if type(sum) ~= 'table' then return sum end
-  if redis.call('TYPE', key).ok ~= 'hash' then redis.call('DEL', key) end
+  local kind = redis.pcall('TYPE', key).ok -- nil: a worker may not ask about this key
+  if kind and kind ~= 'hash' then redis.call('DEL', key) end
   redis.call('HSET', key, field, more)
   return tonumber(more)
 end

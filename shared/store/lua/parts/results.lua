@@ -26,7 +26,7 @@ local function finish(job, due, arguments)
   local function has_enough(more)
     local enough = false
     for fan_in, from in pairs(counts and cjson.decode(counts) or {}) do
-      enough = redis.call('HINCRBY', progress_of(job), 'in:' .. fan_in, more) >= from or enough
+      enough = add_to_figure(progress_of(job), 'in:' .. fan_in, more) >= from or enough
     end
     return enough
   end
@@ -114,7 +114,7 @@ local function finish(job, due, arguments)
   end
   local left = -1
   local wakes = arguments[8] == '1' or has_enough(1)
-  if group then left = redis.call('HINCRBY', progress_of(job), 'g:' .. group, '-1') end
+  if group then left = add_to_figure(progress_of(job), 'g:' .. group, '-1') end
   if group or known[6] then
     -- The last part of a chord starts its body, and a result that wakes makes its sender wake the
     -- supervisor. If the message is lost, the sweeper wakes the job after silence_ms.

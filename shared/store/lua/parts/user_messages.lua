@@ -40,7 +40,8 @@ local function note_taken(job, handoff, messages, last, turn)
   for _, message in ipairs(messages) do
     if message.place > last then return end -- it came after the agent had read the others
     local field = 'taken:' .. whole(message.place)
-    local taken = decoded(redis.call('HGET', progress_of(job), field) or '') or {}
+    local is_json, taken = pcall(cjson.decode, redis.call('HGET', progress_of(job), field))
+    if not is_json or type(taken) ~= 'table' then taken = {} end
     if #taken < MOST_TAKERS then taken[#taken + 1] = { handoff, turn } end
     redis.call('HSET', progress_of(job), field, cjson.encode(taken))
   end
