@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from handoff_queue.shared.store.script_arguments import figure_in, name_in
+from handoff_queue.shared.types.message import LATEST_TIME_S
+
 
 class ClaimEnd(StrEnum):
     """Reason why a claim ended without a result."""
@@ -40,10 +43,17 @@ class PastClaim:
 
 def past_claims_of(fields: Mapping[bytes, bytes]) -> tuple[PastClaim, ...]:
     """Return the claims that ended without a result, in order, from a handoff's hash. The
-    store keeps the newest 20.
+    store keeps the newest 20. A line that a worker wrote in another form is left out.
     """
     past_claims: list[PastClaim] = []
-    for line in fields.get(b"past_claims", b"").decode().splitlines():
-        began_ms, ended_ms, left, worker = line.split(" ", 3)
-        past_claims.append(PastClaim(worker, int(began_ms) / 1000, int(ended_ms) / 1000, left))
+    for line in name_in(fields.get(b"past_claims", b"")).splitlines():
+        began_ms, _, rest = line.partition(" ")
+        ended_ms, _, rest = rest.partition(" ")
+        left, _, worker = rest.partition(" ")
+        began, ended = figure_in(began_ms.encode()), figure_in(ended_ms.encode())
+        if began is None or ended is None:
+            continue
+        if min(began, ended) < 0 or max(began, ended) > 1000 * LATEST_TIME_S:
+            continue
+        past_claims.append(PastClaim(worker, began / 1000, ended / 1000, left))
     return tuple(past_claims)

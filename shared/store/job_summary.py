@@ -20,7 +20,7 @@ from handoff_queue.shared.store.jobs import (
 )
 from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import handoff_id_in
+from handoff_queue.shared.store.script_arguments import handoff_id_in, name_in
 from handoff_queue.shared.store.user_messages import StoredMessage, stored_message_in
 from handoff_queue.shared.types.errors import UnknownJob
 from handoff_queue.shared.types.events import RecordedEvent, Routed
@@ -217,7 +217,7 @@ def _tally_in(stored: bytes) -> HandoffTally:
 def _record_of(fields: dict[bytes, bytes]) -> HandoffRecord:
     def text(name: bytes) -> str | None:
         if name in fields:
-            return fields[name].decode()
+            return name_in(fields[name])
         return None
 
     child = text(b"child")

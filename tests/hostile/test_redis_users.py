@@ -610,6 +610,24 @@ def test_a_wrong_count_of_a_group_stops_no_result_of_another_role(server: Server
         assert supervisor.connection.redis.hget(handoff, "state") == b"done"
 
 
+@pytest.mark.parametrize(
+    "text", [b"x", b"\xff", b"x 2 lost w", b"9" * 400, b"-1 -1 x y", b"1 9007199254740992 x y"]
+)
+def test_a_handoff_with_fields_of_a_worker_stays_readable(server: Server, text: bytes) -> None:
+    handoff_id = HandoffId("find.1")
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        handoff = keys.handoff(job_id, "analyst", handoff_id)
+        fields = [*READ_FIELDS, "worker", "doing", "status", "result", "child", "started_at"]
+        worker.connection.redis.hset(handoff, mapping=dict.fromkeys(fields, text))
+
+        record = supervisor.job_summaries.handoffs(job_id, [handoff_id])[handoff_id]
+
+        assert record.standing.past_claims == ()
+        assert record.standing.started_at is None
+
+
 def test_an_entry_of_a_worker_without_a_time_leaves_a_job_readable(server: Server) -> None:
     with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
         job_id = a_job(supervisor)

@@ -10,8 +10,7 @@
 local function add_to_figure(key, field, more)
   local sum = redis.pcall('HINCRBY', key, field, more)
   if type(sum) ~= 'table' then return sum end
-  local kind = redis.pcall('TYPE', key).ok -- nil: a worker may not ask about this key
-  if kind and kind ~= 'hash' then redis.call('DEL', key) end
+  if redis.call('TYPE', key).ok ~= 'hash' then redis.call('DEL', key) end
   redis.call('HSET', key, field, more)
   return tonumber(more)
 end
