@@ -20,14 +20,18 @@ local at, id = now_ms(), id_of(job)
 local fields = redis.call('HMGET', job, unpack(ARGV, 6))
 local progress = redis.call('HMGET', progress_of(job), unpack(ARGV, 6))
 local asked_last = progress[1]
-local question = asked_last and redis.call('HGET', progress_of(job), 'approval:' .. asked_last) or ''
+local question = ''
+if asked_last then
+  question = redis.call('HGET', progress_of(job), 'approval:' .. asked_last) or ''
+end
 
 local function events_of(entries)
   local events = {}
   for n, entry in ipairs(entries) do
     local event = entry[2][2]
     local version = string.match(entry[1], '^%d+')
-    events[n] = { version, entry[2][4] or '', (#event <= most_bytes or version == '1') and event or '' }
+    local is_short = #event <= most_bytes or version == '1'
+    events[n] = { version, entry[2][4] or '', is_short and event or '' }
   end
   return events
 end
@@ -74,6 +78,6 @@ for child in string.gmatch(redis.call('HGET', job, 'children') or '', '%S+') do
   end
 end
 return {
-  at, redis.call('ZSCORE', jobs, id) or '', { fields, progress }, first, tail, runs, deferred, more, question,
-  newest_messages(job, most_messages),
+  at, redis.call('ZSCORE', jobs, id) or '', { fields, progress }, first, tail, runs, deferred, more,
+  question, newest_messages(job, most_messages),
 }
