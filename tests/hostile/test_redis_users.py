@@ -49,6 +49,7 @@ from handoff_queue.shared.types.events import (
     JobStatus,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.memory_notes import Note
 from handoff_queue.shared.types.tool_call_approval import CallAnswer
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.administration import delete_job
@@ -626,6 +627,17 @@ def test_a_handoff_with_fields_of_a_worker_stays_readable(server: Server, text: 
 
         assert record.standing.past_claims == ()
         assert record.standing.started_at is None
+
+
+@pytest.mark.parametrize("expiry", [float("inf"), 1e300, 2.0**60])
+def test_an_expiry_that_is_no_time_stops_no_note(server: Server, expiry: float) -> None:
+    note = Note(path="a/b", text="A fact.", author="ann", at=1, expires_at=4e9, origins=("user",))
+    with server.connected_as("worker-analyst") as attacker, server.store("client") as store:
+        attacker.zadd(keys.note_expiry("acme"), {"x": expiry})
+
+        assert store.notes.write("acme", note, None)
+
+        store.connection.redis.delete(keys.notes("acme"), keys.note_expiry("acme"))
 
 
 def test_an_entry_of_a_worker_without_a_time_leaves_a_job_readable(server: Server) -> None:
