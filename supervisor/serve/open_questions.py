@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from handoff_queue.shared.types.unicode_text import visible
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.tool_call_approvals import subject_of
 
@@ -27,7 +28,7 @@ def question_text(report: JobResult, entry: dict[str, Any]) -> str:
     elif isinstance(draft, str):
         lines += ["", draft]
     elif draft is not None:
-        lines += ["", json.dumps(draft, ensure_ascii=False)]
+        lines += ["", json_to_read(draft)]
     elif report.plan is not None:
         lines += ["", *_plan_lines(report.plan)]
     text = "\n".join(lines)
@@ -36,12 +37,24 @@ def question_text(report: JobResult, entry: dict[str, Any]) -> str:
     return text
 
 
+def json_to_read(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON, with an escape for each character that a person cannot see. With a
+    direction mark, for example, a person would read other arguments than the tool gets.
+    """
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    letters: list[str] = []
+    for letter in text:
+        is_seen = letter == "\n" or (letter.isprintable() and visible(letter) == letter)
+        letters.append(letter if is_seen else json.dumps(letter)[1:-1])
+    return "".join(letters)
+
+
 def arguments_of(call: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Return the name of each argument of a call, its value as JSON, and its origins."""
     arguments: list[tuple[str, str, str]] = []
     for name, value in call["arguments"].items():
         origins = ", ".join(call["origins"].get(name, ()))
-        arguments.append((name, json.dumps(value, ensure_ascii=False), origins))
+        arguments.append((json_to_read(name)[1:-1], json_to_read(value), origins))
     return arguments
 
 

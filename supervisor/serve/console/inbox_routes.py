@@ -23,7 +23,11 @@ from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for
 from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.pages import go_to, render
 from handoff_queue.supervisor.serve.console.session import Operates, Reads, VisibleJob, Visit
-from handoff_queue.supervisor.serve.open_questions import arguments_of, open_questions
+from handoff_queue.supervisor.serve.open_questions import (
+    arguments_of,
+    json_to_read,
+    open_questions,
+)
 
 MOST_JOBS = 50
 """Jobs of the page, the newest first."""
@@ -137,7 +141,7 @@ def _edited_arguments(report: JobResult, asked: int | None, text: str) -> JsonVa
 
 def arguments_text(call: dict[str, Any]) -> str:
     """Return the arguments of a call as text for the editor."""
-    return json.dumps(call["arguments"], ensure_ascii=False, indent=2)
+    return json_to_read(call["arguments"], indent=2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,49 @@
+"""A person who approves a tool call reads all characters of its arguments, also invisible ones."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from handoff_queue.supervisor.serve.console.inbox_routes import arguments_text
+from handoff_queue.supervisor.serve.open_questions import arguments_of, json_to_read
+
+HIDDEN = {
+    "direction override": "\u202e",
+    "direction isolate": "\u2066",
+    "zero-width space": "\u200b",
+    "zero-width joiner": "\u200d",
+    "soft hyphen": "\u00ad",
+    "no-break space": "\u00a0",
+    "line separator": "\u2028",
+    "tag letter": "\U000e0041",
+    "terminal escape": "\x1b",
+    "Hangul filler": "\u3164",
+}
+
+
+@pytest.fixture(params=HIDDEN)
+def call(request: pytest.FixtureRequest) -> dict[str, object]:
+    """Return a call with a hidden character in the name and in the value of an argument."""
+    hidden = HIDDEN[request.param]
+    return {"arguments": {f"to{hidden}": f"pay 47{hidden}11"}, "origins": {}}
+
+
+def test_the_inbox_shows_a_hidden_character_as_an_escape(call: dict[str, object]) -> None:
+    ((name, value, _),) = arguments_of(call)
+
+    assert (name + value).isprintable()
+    assert name.startswith("to\\u")
+    assert value.startswith('"pay 47\\u')
+
+
+def test_the_editor_has_the_same_arguments(call: dict[str, object]) -> None:
+    text = arguments_text(call)
+
+    assert text.replace("\n", "").isprintable()
+    assert json.loads(text) == call["arguments"]
+
+
+def test_words_of_other_languages_stay_readable() -> None:
+    assert json_to_read("Größe 価格 цена") == '"Größe 価格 цена"'
