@@ -17,9 +17,9 @@ from handoff_queue.shared.types.checkpoints import (
     ModelReplied,
 )
 
-LONGEST_POLL = 20
-"""Longest wait between two questions about a batch, in first waits. With the default setting, it
-is 5 minutes.
+LONGEST_POLL_PER_FIRST = 20
+"""Longest wait between two questions about a batch, as a multiple of `first_poll_s`. With the
+default setting, it is 5 minutes.
 """
 CANCEL_POLL_S = 5.0
 """Seconds between two questions about a batch that the worker has cancelled."""
@@ -66,7 +66,7 @@ class BatchRules:
         """Return the seconds until the next question about a batch. The wait grows with the age of
         the batch, and ends with the slack.
         """
-        longest_s = self.first_poll_s * LONGEST_POLL
+        longest_s = self.first_poll_s * LONGEST_POLL_PER_FIRST
         wait_s = min(longest_s, max(self.first_poll_s, (now - created_at) / 2))
         if now < self.until:
             wait_s = min(wait_s, self.until - now)

@@ -1,4 +1,4 @@
-"""Copies of private texts in a call of a tool, plain or in a code without a key. Pure."""
+"""Copies of private texts in a call of a tool, plain or encoded, as in Base64. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_WORK = 200_000
 MOST_SEARCHES = 100
 """Searches of one call in the private texts. A call with more needs a person."""
 _MOST_DEPTH = 4
-"""Codes inside each other that are decoded."""
+"""Most encodings inside each other that are decoded."""
 _SHORTEST_WORD = 4
 _SHORTEST_CODED_WORD = 5
 _SHORTEST_SHIFTED_WORD = 6
@@ -173,7 +173,7 @@ class _Facts:
     coded: set[str] = field(default_factory=set)
     """Words of decoded texts."""
     hidden: set[str] = field(default_factory=set)
-    """Words that were cut into parts or are inside of other letters."""
+    """Words from shifted, reversed or picked letters."""
     numbers: set[str] = field(default_factory=set)
     made_numbers: set[str] = field(default_factory=set)
     """Numbers that were joined, decoded, or are inside of other digits. An ordinary URL has many,
@@ -295,7 +295,7 @@ class _Facts:
             self.windows.setdefault(hash(row.replace(" ", "")), row)
 
     def _add_cut(self, tokens: Sequence[str]) -> None:
-        """Add the words that short parts in a row make, and the words inside of long ones."""
+        """Add the words that short parts in a row make."""
         for start in range(len(tokens)):
             joined = ""
             for end in range(start, len(tokens)):

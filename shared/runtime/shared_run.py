@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -174,7 +174,7 @@ class SharedRequest:
         result = HandoffResult.from_json(text)
         is_its_own = (result.job_id, result.handoff_id) == (run.job_id, run.handoff_id)
         if not is_its_own or result.status is not ResultStatus.OK or result.shared or result.acted:
-            raise MalformedMessage("it is no ok result of its own run")
+            raise MalformedMessage("it is not an ok result that this run made itself")
         return result
 
     def _keep_pages(self, run: EndedRun, result: HandoffResult) -> None:
@@ -241,7 +241,7 @@ def _renamed(claim: Claim, theirs: StepId, own: StepId) -> Claim:
     return claim.model_copy(update={"id": f"{own}.{claim.id.removeprefix(f'{theirs}.')}"})
 
 
-def _renamer(theirs: StepId, own: StepId) -> Any:
+def _renamer(theirs: StepId, own: StepId) -> Callable[[re.Match[str]], str]:
     def renamed(match: re.Match[str]) -> str:
         return re.sub(rf"(?<![\w-]){re.escape(theirs)}\.(?=c\d)", f"{own}.", match[0])
 

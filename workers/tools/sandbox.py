@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.workers.tools.sandbox_limits import SandboxLimits
-from handoff_queue.workers.tools.sandbox_use import FOLDERS_IN_MEMORY, passed_limit
+from handoff_queue.workers.tools.sandbox_use import FOLDERS_IN_MEMORY, exceeded_limit
 from handoff_queue.workers.tools.seccomp_filter import sandbox_filter
 
 AT_ONCE = 2
@@ -191,17 +191,17 @@ class _Run:
                 ends_at = time.monotonic() + self._limits.seconds + PACKED_WITHIN_S
             if time.monotonic() > ends_at:
                 raise ToolFailed(self._too_late(has_started))
-            if passed := self._passed_limit():
-                raise ToolFailed(passed)
+            if exceeded := self._exceeded_limit():
+                raise ToolFailed(exceeded)
         if len(self._output) > most:
             raise ToolFailed(f"the result has more than {most:,} bytes")
         if not self._output.strip():
             raise ToolFailed(self._reason())
         return bytes(self._output)
 
-    def _passed_limit(self) -> str:
+    def _exceeded_limit(self) -> str:
         try:
-            return passed_limit(self._process.pid, self._limits)
+            return exceeded_limit(self._process.pid, self._limits)
         except PermissionError as error:
             return f"the worker cannot measure its sandbox: {error}"
 

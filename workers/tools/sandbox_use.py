@@ -17,19 +17,21 @@ from handoff_queue.workers.tools.sandbox_limits import SandboxLimits
 
 FOLDERS_IN_MEMORY = ("/dev/shm", "/tmp", "/work")  # noqa: S108 - new folders of the sandbox
 _MAPPING_BYTES = 1_024
-"""Most memory of the kernel for one mapping of a process. It is also a price: the worker reads a
-line for each mapping.
+"""Memory of the kernel that counts for one mapping of a process. It is above the true size,
+because the worker reads a line for each mapping.
 """
 _INODE_BYTES = 2_048
 """Memory of the kernel for one file: inode, name, and target of a link."""
 _AGAIN_S = 0.02
-"""A child that starts a program shares all memory of its parent for a moment."""
+"""Seconds until memory above the limit is measured again. A child that starts a program shares all
+memory of its parent for a moment.
+"""
 _FIELD = re.compile(rb"^(\w+):\s+(\d+)", re.MULTILINE)
 _ENDED = (FileNotFoundError, ProcessLookupError)
 
 
-def passed_limit(bubblewrap: int, limits: SandboxLimits) -> str:
-    """Return a sentence about the limit that a sandbox has passed, or "".
+def exceeded_limit(bubblewrap: int, limits: SandboxLimits) -> str:
+    """Return a sentence about the limit that a sandbox exceeds, or "".
 
     Args:
         bubblewrap: id of the process outside that made the sandbox.
@@ -40,7 +42,7 @@ def passed_limit(bubblewrap: int, limits: SandboxLimits) -> str:
     """
     with suppress(*_ENDED):  # the sandbox starts, or ends
         root = _root(bubblewrap)
-        return _passed_counts(root, limits) or _passed_memory(root, limits)
+        return _exceeded_counts(root, limits) or _exceeded_memory(root, limits)
     return ""
 
 
@@ -57,7 +59,7 @@ def _root(bubblewrap: int) -> Path:
     raise FileNotFoundError(f"process {bubblewrap} has no sandbox")
 
 
-def _passed_counts(root: Path, limits: SandboxLimits) -> str:
+def _exceeded_counts(root: Path, limits: SandboxLimits) -> str:
     if _inodes(root) > limits.files:
         return f"the code made more than {limits.files:,} files"
     if _sockets(root) > limits.sockets:
@@ -67,7 +69,7 @@ def _passed_counts(root: Path, limits: SandboxLimits) -> str:
     return ""
 
 
-def _passed_memory(root: Path, limits: SandboxLimits) -> str:
+def _exceeded_memory(root: Path, limits: SandboxLimits) -> str:
     most = limits.memory_bytes
     if _memory(root, exact=False) <= most or _memory(root, exact=True) <= most:
         return ""
