@@ -18,6 +18,7 @@ import pytest
 
 from tests import forked_processes
 from tests.e2e.commands import ROOT
+from tests.process_states import is_gone
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -56,14 +57,6 @@ def pid_in(file: Path) -> int | None:
     return int(text) if text else None
 
 
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
 @contextmanager
 def process_of(pid_file: Path) -> Iterator[None]:
     """End the process whose id is in this file when the block ends."""
@@ -73,7 +66,7 @@ def process_of(pid_file: Path) -> Iterator[None]:
         if pid := pid_in(pid_file):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-            wait_until(lambda: not is_running(pid), timeout_s=90, expected=f"the end of {pid}")
+            wait_until(lambda: is_gone(pid), timeout_s=90, expected=f"the end of {pid}")
 
 
 @pytest.mark.parametrize("app", APPS)

@@ -12,7 +12,7 @@ import pytest
 from handoff_queue.testing import Json, Reply, first_message_text, tool_call_reply
 from tests.e2e.breaker_fleet import start_breaker_fleet
 from tests.e2e.fleet import Fleet, Script
-from tests.shared.local.test_child_processes import is_gone
+from tests.process_states import is_gone
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,7 @@ from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.workers.tools.tool_confinement import separates_processes
 from handoff_queue.workers.tools.tool_host_protocol import ToolLimits
 from tests.doubles.function_tools import hosted, write_tools
-from tests.shared.local.test_child_processes import is_gone
+from tests.process_states import is_gone
 from tests.waiting import wait_until
 from tests.workers.tools.contexts import ToolHarness
 

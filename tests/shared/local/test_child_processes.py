@@ -23,6 +23,7 @@ from handoff_queue.shared.local.child_processes import (
 )
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.types.errors import UserError
+from tests.process_states import is_gone
 from tests.shared.local.parent_process import UNSTOPPABLE
 from tests.waiting import wait_until
 
@@ -30,16 +31,6 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 MOST_ORPHAN_S = 5.0
 """Maximum time in seconds that a process outlives a killed parent."""
-
-
-def is_gone(pid: int) -> bool:
-    """Return whether the process has ended. A zombie counts as ended."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def waiting_child(name: str) -> ChildSpec:

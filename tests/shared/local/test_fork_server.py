@@ -14,7 +14,7 @@ import pytest
 
 from handoff_queue.shared.local.child_processes import ChildSpec, Processes
 from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer
-from tests.shared.local.test_child_processes import is_gone
+from tests.process_states import is_gone
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow

@@ -21,6 +21,7 @@ from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, Listing
 from handoff_queue.workers.tools.mcp.connections import McpConnections
 from handoff_queue.workers.tools.mcp.tools import McpTools, make_mcp_tools
 from tests import forked_processes
+from tests.process_states import is_gone
 from tests.running_system import ROOT
 from tests.waiting import LONGEST_WAIT_S, wait_until
 from tests.workers.tools.contexts import ToolHarness
@@ -155,12 +156,12 @@ def test_a_connection_is_reused_and_ends_with_the_worker(harness: ToolHarness) -
     tools = make_mcp_tools([hostile("pid")])
     first = harness.call(tools.tools["hostile__act"])
     second = harness.call(tools.tools["hostile__act"])
-    runs_before = _runs(int(first))
+    runs_before = not is_gone(int(first))
     tools.close()
 
     assert first == second
     assert runs_before
-    assert not _runs(int(first))
+    assert is_gone(int(first))
 
 
 def test_a_server_ends_with_a_worker_that_is_killed(tmp_path: Path) -> None:
@@ -175,19 +176,11 @@ def test_a_server_ends_with_a_worker_that_is_killed(tmp_path: Path) -> None:
             written.fileno(),
         )
     server = int(wait_until(output.read_text, expected="the pid of the server"))
-    assert _runs(server)
+    assert not is_gone(server)
     worker.send_signal(signal.SIGKILL)
     worker.wait(LONGEST_WAIT_S)
 
-    wait_until(lambda: not _runs(server), expected="the end of the server")
-
-
-def _runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
+    wait_until(lambda: is_gone(server), expected="the end of the server")
 
 
 def test_a_server_gets_only_the_named_variables(
