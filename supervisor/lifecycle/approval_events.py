@@ -94,7 +94,7 @@ def apply_approval_event(
 
 
 def calls_of_open(state: JobState, handoffs: Container[HandoffId]) -> tuple[AskedCall, ...]:
-    """Return the questions about tool calls of these handoffs, which are open."""
+    """Return the open questions about tool calls of these handoffs."""
     return tuple(call for call in state.asked_calls if call.handoff_id in handoffs)
 
 

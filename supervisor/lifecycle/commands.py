@@ -77,7 +77,7 @@ class AbandonSteps:
 
 @dataclass(frozen=True, slots=True)
 class CheckConditions:
-    """Check the conditions of these steps, which could begin, by the results so far."""
+    """Check the conditions of steps that could begin, against the results so far."""
 
     steps: tuple[StepId, ...]
 

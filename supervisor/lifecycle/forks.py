@@ -116,8 +116,8 @@ def specialists_of_fork(submitted: JobSubmitted) -> dict[str, str]:
 def keep_results(
     state: JobState, event: PlanMade, steps: Mapping[StepId, StepState]
 ) -> dict[str, Any]:
-    """Return the changes for a fork that has its plan: the kept steps have their results. With
-    a plan that a person edited, all steps run.
+    """Return the changes for a fork that has its plan: the kept steps have their results. If a
+    person has edited the plan, all steps run.
 
     Args:
         steps: the steps of the plan before their first attempt.

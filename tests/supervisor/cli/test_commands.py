@@ -154,8 +154,8 @@ BY_LIMITS = {
     "approve_above_usd",
     "min_usd",
 }
-"""Options whose bounds `supervisor.cli.request_options` checks, with the bounds of
-`shared.types.limits`.
+"""Options whose bounds `supervisor.cli.request_options` or `amount` of `supervisor.cli.options`
+checks, with the bounds of `shared.types.limits`.
 """
 
 
