@@ -35,8 +35,8 @@ MOST_ORPHAN_S = 5.0
 
 def waiting_child(name: str) -> ChildSpec:
     code = (
-        "import os, pathlib, signal; pathlib.Path(os.environ['HANDOFF_READY_FILE']).touch();"
-        " print('up', flush=True); signal.pause()"
+        "import os, pathlib, signal; print('up', flush=True);"
+        " pathlib.Path(os.environ['HANDOFF_READY_FILE']).touch(); signal.pause()"
     )
     return ChildSpec(name, [sys.executable, "-c", code])
 
