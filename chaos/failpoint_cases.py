@@ -118,7 +118,7 @@ SCRIPTS: dict[str, dict[str, Trigger]] = {
     "sweep": {SUPERVISOR: Trigger.NOTHING},
     "append_commuting": {CLIENT: Trigger.CANCEL, CONSOLE: Trigger.API_ANSWER},
     "extend_ttl": {CLIENT: Trigger.SUBMIT},
-    "report_limits": {WORKER: Trigger.NOTHING, SUPERVISOR: Trigger.NOTHING},
+    "record_provider_answer": {WORKER: Trigger.NOTHING, SUPERVISOR: Trigger.NOTHING},
     "defer": {WORKER: Trigger.REFUSED, SUPERVISOR: Trigger.REFUSED},
     "unpause": {CLIENT: Trigger.UNPAUSE},
     "set_daily_caps": {SUPERVISOR: Trigger.END},

@@ -163,13 +163,13 @@ class RateLimiter:
         self._report(self.taken, report)
 
     def _report(self, taken: AdmittedCall, report: dict[str, Any]) -> None:
-        """Run `report_limits.lua`. Without Redis this has no effect: the call is paid for, and
-        the next reply reports the limits again.
+        """Run `record_provider_answer.lua`. Without Redis this has no effect: the call is paid
+        for, and the next reply reports the limits again.
         """
         about = {"bucket": taken.bucket, "window": self._window_ms, "asked_at": taken.at_ms}
         with suppress(StoreUnavailable):
             self.connection.script(
-                "report_limits",
+                "record_provider_answer",
                 [keys.bucket(taken.bucket)],
                 [self.member, json.dumps(about | report)],
             )

@@ -49,11 +49,10 @@ from handoff_queue.supervisor.lifecycle.job_end import (
 from handoff_queue.supervisor.lifecycle.job_retry_reducer import answer_stands
 from handoff_queue.supervisor.lifecycle.joins import (
     abandon_late_steps,
-    end_hopeless_steps,
-    ready_steps,
 )
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
+from handoff_queue.supervisor.lifecycle.ready_steps import end_hopeless_steps, ready_steps
 from handoff_queue.supervisor.lifecycle.replanning import should_replan
 from handoff_queue.supervisor.lifecycle.review_arbitration import arbitrate
 from handoff_queue.supervisor.lifecycle.routing import ask_role, plan, route

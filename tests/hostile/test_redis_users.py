@@ -762,7 +762,7 @@ def test_a_flood_of_fields_of_a_rate_limit_is_not_read(server: Server) -> None:
         before = calls_of(admin, "hgetall")
         report = {"bucket": "account:model", "window": 60_000, "asked_at": 1, "limits": {}}
 
-        honest.connection.script("report_limits", [bucket], ["j/a.1", json.dumps(report)])
+        honest.connection.script("record_provider_answer", [bucket], ["j/a.1", json.dumps(report)])
         server.observed_fleet()
 
         # the list of running handoffs reads only pauses whole

@@ -36,6 +36,7 @@ PARTS = (
     "parts/budgets",
     "parts/verified_usage",
     "parts/pauses",
+    "parts/circuit_breaker",
     "parts/rate_limiter",
     "parts/admission",
     "parts/outage_grace",

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.plan import Join, Plan, Step, problems_by_step
 from handoff_queue.supervisor.lifecycle.answer import usable_sinks
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of
-from handoff_queue.supervisor.lifecycle.joins import ALL_SKIPPED
+from handoff_queue.supervisor.lifecycle.ready_steps import ALL_SKIPPED
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.side_effects import reviewed_steps
 from handoff_queue.supervisor.lifecycle.state import StepStatus

@@ -29,7 +29,6 @@ local function rate_limiter()
   local KEEP_BUCKET_MS = 600000
   local KEEP_BUCKETS_MS = 86400000 -- longer than any refusal of a provider
   local BUCKETS = 'handoff:buckets' -- existing buckets, and their expiry
-  local AHEAD_MS, PROBE_MS = 3000, 30000 -- the first call of a bucket; the first after a refusal
   local ASK_AGAIN_MS = 200
   -- Time until the provider counts a call, with a new connection and on a busy machine.
   local ON_THE_WAY_MS = 1000
@@ -157,18 +156,8 @@ local function rate_limiter()
       if bucket.limited and not asked.no_line then join_line(bucket, member, at, at + ALIVE_MS) end
       return ms, is.why or 'rate limit'
     end
-    local is_probe, goes_ahead = (is.strikes or 0) > 0, false
-    if is_probe or not is.known then
-      local is_awaited = is.going and is.going ~= member
-      if is_awaited and is.going_until > at then return ASK_AGAIN_MS, is.why or 'first call' end
-      -- a first call that was silent for so long has no limits to report
-      goes_ahead = is_probe or not is_awaited
-    end
-    if goes_ahead then
-      redis.call(
-        'HSET', bucket.key, 'going', member, 'going_until', at + (is_probe and PROBE_MS or AHEAD_MS)
-      )
-    end
+    local is_awaited, goes_ahead = try_first_call(bucket, member, at)
+    if is_awaited then return ASK_AGAIN_MS, is.why or 'first call' end
     if bucket.limited then
       fill(
         bucket,

@@ -12,26 +12,10 @@ local is = bucket.is
 local is_current = not report.why or report.asked_at >= (is.cleared or 0)
 redis.call('HSET', bucket.key, 'known', 1)
 
-if report.why then
-  if is_current then
-    local strikes, is_probe = is.strikes or 0, is.going == member
-    -- refusals of calls that were made at the same time tell nothing new
-    if is_probe or strikes == 0 then strikes = strikes + 1 end
-    local backoff = math.min(report.first * 2 ^ (strikes - 1), report.longest)
-    local hold = backoff * (0.5 + report.dice / 2)
-    if report.retry_after >= 0 then
-      hold = math.min(report.retry_after + backoff * report.dice / 4, report.most)
-    end
-    is['until'] = math.max(is['until'] or 0, at + math.ceil(hold))
-    redis.call('HSET', bucket.key, 'until', is['until'], 'why', report.why, 'strikes', strikes)
-    if is_probe then redis.call('HDEL', bucket.key, 'going', 'going_until') end
-  end
-else
-  if is.going == member then
-    redis.call('HDEL', bucket.key, 'going', 'going_until', 'until', 'why', 'strikes')
-    redis.call('HSET', bucket.key, 'cleared', report.asked_at)
-    is['until'] = nil
-  end
+if not report.why then
+  close_circuit(bucket, member, report.asked_at)
+elseif is_current then
+  open_circuit(bucket, report, member, at)
 end
 
 if is_current then
