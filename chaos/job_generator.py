@@ -25,8 +25,9 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import OnFailure, Synthesis
 from handoff_queue.supervisor.workflows import Items, Workflow
+from handoff_queue.supervisor.workflows.join_syntax import JoinSyntax, Share
 from handoff_queue.supervisor.workflows.template import Template
-from handoff_queue.supervisor.workflows.workflow import ForEach, JoinSyntax, Share, WorkflowStep
+from handoff_queue.supervisor.workflows.workflow import ForEach, WorkflowStep
 
 REPEATED = "do"
 """Step of the workflow that is repeated for each line."""

@@ -173,7 +173,7 @@ def _check_joins(file: Path, root: yaml.Node) -> None:
         UserError: a join is not valid. The message names the file, the line and the step.
     """
     from handoff_queue.supervisor.text.plain_yaml import fields_of, line_of, text_of
-    from handoff_queue.supervisor.workflows.workflow import join_from
+    from handoff_queue.supervisor.workflows.join_syntax import join_from
 
     if not isinstance(root, yaml.MappingNode):
         return

@@ -50,7 +50,7 @@ from handoff_queue.supervisor.lifecycle.origins import origins_of_plan
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState, Question
 from handoff_queue.supervisor.roles.role_events import hide_titles, make_plan_event
-from handoff_queue.supervisor.workflows.workflow import join_as_json
+from handoff_queue.supervisor.workflows.join_syntax import join_as_json
 
 MOST_NOTE_CHARS = 10_000
 """Most characters of a note."""

@@ -58,6 +58,7 @@ from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.text.markdown import title_of
+from handoff_queue.supervisor.workflows.expansion import expand
 
 HANDOFFS_A_STEP = 3
 """Most handoffs for each step of a workflow: one, and two repetitions."""
@@ -312,8 +313,12 @@ def plan_of(request: Request, given: tuple[StepId, ...] = ()) -> Plan | None:
         files = [document.path for document in reading.manifest.documents]
     else:
         files = []
-    plan = request.workflow.expand(
-        request.text, files=files, lines=request.items.lines, rows=request.items.rows
+    plan = expand(
+        request.workflow,
+        request.text,
+        files=files,
+        lines=request.items.lines,
+        rows=request.items.rows,
     )
     if not given:
         return plan

@@ -31,8 +31,8 @@ from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.authentication import Caller, tenant_for
 from handoff_queue.supervisor.serve.problem_documents import Problem, invalid
 from handoff_queue.supervisor.workflows import Items, Workflow, workflow_in, workflow_named
+from handoff_queue.supervisor.workflows.expansion import MOST_STEPS
 from handoff_queue.supervisor.workflows.template import OWN_NAMES
-from handoff_queue.supervisor.workflows.workflow import MOST_STEPS
 
 JSON = "application/json"
 FORM = "multipart/form-data"

@@ -10,8 +10,8 @@ from handoff_queue.shared.documents.media_types import DocumentRefused, decode
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.gates.tables import DELIMITERS, rows_in
 from handoff_queue.supervisor.text.plain_yaml import read_bounded
+from handoff_queue.supervisor.workflows.expansion import MOST_STEPS
 from handoff_queue.supervisor.workflows.template import OWN_NAMES
-from handoff_queue.supervisor.workflows.workflow import MOST_STEPS
 
 MOST_BYTES = 20_000_000
 """Most bytes of one file: the default limit of a document."""

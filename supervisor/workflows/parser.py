@@ -39,15 +39,10 @@ from handoff_queue.supervisor.text.plain_yaml import (
     value_of,
 )
 from handoff_queue.supervisor.text.repeated_step_names import source_of
+from handoff_queue.supervisor.workflows.expansion import MOST_STEPS
+from handoff_queue.supervisor.workflows.join_syntax import join_from
 from handoff_queue.supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
-from handoff_queue.supervisor.workflows.workflow import (
-    MOST_STEPS,
-    ForEach,
-    Workflow,
-    WorkflowStep,
-    join_from,
-    steps_by_id,
-)
+from handoff_queue.supervisor.workflows.workflow import ForEach, Workflow, WorkflowStep, steps_by_id
 
 MOST_BYTES = 200_000
 """Most bytes of a workflow file. Similar steps are one step with `for_each`, so files stay

@@ -16,6 +16,12 @@ from handoff_queue.supervisor.workflows import (
     read_items,
     read_workflow,
 )
+from handoff_queue.supervisor.workflows.expansion import (
+    MOST_DEPENDENCIES,
+    MOST_PLAN_CHARS,
+    MOST_STEPS,
+    expand,
+)
 from handoff_queue.supervisor.workflows.items_file import MOST_BYTES as MOST_ITEM_BYTES
 from handoff_queue.supervisor.workflows.parser import (
     FIELDS,
@@ -24,11 +30,6 @@ from handoff_queue.supervisor.workflows.parser import (
     STEP_FIELDS,
 )
 from handoff_queue.supervisor.workflows.template import ITEM, REQUEST
-from handoff_queue.supervisor.workflows.workflow import (
-    MOST_DEPENDENCIES,
-    MOST_PLAN_CHARS,
-    MOST_STEPS,
-)
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.docs.pages import blocks, coded, rows, sections, spans, text_of
 
@@ -52,7 +53,7 @@ def column(heading: str) -> list[str]:
 def test_the_example_becomes_the_plan_that_the_page_speaks_of(tmp_path: Path) -> None:
     found, items = example(tmp_path)
 
-    plan = found.expand("Be kind.", rows=items.rows)
+    plan = expand(found, "Be kind.", rows=items.rows)
 
     assert [step.id for step in plan.steps] == [
         "check_0001",

@@ -18,7 +18,6 @@ from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text
 from handoff_queue.workers.handoff_task import run_handoff
@@ -76,10 +75,7 @@ class ObedientSystem:
         for name in SPECIALISTS:
             spec = a_spec(*(only or {}).get(name, self.registry.tools), name=name)
             self.specs[name] = spec.model_copy(update={"hosts": hosts})
-        specs = tuple(self.specs.values())
-        self.shell.store.presence.announce(
-            Announcement(worker="w1", specialists=specs, slots=4, model="scripted")
-        )
+        self.shell.announce(*self.specs.values(), model="scripted")
 
     def seal_with(self, sealing: Sealing) -> None:
         """Encrypt the texts of tenants, as the settings of a process would."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pytest
 from celery import Celery
 from pydantic import JsonValue
 
@@ -16,6 +17,7 @@ from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import presence
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.claim_grants import ClaimRequest
 from handoff_queue.shared.store.graceful_shutdown import Drain
@@ -116,9 +118,16 @@ class Shell:
 
     def serve(self, *names: str) -> None:
         """Announce a worker with these specialists."""
-        specs = tuple(a_spec(name=name) for name in names)
-        self._announced = Announcement(worker="w1", specialists=specs, slots=4, model="offline")
-        self.store.presence.announce(self._announced)
+        self.announce(*(a_spec(name=name) for name in names))
+
+    def announce(self, *specs: SpecialistSpec, model: str = "offline") -> None:
+        """Announce a worker with these specialists. A busy machine may need more than 15 s for a
+        test, so the announcement is valid for the longest time that is read.
+        """
+        self._announced = Announcement(worker="w1", specialists=specs, slots=4, model=model)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(presence, "ANNOUNCED_FOR_S", presence.LONGEST_MS // 1000 - 1)
+            self.store.presence.announce(self._announced)
 
     def leave(self) -> None:
         """Withdraw the worker's announcement."""

@@ -11,7 +11,6 @@ from handoff_queue.shared.types.events import HandoffIssued, JobStatus, JobSubmi
 from handoff_queue.shared.types.handoff import AgentHandoff, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.plan import Patch, Plan, Step
-from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
@@ -76,14 +75,8 @@ def handoffs_of(shell: Shell, job_id: JobId, step: str) -> list[AgentHandoff]:
     return [AgentHandoff.from_json(texts[event.handoff.digest]) for event in issued]
 
 
-def serve(shell: Shell, *specs: SpecialistSpec) -> None:
-    shell.store.presence.announce(
-        Announcement(worker="w1", specialists=specs, slots=4, model="offline")
-    )
-
-
 def test_a_row_that_the_generalist_takes_keeps_its_schema(shell: Shell, tmp_path: Path) -> None:
-    serve(shell, classifier_spec(), a_spec(name="generalist"))
+    shell.announce(classifier_spec(), a_spec(name="generalist"))
     flow = make_workflow(tmp_path, "id: sort, specialist: classifier, task: Sort it.", UNREVIEWED)
     job_id = shell.jobs.submit(Request("Sort it.", workflow=flow))
     for _ in range(4):

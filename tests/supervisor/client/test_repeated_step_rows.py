@@ -22,6 +22,7 @@ from handoff_queue.supervisor.cli.result import result
 from handoff_queue.supervisor.client.client import Request, Row
 from handoff_queue.supervisor.client.repeated_step_rows import rows_as_text
 from handoff_queue.supervisor.workflows import Items
+from handoff_queue.supervisor.workflows.expansion import expand
 from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.workflow_files import ROW_STEP, UNREVIEWED, make_workflow
 
@@ -117,18 +118,18 @@ def test_without_a_key_column_rows_are_named_by_the_first_unique_column(
 ) -> None:
     flow = make_workflow(tmp_path, ROW_STEP, UNREVIEWED)
     same = [{"kind": "mail", "name": name} for name in ("Ann", "Bob")]
-    assert keys_of(flow.expand("Look.", rows=same)) == ["Ann", "Bob"]
+    assert keys_of(expand(flow, "Look.", rows=same)) == ["Ann", "Bob"]
     same = [{"name": "Ann"}, {"name": "Ann"}]
-    assert keys_of(flow.expand("Look.", rows=same)) == ["1", "2"]
+    assert keys_of(expand(flow, "Look.", rows=same)) == ["1", "2"]
 
 
 def test_files_are_named_by_their_paths_and_lines_by_themselves(tmp_path: Path) -> None:
     each = "id: look, specialist: writer, for_each: {}, task: 'Look at {{item}}.'"
     files = make_workflow(tmp_path, each.format("files"), UNREVIEWED)
-    assert keys_of(files.expand("Look.", files=["a.md", "b/c.md"])) == ["a.md", "b/c.md"]
+    assert keys_of(expand(files, "Look.", files=["a.md", "b/c.md"])) == ["a.md", "b/c.md"]
     lines = make_workflow(tmp_path, each.format("lines"), UNREVIEWED)
-    assert keys_of(lines.expand("Look.", lines=["one", "two"])) == ["one", "two"]
-    assert keys_of(lines.expand("Look.", lines=["one", "one"])) == ["1", "2"]
+    assert keys_of(expand(lines, "Look.", lines=["one", "two"])) == ["one", "two"]
+    assert keys_of(expand(lines, "Look.", lines=["one", "one"])) == ["1", "2"]
 
 
 def keys_of(plan: Plan) -> list[str]:
@@ -151,13 +152,13 @@ def test_a_key_that_is_not_unique_is_refused(
 ) -> None:
     flow = make_workflow(tmp_path, ROW_STEP, KEYED)
     with pytest.raises(UserError, match=problem):
-        flow.expand("Look.", rows=orders(*names).rows)
+        expand(flow, "Look.", rows=orders(*names).rows)
 
 
 def test_an_unknown_key_column_is_refused(tmp_path: Path) -> None:
     flow = make_workflow(tmp_path, ROW_STEP, f"{UNREVIEWED}key: id\n")
     with pytest.raises(UserError, match="there is no column 'id'; use one of order, name"):
-        flow.expand("Look.", rows=orders("A").rows)
+        expand(flow, "Look.", rows=orders("A").rows)
     with pytest.raises(UserError, match="no step is repeated over rows"):
         make_workflow(tmp_path, "id: a, specialist: writer, task: Write.", KEYED)
 

@@ -18,7 +18,6 @@ from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, Jo
 from handoff_queue.shared.types.handoff import AgentHandoff, ResultStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.sweeper import Sweeper
 from tests.doubles.handoffs import a_spec
@@ -122,9 +121,7 @@ def test_a_retry_uses_the_specialist_that_workers_announce_after_its_repair(shel
     name = next(event.assigned_to for event in issued if event.group)
     broken = {event.specialist for event in issued if event.assigned_to == name}
     repaired = a_spec(name=name).model_copy(update={"max_turns": 3})
-    shell.store.presence.announce(
-        Announcement(worker="w1", specialists=(repaired,), slots=4, model="offline")
-    )
+    shell.announce(repaired)
 
     shell.jobs.retry(job_id)
     with closing(shell.another()) as supervisor:  # it has read no announcement before

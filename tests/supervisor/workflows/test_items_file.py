@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.workflows import Items, read_items
+from handoff_queue.supervisor.workflows.expansion import MOST_STEPS
 from handoff_queue.supervisor.workflows.items_file import MOST_BYTES
-from handoff_queue.supervisor.workflows.workflow import MOST_STEPS
 
 printable = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=12)
 

@@ -10,6 +10,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Join, Plan
 from handoff_queue.supervisor.workflows import read_workflow
+from handoff_queue.supervisor.workflows.expansion import expand
 from tests.supervisor.workflows.workflow_files import make_workflow, write_workflow
 
 LOOK = "id: look, specialist: researcher, task: 'Look at {item}', for_each: lines"
@@ -24,7 +25,7 @@ def expanded_plan(folder: Path, join: str, lines: int = 10) -> Plan:
         f"{LOOK}\n{ONCE}\nid: write, specialist: writer, task: Write, depends_on: [look, once],"
         f" join: {join}"
     )
-    return make_workflow(folder, steps).expand("?", lines=[f"line {n}" for n in range(lines)])
+    return expand(make_workflow(folder, steps), "?", lines=[f"line {n}" for n in range(lines)])
 
 
 def refusal(folder: Path, join: str) -> str:
@@ -57,7 +58,7 @@ def test_a_copy_joins_the_parts_of_its_own_item(tmp_path: Path) -> None:
         " {must: look}",
     )
 
-    assert definition.expand("?", lines=["a", "b"]).by_id[StepId("check_0002")].join == Join(
+    assert expand(definition, "?", lines=["a", "b"]).by_id[StepId("check_0002")].join == Join(
         must=(StepId("look_0002"),)
     )
 
@@ -67,7 +68,7 @@ def test_the_answer_may_need_only_some_of_the_last_steps(tmp_path: Path) -> None
         str(write_workflow(tmp_path, LOOK, "description: A test.\njoin: {enough: 50%}\n")), ()
     )
 
-    assert definition.expand("?", lines=["a", "b", "c"]).join == Join(enough=2)
+    assert expand(definition, "?", lines=["a", "b", "c"]).join == Join(enough=2)
 
 
 @pytest.mark.parametrize(
@@ -107,4 +108,4 @@ def test_an_impossible_join_is_refused_with_its_place(
 
 def test_a_join_of_a_step_without_dependencies_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="join: it needs a dependency"):
-        make_workflow(tmp_path, f"{ONCE}, join: {{enough: 1}}").expand("?")
+        expand(make_workflow(tmp_path, f"{ONCE}, join: {{enough: 1}}"), "?")

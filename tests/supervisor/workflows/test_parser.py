@@ -15,6 +15,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import RESERVED, ROLES, SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.workflows import ForEach, read_workflow
+from handoff_queue.supervisor.workflows.expansion import expand
 from handoff_queue.supervisor.workflows.parser import MOST_BYTES, MOST_WRITTEN_STEPS
 from tests.supervisor.workflows.workflow_files import UNREVIEWED, make_workflow, write_workflow
 
@@ -51,7 +52,7 @@ def test_every_field_of_a_workflow_file_is_read(tmp_path: Path) -> None:
         frozenset({ForEach.ROWS}),
         ("researcher", "writer"),
     )
-    look, write = definition.expand("?", rows=[{"Order no.": "7"}]).steps
+    look, write = expand(definition, "?", rows=[{"Order no.": "7"}]).steps
     assert (look.id, look.task, look.fallback) == (
         "look_0001",
         "Look at 7.\n\nThen stop.",
@@ -62,7 +63,7 @@ def test_every_field_of_a_workflow_file_is_read(tmp_path: Path) -> None:
 
 def test_a_steps_dependencies_are_in_the_plan(tmp_path: Path) -> None:
     steps = f"{ONE}\nid: b, specialist: writer, task: Send, after: review, approve: true"
-    plain, marked = make_workflow(tmp_path, steps).expand("?").steps
+    plain, marked = expand(make_workflow(tmp_path, steps), "?").steps
 
     assert (plain.after, plain.approve) == (None, None)
     assert (marked.after, marked.approve) == ("review", True)
@@ -76,7 +77,7 @@ def test_a_condition_is_kept_with_the_ids_and_the_fields_that_it_names(tmp_path:
         ' when: \'look.output.x == item.name and steps["all-in"].status == "ok"\''
     )
     rows = [{"name": "Ann", "age": "7"}, {"name": "Bob", "age": "8"}]
-    plan = make_workflow(tmp_path, steps).expand("?", rows=rows)
+    plan = expand(make_workflow(tmp_path, steps), "?", rows=rows)
 
     condition = plan.by_id[StepId("b_0002")].when
     assert condition is not None
@@ -91,7 +92,7 @@ def test_a_condition_over_a_missing_column_is_refused(tmp_path: Path, column: st
     )
 
     with pytest.raises(UserError, match=f"there is no column '{column}'; use one of name$"):
-        make_workflow(tmp_path, step).expand("?", rows=[{"name": "Ann"}])
+        expand(make_workflow(tmp_path, step), "?", rows=[{"name": "Ann"}])
 
 
 def test_a_step_that_waits_for_the_review_of_a_workflow_without_one_is_refused(

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.workflows import Workflow, built_in_workflows, read_workflow
-from handoff_queue.supervisor.workflows.workflow import (
+from handoff_queue.supervisor.workflows.expansion import (
     MOST_DEPENDENCIES,
     MOST_PLAN_CHARS,
     MOST_STEPS,
+    expand,
 )
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.supervisor.workflows.workflow_files import make_workflow, write_workflow
@@ -37,7 +38,7 @@ def refusal(
     request: str = "?",
 ) -> str:
     with pytest.raises(UserError) as raised:
-        definition.expand(request, lines=lines or [], rows=rows or [])
+        expand(definition, request, lines=lines or [], rows=rows or [])
     assert "\n" not in str(raised.value)
     return str(raised.value)
 
@@ -47,7 +48,7 @@ def dependencies_of(plan: Plan) -> dict[str, tuple[str, ...]]:
 
 
 def test_a_step_waits_for_all_copies_of_a_repeated_step(tmp_path: Path) -> None:
-    plan = make_workflow(tmp_path, f"{LOOK}\n{WRITE}").expand("a song", lines=["x", "y"])
+    plan = expand(make_workflow(tmp_path, f"{LOOK}\n{WRITE}"), "a song", lines=["x", "y"])
 
     assert dependencies_of(plan) == {
         "look_0001": (),
@@ -63,7 +64,7 @@ def test_copies_over_the_same_items_depend_on_each_other_pairwise(tmp_path: Path
         f"{LOOK}\nid: check, specialist: reviewer, task: Check, for_each: lines, depends_on: [look]"
     )
 
-    assert dependencies_of(make_workflow(tmp_path, steps).expand("?", lines=["x", "y"])) == {
+    assert dependencies_of(expand(make_workflow(tmp_path, steps), "?", lines=["x", "y"])) == {
         "look_0001": (),
         "look_0002": (),
         "check_0001": ("look_0001",),
@@ -77,7 +78,7 @@ def test_copies_over_other_items_wait_for_all_copies(tmp_path: Path) -> None:
         " depends_on: [look]"
     )
 
-    plan = make_workflow(tmp_path, steps).expand("?", lines=["x", "y"], files=["f.md"])
+    plan = expand(make_workflow(tmp_path, steps), "?", lines=["x", "y"], files=["f.md"])
 
     assert dependencies_of(plan)["check_0001"] == ("look_0001", "look_0002")
 
@@ -88,11 +89,9 @@ def test_a_row_is_inserted_completely_or_by_column(tmp_path: Path) -> None:
         " 'Nothing on {who}'"
     )
 
-    (step,) = (
-        make_workflow(tmp_path, steps)
-        .expand("?", rows=[{"Order no.": "7", "who": "Ann {who}"}])
-        .steps
-    )
+    (step,) = expand(
+        make_workflow(tmp_path, steps), "?", rows=[{"Order no.": "7", "who": "Ann {who}"}]
+    ).steps
 
     assert step.task == "7 of Ann {who}: Order no.: 7\nwho: Ann {who}"
     assert step.fallback == "Nothing on Ann {who}"
@@ -112,8 +111,8 @@ def test_every_item_is_inserted_verbatim(
         tmp_path, f"id: a, {each}, for_each: files\nid: b, {each}, for_each: lines\nid: c, {column}"
     )
 
-    plan = definition.expand(
-        request_text, files=items, lines=items, rows=[{"x y": item} for item in items]
+    plan = expand(
+        definition, request_text, files=items, lines=items, rows=[{"x y": item} for item in items]
     )
 
     expected = [f"<{item}|{request_text}>" for item in items]
@@ -154,7 +153,8 @@ def test_every_copy_waits_for_existing_steps_and_for_all_required_steps(
     }
     items = {each: [f"{each} {n}" for n in range(count)] for each, count in counts.items()}
 
-    plan = definition.expand(
+    plan = expand(
+        definition,
         "?",
         files=items["files"],
         lines=items["lines"],
@@ -205,7 +205,7 @@ def test_unused_items_are_refused(tmp_path: Path) -> None:
         "the job has rows, and no step repeats over them; write `for_each: rows`, or leave"
         in refusal(definition, rows=[{"a": "b"}])
     )
-    assert definition.expand("?", files=["documents may be there all the same.md"]).sinks == (
+    assert expand(definition, "?", files=["documents may be there all the same.md"]).sinks == (
         "write",
     )
 
@@ -260,7 +260,7 @@ def test_ten_thousand_rows_become_a_plan_in_under_a_second(tmp_path: Path) -> No
     rows = [{"name": f"n{n}", "town": "Ulm"} for n in range(10_000)]
     started = time.process_time()
 
-    plan = definition.expand("What of it?", rows=rows)
+    plan = expand(definition, "What of it?", rows=rows)
 
     assert time.process_time() - started < 1
     assert (len(plan.steps), plan.steps[-2].id, len(plan.by_id[plan.sinks[0]].depends_on)) == (
@@ -277,7 +277,7 @@ def test_built_in_workflows_hand_work_to_built_in_specialists(definition: Workfl
 
 
 def test_the_brief_is_researched_written_reviewed_and_finished() -> None:
-    plan = read_workflow("brief").expand("What is {this}?")
+    plan = expand(read_workflow("brief"), "What is {this}?")
 
     assert [step.id for step in plan.steps] == ["research", "write", "review", "finish"]
     assert plan.sinks == ("finish",)
@@ -285,7 +285,7 @@ def test_the_brief_is_researched_written_reviewed_and_finished() -> None:
 
 
 def test_the_digest_workflow_reads_each_file_in_its_own_step() -> None:
-    plan = read_workflow("digest").expand("?", files=["a.md", "b/c.md"])
+    plan = expand(read_workflow("digest"), "?", files=["a.md", "b/c.md"])
 
     assert dependencies_of(plan) == {
         "summarise_0001": (),
@@ -298,8 +298,8 @@ def test_the_digest_workflow_reads_each_file_in_its_own_step() -> None:
 def test_the_same_file_and_items_give_the_same_plan(tmp_path: Path) -> None:
     path = write_workflow(tmp_path, f"{LOOK}\n{WRITE}")
 
-    assert read_workflow(str(path)).expand("?", lines=["x"]) == read_workflow(str(path)).expand(
-        "?", lines=["x"]
+    assert expand(read_workflow(str(path)), "?", lines=["x"]) == expand(
+        read_workflow(str(path)), "?", lines=["x"]
     )
 
 
@@ -309,7 +309,7 @@ def test_the_same_file_and_items_give_the_same_plan(tmp_path: Path) -> None:
 def expanded_titles(
     definition: Workflow, **items: list[str] | list[dict[str, str]]
 ) -> list[str | None]:
-    return [step.title for step in definition.expand("the May orders", **items).steps]  # type: ignore[arg-type]
+    return [step.title for step in expand(definition, "the May orders", **items).steps]  # type: ignore[arg-type]
 
 
 def test_a_title_may_hold_placeholders_and_is_one_line_of_bounded_length(tmp_path: Path) -> None:
