@@ -26,6 +26,7 @@ from handoff_queue.shared.agent.json_repair import (
 from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, problem_with
 from handoff_queue.shared.agent.marker_placement import marked_sentences, place_markers
 from handoff_queue.shared.agent.quote_verification import Sources
+from handoff_queue.shared.text.unicode_text import to_nfc
 from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.citation_markers import qualify_claim_id, qualify_markers
 from handoff_queue.shared.types.handoff import (
@@ -36,7 +37,6 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
-from handoff_queue.shared.types.unicode_text import to_nfc
 
 MOST_PROBLEMS = 5
 """Most problems that one message to the model names."""

@@ -15,8 +15,8 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 from pydantic_core import from_json
 
+from handoff_queue.shared.text.unicode_text import all_in_whole_characters
 from handoff_queue.shared.types.json_values import STRICT, check_depth, check_storable
-from handoff_queue.shared.types.unicode_text import all_in_whole_characters
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[{}\[\]]|,(?=\s*[}\]])', re.DOTALL)
 """A string (to the end of the text if it is not closed), a bracket, or a comma before a

@@ -51,6 +51,7 @@ from handoff_queue.shared.agent.tool_policy import CallDecision, CallVerdict
 from handoff_queue.shared.agent.tool_policy_check import CallGuard
 from handoff_queue.shared.agent.tool_result_clearing import is_too_long, stored_result
 from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.text.invisible_characters import visible
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,
@@ -76,7 +77,6 @@ from handoff_queue.shared.types.model import Block
 from handoff_queue.shared.types.names import TAKES_NO_MESSAGES
 from handoff_queue.shared.types.rate_limits import ExpectedUsage
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.shared.types.unicode_text import visible
 
 MOST_REPAIRS = 1
 """Times that a model may fix an invalid answer. A model that fails twice fails again."""

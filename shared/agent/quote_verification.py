@@ -18,9 +18,9 @@ from itertools import accumulate
 
 from handoff_queue.shared.agent.answer_format import Defect
 from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.shared.text.unicode_text import to_nfc
 from handoff_queue.shared.types.handoff import Citation, Document, Manifest
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.unicode_text import to_nfc
 
 MOST_QUOTE_CHARS = 2_000
 _SHORT_CHARS = 4

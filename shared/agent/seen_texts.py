@@ -12,8 +12,8 @@ from urllib.parse import SplitResult, parse_qsl, unquote_plus, urlsplit
 
 from handoff_queue.shared.agent.decoders import unquoted
 from handoff_queue.shared.agent.private_texts import Group, carries
+from handoff_queue.shared.text.invisible_characters import visible
 from handoff_queue.shared.types.origins import MODEL, USER, Origin, union
-from handoff_queue.shared.types.unicode_text import visible
 
 WORDS_OF_A_PART = 4
 """Words in a row that make a part of an argument a copy."""

@@ -21,11 +21,11 @@ from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, prob
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.text.unicode_text import in_whole_characters
 from handoff_queue.shared.types.checkpoints import ObservedImage, ToolObserved
 from handoff_queue.shared.types.errors import HandoffError, StoreUnavailable
 from handoff_queue.shared.types.model import Block
 from handoff_queue.shared.types.origins import DOCUMENT, Origin
-from handoff_queue.shared.types.unicode_text import in_whole_characters
 
 MOST_RESULT_CHARS = 24_000
 """Characters of one tool result: about 6,000 tokens, paid again in every later turn."""

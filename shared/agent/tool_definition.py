@@ -8,8 +8,8 @@ from typing import Any
 
 from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, check_schema
 from handoff_queue.shared.agent.tool import check_parameter_names
+from handoff_queue.shared.text.unicode_text import has_half_a_character
 from handoff_queue.shared.types.errors import InvalidTool
-from handoff_queue.shared.types.unicode_text import has_half_a_character
 
 _NOT_AT_THE_TOP = ("allOf", "anyOf", "oneOf")
 """Keywords that the Messages API does not take at the top of a tool's schema."""

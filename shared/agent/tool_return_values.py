@@ -15,7 +15,7 @@ import imagesize
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from handoff_queue.shared.agent.tool import Image, ToolFailed, ToolOutput
-from handoff_queue.shared.types.unicode_text import all_in_whole_characters
+from handoff_queue.shared.text.unicode_text import all_in_whole_characters
 
 MOST_BYTES = 3_750_000
 """Bytes of one image. The Messages API takes 5 MB of base64, and base64 is a third longer."""

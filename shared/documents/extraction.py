@@ -12,7 +12,7 @@ from handoff_queue.shared.documents.media_types import (
     is_text,
     tidy_text,
 )
-from handoff_queue.shared.types.unicode_text import visible
+from handoff_queue.shared.text.invisible_characters import visible
 
 _LIGHT_HTML_BYTES = 100_000
 """Bytes of the largest page that this process parses. The worst page of this size, which has

@@ -29,7 +29,7 @@ from typing import IO
 from handoff_queue.shared.documents.html import find_declared_charset, html_text
 from handoff_queue.shared.documents.media_types import PDF, DocumentRefused, decode, tidy_text
 from handoff_queue.shared.documents.pdf import pdf_text
-from handoff_queue.shared.types.unicode_text import visible
+from handoff_queue.shared.text.invisible_characters import visible
 
 TIMEOUT_S = 30
 """Seconds for one file. A book of 1,000 pages takes about ten seconds."""

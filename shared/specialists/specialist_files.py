@@ -28,6 +28,7 @@ from handoff_queue.shared.specialists.mcp_servers import (
     read_servers,
 )
 from handoff_queue.shared.text.durations import InvalidDuration, whole_seconds_of
+from handoff_queue.shared.text.invisible_characters import printable
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose
 from handoff_queue.shared.types.errors import InvalidSpecialist, MalformedMessage
@@ -36,7 +37,6 @@ from handoff_queue.shared.types.model import Effort, Thinking
 from handoff_queue.shared.types.names import RESERVED
 from handoff_queue.shared.types.origins import CODE_EXECUTION
 from handoff_queue.shared.types.specialist import ContextRules, RunnerKind, SpecialistSpec, Tier
-from handoff_queue.shared.types.unicode_text import printable
 
 FENCE = "---"
 MOST_KEPT_FILES = 200

@@ -15,8 +15,8 @@ from typing import Annotated, Any, NoReturn
 
 from pydantic import AfterValidator, JsonValue
 
+from handoff_queue.shared.text.unicode_text import has_half_a_character
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.unicode_text import has_half_a_character
 
 MOST_LEVELS = 100
 """Most levels of lists and objects in one value. pydantic-core reads 200 levels, and a stored

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
+from handoff_queue.shared.text.invisible_characters import printable
 from handoff_queue.shared.text.word_forms import close_names
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.names import NAME_PATTERN, NAME_RULE
-from handoff_queue.shared.types.unicode_text import printable
 
 OmitNone = Field(exclude_if=lambda value: value is None)
 """A field that the JSON does not contain if it is None, so that older versions can read the

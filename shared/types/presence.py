@@ -8,9 +8,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
+from handoff_queue.shared.text.invisible_characters import printable
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.shared.types.unicode_text import printable
 
 EQUAL_HANDOFF = "equal handoff "
 """Beginning of the activity of a handoff that waits for the run of an equal handoff.

@@ -18,7 +18,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.client.job_lookup import find_job
 from handoff_queue.supervisor.client.job_result import JobResult
-from handoff_queue.supervisor.evaluation.figures import usage_of
+from handoff_queue.supervisor.evaluation.resource_use import usage_of
 
 NO_ANSWER = "(no answer)"
 

@@ -77,8 +77,8 @@ def this_user(via: Literal["cli", "mcp"]) -> Actor:
     import pwd
     import socket
 
+    from handoff_queue.shared.text.unicode_text import in_whole_characters
     from handoff_queue.shared.types.access import MOST_ACTOR_CHARS, Actor
-    from handoff_queue.shared.types.unicode_text import in_whole_characters
 
     user_id = os.getuid()
     try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 from pydantic import ValidationError
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings, load_settings
+from handoff_queue.shared.text.unicode_text import has_half_a_character
 from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.errors import MalformedMessage, MissingCredentials, UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
@@ -22,7 +23,6 @@ from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit
 from handoff_queue.shared.types.message import Message, each_problem
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
-from handoff_queue.shared.types.unicode_text import has_half_a_character
 from handoff_queue.supervisor.cli.display.terminal import print_progress
 from handoff_queue.supervisor.cli.options import (
     After,

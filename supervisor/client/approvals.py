@@ -11,6 +11,7 @@ from pydantic import JsonValue, ValidationError
 
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.text.unicode_text import has_half_a_character
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.answer import Answer
@@ -35,7 +36,6 @@ from handoff_queue.shared.types.plan import (
     name_problems,
     problems_by_step,
 )
-from handoff_queue.shared.types.unicode_text import has_half_a_character
 from handoff_queue.supervisor.client.tool_call_approvals import (
     QuestionAboutCall,
     arguments_text,

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from handoff_queue.shared.text.unicode_text import has_half_a_character
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import DEFAULT_QUEUE, MOST_NAME_CHARS, EndTask
-from handoff_queue.shared.types.unicode_text import has_half_a_character
 
 MOST_ARGUMENT_CHARS = 10_000
 """Most characters of args and kwargs together, as JSON."""

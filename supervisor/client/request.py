@@ -15,6 +15,7 @@ from handoff_queue.shared.agent.prices import prices_from
 from handoff_queue.shared.documents.folder import LONGEST_PATH, MACHINE_MADE, FolderReading
 from handoff_queue.shared.settings.http_values import shown_server, split_http_url
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
+from handoff_queue.shared.text.unicode_text import has_half_a_character
 from handoff_queue.shared.types.errors import (
     ManyProblems,
     UserError,
@@ -39,7 +40,6 @@ from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import OnFailure
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.specialist import check_specialist
-from handoff_queue.shared.types.unicode_text import has_half_a_character
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.client.celery_signatures import check_allowed, end_task_of

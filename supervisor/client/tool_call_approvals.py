@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.store.tool_call_approvals import answer_call
+from handoff_queue.shared.text.unicode_text import has_half_a_character
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import (
     AnsweredCall,
@@ -21,7 +22,6 @@ from handoff_queue.shared.types.events import (
     Rejected,
 )
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.unicode_text import has_half_a_character
 from handoff_queue.supervisor.lifecycle.reduce import fold
 
 MOST_ARGUMENT_CHARS = 200_000

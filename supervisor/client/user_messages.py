@@ -10,6 +10,7 @@ from typing import Any
 from handoff_queue.shared.observability.redaction import without_credentials
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.store.user_messages import MOST_MESSAGES, Refusal
+from handoff_queue.shared.text.unicode_text import has_half_a_character
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.errors import Conflict, UnknownJob, UserError
 from handoff_queue.shared.types.events import RecordedEvent, UserMessageSent, UserMessageTaken
@@ -17,7 +18,6 @@ from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import JobId, StepId, new_word
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.names import NAME_PATTERN
-from handoff_queue.shared.types.unicode_text import has_half_a_character
 from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts

@@ -26,7 +26,7 @@ from handoff_queue.shared.types.plan import OnFailure, Synthesis
 from handoff_queue.shared.types.review import HIGHEST, LOWEST, Rubric, Score
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.job_result import JobResult
-from handoff_queue.supervisor.evaluation.figures import text_of
+from handoff_queue.supervisor.evaluation.answer_faults import text_of
 from handoff_queue.supervisor.roles.answer_text import clip, closed_object, name_of, values_of
 from handoff_queue.supervisor.workflows.template import Template
 from handoff_queue.supervisor.workflows.workflow import Workflow, WorkflowStep

@@ -11,6 +11,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.review import Rubric, Score
 from handoff_queue.supervisor.client.job_result import JobResult
+from handoff_queue.supervisor.evaluation.answer_faults import faults_of, is_cut, text_of
 from handoff_queue.supervisor.evaluation.answer_judge import (
     AnswerJudge,
     PairwiseJudgement,
@@ -19,16 +20,13 @@ from handoff_queue.supervisor.evaluation.answer_judge import (
     mean_of,
     settle,
 )
-from handoff_queue.supervisor.evaluation.figures import (
+from handoff_queue.supervisor.evaluation.job_runner import EvaluationJob, JobRunner
+from handoff_queue.supervisor.evaluation.resource_use import (
     ResourceUse,
-    faults_of,
-    is_cut,
-    text_of,
     times,
     total_usage,
     usage_of,
 )
-from handoff_queue.supervisor.evaluation.job_runner import EvaluationJob, JobRunner
 from handoff_queue.supervisor.evaluation.trials import Variant
 
 

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.handoff import Manifest
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.supervisor.client.export import Export
 from handoff_queue.supervisor.client.job_result import report_of
-from handoff_queue.supervisor.evaluation.figures import text_of
+from handoff_queue.supervisor.evaluation.answer_faults import text_of
 from handoff_queue.supervisor.evaluation.golden_set import LONGEST_REFERENCE, GoldenCase
 
 

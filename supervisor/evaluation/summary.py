@@ -8,13 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from handoff_queue.supervisor.evaluation.figures import (
-    Estimate,
-    ResourceUse,
-    mean,
-    rate,
-    times,
-)
+from handoff_queue.supervisor.evaluation.confidence_intervals import Estimate, mean, rate
+from handoff_queue.supervisor.evaluation.resource_use import ResourceUse, times
 from handoff_queue.supervisor.evaluation.trials import TrialOutcome, Variant
 
 CONCLUSIVE = "beyond chance (95 %)"

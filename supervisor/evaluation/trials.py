@@ -11,16 +11,11 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.review import Score
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.job_result import JobResult
+from handoff_queue.supervisor.evaluation.answer_faults import faults_of, is_cut, text_of
 from handoff_queue.supervisor.evaluation.answer_judge import AnswerJudge, mean_of, scores_in
-from handoff_queue.supervisor.evaluation.figures import (
-    ResourceUse,
-    faults_of,
-    is_cut,
-    text_of,
-    usage_of,
-)
 from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
 from handoff_queue.supervisor.evaluation.job_runner import EvaluationJob, JobRunner
+from handoff_queue.supervisor.evaluation.resource_use import ResourceUse, usage_of
 from handoff_queue.supervisor.workflows import Workflow
 
 

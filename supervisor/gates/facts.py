@@ -18,11 +18,11 @@ from typing import Annotated, Any
 from pydantic import Field, StringConstraints, ValidationError
 
 from handoff_queue.shared.documents.media_types import DocumentRefused, decode
+from handoff_queue.shared.text.unicode_text import has_half_a_character, to_nfc
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.errors import ManyProblems, UserError
 from handoff_queue.shared.types.gates import FactTable, KnownFact
 from handoff_queue.shared.types.message import Message
-from handoff_queue.shared.types.unicode_text import has_half_a_character, to_nfc
 from handoff_queue.supervisor.gates.tables import DELIMITERS, rows_in
 from handoff_queue.supervisor.text.periods import periods_of
 from handoff_queue.supervisor.text.plain_yaml import read_bounded

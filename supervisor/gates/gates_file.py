@@ -15,10 +15,10 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from handoff_queue.shared.text.invisible_characters import printable
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import FactTable, Gates
 from handoff_queue.shared.types.message import each_problem
-from handoff_queue.shared.types.unicode_text import printable
 from handoff_queue.supervisor.text.plain_yaml import line_at, tree_in, value_of
 
 MOST_BYTES = 50_000

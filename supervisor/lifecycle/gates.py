@@ -6,12 +6,12 @@ import re
 from collections.abc import Collection, Iterator
 from fractions import Fraction
 
+from handoff_queue.shared.text.unicode_text import to_nfc
 from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.events import GatesChecked
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, StopReason, ref
 from handoff_queue.shared.types.regex_patterns import first_of, matches
-from handoff_queue.shared.types.unicode_text import to_nfc
 from handoff_queue.supervisor.lifecycle.answer import content_of, parts_of
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, ResultTexts, result_by_code
 from handoff_queue.supervisor.lifecycle.routing import WHOLE

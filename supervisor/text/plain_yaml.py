@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
+from handoff_queue.shared.text.unicode_text import has_half_a_character
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.unicode_text import has_half_a_character
 
 
 def read_bounded(path: Path, most: int, advice: str) -> bytes:

@@ -42,13 +42,13 @@ from handoff_queue.shared.specialists.mcp_servers import read_listings, wrong_li
 from handoff_queue.shared.specialists.specialist_files import read_specialist
 from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.payloads import unpack
+from handoff_queue.shared.text.invisible_characters import visible
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose
 from handoff_queue.shared.types.condition import condition_of
 from handoff_queue.shared.types.errors import MalformedMessage, UnreadablePayload, UserError
 from handoff_queue.shared.types.events import parse_event
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.unicode_text import visible
 from handoff_queue.supervisor.client.cron import check_cron
 from handoff_queue.supervisor.gates.facts import read_facts
 from handoff_queue.supervisor.gates.gates_file import gates_in_file

@@ -25,8 +25,8 @@ from pydantic import BaseModel
 
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.local.fork_server_child import ForkServerChild, Ward
+from handoff_queue.shared.text.unicode_text import in_whole_characters
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.unicode_text import in_whole_characters
 from handoff_queue.workers.tools.network_namespace import (
     fault_of_border,
     leave_networks,

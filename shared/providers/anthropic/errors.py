@@ -27,6 +27,7 @@ import httpx2
 from handoff_queue.shared.observability.redaction import HIDDEN, without_credentials
 from handoff_queue.shared.providers.anthropic.http_client import RequestProgress
 from handoff_queue.shared.settings.http_values import proxy_of
+from handoff_queue.shared.text.unicode_text import in_whole_characters
 from handoff_queue.shared.types.errors import (
     HandoffError,
     ModelBusy,
@@ -37,7 +38,6 @@ from handoff_queue.shared.types.errors import (
     Unsendable,
 )
 from handoff_queue.shared.types.rate_limits import Allowance, RateLimits
-from handoff_queue.shared.types.unicode_text import in_whole_characters
 
 _NAME_MISMATCHES = (62, 64)
 """X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL's x509_vfy.h."""

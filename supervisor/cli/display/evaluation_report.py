@@ -11,7 +11,8 @@ from handoff_queue.shared.types.review import Score
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.tables import table
 from handoff_queue.supervisor.cli.display.terminal import count_text, money, shorten
-from handoff_queue.supervisor.evaluation.figures import Estimate, ResourceUse, total_usage
+from handoff_queue.supervisor.evaluation.confidence_intervals import Estimate
+from handoff_queue.supervisor.evaluation.resource_use import ResourceUse, total_usage
 from handoff_queue.supervisor.evaluation.summary import SummaryRow, advice_on, by_kind, row_of
 from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, Trial, TrialOutcome
 

@@ -10,8 +10,8 @@ from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.evaluation.answer_judge import Preference
 from handoff_queue.supervisor.evaluation.comparison import ComparedAnswer, advice_on
-from handoff_queue.supervisor.evaluation.figures import ResourceUse
 from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
+from handoff_queue.supervisor.evaluation.resource_use import ResourceUse
 from handoff_queue.supervisor.evaluation.summary import SummaryRow, by_kind, row_of, shortfalls
 from handoff_queue.supervisor.evaluation.summary import advice_on as advice_on_rows
 from handoff_queue.supervisor.evaluation.trials import Trial, TrialOutcome, Variant

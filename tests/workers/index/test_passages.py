@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.workers.index.writer import MOST_CHARS, passages
+from handoff_queue.workers.index.passages import MOST_CHARS, passages
 
 TEXTS = st.text(alphabet=st.sampled_from(list("ab .\n#!?é。字\t")), max_size=6_000)
 

@@ -20,8 +20,6 @@ from mcp_types import (
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
-    PaginatedRequestParams,
-    Tool,
     ToolListChangedNotification,
 )
 
@@ -31,13 +29,10 @@ from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, Listing
 from handoff_queue.workers.tools.mcp.allowance import Allowance
 from handoff_queue.workers.tools.mcp.http import http_client
 from handoff_queue.workers.tools.mcp.stdio import stdio_transport
+from handoff_queue.workers.tools.mcp.tool_pinning import check_pinned, listing_of
 
-MOST_PAGES = 50
-"""Most pages of a server's list of tools."""
 CLOSE_S = 5.0
 """Longest time in seconds to close all connections."""
-_FIELDS = {"name", "title", "description", "input_schema", "output_schema", "annotations"}
-"""The fields of a tool that a person accepts."""
 Value = TypeVar("Value")
 
 for _name in ("mcp", "httpx2", "httpcore2"):  # their lines hold texts of servers, and URLs
@@ -136,7 +131,7 @@ class McpConnections:
         connection = self._connection(server)
         try:
             async with asyncio.timeout(server.config.timeout_s):
-                return await _listing_of(await asyncio.shield(connection.ready))
+                return await listing_of(await asyncio.shield(connection.ready))
         except Exception as error:  # noqa: BLE001 (a foreign server may cause any)
             raise _failure(connection, error) from None
         finally:
@@ -152,7 +147,9 @@ class McpConnections:
         try:
             async with asyncio.timeout(server.config.timeout_s):
                 client = await asyncio.shield(connection.ready)
-                await _check_listing(connection, client, tool)
+                if connection.listing is None:
+                    connection.listing = await listing_of(client)
+                check_pinned(server, connection.listing, tool)
                 params = CallToolRequestParams(name=tool, arguments=arguments)
                 may_have_run = True
                 return await client.session.send_request(
@@ -259,44 +256,6 @@ async def _transport_of(connection: _Connection) -> AsyncIterator[Any]:
         headers, connection.allowance, allow_private=config.allow_private
     ) as client:
         yield streamable_http_client(config.url, http_client=client)
-
-
-async def _check_listing(connection: _Connection, client: Client, tool: str) -> None:
-    """Check that the server lists the tool as a person has accepted it.
-
-    Raises:
-        ToolFailed: the tool has changed, or is gone.
-    """
-    if connection.listing is None:
-        connection.listing = await _listing_of(client)
-    server = connection.server
-    name = f"{server.name}: {tool}"
-    if tool not in connection.listing:
-        raise ToolFailed(f"{name} is not called: the server does not list it any more")
-    if connection.listing[tool] != server.listing[tool]:
-        raise ToolFailed(
-            f"{name} is not called: the server has changed its description or its schema, and no"
-            " person has accepted the change (`handoff specialists --accept-mcp`)"
-        )
-
-
-async def _listing_of(client: Client) -> Listing:
-    """Return all tools of a server, in the form that a person accepts."""
-    listing: dict[str, dict[str, Any]] = {}
-    cursor = None
-    for _ in range(MOST_PAGES):
-        page = await client.session.list_tools(params=PaginatedRequestParams(cursor=cursor))
-        for tool in page.tools:
-            listing[tool.name] = entry_of(tool)
-        cursor = page.next_cursor
-        if cursor is None:
-            return listing
-    raise OSError(f"its list of tools has more than {MOST_PAGES} pages")
-
-
-def entry_of(tool: Tool) -> dict[str, Any]:
-    """Return the fields of a tool that a person accepts."""
-    return tool.model_dump(by_alias=True, mode="json", exclude_none=True, include=_FIELDS)
 
 
 def _first_cause(error: BaseException) -> BaseException:

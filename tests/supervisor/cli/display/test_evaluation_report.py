@@ -13,8 +13,8 @@ from handoff_queue.supervisor.cli.display.evaluation_report import (
     report_table,
     unmeasured_sentences,
 )
-from handoff_queue.supervisor.evaluation.figures import ResourceUse
 from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
+from handoff_queue.supervisor.evaluation.resource_use import ResourceUse
 from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, Trial, TrialOutcome, Variant
 
 CASES = tuple(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.supervisor.evaluation.figures import mean, rate
+from handoff_queue.supervisor.evaluation.confidence_intervals import mean, rate
 
 
 @pytest.mark.parametrize(

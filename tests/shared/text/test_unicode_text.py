@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.types.unicode_text import (
+from handoff_queue.shared.text.unicode_text import (
     all_in_whole_characters,
     has_half_a_character,
     in_whole_characters,
