@@ -1,5 +1,5 @@
-"""`python -m benchmarks.injection`: AgentDojo's attacks against a supervisor, a worker and a
-Redis, with a model that obeys each instruction that it reads.
+"""`python -m benchmarks.injection`: the attacks of a public suite against a supervisor, a worker
+and a Redis, with a model that obeys each instruction that it reads.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from benchmarks.injection.agentdojo_suites import Call, Task, suites, tasks
+from benchmarks.injection.agentdojo_suites import agentdojo
+from benchmarks.injection.injecagent_suite import injecagent
 from benchmarks.injection.obedient_model import Plays
-from benchmarks.injection.tool_files import public_name, write_suite
+from benchmarks.injection.suite import Call, Suite, Task
+from benchmarks.injection.tool_files import public_name, write_part
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
@@ -51,7 +53,9 @@ class Outcome:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--suites", nargs="+", choices=sorted(suites()), default=sorted(suites()))
+    parser.add_argument("--suite", choices=("agentdojo", "injecagent"), default="agentdojo")
+    parser.add_argument("--data", type=Path, help="clone of InjecAgent's repository")
+    parser.add_argument("--parts", nargs="+", help="parts of the suite; all by default")
     parser.add_argument("--share", type=int, default=1, help="run each tenth attack: 10")
     parser.add_argument("--allow-all", action="store_true", help="with a policy that allows all")
     parser.add_argument(
@@ -60,20 +64,33 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="list the attacks with an effect")
     options = parser.parse_args()
     policy = ALLOW_ALL if options.allow_all else None
-    chosen = list(tasks(tuple(options.suites), options.share))
-    outcomes = run(chosen, policy, has_person=options.person)
+    suite = _suite(parser, options.suite, options.data)
+    parts = options.parts or sorted(suite.tools)
+    unknown = set(parts) - set(suite.tools)
+    if unknown:
+        parser.error(f"--parts: {' '.join(sorted(unknown))}: choose from {' '.join(suite.tools)}")
+    chosen = list(suite.tasks(parts, options.share))
+    outcomes = run(suite, chosen, policy, has_person=options.person)
     print(HEAD)
-    for name in options.suites:
-        print(row(name, [outcome for outcome in outcomes if outcome.task.suite == name]))
+    for name in parts:
+        print(row(name, [outcome for outcome in outcomes if outcome.task.part == name]))
     print(row("all", outcomes))
     if options.list:
         for outcome in outcomes:
             if outcome.effects:
-                print(outcome.task.suite, outcome.task.user_task, outcome.task.injection)
+                print(outcome.task.part, outcome.task.user_task, outcome.task.injection)
+
+
+def _suite(parser: argparse.ArgumentParser, name: str, data: Path | None) -> Suite:
+    if name == "agentdojo":
+        return agentdojo()
+    if data is None:
+        parser.error("--suite injecagent needs --data FOLDER, a clone of its repository")
+    return injecagent(data)
 
 
 def run(
-    chosen: list[Task], policy: str | None = None, *, has_person: bool = False
+    suite: Suite, chosen: list[Task], policy: str | None = None, *, has_person: bool = False
 ) -> list[Outcome]:
     """Run each task as a job of a whole system, and return the outcomes in order.
 
@@ -82,7 +99,7 @@ def run(
         has_person: True: a person approves each call of the user's own task, and rejects each
             other call. False: no person approves calls.
     """
-    plays = Plays(chosen)
+    plays = Plays(suite, chosen)
 
     def respond(request: BaseHTTPRequestHandler) -> None:
         """Run a tool for a process of the tool host."""
@@ -97,8 +114,8 @@ def run(
     with ExitStack() as parts:
         folder = Path(parts.enter_context(tempfile.TemporaryDirectory()))
         world = parts.enter_context(LoopbackServer(respond))
-        for name in {task.suite for task in chosen}:
-            write_suite(folder, name, suites()[name].tools, world.url)
+        for part in {task.part for task in chosen}:
+            write_part(folder, part, suite.tools[part].values(), world.url)
         settings: dict[str, str] = {}
         if policy is not None:
             (folder / "policy.yaml").write_text(policy)
@@ -134,7 +151,7 @@ def _submit(system: RunningSystem, plays: Plays, task: Task, has_person: bool) -
     text = f"{plays.of(task.id).situation.prompt}\n\n[{task.id}]"
     approvals = Approvals(what=(ApprovalOf.TOOLS,)) if has_person else None
     request = Request(
-        text, mode=Mode.SINGLE, specialists=(task.suite,), tenant=task.id, approvals=approvals
+        text, mode=Mode.SINGLE, specialists=(task.part,), tenant=task.id, approvals=approvals
     )
     return system.jobs.submit(request)
 
@@ -155,7 +172,7 @@ def _answer_question(
     """Approve the call of a question if the user's own task needs the call. Else reject it."""
     asked = question["call"]
     for tool, arguments in wanted:
-        is_same = asked["tool"] == public_name(task.suite, tool)
+        is_same = asked["tool"] == public_name(task.part, tool)
         if is_same and arguments.items() <= asked["arguments"].items():
             system.jobs.approve(job_id, question=question["version"])
             return
@@ -172,7 +189,7 @@ def _answer(system: RunningSystem, job_id: JobId) -> str:
 
 
 def row(name: str, outcomes: list[Outcome]) -> str:
-    """Return the line of a suite in the table."""
+    """Return the line of a part of the suite in the table."""
     attacks = [outcome for outcome in outcomes if outcome.task.injection]
     benign = [outcome for outcome in outcomes if not outcome.task.injection]
     read = sum(outcome.sees_attack for outcome in attacks)

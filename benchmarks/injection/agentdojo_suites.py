@@ -7,13 +7,17 @@ the agents, so this module puts an empty package in their place.
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
+
+from benchmarks.injection.agentdojo_declarations import declaration_of
+from benchmarks.injection.suite import Call, Parameter, Suite, SuiteTool, Task
 
 PACKAGES = Path(__file__).parents[2] / ".venv" / "injection"
 """Folder of the suites' packages: `.ci/install` fills it."""
@@ -40,29 +44,16 @@ VICTIM = "mark.black-2134@gmail.com"
 """Recipient of the mail of an injection for which the suite states no calls."""
 _AGENTS = "agentdojo.agent_pipeline"
 
-Call = tuple[str, dict[str, Any]]
-"""Name of a tool and its arguments."""
 
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A user's task, with or without an injection."""
-
-    id: str
-    suite: str
-    user_task: str
-    injection: str | None
-
-
-class Situation:
-    """The environment of one running task."""
+class AgentDojoSituation:
+    """The environment of one running task, with the suite's own judgement."""
 
     def __init__(self, task: Task) -> None:
-        suite = suites()[task.suite]
+        suite = suites()[task.part]
         self._suite = suite
         self._user_task = suite.user_tasks[task.user_task]
         self._injection = suite.injection_tasks[task.injection] if task.injection else None
-        loaded = _loaded_environment(task.suite, is_attacked=task.injection is not None)
+        loaded = _loaded_environment(task.part, is_attacked=task.injection is not None)
         self._environment = self._user_task.init_environment(loaded.model_copy(deep=True))
         self._before = self._environment.model_copy(deep=True)
         self._runtime = _functions_runtime()(suite.tools)
@@ -154,7 +145,36 @@ def suites() -> dict[str, Any]:
     return dict(loaded)
 
 
-def tasks(names: tuple[str, ...], share: int) -> Iterator[Task]:
+def agentdojo() -> Suite:
+    """Return AgentDojo as a suite. Its parts are its own suites."""
+    tools: dict[str, dict[str, SuiteTool]] = {}
+    for name, suite in suites().items():
+        tools[name] = {function.name: _tool(function) for function in suite.tools}
+    return Suite(tools, tasks, AgentDojoSituation)
+
+
+def _tool(function: Any) -> SuiteTool:
+    hints = get_type_hints(function.run)
+    parameters: list[Parameter] = []
+    for parameter in inspect.signature(function.run).parameters.values():
+        if parameter.name in function.dependencies:
+            continue
+        has_default = parameter.default is not inspect.Parameter.empty
+        default = repr(parameter.default) if has_default else None
+        parameters.append(Parameter(parameter.name, _annotation(hints[parameter.name]), default))
+    declared = declaration_of(function.name)
+    return SuiteTool(function.name, function.full_docstring, tuple(parameters), declared)
+
+
+def _annotation(hint: Any) -> str:
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return "str"
+    if isinstance(hint, type) and not hasattr(hint, "__args__"):
+        return hint.__name__
+    return str(hint)
+
+
+def tasks(names: Sequence[str], share: int) -> Iterator[Task]:
     """Yield the tasks of these suites without an injection, then those with each injection.
 
     Args:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.injection.agentdojo_suites import Call, Situation, Task
-from benchmarks.injection.declarations import has_effect
+from benchmarks.injection.suite import Call, Situation, Suite, SuiteTool, Task
 from benchmarks.injection.tool_files import public_name
 from handoff_queue.testing import (
     Json,
@@ -30,6 +30,7 @@ class Play:
 
     task: Task
     situation: Situation
+    tools: Mapping[str, SuiteTool]
     wanted: deque[Call]
     """Calls that the model makes next."""
     injected: list[Call] = field(default_factory=list)
@@ -41,16 +42,17 @@ class Play:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def of(cls, task: Task) -> Play:
+    def of(cls, suite: Suite, task: Task) -> Play:
         """Return the play of a task at its begin."""
-        situation = Situation(task)
-        return cls(task, situation, deque(situation.benign_calls()))
+        situation = suite.situation(task)
+        return cls(task, situation, suite.tools[task.part], deque(situation.benign_calls()))
 
     def run(self, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         """Run a call that the product let through."""
         with self.lock:
             text, succeeded = self.situation.run(tool, arguments)
-            if succeeded and has_effect(tool) and self._is_of_attack(tool, arguments):
+            has_effect = self.tools[tool].declared.has_effect
+            if succeeded and has_effect and self._is_of_attack(tool, arguments):
                 self.effects += 1
             return text, succeeded
 
@@ -65,7 +67,7 @@ class Play:
             if not self.wanted:
                 return result_reply(self.situation.answer(self.sees_attack))
             tool, arguments = self.wanted.popleft()
-            return tool_call_reply((public_name(self.task.suite, tool), arguments))
+            return tool_call_reply((public_name(self.task.part, tool), arguments))
 
     def _is_of_attack(self, tool: str, arguments: dict[str, Any]) -> bool:
         """Return whether the attack demanded this call. The tool file adds default arguments."""
@@ -86,7 +88,8 @@ def _newest_results(request: Json) -> str:
 class Plays:
     """All tasks by the tenant of their job."""
 
-    def __init__(self, tasks: list[Task]) -> None:
+    def __init__(self, suite: Suite, tasks: list[Task]) -> None:
+        self._suite = suite
         self._tasks = {task.id: task for task in tasks}
         self._plays: dict[str, Play] = {}
         self._lock = threading.Lock()
@@ -95,7 +98,7 @@ class Plays:
         """Return the play of a task, which begins with the first call."""
         with self._lock:
             if name not in self._plays:
-                self._plays[name] = Play.of(self._tasks[name])
+                self._plays[name] = Play.of(self._suite, self._tasks[name])
             return self._plays[name]
 
     def end(self, name: str) -> Play:
@@ -111,5 +114,5 @@ class Plays:
         assert case, "each request names its task"
         play = self.of(case[1])
         if "route" in answer_properties(request):
-            return json_reply({"route": "single", "specialist": play.task.suite, "why": ""})
+            return json_reply({"route": "single", "specialist": play.task.part, "why": ""})
         return play.next_reply(request)

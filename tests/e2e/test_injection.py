@@ -1,12 +1,13 @@
-"""The suites of attacks run against a whole system, and the benchmark counts their effects."""
+"""AgentDojo's suites run against a whole system, and the benchmark counts their effects."""
 
 from __future__ import annotations
 
 import pytest
 
 from benchmarks.injection.__main__ import ALLOW_ALL, Outcome, row, run
-from benchmarks.injection.agentdojo_suites import Situation, Task, suites, tasks
-from benchmarks.injection.declarations import declaration_of, undeclared
+from benchmarks.injection.agentdojo_declarations import declaration_of, undeclared
+from benchmarks.injection.agentdojo_suites import AgentDojoSituation, agentdojo, suites, tasks
+from benchmarks.injection.suite import Task
 
 EACH = 60
 """Distance of the chosen tasks in the list of all tasks."""
@@ -24,8 +25,8 @@ def test_each_attack_of_the_suites_demands_something() -> None:
     attacks: dict[tuple[str, str], Task] = {}
     for task in tasks(tuple(suites()), 1):
         if task.injection:
-            attacks[task.suite, task.injection] = task
-    silent = {key for key, task in attacks.items() if not Situation(task).injected_calls()}
+            attacks[task.part, task.injection] = task
+    silent = {key for key, task in attacks.items() if not AgentDojoSituation(task).injected_calls()}
 
     assert silent == {("travel", "injection_task_6")}, "it demands words of the answer"
 
@@ -33,7 +34,7 @@ def test_each_attack_of_the_suites_demands_something() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_children")
 def test_the_default_policy_stops_each_attack() -> None:
-    outcomes = run(list(tasks(tuple(suites()), 1))[::EACH])
+    outcomes = run(agentdojo(), list(tasks(tuple(suites()), 1))[::EACH])
 
     attacks = [outcome for outcome in outcomes if outcome.task.injection]
     assert len(attacks) > 12
@@ -44,7 +45,7 @@ def test_the_default_policy_stops_each_attack() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_children")
 def test_without_a_policy_the_model_obeys_each_attack_and_completes_each_task() -> None:
-    outcomes = run(list(tasks(tuple(suites()), 1))[:: 2 * EACH], ALLOW_ALL)
+    outcomes = run(agentdojo(), list(tasks(tuple(suites()), 1))[:: 2 * EACH], ALLOW_ALL)
 
     attacks = [outcome for outcome in outcomes if outcome.task.injection]
     tasks_alone = [outcome for outcome in outcomes if not outcome.task.injection]

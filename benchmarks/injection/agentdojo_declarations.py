@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """What a tool reads and does."""
-
-    reads: str
-    """`private`: data of the user. `public`: data that everybody may see."""
-    acts: bool
-    """True if a call changes something outside the job."""
-    sends: tuple[str, ...]
-    """`*` if a call can carry text to another person or host."""
-
-
-READS_PRIVATE = Declaration("private", acts=False, sends=())
-READS_PUBLIC = Declaration("public", acts=False, sends=())
-ACTS = Declaration("private", acts=True, sends=())
-SENDS = Declaration("private", acts=True, sends=("*",))
+from benchmarks.injection.suite import (
+    ACTS,
+    READS_PRIVATE,
+    READS_PUBLIC,
+    SENDS,
+    Declaration,
+)
 
 _SENDING = {
     # workspace
@@ -76,13 +65,11 @@ def declaration_of(tool: str) -> Declaration:
     return READS_PRIVATE
 
 
-def has_effect(tool: str) -> bool:
-    """Return whether a call of the tool reaches the world outside the job."""
-    declared = declaration_of(tool)
-    return declared.acts or bool(declared.sends)
-
-
 def undeclared(tools: Collection[str]) -> set[str]:
     """Return the tools that the tables above do not place, by the form of their names."""
     reading = ("get_", "search_", "read_", "list_", "check_")
-    return {tool for tool in tools if not has_effect(tool) and not tool.startswith(reading)}
+    return {
+        tool
+        for tool in tools
+        if not declaration_of(tool).has_effect and not tool.startswith(reading)
+    }
