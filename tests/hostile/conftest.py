@@ -1,5 +1,5 @@
-"""Fixtures of the attacks: a system of real processes that sign their messages, and fixtures of
-other rooms that attacks on the console, the API and the terminal need.
+"""Fixtures of the attacks: a system of real processes that sign their messages, a Redis with users,
+and fixtures of other rooms that attacks on the console, the API and the terminal need.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.hostile.redis_with_users import Server, redis_with_users
 from tests.hostile.signed_system import SignedSystem, signed_system
 from tests.supervisor.cli.conftest import broker
 from tests.supervisor.conftest import jobs
@@ -15,6 +16,13 @@ from tests.supervisor.serve.conftest import app, http, routes, settings
 from tests.supervisor.serve.console.conftest import local
 
 __all__ = ["app", "broker", "http", "jobs", "local", "routes", "settings"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Yield a Redis with a user for each kind of process."""
+    with redis_with_users(tmp_path_factory.mktemp("redis")) as started:
+        yield started
 
 
 @pytest.fixture(scope="package")

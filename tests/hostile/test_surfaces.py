@@ -23,7 +23,15 @@ SURFACES: dict[str, tuple[int, tuple[str, ...]]] = {
         90,
         (f"{HOSTILE}queue_messages", f"{HOSTILE}forged_handoffs", f"{HOSTILE}remote_control"),
     ),
-    "Redis": (300, (f"{HOSTILE}redis_users", f"{HOSTILE}forged_results")),
+    "Redis": (
+        300,
+        (
+            f"{HOSTILE}redis_floods",
+            f"{HOSTILE}redis_users",
+            f"{HOSTILE}redis_values",
+            f"{HOSTILE}forged_results",
+        ),
+    ),
     "documents": (
         90,
         (

@@ -1,0 +1,150 @@
+"""A worker that writes very many values into its keys of Redis makes no other process slow."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+
+import pytest
+import redis
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.redis.script import source_of
+from handoff_queue.shared.types.events import (
+    CancelRequested,
+)
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from tests.doubles.jobs import (
+    a_job,
+    issue,
+    version_of,
+)
+from tests.hostile.redis_commands import OTHER_JOB
+from tests.hostile.redis_with_users import Server, calls_of
+
+SAMPLE = '{"at": 1, "usd": 1, "ms": 1, "waited_ms": 0, "turns": 1, "bucket": null}'
+MANY = 2_000
+"""Values of a label, many more than a script writes."""
+ENDLESS_S = 5
+"""Seconds after which a script counts as endless."""
+
+
+def test_a_flood_of_questions_keeps_redis_for_a_short_time(server: Server) -> None:
+    """During that time, Redis runs no other command, and cannot stop a script that has written."""
+    versions = list(map(str, range(MANY)))
+    with (
+        server.store("supervisor") as supervisor,
+        server.store("worker-analyst") as worker,
+        redis.Redis.from_url(server.address) as admin,
+    ):
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        attacker, progress = worker.connection.redis, keys.progress(job_id)
+        handoff = keys.handoff(job_id, "analyst", HandoffId("find.1"))
+        attacker.hset(handoff, "asks", json.dumps(dict(zip(versions, versions, strict=True))))
+        attacker.hset(progress, "calls", " ".join(f"{version}:tool" for version in versions))
+        attacker.hset(progress, mapping={f"approval:{version}": "tools" for version in versions})
+        before = calls_of(admin, "hget")
+
+        decision = Commit(
+            job_id, version_of(supervisor, job_id), [CancelRequested()], drop=[HandoffId("find.1")]
+        )
+        assert supervisor.journal.commit(decision)
+
+        assert calls_of(admin, "hget") - before < 100
+
+
+def test_a_flood_of_labels_makes_no_sweep_long(server: Server) -> None:
+    labels = f"{keys.METRICS}:tenant"
+    with server.connected_as("worker-analyst") as attacker:
+        attacker.sadd(labels, *range(MANY))
+        attacker.zadd(f"{keys.WAITING}analyst", {f"{OTHER_JOB}/lost.1": 1})
+    with server.store("supervisor") as supervisor, redis.Redis.from_url(server.address) as admin:
+        admin.hset(keys.QUEUES, "analyst", 0)
+        before = calls_of(admin, "zrem")
+
+        supervisor.jobs.sweep()
+
+        assert calls_of(admin, "zrem") - before < MANY
+        admin.delete(labels)
+
+
+def test_a_flood_of_fields_of_a_rate_limit_is_not_read(server: Server) -> None:
+    """Every model call reads its bucket, so a call would take seconds."""
+    bucket = keys.bucket("account:model")
+    with server.connected_as("worker-analyst") as attacker:
+        attacker.hset(bucket, mapping=dict.fromkeys(map(str, range(MANY)), "1"))
+        attacker.zadd(keys.BUCKETS, {"account:model": 2**52})
+    with redis.Redis.from_url(server.address) as admin, server.store("worker-writer") as honest:
+        before = calls_of(admin, "hgetall")
+        report = {"bucket": "account:model", "window": 60_000, "asked_at": 1, "limits": {}}
+
+        honest.connection.script("record_provider_answer", [bucket], ["j/a.1", json.dumps(report)])
+        server.observed_fleet()
+
+        # the list of running handoffs reads only pauses whole
+        assert calls_of(admin, "hgetall") - before == 0
+        admin.delete(bucket, keys.BUCKETS)
+
+
+def test_a_flood_of_announcements_ends_with_the_next_announcement(server: Server) -> None:
+    with server.connected_as("worker-analyst") as attacker:
+        attacker.zadd(keys.SERVING, {f"writer/x{number}": 2**52 for number in range(MANY)})
+    with server.store("supervisor") as supervisor, redis.Redis.from_url(server.address) as admin:
+        assert supervisor.presence.processes() == []
+
+        supervisor.presence.announce_supervisor("h:1")
+
+        assert [process.name for process in supervisor.presence.processes()] == ["h:1"]
+        assert admin.zcard(keys.SERVING) == 1
+        admin.delete(keys.SERVING)
+
+
+def test_a_flood_of_samples_of_a_role_is_not_read(server: Server) -> None:
+    with server.connected_as("worker-analyst") as attacker:
+        attacker.lpush(keys.history("analyst"), *['{"at": 1}'] * MANY, *[SAMPLE] * MANY)
+    with server.store("supervisor") as supervisor, redis.Redis.from_url(server.address) as admin:
+        samples, _ = supervisor.history.read(["analyst"])
+
+        assert len(samples["analyst"]) < MANY
+        admin.delete(keys.history("analyst"))
+
+
+def endless_commit(job_id: JobId) -> list[str | int]:
+    """Return a commit that ends a handoff with countless arguments."""
+    decision = {"expected": 1, "tip": -1, "events": 0, "fields": {}, "due": -1, "keep_ms": 1}
+    text = json.dumps({**decision, "evaluation": "", "ends": 10**15})
+    return [3, keys.job(job_id), keys.DUE, keys.JOBS, text]
+
+
+def endless_search(connection: redis.Redis, job_id: JobId) -> list[str | int]:
+    """Return a search in a list of jobs of the worker's own, whose job is its own child."""
+    own_list, loop = f"{keys.FAIR}analyst", f"{job_id}}}:h:analyst:x"
+    connection.hset(f"{keys.PREFIX}{{{loop}}}", mapping={"status": "queued", "children": loop})
+    connection.zadd(own_list, {loop: 1})
+    return [1, own_list, "+inf", "10", "j-"]
+
+
+@pytest.mark.parametrize("script", ["commit", "find_jobs"])
+def test_a_worker_makes_no_script_endless(server: Server, script: str) -> None:
+    with server.store("supervisor") as supervisor:
+        job_id = a_job(supervisor)
+    url = server.users.url("worker-analyst", server.address)
+    digest = hashlib.sha1(source_of(script).encode(), usedforsecurity=False).hexdigest()
+    with (
+        redis.Redis.from_url(url, socket_timeout=ENDLESS_S, retry=None) as connection,
+        redis.Redis.from_url(server.address) as admin,
+    ):
+        if script == "commit":
+            arguments = endless_commit(job_id)
+        else:
+            arguments = endless_search(connection, job_id)
+        try:
+            with suppress(redis.ResponseError):
+                connection.execute_command("EVALSHA", digest, *arguments)
+        except redis.TimeoutError:
+            admin.script_kill()
+            pytest.fail(f"the script {script} does not end")
+        admin.delete(f"{keys.FAIR}analyst")

@@ -1,0 +1,257 @@
+"""A worker writes wrong values into the keys of Redis that it may write. Other processes ignore
+these values, and go on.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.daily_budget import DailyCaps
+from handoff_queue.shared.store.journal import Commit, VerifiedAmounts
+from handoff_queue.shared.store.spending_history import DAY_S
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.events import CancelRequested, JobStatus
+from handoff_queue.shared.types.ids import HandoffId
+from handoff_queue.shared.types.memory_notes import Note
+from handoff_queue.supervisor.client.administration import delete_job
+from handoff_queue.supervisor.client.fleet_statistics import stats_now
+from tests.doubles.jobs import (
+    a_job,
+    finish,
+    granted_claim,
+    issue,
+    model_reply,
+    reservation_answer,
+    version_of,
+)
+from tests.hostile.redis_commands import OTHER_JOB
+from tests.hostile.redis_with_users import READ_FIELDS, Server
+
+FOREIGN_MEMBERS = ("zzz", "zzz/b.1", "/", "a/", "j-0123456789ab}:h:analyst:x", "\x1b]0;x\x07/a.1")
+"""Members of a set of jobs that name no job."""
+
+
+@pytest.mark.parametrize("key", [keys.DUE, f"{keys.OUT}supervisor", f"{keys.WAITING}analyst"])
+def test_a_supervisor_sweeps_past_members_that_a_worker_has_invented(
+    server: Server, key: str
+) -> None:
+    with server.connected_as("worker-analyst") as connection:
+        connection.zadd(key, dict.fromkeys(FOREIGN_MEMBERS, 1))
+    with server.store("supervisor") as supervisor:
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        supervisor.connection.redis.zadd(keys.DUE, {job_id: 2})
+
+        assert job_id in supervisor.jobs.sweep().due
+
+        assert set(supervisor.connection.redis.zrange(key, 0, -1)).isdisjoint(
+            member.encode() for member in FOREIGN_MEMBERS
+        )
+
+
+def test_a_hash_that_a_worker_has_made_is_no_job(server: Server) -> None:
+    forged = f"{OTHER_JOB}}}:h:analyst:x"
+    with server.connected_as("worker-analyst") as connection:
+        connection.hset(f"{keys.PREFIX}{{{forged}}}", mapping={"status": "queued"})
+        connection.zadd(keys.DUE, {forged: 1})
+
+    with server.store("supervisor") as supervisor:
+        assert forged not in supervisor.jobs.sweep().fresh
+
+
+@pytest.mark.parametrize("text", ["x", "", "nan", "-1e999", "0x10", "[" * 5_000])
+def test_fields_of_a_handoff_that_cannot_be_read_stop_no_sweep_and_no_cancel(
+    server: Server, text: str
+) -> None:
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id, other = a_job(supervisor), a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        granted_claim(worker, job_id, "find.1")
+        handoff = keys.handoff(job_id, "analyst", HandoffId("find.1"))
+        attacker = worker.connection.redis
+        fields = [*READ_FIELDS, *map(bytes.decode, supervisor.connection.redis.hkeys(handoff))]
+        attacker.hset(handoff, mapping={**dict.fromkeys(fields, text), "state": "running"})
+        attacker.hset(keys.progress(job_id), mapping=dict.fromkeys(("tally", "calls", "g:x"), text))
+        attacker.zadd(keys.DUE, {f"{job_id}/find.1": 1, other: 2})
+
+        assert other in supervisor.jobs.sweep().due
+        assert server.observed_fleet()
+        version = version_of(supervisor, job_id)
+        decision = Commit(job_id, version, [CancelRequested()], drop=[HandoffId("find.1")])
+        assert supervisor.journal.commit(decision)
+
+
+def test_a_worker_changes_only_the_progress_of_a_job(server: Server) -> None:
+    """The title, the status and the children of a job are facts of its hash."""
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id, victim = a_job(supervisor), a_job(supervisor, "acme")
+        facts = {"title": "Forged", "status": "ok", "children": victim, "parent": f"{victim}/a.1"}
+        worker.connection.redis.hset(keys.progress(job_id), mapping={**facts, "cancelled": "1"})
+
+        summary = supervisor.job_summaries.of(job_id).job
+        for standing in (*supervisor.jobs.standings([job_id]), summary):
+            assert standing.title != "Forged"
+            assert standing.status is JobStatus.RUNNING
+            assert standing.children == ()
+            assert standing.parent is None
+            assert not standing.cancelled
+
+
+def test_the_deletion_of_a_job_deletes_no_job_that_a_worker_has_named(server: Server) -> None:
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id, victim = a_job(supervisor), a_job(supervisor, "acme")
+        for ended in (job_id, victim):
+            supervisor.connection.redis.hset(keys.job(ended), "status", "ok")
+        worker.connection.redis.hset(keys.progress(job_id), "children", victim)
+
+        delete_job(supervisor, job_id)
+
+        assert supervisor.jobs.owner(job_id) is None
+        assert supervisor.jobs.owner(victim) == "acme"
+
+
+@pytest.mark.parametrize("text", [b"x", b"\xff", b"nan", b"-1", b"9" * 400])
+def test_a_wrong_progress_leaves_a_job_readable(server: Server, text: bytes) -> None:
+    """A job that cannot be read cannot be cancelled."""
+    names = ["usd", "turns", "input_tokens", "asked_at", "asked_last", "calls", "tally"]
+    names += [
+        "failed_last",
+        "dropped_last",
+        "cut_usd",
+        "taken:1",
+        f"approval:{text.decode('latin1')}",
+    ]
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        worker.connection.redis.hset(keys.progress(job_id), mapping=dict.fromkeys(names, text))
+
+        (standing,) = supervisor.jobs.standings([job_id])
+
+        assert standing.status is not JobStatus.UNREADABLE
+        assert supervisor.job_summaries.of(job_id).job.title == standing.title
+
+
+def test_a_wrong_count_of_a_group_stops_no_result_of_another_role(server: Server) -> None:
+    with (
+        server.store("supervisor") as supervisor,
+        server.store("worker-writer") as honest,
+        server.connected_as("worker-analyst") as attacker,
+    ):
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "write.1", role="writer")
+        handoff = keys.handoff(job_id, "writer", HandoffId("write.1"))
+        counts = {"group": "team", "counts": json.dumps({"join": 1})}
+        supervisor.connection.redis.hset(handoff, mapping=counts)
+        claimed = granted_claim(honest, job_id, "write.1")
+        attacker.hset(
+            keys.progress(job_id), mapping={"g:team": "x", "in:join": "9" * 400, "turns": "x"}
+        )
+
+        finish(claimed)
+
+        assert supervisor.connection.redis.hget(handoff, "state") == b"done"
+
+
+@pytest.mark.parametrize(
+    "text", [b"x", b"\xff", b"x 2 lost w", b"9" * 400, b"-1 -1 x y", b"1 9007199254740992 x y"]
+)
+def test_a_handoff_with_fields_of_a_worker_stays_readable(server: Server, text: bytes) -> None:
+    handoff_id = HandoffId("find.1")
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        handoff = keys.handoff(job_id, "analyst", handoff_id)
+        fields = [*READ_FIELDS, "worker", "doing", "status", "result", "child", "started_at"]
+        worker.connection.redis.hset(handoff, mapping=dict.fromkeys(fields, text))
+
+        record = supervisor.job_summaries.handoffs(job_id, [handoff_id])[handoff_id]
+
+        assert record.standing.past_claims == ()
+        assert record.standing.started_at is None
+
+
+@pytest.mark.parametrize("expiry", [float("inf"), 1e300, 2.0**60])
+def test_an_expiry_that_is_no_time_stops_no_note(server: Server, expiry: float) -> None:
+    note = Note(path="a/b", text="A fact.", author="ann", at=1, expires_at=4e9, origins=("user",))
+    with server.connected_as("worker-analyst") as attacker, server.store("client") as store:
+        attacker.zadd(keys.note_expiry("acme"), {"x": expiry})
+
+        assert store.notes.write("acme", note, None)
+
+        store.connection.redis.delete(keys.notes("acme"), keys.note_expiry("acme"))
+
+
+def test_an_entry_of_a_worker_without_a_time_leaves_a_job_readable(server: Server) -> None:
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        worker.connection.redis.xadd(keys.log(job_id), {"x": "y"}, id="99-0")
+
+        summary = supervisor.job_summaries.of(job_id)
+
+        assert summary.tail == (summary.first,)
+
+
+@pytest.mark.parametrize("version", [{}, [], None, True, 1.5, "\x00", "x" * 5_000])
+def test_questions_that_cannot_be_read_stop_no_cancel(server: Server, version: object) -> None:
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        handoff = keys.handoff(job_id, "analyst", HandoffId("find.1"))
+        worker.connection.redis.hset(handoff, "asks", json.dumps({"toolu_1": version}))
+
+        decision = Commit(
+            job_id, version_of(supervisor, job_id), [CancelRequested()], drop=[HandoffId("find.1")]
+        )
+        assert supervisor.journal.commit(decision)
+
+
+def test_a_handoff_that_names_a_foreign_job_as_its_child_cancels_nothing(server: Server) -> None:
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id, victim = a_job(supervisor), a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        handoff = keys.handoff(job_id, "analyst", HandoffId("find.1"))
+        worker.connection.redis.hset(handoff, "child", victim)
+
+        version = version_of(supervisor, job_id)
+        drop = [HandoffId("find.1")]
+        supervisor.journal.commit(Commit(job_id, version, [CancelRequested()], drop=drop))
+
+        assert not supervisor.connection.redis.hexists(keys.job(victim), "cancelled")
+
+
+def test_an_announcement_of_an_unknown_role_stops_no_statistics(server: Server) -> None:
+    """The console may not read the queue of a role that the installation does not have."""
+    with server.connected_as("worker-analyst") as attacker, server.store("console") as console:
+        soon = time.time() * 1000 + 30_000
+        attacker.zadd(keys.SERVING, {"tailor/h:1": soon, "writer/h:1": soon})
+
+        assert "writer" in {
+            role.role for role in stats_now(console, console.fleet_load.now()).roles
+        }
+
+        attacker.zrem(keys.SERVING, "tailor/h:1", "writer/h:1")
+
+
+def test_a_worker_that_lowers_the_counters_of_a_day_raises_no_cap(server: Server) -> None:
+    used = VerifiedAmounts((1, 100, 20, 5), int(time.time()) // DAY_S, (1, 100, 20, 5))
+    with server.store("supervisor") as supervisor, server.store("worker-writer") as honest:
+        supervisor.daily_budgets.set_caps(DailyCaps(tenant_day_usd=6))
+        job_id = a_job(supervisor, "acme")
+        issue(supervisor, job_id, "write.1", role="writer")
+        claimed = granted_claim(honest, job_id, "write.1")
+        claimed.checkpoint(model_reply())
+        finish(claimed)
+        issue(supervisor, job_id, "write.2", role="writer")
+        version = version_of(supervisor, job_id)
+        supervisor.journal.commit(Commit(job_id, version, [CancelRequested()], verified=used))
+        with server.connected_as("worker-analyst") as attacker:
+            attacker.hincrby(keys.day(used.day, "acme"), "usd", -1_000)
+
+        answer = reservation_answer(granted_claim(honest, job_id, "write.2"), WorstCase(1, 1, 2))
+        supervisor.daily_budgets.set_caps(DailyCaps())
+
+    assert answer == [b"limit", b"tenant", b"max_usd"]

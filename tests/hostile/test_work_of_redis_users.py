@@ -1,0 +1,181 @@
+"""With its own Redis user, each process does its work. Refused commands are in the audit log."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+from pydantic import SecretStr
+from redis.exceptions import NoPermissionError
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.claim import ClaimVerdict
+from handoff_queue.shared.store.fair_queue import ENQUEUE, FOR, enqueue_arguments
+from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.spending_history import DAY_S
+from handoff_queue.shared.store.store import Store, open_store
+from handoff_queue.shared.store.tool_call_approvals import answer_call
+from handoff_queue.shared.types.access import AuditAction
+from handoff_queue.shared.types.errors import StoreUnavailable
+from handoff_queue.shared.types.events import (
+    AnsweredCall,
+    Approved,
+    CancelRequested,
+)
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.tool_call_approval import CallAnswer
+from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.fleet_statistics import stats_now
+from handoff_queue.supervisor.client.request import Request
+from tests.doubles.call_questions import ask
+from tests.doubles.jobs import (
+    a_job,
+    claim,
+    finish,
+    granted_claim,
+    issue,
+    model_reply,
+    version_of,
+)
+from tests.hostile.redis_commands import OTHER_JOB
+from tests.hostile.redis_with_users import Server
+
+
+def test_a_worker_waits_until_a_supervisor_has_loaded_the_scripts(server: Server) -> None:
+    with (
+        server.store("supervisor") as supervisor,
+        server.store("worker-analyst") as worker,
+        redis.Redis.from_url(server.address) as admin,
+    ):
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        claimed = granted_claim(worker, job_id, "find.1")
+        admin.script_flush()
+
+        with pytest.raises(StoreUnavailable, match="start a supervisor"):
+            claimed.renew()
+        with pytest.raises(StoreUnavailable, match="start a supervisor"):
+            worker.connection.script_for_each("renew_lease", [claimed.renewal()])
+        supervisor.connection.load_scripts()
+        claimed.renew()
+        assert worker.connection.script_for_each("renew_lease", [claimed.renewal()]) == [b"ok"]
+
+
+def test_a_refused_command_is_in_the_audit_once(server: Server) -> None:
+    with server.connected_as("worker-writer") as connection:
+        for _ in range(2):
+            with pytest.raises(NoPermissionError):
+                connection.execute_command("HGETALL", keys.TOKENS)
+    url = server.users.url("supervisor", server.address)
+    for _ in range(2):  # two supervisors
+        store = open_store(url, Settings(redis_url=SecretStr(url)))
+        store.refusals.copy_commands()
+        store.connection.close()
+
+    jobs = client.connect(server.address)
+    entries = [entry for entry in jobs.audit(count=1_000) if "worker-writer" in entry.subject]
+
+    assert [(entry.action, entry.detail) for entry in entries] == [
+        (AuditAction.REFUSE, f"key {keys.TOKENS}")
+    ]
+
+
+def test_a_user_without_right_to_read_the_log_copies_nothing(server: Server) -> None:
+    url = server.users.url("client", server.address)
+    store = open_store(url, Settings(redis_url=SecretStr(url)))
+
+    assert store.refusals.copy_commands() == 0
+    store.connection.close()
+
+
+def test_a_client_with_its_own_user_submits_a_job(server: Server) -> None:
+    jobs = client.connect(server.users.url("client", server.address))
+
+    job_id = jobs.submit(Request("Which database is the best?"))
+
+    assert jobs.newest()[0].job_id == job_id
+
+
+def test_a_supervisor_announces_a_waiting_job_and_the_server_counts_it(server: Server) -> None:
+    counts: dict[str, dict[tuple[str, ...], int]] = {}
+    for user in ("supervisor", "console", "client", "observer"):
+        url = server.users.url(user, server.address)
+        store = open_store(url, Settings(redis_url=SecretStr(url)))
+        if user == "supervisor":
+            job_id, now = JobId(OTHER_JOB), store.connection.now()
+            store.presence.announce_unplanned(job_id, ("tailor",), now)
+        counts[user] = store.presence.unplanned()
+        store.connection.close()
+
+    assert counts == {user: {("tailor",): 1} for user in counts}
+
+
+def test_a_worker_with_its_own_user_asks_about_a_call_and_gets_the_answer(server: Server) -> None:
+    stores: dict[str, Store] = {}
+    for user in ("client", "supervisor", "worker-analyst"):
+        url = server.users.url(user, server.address)
+        stores[user] = open_store(url, Settings(redis_url=SecretStr(url)))
+    worker, supervisor = stores["worker-analyst"], stores["supervisor"]
+    job_id = a_job(supervisor)
+    issue(supervisor, job_id, "find.1", role="analyst")
+    claimed = granted_claim(worker, job_id, "find.1")
+    claimed.checkpoint(model_reply(), deferrable=True)
+    ask(claimed)
+    handoff_id = HandoffId("find.1")
+    call = AnsweredCall(handoff_id=handoff_id, call_id="toolu_1")
+    approved = Approved(asked=supervisor.journal.read(job_id)[-1].version, call=call)
+    connection, trust = stores["client"].connection, stores["client"].trust
+
+    assert answer_call(connection, trust, job_id, approved, handoff_id, [])
+
+    again = granted_claim(worker, job_id, "find.1")
+    assert again.call_answers() == {"toolu_1": CallAnswer(is_approved=True)}
+    finish(again)
+    for store in stores.values():
+        store.connection.close()
+
+
+def test_a_process_that_names_an_unknown_handoff_is_no_attacker(server: Server) -> None:
+    """Redis may have lost the handoff."""
+    with (
+        server.store("supervisor") as supervisor,
+        server.store("worker-analyst") as worker,
+        server.store("observer") as observer,
+    ):
+        job_id, lost = a_job(supervisor), HandoffId("lost.1")
+        supervisor.connection.redis.zadd(keys.DUE, {f"{job_id}/{lost}": 1})
+
+        assert claim(worker, job_id, lost).verdict is ClaimVerdict.UNKNOWN
+        at_work = [running.handoff_id for running in observer.fleet_load.now().at_work]
+        assert lost not in at_work
+        supervisor.jobs.sent(job_id, [lost])
+        supervisor.jobs.sweep()
+        supervisor.journal.commit(
+            Commit(job_id, version_of(supervisor, job_id), [CancelRequested()], drop=[lost])
+        )
+
+
+def test_an_observer_reads_the_statistics_with_the_spending_of_today(server: Server) -> None:
+    with server.store("supervisor") as supervisor, server.store("observer") as observer:
+        today = int(supervisor.connection.now()) // DAY_S
+        supervisor.connection.redis.delete(keys.spending(today))  # of other tests
+        for name, more in (("input", 200), ("cached", 150)):
+            field = f"{name}\tdefault\twriter\tm\tteam"
+            supervisor.connection.redis.hincrby(keys.spending(today), field, more)
+        stats = stats_now(observer, observer.fleet_load.now())
+        supervisor.connection.redis.delete(keys.spending(today))
+
+    assert stats.cached_share == 0.75
+
+
+def test_a_worker_wakes_a_supervisor_while_other_wake_ups_wait(server: Server) -> None:
+    with server.connected_as("worker-writer") as connection:
+        for number in range(3):
+            message = {
+                "headers": {FOR: f"j-00000000000{number}"},
+                "properties": {"delivery_tag": f"tag-{number}"},
+            }
+            ENQUEUE.run(connection, enqueue_arguments("supervisor", [message], is_first=False))
+    with redis.Redis.from_url(server.address) as admin:
+        assert admin.llen("supervisor") == 3
+        admin.delete("supervisor")
