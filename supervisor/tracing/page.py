@@ -297,6 +297,8 @@ def _safe_attributes(state: StateCore) -> None:
                 token.attrs["rel"] = _REL
 
 
+STYLES = ("shared.css", "page.css")
+"""The files of the style, in their order. The console has the first file, too."""
 SCRIPTS = ("drawing.js", "timeline.js", "page.js")
 """The files of the script, in their order. Only the last one reads the elements of the page."""
 
@@ -320,7 +322,7 @@ def page_of(jobs: Sequence[TracedJob], made_by: str) -> str:
     `made_by`: name and version of the program that read the jobs.
     """
     first = jobs[0]
-    style, script = _asset("page.css"), "".join(map(_asset, SCRIPTS))
+    style, script = "".join(map(_asset, STYLES)), "".join(map(_asset, SCRIPTS))
     data = {
         "made_by": made_by,
         "at": first.record.at,

@@ -45,6 +45,7 @@ STATIC = {
     "console.css": (_CONSOLE, "static/console.css"),
     "console.js": (_CONSOLE, "static/console.js"),
     "job.js": (_CONSOLE, "static/job.js"),
+    "shared.css": (_TRACING, "shared.css"),
     "trace.css": (_TRACING, "page.css"),
     "drawing.js": (_TRACING, "drawing.js"),
     "timeline.js": (_TRACING, "timeline.js"),
