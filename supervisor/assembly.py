@@ -37,6 +37,7 @@ from handoff_queue.shared.types.names import (
 from handoff_queue.shared.types.presence import role_slots
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.engine.batch_canceller import BatchCanceller
+from handoff_queue.supervisor.engine.deliveries import Deliveries
 from handoff_queue.supervisor.engine.job_loop import JobLoop
 from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
@@ -58,6 +59,7 @@ class Supervisor:
     advance: JobLoop
     sweeper: Sweeper
     role_runner: RoleRunner
+    deliveries: Deliveries
     consumption: ConsumptionControl
     """Leaves out the roles queue while no role slot is free."""
 
@@ -122,8 +124,11 @@ class _LazySupervisor:
             self._end(self._built)
 
     def stopped(self, **_: Any) -> None:
-        """Wait until the announcement is withdrawn, and export the remaining telemetry."""
+        """Wait for running deliveries, and until the announcement is withdrawn. Export the
+        remaining telemetry.
+        """
         if self._built is not None:
+            self._built.deliveries.finish()
             self._built.sweeper.wait_until_withdrawn()
         telemetry().stop()
 
@@ -153,7 +158,8 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
         settings.on_end_tasks or (),
     )
     webhooks = Webhooks(process.store, webhook_secret, settings.webhook_private_hosts)
-    advance = JobLoop(process.store, dispatcher, process.attempts, role_runner, webhooks, end_tasks)
+    deliveries = Deliveries(webhooks, end_tasks)
+    advance = JobLoop(process.store, dispatcher, process.attempts, role_runner, deliveries)
     sweeper = Sweeper(
         process.store,
         dispatcher,
@@ -167,7 +173,7 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
             lambda: process.attempts.models.batches_of(settings.specialist_model),
         ).start,
     )
-    return Supervisor(process, advance, sweeper, role_runner, consumption)
+    return Supervisor(process, advance, sweeper, role_runner, deliveries, consumption)
 
 
 def prepare_forks() -> None:

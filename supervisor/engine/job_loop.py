@@ -31,8 +31,8 @@ from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.engine.child_jobs import ChildJobs
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
 from handoff_queue.supervisor.engine.decisions import ClaimedRole, CommittedDecision, DecisionMaker
+from handoff_queue.supervisor.engine.deliveries import Deliveries
 from handoff_queue.supervisor.engine.journal_signature_guard import JournalGuard
-from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.engine.poison_job_guard import FailureGuard
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
@@ -78,14 +78,12 @@ class JobLoop:
         dispatcher: Dispatcher,
         attempts: Attempts,
         role_runner: RoleRunner,
-        webhooks: Webhooks,
-        end_tasks: EndTasks,
+        deliveries: Deliveries,
     ) -> None:
         self._store = store
         self._dispatcher = dispatcher
         self._role_runner = role_runner
-        self._webhooks = webhooks
-        self._end_tasks = end_tasks
+        self._deliveries = deliveries
         self._attempts = attempts
         self._recorder = DecisionRecorder(store, attempts.payload_cache)
         self._children = ChildJobs(store, attempts.payload_cache, dispatcher)
@@ -305,13 +303,8 @@ class JobLoop:
             case TellParent():
                 self._children.tell(state)
                 return ()
-            case SendEndTask() | DeliverWebhook():
-                sends_task = isinstance(effect, SendEndTask)
-                deliver = self._end_tasks.send if sends_task else self._webhooks.deliver
-                deliver(state, effect.attempt)
-                return ()
-            case AskApproval() | RemindUser():
-                self._webhooks.ask(state)
+            case SendEndTask() | DeliverWebhook() | AskApproval() | RemindUser():
+                self._deliveries.start(state, effect)
                 return None
             case _:
                 assert_never(effect)

@@ -19,7 +19,7 @@ from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.trace_ids import JobSpan
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.errors import HandoffError, StoreUnavailable, UserError
 from handoff_queue.shared.types.events import (
     EndTaskTried,
     JobEnded,
@@ -203,27 +203,49 @@ class EndTasks:
     def send(self, state: JobState, attempt: int) -> None:
         """Make one try. Each try for the same end has the same task id. After the last try,
         the task becomes a dead letter.
+
+        Raises:
+            StoreUnavailable: Redis cannot be reached. The try has no outcome.
         """
-        assert state.ended is not None
+        try:
+            text = self._text(state)
+            task = EndTask.from_json(text)
+        except StoreUnavailable:
+            raise
+        except HandoffError as error:
+            self._record(state, _tried(state, attempt, False, str(error)), "of the end", "")
+            return
+        delivered, detail = self._published(task, state)
+        self._record(state, _tried(state, attempt, delivered, detail), task.task, text)
+
+    def _text(self, state: JobState) -> str:
+        """Return the task of a job's end, as JSON.
+
+        Raises:
+            StoreError: the payload is missing or cannot be read.
+        """
         assert state.submitted.on_end is not None
         digest = state.submitted.on_end.digest
-        text = self._payload_cache.payloads(state.job_id, [digest])[digest]
-        task = EndTask.from_json(text)
-        delivered, detail = self._published(task, state)
-        tried = EndTaskTried(
-            attempt=attempt, delivered=delivered, detail=detail, end=state.ended_version
-        )
+        return self._payload_cache.payloads(state.job_id, [digest])[digest]
+
+    def _record(self, state: JobState, tried: EndTaskTried, task: str, text: str) -> None:
+        """Record the outcome of a try. Make a dead letter after the last try.
+
+        Args:
+            task: name of the task.
+            text: the task as JSON.
+        """
         self._store.journal.append(state.job_id, tried)
-        if not delivered and attempt >= len(WEBHOOK_BACKOFF_S):
-            reason = f"the task {task.task} of {state.job_id} was not sent: {detail}"
+        if not tried.delivered and tried.attempt >= len(WEBHOOK_BACKOFF_S):
+            reason = f"the task {task} of {state.job_id} was not sent: {tried.detail}"
             self._store.dead_letters.add(DEAD_LETTER_QUEUE, reason, text)
         log.info(
             "end task",
             job_id=state.job_id,
-            task=task.task,
-            attempt=attempt,
-            delivered=delivered,
-            detail=detail,
+            task=task,
+            attempt=tried.attempt,
+            delivered=tried.delivered,
+            detail=tried.detail,
         )
 
     def _published(self, task: EndTask, state: JobState) -> tuple[bool, str]:
@@ -255,6 +277,12 @@ class EndTasks:
         except Exception as error:  # noqa: BLE001 - brokers' clients raise anything; the text may hold the URL
             return False, type(error).__name__
         return True, ""
+
+
+def _tried(state: JobState, attempt: int, delivered: bool, detail: str) -> EndTaskTried:
+    return EndTaskTried(
+        attempt=attempt, delivered=delivered, detail=detail, end=state.ended_version
+    )
 
 
 def task_id_of(state: JobState) -> str:

@@ -4,6 +4,7 @@ repeats the last status.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 
@@ -22,10 +23,17 @@ class Post:
 class WebhookServer(LoopbackServer):
     """A webhook server that runs during its `with` block. `posts` holds the received requests."""
 
-    def __init__(self, *statuses: int, location: str | None = None) -> None:
+    def __init__(
+        self,
+        *statuses: int,
+        location: str | None = None,
+        answers_after: threading.Event | None = None,
+    ) -> None:
+        """Set up a server. It answers no request before `answers_after` is set."""
         self.posts: list[Post] = []
         self._statuses = list(statuses) or [200]
         self._location = location
+        self._answers_after = answers_after
         super().__init__(self._respond)
 
     @property
@@ -40,6 +48,8 @@ class WebhookServer(LoopbackServer):
     def _respond(self, connection: BaseHTTPRequestHandler) -> None:
         body = connection.rfile.read(int(connection.headers["content-length"]))
         self.posts.append(Post(lower_case_headers(connection), body))
+        if self._answers_after is not None:
+            self._answers_after.wait()
         connection.send_response(self._next_status())
         if self._location:
             connection.send_header("location", self._location)

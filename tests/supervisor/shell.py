@@ -38,6 +38,7 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher, OutgoingHandoff
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
+from handoff_queue.supervisor.engine.deliveries import Deliveries
 from handoff_queue.supervisor.engine.job_loop import JobLoop
 from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
@@ -82,6 +83,7 @@ class Shell:
     attempts: Attempts = field(init=False)
     advance: JobLoop = field(init=False)
     role_runner: RoleRunner = field(init=False)
+    deliveries: Deliveries = field(init=False)
     jobs: Client = field(init=False)
     _announced: Announcement = field(init=False)
 
@@ -99,13 +101,16 @@ class Shell:
         )
         self.role_runner = RoleRunner(self.attempts, 4)
         library = self.attempts.payload_cache
+        self.deliveries = Deliveries(
+            Webhooks(self.store, None, ("127.0.0.1",)),
+            EndTasks(self.store, library, self.app, self.end_broker, ("*",)),
+        )
         self.advance = JobLoop(
             self.store,
             self.dispatcher,
             self.attempts,
             self.role_runner,
-            Webhooks(self.store, None, ("127.0.0.1",)),
-            EndTasks(self.store, library, self.app, self.end_broker, ("*",)),
+            self.deliveries,
         )
         self.jobs = Client(self.store, SETTINGS)
 
@@ -187,6 +192,7 @@ class Shell:
         claim.finish(claim.finish_request(result, (finished_event(result, "worker:1"),)))
 
     def close(self) -> None:
+        self.deliveries.finish()
         self.store.connection.close()
 
 

@@ -146,6 +146,6 @@ def test_the_webhook_of_a_job_that_our_own_code_has_ended_is_sent(shell: Shell) 
         assert job_id in shell.store.jobs.sweep().due
 
         fresh.advance(job_id)
+        (post,) = wait_until(lambda: hook.posts, expected="the webhook")
 
-    (post,) = hook.posts
     assert json.loads(post.body)["status"] == "failed"

@@ -1,0 +1,178 @@
+"""Threads that send webhooks and end tasks, so that a slow receiver holds no slot of the
+supervisor.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import assert_never
+from urllib.parse import urlsplit
+
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.types.errors import HandoffError
+from handoff_queue.shared.types.events import DEFAULT_TENANT
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.engine.notifications import TIMEOUT_S, EndTasks, Webhooks
+from handoff_queue.supervisor.lifecycle.commands import (
+    AskApproval,
+    DeliverWebhook,
+    RemindUser,
+    SendEndTask,
+)
+from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_GIVEN_UP_AFTER_S
+from handoff_queue.supervisor.lifecycle.state import JobState
+
+MOST_THREADS = 32
+MOST_FOR_ONE = 8
+"""Most threads that send to one receiver at a time. The slow receivers of a tenant leave the other
+threads to the other tenants.
+"""
+MOST_WAIT_S = WEBHOOK_GIVEN_UP_AFTER_S - TIMEOUT_S - 5.0
+"""Seconds after which a delivery that waits for a thread is dropped. Together with its timeout,
+this is less than the time after which the journal counts the try as lost and repeats it.
+"""
+WAIT_AT_THE_END_S = 3.0
+"""Most seconds for which a supervisor that shuts down waits for running deliveries. It is less
+than the time that `handoff up` gives to a process after its drain.
+"""
+
+log = log_of(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Delivery:
+    """A delivery that waits for a thread."""
+
+    job_id: JobId
+    send: Callable[[], None]
+    since: float
+    """Monotonic time in seconds."""
+
+
+class Deliveries:
+    """Sends webhooks and end tasks in threads.
+
+    The journal says that a try has begun before the try comes here, and its thread appends the
+    outcome. A try that is dropped or killed has no outcome, so the sweeper repeats it after
+    `WEBHOOK_GIVEN_UP_AFTER_S`. The outcome of each other try wakes the job, because `append` sets
+    the time of its next evaluation.
+    """
+
+    def __init__(
+        self,
+        webhooks: Webhooks,
+        end_tasks: EndTasks,
+        *,
+        most_for_one: int = MOST_FOR_ONE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Set up the deliveries. Without a delivery there is no thread.
+
+        Args:
+            most_for_one: most threads for one receiver.
+            clock: returns a monotonic time in seconds.
+        """
+        self._webhooks = webhooks
+        self._end_tasks = end_tasks
+        self._most_for_one = most_for_one
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waiting: dict[str, deque[_Delivery]] = {}
+        """Receiver -> its deliveries that wait, the oldest first. The receiver that had its turn
+        last is at the end.
+        """
+        self._busy: Counter[str] = Counter()
+        """Receiver -> its threads that send."""
+        self._threads: set[threading.Thread] = set()
+
+    def start(
+        self, state: JobState, effect: DeliverWebhook | SendEndTask | AskApproval | RemindUser
+    ) -> None:
+        """Send the webhook or the end task of a job in a thread. Return at once."""
+        match effect:
+            case DeliverWebhook():
+                send = partial(self._webhooks.deliver, state, effect.attempt)
+                self._add(_receiver(state), state.job_id, send)
+            case SendEndTask():
+                send = partial(self._end_tasks.send, state, effect.attempt)
+                self._add("on_end", state.job_id, send)
+            case AskApproval() | RemindUser():
+                if state.submitted.webhook_url is not None:
+                    send = partial(self._webhooks.ask, state)
+                    self._add(_receiver(state), state.job_id, send)
+            case _:
+                assert_never(effect)
+
+    def finish(self) -> None:
+        """Drop the deliveries that wait, and wait for the running ones at the end of the process.
+        Another supervisor repeats the tries without an outcome.
+        """
+        with self._lock:
+            self._waiting.clear()
+            threads = list(self._threads)
+        until = time.monotonic() + WAIT_AT_THE_END_S
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _add(self, receiver: str, job_id: JobId, send: Callable[[], None]) -> None:
+        with self._lock:
+            waiting = self._waiting.setdefault(receiver, deque())
+            waiting.append(_Delivery(job_id, send, self._clock()))
+            if len(self._threads) < MOST_THREADS and self._busy[receiver] < self._most_for_one:
+                thread = threading.Thread(target=self._run, name="deliveries", daemon=True)
+                self._threads.add(thread)
+                thread.start()
+
+    def _run(self) -> None:
+        while (taken := self._take()) is not None:
+            receiver, delivery = taken
+            try:
+                self._send(delivery)
+            finally:
+                with self._lock:
+                    self._busy[receiver] -= 1
+
+    def _take(self) -> tuple[str, _Delivery] | None:
+        """Take the next delivery of a receiver with a free thread. If there is none, remove this
+        thread from the threads, and return None.
+        """
+        with self._lock:
+            for receiver, waiting in self._waiting.items():
+                if self._busy[receiver] < self._most_for_one:
+                    delivery = waiting.popleft()
+                    del self._waiting[receiver]
+                    if waiting:
+                        self._waiting[receiver] = waiting
+                    self._busy[receiver] += 1
+                    return receiver, delivery
+            self._threads.remove(threading.current_thread())
+            self._busy += Counter()  # forgets the receivers without a thread
+            return None
+
+    def _send(self, delivery: _Delivery) -> None:
+        if self._clock() - delivery.since > MOST_WAIT_S:
+            log.warning("delivery dropped", job_id=delivery.job_id, why="its receiver is slow")
+            return
+        try:
+            delivery.send()
+        except HandoffError as error:  # for example, Redis cannot be reached
+            log.warning("delivery without outcome", job_id=delivery.job_id, why=str(error))
+        except Exception:  # no fault of a delivery may end the thread
+            log.exception("delivery without outcome", job_id=delivery.job_id)
+
+
+def _receiver(state: JobState) -> str:
+    """Return the name under which deliveries share threads: the tenant of the job, or else the
+    host of its webhook.
+    """
+    if state.submitted.tenant != DEFAULT_TENANT:
+        return f"tenant {state.submitted.tenant}"
+    try:
+        return f"host {urlsplit(state.submitted.webhook_url or '').hostname}"
+    except ValueError:
+        return "host"
