@@ -52,6 +52,7 @@ from handoff_queue.shared.settings.reverse_proxy_values import (
     check_networks,
     texts_in,
 )
+from handoff_queue.shared.settings.secret_files import read_private
 from handoff_queue.shared.text.durations import seconds_in, whole_seconds_in
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import Mode, Priority
@@ -282,7 +283,7 @@ class Settings(BaseSettings):
     """
     redis_url_file: PlainPath | None = None
     """A file that holds the URL of Redis, such as a file of `handoff keys init --redis`.
-    `HANDOFF_REDIS_URL` comes first.
+    `HANDOFF_REDIS_URL` comes first. A file that other users can read is refused.
     """
 
     model_provider: Literal["anthropic", "bedrock", "vertex", "foundry"] = "anthropic"
@@ -584,12 +585,13 @@ def _url_in(file: Path) -> SecretStr:
     """Return the URL of Redis in a file.
 
     Raises:
-        UserError: the file cannot be read, or its text is no URL of Redis.
+        UserError: the file cannot be read, is open to other users, or its text is no URL of Redis.
     """
     try:
-        with file.expanduser().open(encoding="utf-8") as opened:
-            url = opened.read(MOST_URL_CHARS + 2).strip()
+        url = read_private(file.expanduser(), "password in").decode().strip()
         read_address(url)
+    except UserError as error:
+        raise UserError(f"HANDOFF_REDIS_URL_FILE: {error}") from None
     except OSError as error:
         raise UserError(
             f"HANDOFF_REDIS_URL_FILE: {file} cannot be read ({error.strerror})"

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
-import stat
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,8 +17,8 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from handoff_queue.shared.settings.optional_packages import check_extra
+from handoff_queue.shared.settings.secret_files import check_place, read_private
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.trust.key_folder import check_place
 from handoff_queue.shared.types.errors import NoTenantKey, UserError
 
 KEY_BYTES = 32
@@ -29,8 +27,6 @@ MOST_KEYS = 8
 """Most keys of one tenant that are valid at once."""
 CHECK_FILE_S = 1.0
 """Seconds for which a file is not looked at again."""
-OPEN_TO_OTHERS = stat.S_IWGRP | stat.S_IXGRP | stat.S_IRWXO
-"""Rights that a file of keys must not give. The group may read it, as in a mounted secret."""
 
 
 class TenantKeys(Protocol):
@@ -83,14 +79,13 @@ def read_key_file(file: Path) -> tuple[bytes, ...]:
     """Return the keys in a file.
 
     Raises:
-        NoTenantKey: the file cannot be read, gives rights to others, or holds no keys. No key is
+        NoTenantKey: the file cannot be read, is open to other users, or holds no keys. No key is
             in the message.
     """
     try:
-        with file.open("rb") as opened:
-            if os.fstat(opened.fileno()).st_mode & OPEN_TO_OTHERS:
-                raise NoTenantKey(f"{file} gives rights to others: run `chmod 600 {file}`")
-            lines = opened.read().split()
+        lines = read_private(file, "key of a tenant").split()
+    except UserError as error:
+        raise NoTenantKey(str(error)) from None
     except OSError as error:
         raise NoTenantKey(f"{file} cannot be read ({error.strerror})") from None
     keys: list[bytes] = []

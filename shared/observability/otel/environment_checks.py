@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from handoff_queue.shared.settings.http_values import check_server_url
+from handoff_queue.shared.settings.secret_files import read_private
+from handoff_queue.shared.types.errors import UserError
 
 MOST_TIMEOUT_S = 86_400.0
+_UNREADABLE = "must name a file that this user can read"
 
 
 def _check_timeout(value: str) -> None:
@@ -24,7 +27,16 @@ def _check_file(value: str) -> None:
     try:
         Path(value).open("rb").close()
     except (OSError, ValueError):
-        raise ValueError("must name a file that this user can read") from None
+        raise ValueError(_UNREADABLE) from None
+
+
+def _check_key(value: str) -> None:
+    try:
+        read_private(Path(value))
+    except UserError:
+        raise ValueError("must name a file that only its owner can read or replace") from None
+    except (OSError, ValueError):
+        raise ValueError(_UNREADABLE) from None
 
 
 def _check_compression(value: str) -> None:
@@ -42,7 +54,7 @@ _CHECKS: Mapping[str, Callable[[str], None]] = {
     "TIMEOUT": _check_timeout,
     "CERTIFICATE": _check_file,
     "CLIENT_CERTIFICATE": _check_file,
-    "CLIENT_KEY": _check_file,
+    "CLIENT_KEY": _check_key,
     "COMPRESSION": _check_compression,
     "PROTOCOL": _check_protocol,
 }

@@ -10,6 +10,7 @@ import redis
 from redis.sentinel import Sentinel
 
 from handoff_queue.shared.settings.redis_url import TLS_FILES, RedisAddress, read_address
+from handoff_queue.shared.settings.secret_files import read_private
 from handoff_queue.shared.store.redis.fast_path import (
     DirectClient,
     DirectConnection,
@@ -88,7 +89,11 @@ def _behind_sentinels(address: RedisAddress, options: dict[str, Any]) -> redis.R
 
 
 def _check_files(address: RedisAddress) -> None:
-    """Check the TLS files one by one, because OpenSSL's errors do not name the file."""
+    """Check the TLS files one by one, because OpenSSL's errors do not name the file.
+
+    Raises:
+        UserError: a file cannot be used, or other users can read the private key.
+    """
     tls = address.tls or {}
     (ca, certificate, key), folder = (tls.get(name) for name in TLS_FILES), tls.get("ssl_ca_path")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -103,6 +108,8 @@ def _check_files(address: RedisAddress) -> None:
             "the files of its options ssl_certfile and ssl_keyfile cannot be read, or do not"
             " belong together"
         )
+        if key is not None:
+            read_private(Path(key))
         if certificate is not None:
             context.load_cert_chain(certificate, key)
     except OSError as error:
