@@ -34,7 +34,7 @@ from handoff_queue.shared.agent.tool_result_clearing import (
     ClearingRules,
     results_to_clear,
 )
-from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.observability.telemetry import BatchedCallTimes, telemetry
 from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
@@ -371,7 +371,7 @@ class ModelTurns:
             return False
         rules = self.dependencies.batches
         if rules is None:  # the worker has other settings than the worker that created the batch
-            self._lose_batch(batch, note)
+            self._lose_batch(conversation, batch, note)
             return True
         batches = BatchCalls(rules, self.dependencies)
         self.dependencies.checkpoints.heartbeat(READING)
@@ -380,14 +380,15 @@ class ModelTurns:
             if batch.created is None:
                 note(created)
             if isinstance(created, BatchCreated):
+                batch = replace(batch, created=created)
                 self._note_batch(conversation, batches, batch, created, note)
         except BatchLost:
-            self._lose_batch(batch, note)
+            self._lose_batch(conversation, batch, note)
         except ModelError as error:
             try:
                 raise batches.after_error(batch, error) from error
             except BatchLost:
-                self._lose_batch(batch, note)
+                self._lose_batch(conversation, batch, note)
         return True
 
     def _note_batch(
@@ -402,6 +403,7 @@ class ModelTurns:
         reply = batches.reply(batch, created)
         if isinstance(reply, BatchClosed):
             note(reply)
+            self._record_span(conversation, batch, created, reply.why.partition(":")[0])
             return
         model, prices = batch.intended.model, self.dependencies.prices
         if _is_reported(reply):
@@ -409,11 +411,43 @@ class ModelTurns:
         else:
             usage = batch.intended.most.of_a_cut_call()
         self._note_reply(conversation, model, reply, usage, note, created.batch_id)
+        self._record_span(conversation, batch, created, reply)
 
-    def _lose_batch(self, batch: OpenBatch, note: WriteCheckpoint) -> None:
+    def _lose_batch(
+        self, conversation: Conversation, batch: OpenBatch, note: WriteCheckpoint
+    ) -> None:
         """Store that the batch of a call is given up. The call counts at its upper bound."""
         usage = batch.intended.most.of_a_cut_call()
         note(self._failed_call(batch.intended.model, LOST, usage))
+        self._record_span(conversation, batch, batch.created, BatchLost.__name__)
+
+    def _record_span(
+        self,
+        conversation: Conversation,
+        batch: OpenBatch,
+        created: BatchCreated | None,
+        outcome: ModelReply | str,
+    ) -> None:
+        """Export the span of a call in a batch, after the checkpoint of its end. A process that is
+        killed between the two exports no span.
+
+        Args:
+            conversation: the conversation before the reply.
+            outcome: the reply, or the kind of failure.
+        """
+        if not telemetry().is_on:
+            return
+        intended = batch.intended
+        call = ModelCall(
+            model=intended.model,
+            system=self._system,
+            messages=conversation.messages_for(intended.model),
+            max_output_tokens=intended.most.output_tokens,
+            output_schema=self._output_schema(conversation),
+        )
+        batch_id = None if created is None else created.batch_id
+        times = BatchedCallTimes(intended.at, self.dependencies.now())
+        telemetry().batched_chat(call, batch_id, times, outcome)
 
     def _await_prefix(self, conversation: Conversation, *, is_last: bool) -> str | None:
         """Before the first call of a handoff, wait while another handoff is the first to send the
@@ -590,10 +624,8 @@ class ModelTurns:
         if conversation.ids or not is_last:
             tools = self._offered(conversation)
         may_call_tools = not is_last
-        schema: dict[str, Any] | None = self._schema
         if conversation.is_summarizing:
             may_call_tools = self._may_call_with_summary(conversation, tools)
-            schema = self._schema if has_text_output(self._schema) else None
         if conversation.ids and not tools:
             tools = tuple(_placeholder(name) for name in conversation.called_names)
             may_call_tools = False
@@ -604,13 +636,21 @@ class ModelTurns:
             max_output_tokens=min(self._limits.max_output_tokens, room),
             tools=tools,
             may_call_tools=may_call_tools,
-            output_schema=schema,
+            output_schema=self._output_schema(conversation),
             effort=self.dependencies.effort,
             thinking=self.dependencies.thinking,
             timeout_s=max(1.0, min(self.dependencies.silence_s, self.dependencies.left_s)),
             progress_s=self.dependencies.progress_s,
         )
         return replace(call, caches_for_1h=self._caches_for_1h(call))
+
+    def _output_schema(self, conversation: Conversation) -> dict[str, Any] | None:
+        """Return the JSON Schema of the next reply. A summary has none, unless it is the output of
+        the schema.
+        """
+        if conversation.is_summarizing and not has_text_output(self._schema):
+            return None
+        return self._schema
 
     def _may_call_with_summary(
         self, conversation: Conversation, tools: Sequence[Mapping[str, object]]

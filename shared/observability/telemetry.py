@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.types.ids import JobId
@@ -40,6 +41,14 @@ class Span:
 
     def observed(self, result: ToolObserved) -> None:
         """Record the result of the tool call."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedCallTimes:
+    """When a model call in a batch began and ended, in Unix seconds by Redis's clock."""
+
+    intended_at: float
+    ended_at: float
 
 
 class Submissions:
@@ -91,6 +100,21 @@ class Telemetry:
     def chat(self, call: ModelCall) -> AbstractContextManager[Span]:
         """Open the span of a model call."""
         return _NO_SPAN
+
+    def batched_chat(
+        self,
+        call: ModelCall,
+        batch_id: str | None,
+        times: BatchedCallTimes,
+        outcome: ModelReply | str,
+    ) -> None:
+        """Export the span of a model call in a batch after its end. The process that created the
+        batch may be another one.
+
+        Args:
+            batch_id: None if the id is not known.
+            outcome: the reply, or the kind of failure.
+        """
 
     def tool(self, call: Block, name: str) -> AbstractContextManager[Span]:
         """Open the span of a tool call.

@@ -102,6 +102,19 @@ def of_call(call: ModelCall, provider: str) -> Attributes:
     }
 
 
+def of_batched_call(call: ModelCall, provider: str, batch_id: str | None) -> Attributes:
+    """Return the attributes of a call in a batch.
+
+    Args:
+        batch_id: None if the id is not known.
+    """
+    return {
+        **of_call(call, provider),
+        "gen_ai.request.stream": False,
+        **({"handoff.batch.id": batch_id} if batch_id else {}),
+    }
+
+
 def of_reply(reply: ModelReply) -> Attributes:
     usage = reply.usage
     return {

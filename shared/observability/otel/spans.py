@@ -27,7 +27,12 @@ from handoff_queue.shared.observability.otel import gen_ai
 from handoff_queue.shared.observability.otel.celery_spans import CelerySpans
 from handoff_queue.shared.observability.otel.export import SpanIds, make_provider
 from handoff_queue.shared.observability.redaction import Redactor, secrets_of
-from handoff_queue.shared.observability.telemetry import Span, Submissions, Telemetry
+from handoff_queue.shared.observability.telemetry import (
+    BatchedCallTimes,
+    Span,
+    Submissions,
+    Telemetry,
+)
 from handoff_queue.shared.observability.trace_ids import (
     JobSpan,
     StoredTrace,
@@ -222,6 +227,28 @@ class OpenTelemetry(Telemetry):
             attributes |= gen_ai.content_of_call(call)
         with self._working(f"chat {call.model}", SpanKind.CLIENT, attributes) as span:
             yield _CallSpan(span, captures=self._captures)
+
+    def batched_chat(
+        self,
+        call: ModelCall,
+        batch_id: str | None,
+        times: BatchedCallTimes,
+        outcome: ModelReply | str,
+    ) -> None:
+        attributes = gen_ai.of_batched_call(call, self._model_provider, batch_id)
+        if self._captures:
+            attributes |= gen_ai.content_of_call(call)
+        span = self._tracer.start_span(
+            f"chat {call.model}",
+            kind=SpanKind.CLIENT,
+            attributes=attributes,
+            start_time=int(times.intended_at * 1e9),
+        )
+        if isinstance(outcome, ModelReply):
+            _CallSpan(span, captures=self._captures).replied(outcome)
+        else:
+            _fail(span, outcome)
+        span.end(int(times.ended_at * 1e9))
 
     @contextmanager
     def tool(self, call: Block, name: str) -> Iterator[Span]:
