@@ -38,11 +38,12 @@ from handoff_queue.shared.types.presence import role_slots
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.engine.batch_canceller import BatchCanceller
 from handoff_queue.supervisor.engine.deliveries import Deliveries
+from handoff_queue.supervisor.engine.end_tasks import EndTasks
 from handoff_queue.supervisor.engine.job_loop import JobLoop
-from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.schedule_starter import ScheduleStarter
 from handoff_queue.supervisor.engine.sweeper import SWEEPS_PER_LEASE, Sweeper
+from handoff_queue.supervisor.engine.webhooks import Webhooks
 from handoff_queue.supervisor.roles.briefs import read_role_once
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.engine.child_jobs import children_of
 from handoff_queue.supervisor.engine.cost_forecast import CostForecast
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
-from handoff_queue.supervisor.engine.notifications import tell_end
+from handoff_queue.supervisor.engine.end_telemetry import tell_end
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.state_cache import StateCache

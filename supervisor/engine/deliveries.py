@@ -17,7 +17,8 @@ from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.engine.notifications import TIMEOUT_S, EndTasks, Webhooks
+from handoff_queue.supervisor.engine.end_tasks import EndTasks
+from handoff_queue.supervisor.engine.webhooks import TIMEOUT_S, Webhooks
 from handoff_queue.supervisor.lifecycle.commands import (
     AskApproval,
     DeliverWebhook,

@@ -12,7 +12,7 @@ from handoff_queue.shared.store.redis.connection import MAX_CONNECTIONS
 from handoff_queue.shared.types import errors
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.journal_follower import FOLLOW_S
-from handoff_queue.supervisor.engine import notifications
+from handoff_queue.supervisor.engine import webhooks
 from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
 from tests.docs.pages import blocks, coded, rows, sections, text_of
 
@@ -32,8 +32,8 @@ def defined_by(text: str) -> dict[str, Any]:
 def signed(body: bytes, at: float) -> Mapping[str, str]:
     timestamp = str(int(at))
     return {
-        notifications.TIMESTAMP_HEADER: timestamp,
-        notifications.SIGNATURE_HEADER: notifications.signature(SECRET, timestamp, body),
+        webhooks.TIMESTAMP_HEADER: timestamp,
+        webhooks.SIGNATURE_HEADER: webhooks.signature(SECRET, timestamp, body),
     }
 
 
@@ -47,12 +47,8 @@ def test_a_genuine_webhook_is_told_from_a_forged_and_from_an_old_one() -> None:
     assert not is_genuine("another", signed(body, now), body)
     assert not is_genuine(SECRET, signed(body, now - 3_600), body)
     assert not is_genuine(SECRET, {}, body)
-    assert not is_genuine(
-        SECRET, {**signed(body, now), notifications.SIGNATURE_HEADER: "größer"}, body
-    )
-    assert not is_genuine(
-        SECRET, {**signed(body, now), notifications.TIMESTAMP_HEADER: "soon"}, body
-    )
+    assert not is_genuine(SECRET, {**signed(body, now), webhooks.SIGNATURE_HEADER: "größer"}, body)
+    assert not is_genuine(SECRET, {**signed(body, now), webhooks.TIMESTAMP_HEADER: "soon"}, body)
 
 
 def test_the_page_names_the_pauses_between_webhooks() -> None:
@@ -62,7 +58,7 @@ def test_the_page_names_the_pauses_between_webhooks() -> None:
     assert "5 seconds, 30 seconds, 2 minutes, 10 minutes and an hour" in " ".join(
         NOTIFICATIONS["A webhook"].split()
     )
-    assert (notifications.TIMEOUT_S, FOLLOW_S, MAX_CONNECTIONS) == (10.0, 5.0, 64)
+    assert (webhooks.TIMEOUT_S, FOLLOW_S, MAX_CONNECTIONS) == (10.0, 5.0, 64)
 
 
 def test_every_error_that_the_client_says_it_raises_has_an_http_status() -> None:

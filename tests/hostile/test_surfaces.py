@@ -126,8 +126,8 @@ SURFACES: dict[str, tuple[int, tuple[str, ...]]] = {
         55,
         (
             f"{HOSTILE}webhook_addresses",
-            "tests/supervisor/engine/test_webhook.py::test_a_receiver_that_answers_byte_by_byte",
-            "tests/supervisor/engine/test_webhook.py::test_a_webhook",
+            "tests/supervisor/engine/test_webhooks.py::test_a_receiver_that_answers_byte_by_byte",
+            "tests/supervisor/engine/test_webhooks.py::test_a_webhook",
         ),
     ),
     "Flower": (110, (f"{HOSTILE}flower_events",)),

@@ -39,9 +39,10 @@ from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher, OutgoingHandoff
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
 from handoff_queue.supervisor.engine.deliveries import Deliveries
+from handoff_queue.supervisor.engine.end_tasks import EndTasks
 from handoff_queue.supervisor.engine.job_loop import JobLoop
-from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
+from handoff_queue.supervisor.engine.webhooks import Webhooks
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.handoffs import a_spec
 

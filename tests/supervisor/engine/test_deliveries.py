@@ -24,8 +24,9 @@ from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.engine.deliveries import MOST_WAIT_S, Deliveries
-from handoff_queue.supervisor.engine.notifications import EndTasks, Webhooks
+from handoff_queue.supervisor.engine.end_tasks import EndTasks
 from handoff_queue.supervisor.engine.state_cache import StateCache
+from handoff_queue.supervisor.engine.webhooks import Webhooks
 from handoff_queue.supervisor.lifecycle.commands import DeliverWebhook, SendEndTask
 from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_GIVEN_UP_AFTER_S
 from handoff_queue.supervisor.lifecycle.state import JobState

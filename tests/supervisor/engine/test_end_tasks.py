@@ -20,7 +20,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import EndTaskTried, JobEnded, JobStatus
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.supervisor.client.celery_signatures import end_task_of
-from handoff_queue.supervisor.engine.notifications import DEAD_LETTER_QUEUE, NOT_SET, EndTasks
+from handoff_queue.supervisor.engine.end_tasks import DEAD_LETTER_QUEUE, NOT_SET, EndTasks
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
 from handoff_queue.supervisor.lifecycle.state import JobState

@@ -1,12 +1,7 @@
-"""Notifications of a job's end: the webhook, a task of the host's Celery app, and the reports
-to OpenTelemetry and Flower.
-"""
+"""Tasks of the host's Celery app that are sent when a job ends."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
 from collections.abc import Sequence
 from uuid import UUID, uuid5
 
@@ -15,160 +10,22 @@ from pydantic import JsonValue
 
 from handoff_queue.shared.broker.host_celery_tasks import HostMessage, check_transport, send_to_host
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.observability.telemetry import telemetry
-from handoff_queue.shared.observability.trace_ids import JobSpan
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import HandoffError, StoreUnavailable, UserError
-from handoff_queue.shared.types.events import (
-    EndTaskTried,
-    JobEnded,
-    JobStatus,
-    RecordedEvent,
-    WebhookTried,
-)
+from handoff_queue.shared.types.events import EndTaskTried
 from handoff_queue.shared.types.job_options import EndTask
 from handoff_queue.supervisor.client.celery_signatures import check_allowed
-from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 log = log_of(__name__)
 
-
-TIMEOUT_S = 10.0
-"""Seconds for a whole try. Without this limit, a receiver that sends one byte at a time would
-block a thread forever.
-"""
-SIGNATURE_HEADER = "X-Handoff-Signature"
-"""`sha256=` and the hexadecimal HMAC-SHA256 of `<timestamp>.<body>` under
-HANDOFF_WEBHOOK_SECRET.
-"""
-TIMESTAMP_HEADER = "X-Handoff-Timestamp"
 NOT_SET = "HANDOFF_ON_END_BROKER_URL is not set"
 DEAD_LETTER_QUEUE = "on_end"
 """The name under which `handoff dead` lists tasks that could not be sent."""
 _IDS = UUID("5b0b3a44-6e0a-4a56-9d0e-0d5b6f6f1f0e")
 """Namespace of the task ids. A random constant."""
-
-
-def tell_end(state: JobState, recorded: Sequence[RecordedEvent], dispatcher: Dispatcher) -> None:
-    """Report a job's end to OpenTelemetry and Flower, if these new events of its journal end
-    it.
-
-    The process that commits the end calls this, so the end is reported once.
-    """
-    ends: list[RecordedEvent] = []
-    for record in recorded:
-        if isinstance(record.event, JobEnded):
-            ends.append(record)
-    if not ends:
-        return
-    span = JobSpan(
-        state.job_id,
-        state.mode.value,
-        state.status.value,
-        state.status is JobStatus.FAILED,
-        state.started_at,
-        ends[-1].at,
-        state.retries,
-    )
-    if telemetry().is_on:
-        telemetry().job_ended(span)
-    dispatcher.tell_ended(span)
-
-
-class Webhooks:
-    """Delivers webhooks. The journal gets the outcome of each try to report the end of a job."""
-
-    def __init__(
-        self,
-        store: Store,
-        secret: str | None,
-        private_hosts: Sequence[str] = (),
-        timeout_s: float = TIMEOUT_S,
-    ) -> None:
-        """Set up the sender of webhooks.
-
-        Args:
-            secret: signs the requests. None: they are not signed.
-            private_hosts: hosts that may have private addresses. All others must be public.
-            timeout_s: seconds for one try.
-        """
-        self._store = store
-        self._secret = secret
-        self._private_hosts = private_hosts
-        self._timeout_s = timeout_s
-
-    def deliver(self, state: JobState, attempt: int) -> None:
-        """Report the end of the job, with one try. The body holds the id, status and reason of
-        the job and the number of the try. The receiver must ask for the result.
-        """
-        assert state.ended is not None
-        body = json.dumps(
-            {
-                "job_id": state.job_id,
-                "status": state.ended.status.value,
-                "reason": state.ended.reason,
-                "attempt": attempt,
-            }
-        ).encode()
-        delivered, detail = self._post(state.submitted.webhook_url or "", body)
-        tried = WebhookTried(
-            attempt=attempt, delivered=delivered, detail=detail, end=state.ended_version
-        )
-        self._store.journal.append(state.job_id, tried)
-        log.info(
-            "webhook", job_id=state.job_id, attempt=attempt, delivered=delivered, detail=detail
-        )
-
-    def ask(self, state: JobState) -> None:
-        """Report that the job waits for an approval, with one try. The next reminder repeats a
-        lost report. Do nothing if the job has no webhook or no open question.
-        """
-        questions = (state.question, *state.open_calls[-1:])
-        question = next((open_one for open_one in questions if open_one is not None), None)
-        if state.submitted.webhook_url is None or question is None:
-            return
-        waits: dict[str, object] = {
-            "job_id": state.job_id,
-            "status": "waiting",
-            "approval": question.what,
-            "reminder": question.reminders,
-        }
-        if state.asks_about_steps:
-            waits["steps"] = list(question.steps)
-        if state.open_calls:
-            waits["tools"] = [call.tool for call in state.open_calls]
-        delivered, detail = self._post(state.submitted.webhook_url, json.dumps(waits).encode())
-        log.info(
-            "webhook",
-            job_id=state.job_id,
-            asks=question.what,
-            delivered=delivered,
-            detail=detail,
-        )
-
-    def _post(self, url: str, body: bytes) -> tuple[bool, str]:
-        """Return whether the receiver answered with a 2xx status, and the status or the error."""
-        if not url.lower().startswith(("http://", "https://")):
-            return False, "not an http(s) URL"
-        timestamp = str(int(self._store.connection.now()))
-        headers = {"Content-Type": "application/json", TIMESTAMP_HEADER: timestamp}
-        if self._secret:
-            headers[SIGNATURE_HEADER] = signature(self._secret, timestamp, body)
-        # httpx2 would add 50 ms to each start of a supervisor, and few jobs have a webhook.
-        from handoff_queue.supervisor.engine.webhook_request import post
-
-        return post(url, body, headers, self._private_hosts, self._timeout_s)
-
-
-def signature(secret: str, timestamp: str, body: bytes) -> str:
-    """Return the value of `SIGNATURE_HEADER`. The receiver computes it again and compares the
-    two with `hmac.compare_digest`.
-    """
-    signed = timestamp.encode() + b"." + body
-    return "sha256=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
 
 class EndTasks:
