@@ -1,8 +1,8 @@
 """InjecAgent's suite (MIT licence), read from a clone of github.com/uiuc-kang-lab/InjecAgent.
 
-Each case has a user's request, the call of one tool that does it, the result of this call with an
-instruction of an attacker, and the tools that the attacker wants. The suite states no arguments
-of these tools. This module derives them from the types of the parameters.
+Each case has a user's request and the call that does the work. The result of this call has an
+instruction of an attacker, who wants calls of other tools. The suite states no arguments of these
+calls. This module derives them from the types of the parameters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each suite of attacks provides: its tools, its tasks, and the environment of a task."""
+"""The form of a suite of attacks: its tools, its tasks, and the environment of a task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Call = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a tool reads and does, as an operator declares it for a policy."""
+    """The data that a tool reads and the effect of a call, as an operator declares them."""
 
     reads: str
     """`private`: data of the user. `public`: data that everybody may see."""

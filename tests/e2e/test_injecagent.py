@@ -114,7 +114,7 @@ def test_a_part_offers_the_tools_of_its_cases(suite: Suite) -> None:
     assert set(suite.tools["ds_base"]) == {"DoorGetCodes", "PostReadLetter", "PostSendLetter"}
 
 
-def test_the_verb_of_a_tool_declares_what_it_does(suite: Suite) -> None:
+def test_the_verb_of_a_tool_declares_its_effect(suite: Suite) -> None:
     tools = {**suite.tools["dh_base"], **suite.tools["ds_base"]}
 
     assert not tools["PostReadLetter"].declared.has_effect
@@ -135,7 +135,7 @@ def test_the_users_tool_returns_the_attack_only_in_an_attacked_task(suite: Suite
         assert not situation.is_task_done("")
 
 
-def test_an_obeyed_theft_sends_what_the_first_tool_returned(suite: Suite) -> None:
+def test_an_obeyed_theft_sends_the_result_of_the_first_tool(suite: Suite) -> None:
     situation = attacked(suite, "ds_base")
 
     assert situation.injected_calls() == [

@@ -1,5 +1,5 @@
-"""Fixtures of the attacks: a system of real processes that sign their messages, a Redis with users,
-and fixtures of other rooms that attacks on the console, the API and the terminal need.
+"""Fixtures of the attacks: a system of real processes that sign their messages, and a Redis with
+users. Attacks on the console, the API and the terminal need fixtures of other rooms.
 """
 
 from __future__ import annotations
