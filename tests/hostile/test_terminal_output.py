@@ -1,12 +1,18 @@
-"""No text of a job changes the terminal of the user who lists the job."""
+"""No text of a job, a dead letter or a note changes the terminal of the user who reads it."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.commands import load_command
+from handoff_queue.shared.types.events import JobEnded, JobStatus
+from handoff_queue.shared.types.memory_notes import Note
+from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
 from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.schedules import ScheduleOptions
+from tests.e2e.commands import HandoffInProcess
 
 SEQUENCES = {
     "clear": "\x1b[2J",
@@ -35,7 +41,30 @@ SEQUENCES = {
 }
 OBEYED = {*map(chr, (*range(9), *range(11, 32), *range(127, 160)))} | {*"\u202e\u2066\u2028"}
 """Characters that a terminal obeys, without the tab and the line feed."""
-COMMANDS = (("list",), ("show", "JOB"), ("list", "--json"), ("watch", "JOB"))
+COMMANDS = {
+    "audit": ("audit JOB", "audit JOB --json"),
+    "dead": ("dead", "dead --json", "dead show LETTER"),
+    "export": ("export JOB -o -",),
+    "list": ("list", "list --json"),
+    "memory": ("memory", "memory --json"),
+    "result": ("result JOB", "result JOB --json"),
+    "schedule": ("schedule", "schedule --json"),
+    "show": ("show JOB", "show JOB --full", "show JOB --json"),
+    "trace": ("trace JOB -o -",),
+    "watch": ("watch JOB", "watch JOB --json"),
+}
+"""Commands that print stored texts, each with the lines that print them."""
+OTHER_COMMANDS = {
+    # They print ids, names, figures and their own arguments.
+    *("cancel", "delete", "fork", "keys", "pause", "retry", "say", "submit", "token", "unpause"),
+    # They print names and figures of the fleet.
+    *("doctor", "specialists", "stats", "top"),
+    # They start processes, or serve clients with other forms of output.
+    *("chaos", "mcp", "run", "serve", "supervisor", "up", "worker"),
+    # They need a model or a waiting question. Their output passes through the same functions.
+    *("approve", "compare", "eval", "golden", "quote", "reject"),
+}
+"""Commands that this file does not run."""
 
 
 @pytest.mark.parametrize("kind", SEQUENCES)
@@ -45,13 +74,50 @@ def test_a_request_changes_no_terminal(
     job_id = broker.submit(Request(f"Look {SEQUENCES[kind]} here", tenant="acme"))
     broker.cancel(job_id)
 
-    for name, *arguments in COMMANDS[:3]:
-        words = [job_id if word == "JOB" else word for word in arguments]
-        load_command(name).main(words, standalone_mode=False)
+    for name, arguments in (("list", []), ("list", ["--json"]), ("show", [job_id])):
+        load_command(name).main(arguments, standalone_mode=False)
     printed = capsys.readouterr()
 
     assert not OBEYED & {*printed.out, *printed.err}
     assert "here" in printed.out
+
+
+def test_each_command_is_in_one_of_the_lists_of_this_file() -> None:
+    """A new command fails here, until it is in `COMMANDS` or in `OTHER_COMMANDS`."""
+    assert COMMANDS.keys() | OTHER_COMMANDS == ENTRIES.keys()
+    assert not COMMANDS.keys() & OTHER_COMMANDS
+    assert all(line.split()[0] == name for name, lines in COMMANDS.items() for line in lines)
+
+
+def test_no_command_prints_a_stored_text_that_a_terminal_obeys(
+    broker: Client, redis_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = f"Look {' '.join(SEQUENCES.values())} here"
+    job_id = broker.submit(Request(text, idempotency_key="k"))
+    end = JobEnded(status=JobStatus.FAILED, reason=text)
+    broker.store.journal.append(job_id, end, {"status": "failed"})
+    broker.store.dead_letters.add("writer", text, text)
+    note = Note(path="a/b", text=text, author="ann", at=1, expires_at=4e9, origins=("user",))
+    broker.store.notes.write("default", note, None)
+    broker.add_schedule("news", Request(text), ScheduleOptions("0 0 1 1 *"))
+    values = {"JOB": job_id, "LETTER": broker.store.dead_letters.newest()[0].id}
+    handoff = HandoffInProcess(tmp_path, capture=capfd)
+
+    obeyed: dict[str, set[str]] = {}
+    silent: set[str] = set()
+    for name, lines in COMMANDS.items():
+        printed = ""
+        for line in lines:
+            words = [values.get(word, word) for word in line.split()]
+            completed = handoff.run(*words, HANDOFF_REDIS_URL=redis_url)
+            printed += completed.stdout + completed.stderr
+            if unsafe := OBEYED & {*completed.stdout, *completed.stderr}:
+                obeyed[line] = unsafe
+        if "Look" not in printed:
+            silent.add(name)
+
+    assert obeyed == {}
+    assert silent == {"audit"}
 
 
 @pytest.mark.parametrize("kind", SEQUENCES)

@@ -27,7 +27,7 @@ from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.errors import (
     HandoffError,
 )
-from handoff_queue.supervisor.text.sanitizing import in_one_line, json_for_all
+from handoff_queue.supervisor.text.sanitizing import in_one_line, json_for_all, plain
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -284,8 +284,10 @@ def write_as_json(value: object) -> None:
 
 
 def print_progress(text: str) -> None:
-    """Write a line of progress to standard error at once, without `handoff: `."""
-    sys.stderr.write(text + "\n")
+    """Write a line of progress to standard error at once, without `handoff: `. Texts of others
+    may be in it, so a terminal obeys none of its characters.
+    """
+    sys.stderr.write(plain(text) + "\n")
     sys.stderr.flush()
 
 
@@ -321,7 +323,7 @@ def clock(unix_s: float) -> str:
 
 def print_message(message: str) -> None:
     """Write a message as one line to standard error, after `handoff: `."""
-    sys.stderr.write(f"handoff: {one_line(message)}\n")
+    sys.stderr.write(f"handoff: {plain(one_line(message))}\n")
     sys.stderr.flush()
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from handoff_queue.supervisor.text.sanitizing import json_for_all, plain
 
-CONTROL_SEQUENCES = ["\x1b[31m", "\x9b31m", "\x00", "\u202e", "\u2066"]
-"""Control characters and sequences: two for colours, NUL, and two that change the text direction.
+CONTROL_SEQUENCES = ["\x1b[31m", "\x9b31m", "\x00", "\u202e", "\u2066", "\u2028", "\u2029"]
+"""Two sequences for colours, NUL, two characters that change the text direction, and two that end
+a line.
 """
 
 
