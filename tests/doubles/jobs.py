@@ -21,7 +21,7 @@ from handoff_queue.shared.types.events import (
     HandoffIssued,
     JobSubmitted,
 )
-from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, ref
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus, ref
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, new_job_id
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.message import digest_of
@@ -114,6 +114,32 @@ def issued_event(
         group=group,
         index=index,
         max_microusd=max_microusd,
+    )
+
+
+def issue_handoff(store: Store, handoff: AgentHandoff, *payloads: str) -> None:
+    """Issue one handoff with its message to the specialist `researcher`, due in an hour.
+
+    Args:
+        payloads: texts that the handoff refers to by their digests.
+    """
+    event = HandoffIssued(
+        handoff_id=handoff.handoff_id,
+        step_id=handoff.step_id,
+        attempt=handoff.attempt,
+        assigned_to="researcher",
+        handoff=ref(handoff.to_json()),
+        specialist=handoff.specialist,
+        group="g1",
+    )
+    store.journal.commit(
+        Commit(
+            job_id=handoff.job_id,
+            expected=version_of(store, handoff.job_id),
+            events=[event],
+            payloads=list(payloads),
+            due_at=store.connection.now() + 3_600,
+        )
     )
 
 

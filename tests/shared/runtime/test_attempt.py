@@ -24,7 +24,6 @@ from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCach
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim_grants import MAX_CLAIMS
-from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.store.store import Store
@@ -37,7 +36,7 @@ from handoff_queue.shared.types.errors import (
     ModelError,
     StoreUnavailable,
 )
-from handoff_queue.shared.types.events import HandoffIssued, UserMessageSent
+from handoff_queue.shared.types.events import UserMessageSent
 from handoff_queue.shared.types.handoff import UNREADABLE as RESULT_UNREADABLE
 from handoff_queue.shared.types.handoff import (
     AgentHandoff,
@@ -55,7 +54,7 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.testing import Reply, tool_call_reply
 from tests.doubles.agent_runs import answer_reply
 from tests.doubles.handoffs import a_handoff, a_spec, a_tool
-from tests.doubles.jobs import a_job, handoff_key, turns_key, version_of
+from tests.doubles.jobs import a_job, handoff_key, issue_handoff, turns_key
 from tests.doubles.scripted_model import ScriptedModel, replies_in_order
 
 SETTINGS = Settings(lease_s=3_600, offline=True)
@@ -94,25 +93,7 @@ def stored_handoff(
         specialist=digest_of(text),
         context=context,
     )
-    event = HandoffIssued(
-        handoff_id=handoff.handoff_id,
-        step_id=handoff.step_id,
-        attempt=1,
-        assigned_to="researcher",
-        handoff=ref(handoff.to_json()),
-        specialist=handoff.specialist,
-        group="g1",
-    )
-    due_at = store.connection.now() + 3_600
-    store.journal.commit(
-        Commit(
-            job_id=job_id,
-            expected=version_of(store, job_id),
-            events=[event],
-            payloads=[text],
-            due_at=due_at,
-        )
-    )
+    issue_handoff(store, handoff, text)
     return handoff
 
 

@@ -28,7 +28,7 @@ from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.trust.key_files import make_keys, private_key_file
 from handoff_queue.shared.types.errors import InvalidSpecialist, ModelRejected
-from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, UserMessageSent
+from handoff_queue.shared.types.events import HandoffFinished, UserMessageSent
 from handoff_queue.shared.types.handoff import (
     AgentHandoff,
     Artifact,
@@ -46,7 +46,7 @@ from handoff_queue.shared.types.usage import NOTHING_USED
 from handoff_queue.testing import tool_call_reply
 from tests.doubles.agent_runs import answer_reply
 from tests.doubles.handoffs import a_handoff, a_result, a_spec, a_tool
-from tests.doubles.jobs import a_job, accounts, expire_lease, handoff_key, version_of
+from tests.doubles.jobs import a_job, accounts, expire_lease, handoff_key, issue_handoff, version_of
 from tests.doubles.scripted_model import ScriptedModel, replies_in_order
 from tests.doubles.tenant_keys import new_key, write_keys
 
@@ -87,24 +87,7 @@ class Bench:
             artifacts=(Artifact(kind="documents", name="d", manifest=ref(manifest), count=1),),
             **changes,
         )
-        event = HandoffIssued(
-            handoff_id=handoff.handoff_id,
-            step_id=handoff.step_id,
-            attempt=1,
-            assigned_to="researcher",
-            handoff=ref(handoff.to_json()),
-            specialist=handoff.specialist,
-            group="g1",
-        )
-        self.store.journal.commit(
-            Commit(
-                job_id=job_id,
-                expected=version_of(self.store, job_id),
-                events=[event],
-                payloads=[spec.to_json(), manifest],
-                due_at=self.store.connection.now() + 3_600,
-            )
-        )
+        issue_handoff(self.store, handoff, spec.to_json(), manifest)
         return handoff
 
     def begin(self, handoff: AgentHandoff) -> tuple[PreparedAttempt, Claim]:

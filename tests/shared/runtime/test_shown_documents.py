@@ -15,17 +15,15 @@ from handoff_queue.shared.runtime.attempt import AgentSetup, Attempts
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff, Artifact, HandoffResult, ref
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.origins import Origin
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from tests.doubles.agent_runs import answer_reply
 from tests.doubles.handoffs import a_handoff, a_manifest, a_spec, a_tool
-from tests.doubles.jobs import a_job, version_of
+from tests.doubles.jobs import a_job, issue_handoff
 from tests.doubles.scripted_model import ScriptedModel, replies_in_order
 
 SETTINGS = Settings(lease_s=3_600, offline=True)
@@ -83,24 +81,7 @@ class Attempt:
         handoff = a_handoff(
             job_id=job_id, specialist=digest_of(spec), artifacts=(artifact,), origins=origins
         )
-        event = HandoffIssued(
-            handoff_id=handoff.handoff_id,
-            step_id=handoff.step_id,
-            attempt=1,
-            assigned_to="researcher",
-            handoff=ref(handoff.to_json()),
-            specialist=handoff.specialist,
-            group="g1",
-        )
-        self.store.journal.commit(
-            Commit(
-                job_id=job_id,
-                expected=version_of(self.store, job_id),
-                events=[event],
-                payloads=[spec, listed],
-                due_at=self.store.connection.now() + 3_600,
-            )
-        )
+        issue_handoff(self.store, handoff, spec, listed)
         return handoff
 
 
