@@ -16,6 +16,7 @@ from typing import NoReturn
 import pytest
 
 from handoff_queue.shared.local.fork_server import ForkedProcess
+from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
 from handoff_queue.supervisor.cli.main import main
 from tests import forked_processes
 from tests.waiting import LONGEST_WAIT_S, wait_until
@@ -23,7 +24,19 @@ from tests.waiting import LONGEST_WAIT_S, wait_until
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ROOT / "examples" / "vector-databases"
 BAD_INPUT, NO_REDIS = 2, 3
+_NAMES_OTHER_JOBS = ("run", "submit", "quote", "schedule")
+"""Commands with an option that names an earlier job, and without a JOB argument."""
 REQUEST = "Compare Qdrant, pgvector and Milvus for filtering and durable storage"
+
+
+def job_commands() -> list[str]:
+    """Return the commands that have a JOB argument, in the order of the main help."""
+    names: list[str] = []
+    for name in ENTRIES:
+        metavars = [parameter.metavar or "" for parameter in load_command(name).params]
+        if any("JOB" in metavar for metavar in metavars) and name not in _NAMES_OTHER_JOBS:
+            names.append(name)
+    return names
 
 
 @dataclass(frozen=True)

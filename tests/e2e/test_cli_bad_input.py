@@ -18,7 +18,7 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.supervisor.client import client
-from tests.e2e.commands import BAD_INPUT, Handoff, error_line
+from tests.e2e.commands import BAD_INPUT, Handoff, error_line, job_commands
 
 COLD_COMMANDS = ("run x --no", "dead show x")
 
@@ -203,25 +203,42 @@ def test_an_invalid_answer_schema_is_refused(handoff: Handoff) -> None:
     )
 
 
-COMMANDS = [["watch"], ["result"], ["show"], ["export"], ["cancel"], ["retry"], ["delete"]]
+JOB_COMMANDS = {
+    **{name: f"{name} JOB" for name in ("watch", "result", "show", "trace", "export", "audit")},
+    **{name: f"{name} JOB" for name in ("approve", "reject", "retry", "cancel", "delete")},
+    "compare": "compare JOB JOB",
+    "fork": "fork JOB --from write",
+    "golden": "golden add JOB",
+    "say": "say JOB Shorter.",
+}
+"""Commands with a JOB argument, each with a line that has one."""
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_an_unknown_job_is_refused(handoff: Handoff, redis_url: str, command: list[str]) -> None:
-    line = error_line(
-        handoff.run(*command, "j-0123456789ab", HANDOFF_REDIS_URL=redis_url), BAD_INPUT
-    )
+def run_with_job(
+    handoff: Handoff, redis_url: str, command: str, job_id: str
+) -> subprocess.CompletedProcess[str]:
+    words = [job_id if word == "JOB" else word for word in JOB_COMMANDS[command].split()]
+    return handoff.run(*words, HANDOFF_REDIS_URL=redis_url)
+
+
+def test_each_command_with_a_job_argument_is_tested_here() -> None:
+    assert JOB_COMMANDS.keys() == set(job_commands())
+
+
+@pytest.mark.parametrize("command", JOB_COMMANDS)
+def test_an_unknown_job_is_refused(handoff: Handoff, redis_url: str, command: str) -> None:
+    line = error_line(run_with_job(handoff, redis_url, command, "j-0123456789ab"), BAD_INPUT)
 
     assert "there is no job j-0123456789ab" in line
     assert "`handoff list`" in line
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", JOB_COMMANDS)
 @pytest.mark.parametrize("job_id", ["nonsense", "../../etc", "j-0123456789AB", ""])
 def test_an_invalid_job_id_is_refused(
-    handoff: Handoff, redis_url: str, command: list[str], job_id: str
+    handoff: Handoff, redis_url: str, command: str, job_id: str
 ) -> None:
-    line = error_line(handoff.run(*command, job_id, HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
+    line = error_line(run_with_job(handoff, redis_url, command, job_id), BAD_INPUT)
 
     assert f"{job_id!r} is not a job id" in line
     assert "j-0123456789ab" in line

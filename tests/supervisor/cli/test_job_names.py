@@ -11,10 +11,11 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli import interrupted_runs as kept
-from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
+from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.cli.errors import BAD_INPUT
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.job_lookup import MOST_CANDIDATES, find_job
+from tests.e2e.commands import job_commands
 
 DIGITS = 16
 
@@ -29,13 +30,7 @@ def shared_beginning(job_ids: list[JobId]) -> tuple[str, list[JobId]]:
     return prefix, [job_id for job_id in job_ids if job_id.startswith(prefix)]
 
 
-COMMANDS = [
-    name
-    for name in ENTRIES
-    if any("JOB" in (parameter.metavar or "") for parameter in load_command(name).params)
-    and name not in ("run", "submit", "quote", "schedule")
-]
-"""Commands with a JOB argument."""
+COMMANDS = job_commands()
 
 
 def test_all_commands_that_take_a_job_are_tested() -> None:
