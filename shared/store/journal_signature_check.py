@@ -177,14 +177,19 @@ class JournalCheck:
         self._accept(batch, stamp)
 
     def _check_role(self, signer: Signer, recorded: RecordedEvent) -> None:
-        """Check that an identity may do the work of the handoff that an event is about."""
+        """Check that an identity may do the work of the handoff that an event is about, and that
+        the handoff is open. `_check_end` checks this for a result, which may come late.
+        """
         handoff_id = handoff_of(recorded.event)
-        if handoff_id is not None:
-            role = self._role_of(handoff_id)
-            if role is not None and not _does(signer, role):
-                raise UntrustedMessage(
-                    f"it is signed by {signer.name}, and the handoff {handoff_id} is for {role}"
-                )
+        if handoff_id is None:
+            return
+        role = self._role_of(handoff_id)
+        if role is None and not isinstance(recorded.event, HandoffFinished):
+            raise UntrustedMessage(f"the handoff {handoff_id} is not open")
+        if role is not None and not _does(signer, role):
+            raise UntrustedMessage(
+                f"it is signed by {signer.name}, and the handoff {handoff_id} is for {role}"
+            )
 
     def _check_place(self, signer: Signer, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:
         """Check that a batch belongs to its place in the journal, and is not the copy of an earlier

@@ -17,6 +17,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     Approved,
+    CallInQuestion,
     CancelRequested,
     Event,
     EventRefused,
@@ -27,9 +28,10 @@ from handoff_queue.shared.types.events import (
     Rejected,
     RetryRequested,
     UserMessageSent,
+    UserMessageTaken,
 )
 from handoff_queue.shared.types.handoff import ref
-from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.supervisor.client.client import Request
 from tests.hostile.signed_system import DOCUMENTS, GENERALIST, SignedSystem, settings_of
@@ -123,6 +125,40 @@ def test_an_action_that_a_worker_signed_is_a_dead_letter(
     write_to_journal(signed.store, waiting, forged)
     signed.wait_for_letter(f"it is signed by {identity}, which may not sign")
     assert signed.jobs.standing(waiting).status is JobStatus.WAITING
+
+
+def written_by_a_worker(kind: str, handoff_id: HandoffId) -> Event:
+    """Return an event about a handoff that the worker of the handoff may write."""
+    if kind == "user_message_taken":
+        return UserMessageTaken(message_id="0123456789abcdef", handoff_id=handoff_id, turn=1)
+    call = CallInQuestion(
+        handoff_id=handoff_id,
+        call_id="toolu_1",
+        tool="send_mail",
+        arguments=ref("{}"),
+        input_schema=ref("{}"),
+    )
+    return ApprovalAsked(what=ApprovalOf.TOOLS, why="it acts", wait_s=60, call=call)
+
+
+@pytest.mark.parametrize("kind", ["approval_asked", "user_message_taken"])
+@pytest.mark.parametrize("is_known", [True, False], ids=["ended", "unknown"])
+def test_an_event_that_a_worker_signed_about_a_handoff_that_is_not_open_is_a_dead_letter(
+    signed: SignedSystem, waiting: JobId, kind: str, is_known: bool
+) -> None:
+    handoff_id = HandoffId("nothing.1")
+    if is_known:
+        (handoff_id,) = (
+            recorded.event.handoff_id
+            for recorded in signed.store.journal.read_all(waiting)
+            if isinstance(recorded.event, HandoffIssued) and recorded.event.group
+        )
+    event = written_by_a_worker(kind, handoff_id)
+    (text,) = signed_events(signed.trust_of("worker-generalist"), waiting, [event])
+
+    write_to_journal(signed.store, waiting, text)
+
+    signed.wait_for_letter(f"({kind}) is not used: the handoff {handoff_id} is not open")
 
 
 def test_an_action_that_was_changed_after_signing_is_a_dead_letter(
