@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import NonNegativeFloat, NonNegativeInt
 
-from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.message import Message, OmitNone
 
 
 class Estimate(Message):
@@ -25,7 +27,12 @@ class Quote(Message):
 
     microusd: Estimate | None = None
     """None if there is no earlier handoff, or a price is unknown."""
+    half_price_microusd: Annotated[NonNegativeFloat | None, OmitNone] = None
+    """The part of the likely cost that is for calls in batches, at half price; None: all calls are
+    live, or a price is unknown.
+    """
     seconds: Estimate | None = None
+    """None if there is no earlier handoff, or calls wait for batches."""
     handoffs: NonNegativeInt = 0
     """Number of earlier handoffs of this installation that the quote is based on."""
     jobs: NonNegativeInt = 0

@@ -265,7 +265,8 @@ class JobResult(Message):
     quote: dict[str, Any] | None = None
     """{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}, made before
     the first step. Null: the user asked for no quote, or there is no plan yet. Nine of ten
-    jobs stay below `most`, after twelve jobs with a quote have ended.
+    jobs stay below `most`, after twelve jobs with a quote have ended. If calls go through batches,
+    `time` is null, and `cost` has `half_price_usd`: the part of `likely_usd` for these calls.
     """
     usage: dict[str, Any] = {}  # noqa: RUF012 (pydantic copies it)
     """{turns, input_tokens, output_tokens, cost_usd, cut: {calls, tokens, cost_usd}}: the sum

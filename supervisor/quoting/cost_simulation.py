@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
+from handoff_queue.shared.agent.prices import BATCH_SHARE
 from handoff_queue.shared.types.cost_quote import Estimate, Quote
 from handoff_queue.shared.types.ids import StepId
 
@@ -43,6 +44,18 @@ class CostSample(NamedTuple):
     microusd: int | None
     """None: the price is not known."""
     seconds: float
+    """Without waits for batches."""
+    batch_saved_microusd: int = 0
+    """Micro-dollars that its calls in batches would have cost more as live calls."""
+
+    def price(self, *, is_batched: bool) -> float | None:
+        """Return the cost in micro-dollars if all its calls are live, or all are in batches."""
+        if self.microusd is None:
+            return None
+        live = self.microusd + self.batch_saved_microusd
+        if is_batched:
+            return live * float(BATCH_SHARE)
+        return live
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +84,11 @@ class RemainingWork:
     steps: Mapping[StepId, tuple[str, tuple[StepId, ...]]]
     """Specialist and dependencies of each step; every step comes after its dependencies."""
     then: tuple[str, ...] = ()
-    """The roles, and perhaps the fact-checker, in order."""
+    """The roles, and perhaps the fact-checker, in order. Their calls are live."""
+    is_batched: bool = False
+    """True if calls of steps go through batches."""
+    live: frozenset[str] = frozenset()
+    """Specialists whose calls are live also in a job with batches."""
 
     @property
     def names(self) -> set[str]:
@@ -87,7 +104,8 @@ def quote_of(
 ) -> Quote:
     """Return a quote. The same `seed` gives the same quote.
 
-    A specialist without samples gets the samples of all specialists and roles.
+    A specialist without samples gets the samples of all specialists and roles. A job with batches
+    has no estimate of its time, because the time of a batch is unknown.
 
     Args:
         spent_microusd: spending before the first step; None if unknown.
@@ -107,12 +125,14 @@ def quote_of(
     random = Random(seed)  # noqa: S311 (no secret)
     draws = max(FEWEST_DRAWS, min(DRAWS, MOST_DRAWN_STEPS // max(1, len(work.steps))))
     costs: list[float] = []
+    half_prices: list[float] = []
     durations: list[float] = []
     for _ in range(draws):
-        cost, seconds = _draw(work, samples, random)
-        durations.append(spent_s + seconds)
-        if cost is not None and spent_microusd is not None:
-            costs.append(spent_microusd + cost)
+        drawn = _draw(work, samples, random)
+        durations.append(spent_s + drawn.seconds)
+        if drawn.cost is not None and spent_microusd is not None:
+            costs.append(spent_microusd + drawn.cost)
+            half_prices.append(drawn.half_price)
     cost_scores: list[tuple[float, float]] = []
     for score in past.scores:
         if score.cost_likely is not None and score.cost_most is not None:
@@ -120,12 +140,15 @@ def quote_of(
     time_scores: list[tuple[float, float]] = []
     for past_score in past.scores:
         time_scores.append((past_score.time_likely, past_score.time_most))
-    microusd = None
+    microusd, half_price = None, None
     if len(costs) == draws:
         microusd = _estimate(costs, cost_scores)
+        if work.is_batched:
+            half_price = microusd.likely * sum(half_prices) / (sum(costs) or 1.0)
     return Quote(
         microusd=microusd,
-        seconds=_estimate(durations, time_scores),
+        half_price_microusd=half_price,
+        seconds=None if work.is_batched else _estimate(durations, time_scores),
         handoffs=known,
         jobs=len(past.scores),
     )
@@ -151,34 +174,52 @@ def score_of(quote: Quote, microusd: int | None, seconds: float) -> QuoteScore |
     )
 
 
+class _Drawn(NamedTuple):
+    """One simulation of the work."""
+
+    cost: float | None
+    """Micro-dollars; None: the price of a drawn sample is not known."""
+    half_price: float
+    """The part of the cost that is for calls in batches."""
+    seconds: float
+
+
 def _draw(
     work: RemainingWork, samples: Mapping[str, Sequence[CostSample]], random: Random
-) -> tuple[float | None, float]:
-    """Simulate the work once with unlimited slots. Return micro-dollars and seconds.
-
-    The cost is None if the price of a drawn sample is not known.
-    """
+) -> _Drawn:
+    """Simulate the work once with unlimited slots."""
     ends: dict[StepId, float] = {}
-    cost: float | None = 0.0
+    live: list[float | None] = []
+    batched: list[float | None] = []
     for step_id, (name, depends_on) in work.steps.items():
         drawn = random.choice(samples[name])
         begin = 0.0
         for dependency in depends_on:
             begin = max(begin, ends[dependency])
         ends[step_id] = begin + drawn.seconds
-        if cost is None or drawn.microusd is None:
-            cost = None
+        if work.is_batched and name not in work.live:
+            batched.append(drawn.price(is_batched=True))
         else:
-            cost = cost + drawn.microusd
+            live.append(drawn.price(is_batched=False))
     end = max(ends.values(), default=0.0)
     for name in work.then:
         drawn = random.choice(samples[name])
         end += drawn.seconds
-        if cost is None or drawn.microusd is None:
-            cost = None
-        else:
-            cost = cost + drawn.microusd
-    return cost, end
+        live.append(drawn.price(is_batched=False))
+    half_price, rest = _sum(batched), _sum(live)
+    if half_price is None or rest is None:
+        return _Drawn(None, 0.0, end)
+    return _Drawn(half_price + rest, half_price, end)
+
+
+def _sum(prices: Sequence[float | None]) -> float | None:
+    """Return the sum of prices, or None if a price is unknown."""
+    total = 0.0
+    for price in prices:
+        if price is None:
+            return None
+        total += price
+    return total
 
 
 def _estimate(drawn: Sequence[float], scores: Sequence[tuple[float, float]]) -> Estimate:

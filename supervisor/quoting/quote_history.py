@@ -7,15 +7,17 @@ end and a retry, do not count. Pure.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
+from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.cost_quote import Estimate, Quote
 from handoff_queue.shared.types.events import JobEnded, JobStatus, RecordedEvent
 from handoff_queue.shared.types.ids import JobId, StepId
+from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.usage import MICROUSD
 from handoff_queue.supervisor.lifecycle.job_budget import closing_roles
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -28,6 +30,9 @@ from handoff_queue.supervisor.quoting.cost_simulation import (
     quote_of,
     score_of,
 )
+
+BATCH_PROVIDER = "anthropic"
+"""The provider with batches, as workers announce it."""
 
 
 def working_seconds(job_id: JobId, journal: Iterable[RecordedEvent]) -> float:
@@ -70,10 +75,14 @@ def _worked_s(state: JobState, before: JobState | None) -> float:
 def quote_as_json(quote: Quote) -> dict[str, Any]:
     """Return `{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}`.
 
-    `cost` and `time` are None if they are not known.
+    `cost` and `time` are None if they are not known. If calls go through batches, `cost` also has
+    `half_price_usd`: the part of `likely_usd` that is for these calls.
     """
+    cost = _estimate_as_json(quote.microusd, MICROUSD, "usd")
+    if cost is not None and quote.half_price_microusd is not None:
+        cost["half_price_usd"] = quote.half_price_microusd / MICROUSD
     return {
-        "cost": _estimate_as_json(quote.microusd, MICROUSD, "usd"),
+        "cost": cost,
         "time": _estimate_as_json(quote.seconds, 1.0, "s"),
         "handoffs": quote.handoffs,
         "jobs": quote.jobs,
@@ -88,11 +97,11 @@ def _estimate_as_json(estimate: Estimate | None, unit: float, name: str) -> dict
 
 def make_quote(state: JobState, store: Store) -> Quote:
     """Return the quote of a job that has a plan, in one round trip."""
-    work = _work(state)
+    work = _work(state, store.presence.served())
     stored_samples, scores = store.history.read(work.names)
     samples: dict[str, list[CostSample]] = {}
     for name, entries in stored_samples.items():
-        samples[name] = [CostSample(entry["usd"], entry["ms"] / 1000) for entry in entries]
+        samples[name] = [_sample(entry) for entry in entries]
     past = CostHistory(samples, [QuoteScore(**entry) for entry in scores])
     return quote_of(work, past, state.usage.cost_microusd, state.worked_s, state.job_id)
 
@@ -120,7 +129,12 @@ def score_in(before: JobState, later: JobState) -> str | None:
     return None
 
 
-def _work(state: JobState) -> RemainingWork:
+def _sample(entry: Mapping[str, Any]) -> CostSample:
+    """Return a sample of the store."""
+    return CostSample(entry["usd"], entry["ms"] / 1000, entry["saved"])
+
+
+def _work(state: JobState, served: Mapping[str, ServedSpecialist]) -> RemainingWork:
     """Return all steps of the plan, each after its dependencies, and the roles after the steps."""
     dependencies: dict[StepId, tuple[StepId, ...]] = {}
     for step_id, step in state.steps.items():
@@ -128,4 +142,23 @@ def _work(state: JobState) -> RemainingWork:
     steps: dict[StepId, tuple[str, tuple[StepId, ...]]] = {}
     for step_id in TopologicalSorter(dependencies).static_order():
         steps[step_id] = (state.steps[step_id].specialist, dependencies[step_id])
-    return RemainingWork(steps, closing_roles(state))
+    work = RemainingWork(steps, closing_roles(state))
+    if not state.submitted.is_batched:
+        return work
+    live = frozenset(name for name in work.names if not _has_batches(name, served.get(name)))
+    return replace(work, is_batched=True, live=live)
+
+
+def _has_batches(name: str, served: ServedSpecialist | None) -> bool:
+    """Return whether calls of a specialist may go through batches. A sub-team has roles, too, so
+    its cost counts as if all its calls were live.
+
+    Args:
+        served: None if no worker serves the specialist now.
+    """
+    if name == SUB_SUPERVISOR:
+        return False
+    if served is None:
+        return True
+    is_external = served.spec.runner is not None or served.spec.celery_task is not None
+    return not is_external and {*served.models} <= {BATCH_PROVIDER}

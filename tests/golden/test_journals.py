@@ -89,6 +89,8 @@ DIGESTS = {
     "v14-fork.jsonl": "7ed74123874690761862d232a34a8da36b8514c228639a932f3cf08a8628acab",
     "v15-shared.json": "170c473abe29be652cb9a9b1947e81c17a878d715c75e8171e1c9fe8f15e5fcd",
     "v15-shared.jsonl": "1f7ad2967cd99f1a4222cf69b2b0a3284de8f497459f097fda2567336030218b",
+    "v16-half-price.json": "ce03b42fddd9e7730a72da426bc1e33fde9185635c0cda0954faf081d620e1ae",
+    "v16-half-price.jsonl": "e74aaa844caa496f70d18284ecfe49606288cc432b7440dd0f5bd9b1650e3497",
 }
 JOURNALS = sorted((Path(__file__).parent / "journals").glob("*.jsonl"))
 

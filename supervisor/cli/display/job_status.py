@@ -13,6 +13,7 @@ from handoff_queue.supervisor.cli.display.terminal import AT_MOST, count_text, m
 from handoff_queue.supervisor.quoting.cost_simulation import FEWEST_SCORES
 
 NO_PAST = "no estimate yet: no handoff has ended on this broker"
+NO_PRICE = "no estimate: a price is not known, and a batch has no usual time"
 
 
 def quote_line(quote: Quote) -> str:
@@ -21,6 +22,8 @@ def quote_line(quote: Quote) -> str:
     Example: `likely $0.0123, in 9 of 10 cases at most $0.0310; likely 12.0 s, ... (from 120
     handoffs here, and how 45 quotes turned out)`. With fewer than `FEWEST_SCORES` ended
     quotes, the line has `at most` instead of `in 9 of 10 cases at most`.
+
+    If calls go through batches, the line says which part of the cost is at half price.
     """
     at_most = "at most"
     if quote.jobs >= FEWEST_SCORES:
@@ -31,10 +34,16 @@ def quote_line(quote: Quote) -> str:
             f"likely {money(quote.microusd.likely / MICROUSD)}, {at_most}"
             f" {money(quote.microusd.most / MICROUSD)}"
         )
+    if quote.half_price_microusd is not None:
+        parts.append(
+            f"{money(quote.half_price_microusd / MICROUSD)} of the likely cost is for calls of"
+            " specialists in batches, at half price; all other calls are at the full price"
+        )
+        parts.append("no estimate of the time, because calls wait for batches")
     if quote.seconds:
         parts.append(f"likely {quote.seconds.likely:.1f} s, {at_most} {quote.seconds.most:.1f} s")
     if not parts:
-        return NO_PAST
+        return NO_PRICE if quote.handoffs else NO_PAST
     return (
         f"{'; '.join(parts)} (from {count_text(quote.handoffs, 'handoff')} here, and how"
         f" {count_text(quote.jobs, 'quote')} turned out)"

@@ -70,6 +70,28 @@ def test_a_handoff_without_rate_limits_has_no_bucket(store: Store, job_id: JobId
     assert newest(store)["bucket"] is None
 
 
+def test_a_sample_has_the_money_that_its_batches_saved(store: Store, job_id: JobId) -> None:
+    claimed, used = granted_claim(store, job_id, "a.1"), model_reply().usage
+    for microusd in (30, 12):
+        assert claimed.reserve(WORST) is None
+        saved = {"batch_calls": 1, "batch_saved_microusd": microusd}
+        reply = model_reply().model_copy(update={"usage": used.model_copy(update=saved)})
+        claimed.checkpoint(reply)
+    finish(claimed)
+    finish(granted_claim(store, job_id, "b.1"))
+
+    samples = store.history.read(["researcher"])[0]["researcher"]
+    assert [sample["saved"] for sample in samples] == [0, 42]
+
+
+def test_a_sample_of_an_older_version_saved_nothing(store: Store) -> None:
+    line = '{"at": 5, "usd": 1, "ms": 7, "waited_ms": 0, "turns": 1, "bucket": null}'
+    store.connection.redis.lpush(keys.history("researcher"), line)
+    store.connection.redis.expire(keys.history("researcher"), 60)
+
+    assert newest(store)["saved"] == 0
+
+
 def test_the_wait_for_the_provider_is_separate_from_work_also_while_deferred(
     store: Store, job_id: JobId
 ) -> None:
@@ -142,7 +164,7 @@ UNREADABLE = [
 @pytest.mark.parametrize("line", UNREADABLE, ids=range(len(UNREADABLE)))
 def test_a_line_that_is_no_sample_and_no_score_is_skipped(store: Store, line: bytes) -> None:
     redis = store.connection.redis
-    sample = {"at": 5, "usd": None, "ms": 7, "waited_ms": 0, "turns": 1, "bucket": None}
+    sample = {"at": 5, "usd": None, "ms": 7, "waited_ms": 0, "turns": 1, "bucket": None, "saved": 9}
     score_line = '{"cost_likely": null, "cost_most": 1.5, "time_likely": 0.5, "time_most": 2}'
     redis.rpush(keys.history("researcher"), line, json.dumps(sample))
     redis.rpush(keys.SCORES, line, score_line)

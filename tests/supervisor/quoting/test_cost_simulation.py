@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -84,6 +85,41 @@ def test_an_unknown_price_makes_no_quote_of_the_cost() -> None:
 
     assert quote.microusd is None
     assert quote.seconds is not None
+
+
+def test_steps_with_batches_cost_half_and_roles_the_full_price() -> None:
+    quote = quote_of(replace(CHAIN, is_batched=True), ALWAYS_THE_SAME, 0, 0.0, "x")
+
+    assert quote.microusd
+    assert (quote.microusd.likely, quote.half_price_microusd) == (65.0 + 7.0, 65.0)
+
+
+def test_a_specialist_without_batches_costs_the_full_price_in_a_job_with_batches() -> None:
+    work = replace(CHAIN, is_batched=True, live=frozenset({"writer"}))
+    quote = quote_of(work, ALWAYS_THE_SAME, 0, 0.0, "x")
+
+    assert quote.microusd
+    assert (quote.microusd.likely, quote.half_price_microusd) == (50.0 + 30.0 + 7.0, 50.0)
+
+
+def test_a_handoff_that_went_through_batches_counts_at_the_price_of_the_quoted_job() -> None:
+    live = CostHistory({"researcher": [CostSample(100, 10.0)]})
+    batched = CostHistory({"researcher": [CostSample(50, 10.0, batch_saved_microusd=50)]})
+
+    for work in (CHAIN, replace(CHAIN, is_batched=True)):
+        of_live, of_batched = (quote_of(work, past, 0, 0.0, "x") for past in (live, batched))
+        assert of_live == of_batched
+
+
+def test_a_job_with_batches_has_no_estimate_of_its_time_and_no_score() -> None:
+    quote = quote_of(replace(CHAIN, is_batched=True), ALWAYS_THE_SAME, 0, 0.0, "x")
+
+    assert quote.seconds is None
+    assert score_of(quote, 72, 40_000.0) is None
+
+
+def test_a_live_job_has_no_part_at_half_price() -> None:
+    assert quote_of(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x").half_price_microusd is None
 
 
 def test_with_few_scored_quotes_the_upper_bound_is_wider() -> None:

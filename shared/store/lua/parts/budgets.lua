@@ -149,7 +149,7 @@ local function spent(used)
 end
 
 local SPENT = column(AMOUNTS, 'total')
-for _, name in ipairs({ 'unpriced', 'cut_calls', 'cut_tokens', 'cut_usd' }) do
+for _, name in ipairs({ 'unpriced', 'cut_calls', 'cut_tokens', 'cut_usd', 'batch_saved' }) do
   SPENT[#SPENT + 1] = name
 end
 
@@ -274,6 +274,12 @@ local function settle(job, h, used)
     changes[#changes + 1] = change
   end
   count_up(keys, changes)
+  if (used.batch_saved or 0) > 0 then -- for the sample of the handoff
+    add_to_figure(h, 'batch_saved', whole(used.batch_saved))
+    for _, level in ipairs(levels) do
+      add_to_figure(progress_of(level.job), 'batch_saved', whole(used.batch_saved))
+    end
+  end
   if used.usd < 0 then
     redis.call('HSET', h, 'unpriced', '1')
     for _, key in ipairs(keys) do redis.call('HSET', key, 'unpriced', '1') end

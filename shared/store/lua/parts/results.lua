@@ -96,19 +96,22 @@ local function finish(job, due, arguments)
   redis.call('ZREM', due, id .. '/' .. handoff)
   begin_evaluation(job, arguments[10], at)
   -- Sample for quotes and for the use of slots: end (Unix ms), micro-dollars (null: unknown price),
-  -- ms since the first claim, ms of waiting for the provider, turns, and their share of the bucket.
+  -- ms since the first claim, ms of waiting for the provider, turns, their share of the bucket, and
+  -- the micro-dollars that its batches saved.
   local MOST_SAMPLES = 200
   local role = known[3]
   if role and not copy then
-    local f = redis.call('HMGET', h, 'usd', 'unpriced', 'started_at', 'turns', 'asked_ms')
+    local f = redis.call(
+      'HMGET', h, 'usd', 'unpriced', 'started_at', 'turns', 'asked_ms', 'batch_saved'
+    )
     if known[6] then
       local amounts = amounts_for(h, key_of(known[6]))
-      f[1], f[2], f[4] = amounts.usd, amounts.unpriced, amounts.turns
+      f[1], f[2], f[4], f[6] = amounts.usd, amounts.unpriced, amounts.turns, amounts.batch_saved
     end
     local sample = string.format(
-      '{"at": %d, "usd": %s, "ms": %d, "waited_ms": %d, "turns": %d, "bucket": %s}',
+      '{"at": %d, "usd": %s, "ms": %d, "waited_ms": %d, "turns": %d, "bucket": %s, "saved": %s}',
       at, f[2] and 'null' or (f[1] or '0'), at - tonumber(f[3] or at) - tonumber(f[5] or 0),
-      waited(h, at), tonumber(f[4] or 0), arguments[12]
+      waited(h, at), tonumber(f[4] or 0), arguments[12], f[6] or '0'
     )
     keep_newest('handoff:history:' .. role, sample, MOST_SAMPLES, PAST_KEPT_MS)
   end

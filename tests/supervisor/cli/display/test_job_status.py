@@ -20,7 +20,14 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.cli.display.job_status import against_budget, against_quote, headline
+from handoff_queue.supervisor.cli.display.job_status import (
+    NO_PAST,
+    NO_PRICE,
+    against_budget,
+    against_quote,
+    headline,
+    quote_line,
+)
 from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.tree import render_tree
 from tests.supervisor.cli.job_events import JOB, PLANNED, SUBMITTED, issued, view_of
@@ -170,3 +177,18 @@ def test_the_tree_has_the_quote_below_its_headline() -> None:
     )
 
     assert "quoted: 12 s of likely 30 s, at most 45 s" in out.getvalue().splitlines()[1]
+
+
+def test_a_quote_says_which_part_of_the_cost_is_at_half_price() -> None:
+    quote = Quote(microusd=estimate(2_000, 4_000), half_price_microusd=1_500, handoffs=9, jobs=0)
+
+    assert quote_line(quote) == (
+        "likely $0.0020, at most $0.0040; $0.0015 of the likely cost is for calls of specialists in"
+        " batches, at half price; all other calls are at the full price; no estimate of the time,"
+        " because calls wait for batches (from 9 handoffs here, and how 0 quotes turned out)"
+    )
+
+
+@pytest.mark.parametrize(("handoffs", "line"), [(0, NO_PAST), (9, NO_PRICE)])
+def test_a_quote_without_figures_says_why(handoffs: int, line: str) -> None:
+    assert quote_line(Quote(handoffs=handoffs)) == line

@@ -352,6 +352,21 @@ def test_the_page_of_a_partial_job_names_each_gap_with_its_price(
     assert "HNSW is a graph." in page
 
 
+def test_the_page_says_which_part_of_the_quote_is_at_half_price(
+    jobs: Client, local: Visitor
+) -> None:
+    job_id = jobs.submit(Request("Compare them."))
+    cost = Estimate(likely=20_000, most=31_000, drawn_likely=20_000, drawn_most=31_000)
+    quote = Quote(microusd=cost, half_price_microusd=15_000)
+    jobs.store.journal.append(job_id, Quoted(quote=quote))
+
+    facts = dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", local.get(f"/jobs/{job_id}").text))
+    assert facts["Quoted cost"] == (
+        "likely $0.0200, at most $0.0310; $0.0150 of the likely cost is for calls of specialists in"
+        " batches, at half price"
+    )
+
+
 def test_the_page_compares_money_and_time_with_the_quote_and_the_budget(
     jobs: Client, local: Visitor
 ) -> None:

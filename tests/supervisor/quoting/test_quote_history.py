@@ -1,0 +1,73 @@
+"""A quote prices the calls that go through batches at half, and all other calls in full."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.cost_quote import Quote
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.plan import Plan, Step
+from handoff_queue.shared.types.presence import Announcement
+from handoff_queue.shared.types.specialist import RunnerKind
+from handoff_queue.supervisor.quoting.quote_history import make_quote, quote_as_json
+from handoff_queue.supervisor.roles.role_events import make_plan_event
+from tests.doubles.handoffs import a_spec
+from tests.doubles.simulated_job import SimulatedJob
+
+SAMPLE = '{"at": 1, "usd": 100, "ms": 1000, "waited_ms": 0, "turns": 1, "bucket": null, "saved": 0}'
+ROLES_AFTER = ("assessor",)
+
+
+@pytest.fixture
+def store_with_samples(store: Store) -> Store:
+    """Return a store in which each handoff of the past cost 100 micro-dollars."""
+    names = [keys.history(name) for name in ("writer", SUB_SUPERVISOR, *ROLES_AFTER)]
+    for name in names:
+        store.connection.redis.lpush(name, SAMPLE)
+        store.connection.redis.expire(name, 600)
+    return store
+
+
+def quote_of_one_step(
+    store: Store, specialist: str = "writer", *, model: str = "anthropic", **spec: Any
+) -> Quote:
+    """Return the quote of a job with batches: one step, and then the assessor."""
+    served = a_spec(name="writer").model_copy(update=spec)
+    store.presence.announce(Announcement(worker="w", specialists=(served,), slots=1, model=model))
+    plan = Plan(steps=(Step(id=StepId("a"), specialist=specialist, task="Do it."),))
+    job = SimulatedJob(is_batched=True)
+    job.advance()
+    job.append(make_plan_event(plan, job.finish("planner"))[0])
+    return make_quote(job.state, store)
+
+
+def test_a_step_costs_half_and_the_assessor_the_full_price(store_with_samples: Store) -> None:
+    quoted = quote_as_json(quote_of_one_step(store_with_samples))
+
+    assert quoted["cost"]["likely_usd"] == pytest.approx(150e-6)
+    assert quoted["cost"]["half_price_usd"] == pytest.approx(50e-6)
+    assert quoted["time"] is None
+
+
+@pytest.mark.parametrize(
+    "without",
+    [
+        {"model": "bedrock"},
+        {"runner": RunnerKind.AGENT_SDK},
+        {"celery_task": "their.task"},
+        {"specialist": SUB_SUPERVISOR},
+    ],
+    ids=lambda without: next(iter(without)),
+)
+def test_a_step_whose_calls_are_never_in_batches_costs_the_full_price(
+    store_with_samples: Store, without: dict[str, Any]
+) -> None:
+    quote = quote_of_one_step(store_with_samples, **without)
+
+    assert quote.microusd
+    assert (quote.microusd.likely, quote.half_price_microusd) == (200.0, 0.0)
