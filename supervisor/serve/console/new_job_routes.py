@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 
+from handoff_queue.shared.text.durations import DurationRange, InvalidDuration
 from handoff_queue.shared.types.errors import Conflict, HandoffError, StoreUnavailable, UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode, Priority
@@ -29,6 +30,7 @@ LABELS = {
     "text": "Request",
     "mode": "Mode",
     "priority": "Priority",
+    "deadline": "Deadline of a job with the priority batch, such as 6h",
     "tenant": "Tenant",
     "specialists": "Only these specialists, separated by commas",
     "model": "Model of every agent",
@@ -42,13 +44,15 @@ LABELS = {
 """The labels of the form. The errors of the form name them."""
 TEXTS = ("text", "mode", "priority", "tenant", "model", "workflow", "after", "webhook_url")
 """Fields of `JobBody` that the form has as a text. '' leaves the field out."""
-OTHERS = ("specialists", "max_usd", "max_minutes", "more")
+OTHERS = ("deadline", "specialists", "max_usd", "max_minutes", "more")
 """Other fields of the form with a text."""
 AMOUNTS = {
     "max_usd": Amount("max_microusd", 1_000_000, MOST_USD, "2.50"),
     "max_minutes": Amount("max_seconds", 60, MOST_SECONDS // 60, "5"),
 }
 """Fields with an amount."""
+_DEADLINE = DurationRange(1, MOST_SECONDS, is_whole=True)
+"""Parser of the deadline, as of `--deadline`."""
 
 router = APIRouter(prefix="/new", include_in_schema=False)
 
@@ -149,6 +153,8 @@ def _fields(form: FormData) -> dict[str, Any]:
     fields.setdefault("text", "")
     if names := _text(form, "specialists").replace(",", " ").split():
         fields["specialists"] = names
+    if text := _text(form, "deadline"):
+        fields["deadline_s"] = _deadline(text, has_time_limit=bool(_text(form, "max_minutes")))
     limits: dict[str, int] = {}
     for name, amount in AMOUNTS.items():
         if text := _text(form, name):
@@ -158,6 +164,24 @@ def _fields(form: FormData) -> dict[str, Any]:
     if what := list(map(str, form.getlist("approve"))):
         _merge(fields, "approvals", {"what": what})
     return fields
+
+
+def _deadline(text: str, *, has_time_limit: bool) -> float:
+    """Return a deadline in seconds.
+
+    Args:
+        has_time_limit: True if the form has a longest time, too.
+
+    Raises:
+        Problem: the text is no duration, or out of range.
+        UserError: the form has two time limits.
+    """
+    if has_time_limit:
+        raise UserError("Longest time in minutes and Deadline exclude each other: leave one out")
+    try:
+        return _DEADLINE(text)
+    except InvalidDuration as error:
+        raise Problem(422, str(error), errors=[("#/deadline", str(error))]) from error
 
 
 def _merge(fields: dict[str, Any], name: str, values: dict[str, Any]) -> None:

@@ -53,6 +53,41 @@ def test_the_quote_comes_before_the_work(jobs: Client, local: Visitor) -> None:
     assert ApprovalOf.PLAN in event.approvals.what
 
 
+def test_a_deadline_with_the_priority_batch_lets_calls_go_through_batches(
+    jobs: Client, local: Visitor
+) -> None:
+    response = local.post("/new", text="Compare them.", priority="batch", deadline="1h30m")
+
+    event = submitted(jobs, response.headers["location"])
+    assert event.is_batched
+    assert event.limits.max_seconds == 5_400
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"deadline": "soon"}, "Deadline of a job with the priority batch, such as 6h: "),
+        ({"deadline": "soon"}, "&#39;soon&#39; is not a duration: write a number of seconds, or a"),
+        ({"deadline": "0s"}, "&#39;0s&#39; is too short: at least 1s"),
+        ({"deadline": "9999d"}, "&#39;9999d&#39; is too long: at most"),
+        ({"priority": "interactive"}, "deadline_s (--deadline) needs the priority batch: set"),
+        (
+            {"max_minutes": "5"},
+            "Longest time in minutes and Deadline exclude each other: leave",
+        ),
+    ],
+)
+def test_a_wrong_deadline_has_the_words_of_the_command_line(
+    fields: dict[str, str], line: str, jobs: Client, local: Visitor
+) -> None:
+    wanted = {"text": "Compare them.", "priority": "batch", "deadline": "6h", **fields}
+    page = local.post("/new", **wanted).text
+
+    assert line in page.partition('id="problems"')[2].partition("</ul>")[0]
+    assert f'name="deadline" value="{wanted["deadline"]}"' in page, "the form keeps the text"
+    assert jobs.newest() == []
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
