@@ -284,8 +284,8 @@ def write_as_json(value: object) -> None:
 
 
 def print_progress(text: str) -> None:
-    """Write a line of progress to standard error at once, without `handoff: `. Texts of others
-    may be in it, so a terminal obeys none of its characters.
+    """Write a line of progress to standard error at once, without `handoff: `. The line may have
+    texts of others, so control characters are made visible.
     """
     sys.stderr.write(plain(text) + "\n")
     sys.stderr.flush()
