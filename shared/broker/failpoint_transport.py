@@ -20,8 +20,8 @@ from celery import Celery
 from celery.backends.redis import RedisBackend
 from kombu.transport import redis as redis_transport
 
+from handoff_queue.shared.broker.chord_result_backend import StoreBackend
 from handoff_queue.shared.broker.isolated_app import IsolatedConnection
-from handoff_queue.shared.broker.task_outcome import StoreBackend
 from handoff_queue.shared.broker.transport import PersistentChannel, ProcessQoS, Transport
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE, MIDDLE, around, at
 from handoff_queue.shared.store.fair_queue import is_for

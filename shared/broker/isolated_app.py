@@ -24,7 +24,7 @@ from kombu import Connection
 from kombu.connection import ConnectionPool, PooledConnection
 from kombu.pools import ProducerPool
 
-from handoff_queue.shared.broker.task_outcome import SentinelStoreBackend, StoreBackend
+from handoff_queue.shared.broker.chord_result_backend import SentinelStoreBackend, StoreBackend
 from handoff_queue.shared.broker.transport import SentinelTransport, Transport
 
 

@@ -36,6 +36,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from handoff_queue.shared.settings.file_permissions import read_private
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.http_values import (
     MOST_URL_CHARS,
@@ -52,7 +53,6 @@ from handoff_queue.shared.settings.reverse_proxy_values import (
     check_networks,
     texts_in,
 )
-from handoff_queue.shared.settings.secret_files import read_private
 from handoff_queue.shared.text.durations import seconds_in, whole_seconds_in
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import Mode, Priority

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from handoff_queue.shared.settings.file_permissions import check_place, read_private
 from handoff_queue.shared.settings.optional_packages import check_extra
-from handoff_queue.shared.settings.secret_files import check_place, read_private
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import NoTenantKey, UserError
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from handoff_queue.shared.settings.secret_files import check_folder
+from handoff_queue.shared.settings.file_permissions import check_folder
 
 LOCK = "keyring.lock"
 """Empty file in the folder, whose lock a process holds while it changes the keys."""

@@ -396,8 +396,8 @@ def _check_fact_checker(request: Request, jobs: Client) -> None:
 
     `submit` checks it again for each job.
     """
+    from handoff_queue.supervisor.client.admission import check_fact_checker
     from handoff_queue.supervisor.client.request import answer_gates
-    from handoff_queue.supervisor.client.submission import check_fact_checker
 
     gates = answer_gates(request, load_settings()).gates
     fact_checker = None

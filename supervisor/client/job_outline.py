@@ -26,8 +26,8 @@ from handoff_queue.shared.types.handoff import SharedRun
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.message import Message
-from handoff_queue.supervisor.client.fleet_statistics import usage_of
 from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.client.json_forms import usage_of
 from handoff_queue.supervisor.client.report_fields import shared_words
 from handoff_queue.supervisor.client.waiting_reasons import waiting_reasons_in
 from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS

@@ -50,8 +50,8 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import Verdict
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.approvals import answers_in, approvals_in
-from handoff_queue.supervisor.client.fleet_statistics import usage_of
 from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.client.json_forms import usage_of
 from handoff_queue.supervisor.client.repeated_step_rows import (
     Row,
     choose_steps,

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.types.events import Event, JobSubmitted
-from handoff_queue.supervisor.client.fleet_statistics import usage_of
+from handoff_queue.shared.types.usage import cost_usd
 
 if TYPE_CHECKING:
     from handoff_queue.shared.store.dead_letters import DeadLetter
@@ -80,3 +80,21 @@ def recorded_as_json(recorded: RecordedEvent) -> dict[str, Any]:
     """Return an event with its version and its time."""
     event = json.loads(event_as_json(recorded.event))
     return {"version": recorded.version, "at": recorded.at, "event": event}
+
+
+def usage_of(standing: JobStanding | HandoffStanding) -> dict[str, Any]:
+    """Return the counted usage of a job or a handoff, in the form of `JobResult.usage`."""
+    cut_usd = None
+    if standing.cost_microusd is not None:
+        cut_usd = cost_usd(standing.cut_microusd)
+    return {
+        "turns": standing.turns,
+        "input_tokens": standing.input_tokens,
+        "output_tokens": standing.output_tokens,
+        "cost_usd": cost_usd(standing.cost_microusd),
+        "cut": {
+            "calls": standing.cut_calls,
+            "tokens": standing.cut_tokens,
+            "cost_usd": cut_usd,
+        },
+    }

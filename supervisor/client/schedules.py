@@ -35,6 +35,7 @@ from handoff_queue.shared.types.schedule import (
     ScheduleStatus,
     SlotStart,
 )
+from handoff_queue.supervisor.client.admission import Admission
 from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.client.audit import audited
 from handoff_queue.supervisor.client.cron import check_cron, month_of
@@ -50,12 +51,7 @@ from handoff_queue.supervisor.client.schedule_decisions import (
     spent_note,
     take_due_slots,
 )
-from handoff_queue.supervisor.client.submission import (
-    ANNOUNCE_AFTER_S,
-    Admission,
-    Submission,
-    follow_on,
-)
+from handoff_queue.supervisor.client.submission import ANNOUNCE_AFTER_S, Submission, follow_on
 
 MOST_TRIES = 50
 """Most tries of a user's change while supervisors change the same schedule."""
@@ -413,7 +409,8 @@ def _admit(store: Store, settings: Settings, submission: Submission) -> None:
     """
     event = submission.event
     request = Request(text=event.title, model=event.model, tenant=event.tenant)
-    Admission(store, settings.memory_mark).check(submission, request)
+    admission = Admission(store, settings.memory_mark)
+    admission.check(submission.job_id, event.fact_checker, request)
 
 
 def _store(store: Store, dispatcher: Dispatcher, submission: Submission) -> None:

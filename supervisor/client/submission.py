@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,10 +18,9 @@ from pydantic import ValidationError
 from handoff_queue.shared.documents.folder import FolderReading, read_folder
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.telemetry_factory import start_telemetry
-from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.errors import (
@@ -50,6 +48,7 @@ from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
 from handoff_queue.shared.types.limits import BudgetLimits, JobLimits
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.plan import HIDDEN_TITLE, Plan, Step
+from handoff_queue.supervisor.client.admission import Admission
 from handoff_queue.supervisor.client.celery_signatures import end_task_of
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.client.request import Request, answer_gates, check_documents
@@ -451,85 +450,6 @@ def _read(folder: Path, request: Request, settings: Settings) -> FolderReading:
     )
 
 
-class Admission:
-    """Checks of requests against the fleet. The models, the memory and the budget of each
-    tenant are read once for all requests.
-    """
-
-    def __init__(self, store: Store, memory_mark: float) -> None:
-        """Store the arguments. Nothing is read before the first check.
-
-        Args:
-            memory_mark: part of Redis's maxmemory above which no new job is stored.
-        """
-        self._store = store
-        self._mark = memory_mark
-        self._refusals: dict[str, UserError | None] = {}
-
-    def check(self, submission: Submission, request: Request) -> None:
-        """Check a request before it becomes this job.
-
-        The checks of the budgets and of the memory accept a job that is stored already. If no
-        worker runs, the checks of the fact-checker and the model pass: workers may start
-        later.
-
-        Raises:
-            UserError: the request names a real model and no live worker has a key, or no worker
-                serves or has served the fact-checker.
-            BudgetSpent: the tenant or the installation has spent its budget for the day.
-            TooManyOpenJobs: the tenant may have no more open jobs.
-            StoreUnavailable: Redis is filled above the mark.
-        """
-        check_fact_checker(self._store, submission.event.fact_checker)
-        if request.model not in (None, OFFLINE_MODEL) and self._models == {OFFLINE_MODEL}:
-            raise UserError(
-                f"no live worker has a key for {request.model}: set ANTHROPIC_API_KEY where the"
-                " workers run, or leave the model out"
-            )
-        refusal = self._refusal(request.tenant)
-        if not (refusal or self._no_room) or self._store.jobs.standings([submission.job_id]):
-            return
-        if refusal:
-            raise refusal
-        raise StoreUnavailable(self._no_room)
-
-    @cached_property
-    def _models(self) -> set[str]:
-        models: set[str] = set()
-        for served in self._store.presence.served().values():
-            models.update(served.models)
-        return models
-
-    @cached_property
-    def _no_room(self) -> str | None:
-        return self._store.health.no_room(self._mark)
-
-    def _refusal(self, tenant: str) -> UserError | None:
-        if tenant not in self._refusals:
-            self._refusals[tenant] = self._store.daily_budgets.refusal(tenant)
-        return self._refusals[tenant]
-
-
-def check_fact_checker(store: Store, name: str | None) -> None:
-    """Check that the fact-checker of a job is served, or was served before.
-
-    If its workers are away, the answer leaves with a note that it was not checked. The queue
-    does not count, because a workflow makes a queue for any name.
-
-    Raises:
-        UserError: no worker serves or has served the fact-checker, and other workers are running.
-    """
-    if name:
-        served = store.presence.served()
-    else:
-        served = {}
-    if name and served and name not in served and not store.history.read([name])[0][name]:
-        raise UserError(
-            f"fact_checker: no worker serves or has served {name!r}:"
-            f" {suggestion(name, sorted(served))}"
-        )
-
-
 PreparedJob = tuple[Request, Submission]
 """A request and the job that it becomes."""
 
@@ -548,7 +468,8 @@ def submit(
     """
     _start_telemetry(store, settings)
     with telemetry().submitting(submission.job_id) as traceparent:
-        Admission(store, settings.memory_mark).check(submission, request)
+        admission = Admission(store, settings.memory_mark)
+        admission.check(submission.job_id, submission.event.fact_checker, request)
         store.payloads.put_new_documents(
             submission.documents, request.limits.max_seconds, request.tenant
         )
@@ -596,7 +517,7 @@ def _admitted(
     admission, admitted = Admission(store, settings.memory_mark), list[PreparedJob]()
     for place, (request, submission) in enumerate(batch):
         try:
-            admission.check(submission, request)
+            admission.check(submission.job_id, submission.event.fact_checker, request)
             if clash and clash.place == place:
                 raise _other_request(submission)
         except (UserError, StoreError) as error:

@@ -16,8 +16,8 @@ from handoff_queue.shared.agent.json_repair import LenientAnswer
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import OnFailure, Plan, Resolution, Resolutions, Step
+from handoff_queue.supervisor.lifecycle.duplicate_steps import repeats_in, twice_in
 from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of, steps_left
-from handoff_queue.supervisor.lifecycle.plan_patches import repeats_in, twice_in
 from handoff_queue.supervisor.lifecycle.routing import default_specialist
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import (

@@ -26,7 +26,7 @@ from handoff_queue.shared.types.plan import (
     name_problems,
     shape_problems,
 )
-from handoff_queue.supervisor.lifecycle.plan_patches import twice_in
+from handoff_queue.supervisor.lifecycle.duplicate_steps import twice_in
 from handoff_queue.supervisor.lifecycle.routing import default_specialist, one_step
 from handoff_queue.supervisor.roles.answer_text import (
     clip,

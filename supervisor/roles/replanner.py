@@ -30,7 +30,7 @@ from handoff_queue.shared.types.plan import (
     last_join_problems,
     shape_problems,
 )
-from handoff_queue.supervisor.lifecycle.plan_patches import repeats_in, twice_in
+from handoff_queue.supervisor.lifecycle.duplicate_steps import repeats_in, twice_in
 from handoff_queue.supervisor.lifecycle.routing import default_specialist
 from handoff_queue.supervisor.roles.answer_text import (
     clip,

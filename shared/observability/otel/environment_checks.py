@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from handoff_queue.shared.settings.file_permissions import read_private
 from handoff_queue.shared.settings.http_values import check_server_url
-from handoff_queue.shared.settings.secret_files import read_private
 from handoff_queue.shared.types.errors import UserError
 
 MOST_TIMEOUT_S = 86_400.0

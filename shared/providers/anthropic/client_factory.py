@@ -15,7 +15,8 @@ import anthropic
 import httpx2
 
 from handoff_queue.shared.providers.anthropic.http_client import WatchedClient
-from handoff_queue.shared.providers.anthropic.model import AnthropicModel, Client
+from handoff_queue.shared.providers.anthropic.model import AnthropicModel
+from handoff_queue.shared.providers.anthropic.streamed_call import Client
 from handoff_queue.shared.settings.http_values import check_server_url, split_credentials
 from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, Settings
 from handoff_queue.shared.types.errors import MissingCredentials, UserError

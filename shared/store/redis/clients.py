@@ -9,8 +9,8 @@ from typing import Any
 import redis
 from redis.sentinel import Sentinel
 
+from handoff_queue.shared.settings.file_permissions import read_private
 from handoff_queue.shared.settings.redis_url import TLS_FILES, RedisAddress, read_address
-from handoff_queue.shared.settings.secret_files import read_private
 from handoff_queue.shared.store.redis.fast_path import (
     DirectClient,
     DirectConnection,

@@ -38,7 +38,7 @@ PARTS = (
     "parts/pauses",
     "parts/circuit_breaker",
     "parts/rate_limiter",
-    "parts/admission",
+    "parts/model_call_admission",
     "parts/outage_grace",
     "parts/job_evaluations",
     "parts/shared_runs",

@@ -13,8 +13,8 @@ from celery import Celery
 from celery.app.task import Context
 
 from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.broker.chord_result_backend import StoreBackend, tell_parts_left
 from handoff_queue.shared.broker.message_publisher import signature_of, wake_up
-from handoff_queue.shared.broker.task_outcome import StoreBackend, tell_parts_left
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId

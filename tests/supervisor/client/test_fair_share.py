@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.supervisor.client.fleet_statistics import Limit, fair_parts
+from handoff_queue.supervisor.client.wanted_slots import Limit, fair_parts
 
 REQUESTS, INPUT, OTHER = ("a:wide", "requests"), ("a:wide", "input"), ("a:narrow", "requests")
 LIMITS = [REQUESTS, INPUT, OTHER, ("a:narrow", "output")]

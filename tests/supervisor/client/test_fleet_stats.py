@@ -19,7 +19,8 @@ from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE
 from handoff_queue.shared.types.rate_limits import Allowance
-from handoff_queue.supervisor.client.fleet_statistics import NEWEST, FleetStats, RoleStats, stats_of
+from handoff_queue.supervisor.client.fleet_statistics import FleetStats, RoleStats, stats_of
+from handoff_queue.supervisor.client.wanted_slots import NEWEST
 from tests.doubles.handoffs import a_spec
 
 NOW = 1_000.0

@@ -6,7 +6,7 @@ import pytest
 
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Repeat, Step
-from handoff_queue.supervisor.lifecycle.plan_patches import repeats_in, twice_in
+from handoff_queue.supervisor.lifecycle.duplicate_steps import repeats_in, twice_in
 
 
 def a_step(name: str, task: str, specialist: str = "researcher") -> Step:

@@ -1,0 +1,188 @@
+"""One streamed call of the Messages API. The event loop reads the reply, and the caller's thread
+waits. A stream that stalls ends with an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, suppress
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import anthropic
+from pydantic_core import to_json
+
+from handoff_queue.shared.providers.anthropic.errors import (
+    error_of_event,
+    is_error,
+    limits_of,
+    settings_of,
+    translated_errors,
+)
+from handoff_queue.shared.providers.anthropic.event_loop import LONGEST_POLL_DELAY_S
+from handoff_queue.shared.providers.anthropic.http_client import watch_sending
+from handoff_queue.shared.providers.anthropic.stream import PartialReply, events_of
+from handoff_queue.shared.types.errors import (
+    HandoffError,
+    ModelUnreachable,
+)
+from handoff_queue.shared.types.json_values import STRICT
+from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
+
+CONNECT_TIMEOUT_S = 10.0
+REST_WITHIN_S = 2 * LONGEST_POLL_DELAY_S
+"""Longest time in seconds between a complete reply and the end of its body. Only after its end
+the connection can serve another call. Usually the end has arrived already.
+"""
+_PAID = ("message_start", "message_delta")
+"""Events that report usage."""
+
+Client = (
+    anthropic.AsyncAnthropic
+    | anthropic.AsyncAnthropicBedrock
+    | anthropic.AsyncAnthropicVertex
+    | anthropic.AsyncAnthropicFoundry
+)
+
+
+class StreamedCall:
+    """A request and its answer. The event loop reads the answer, and the caller's thread waits."""
+
+    def __init__(self, call: ModelCall, request: dict[str, Any]) -> None:
+        self._timeout = anthropic.Timeout(
+            call.timeout_s, connect=min(CONNECT_TIMEOUT_S, call.timeout_s)
+        )
+        self._progress_s = call.progress_s
+        self._request = request
+        self._partial_reply: PartialReply | None = None
+        self._reply: ModelReply | None = None
+        self._end: ModelReply | BaseException | None = None
+        self._awake: SimpleQueue[None] = SimpleQueue()
+        """Gets an item when the waiting thread must check the exchange."""
+
+    def wait(self, on_pulse: Callable[[Pulse], None], every_s: Callable[[], float]) -> ModelReply:
+        """Return the complete reply. Until then, send pulses.
+
+        Args:
+            on_pulse: receives each pulse. See `shared.types.model.Model.reply`.
+            every_s: returns the seconds between two pulses while nothing arrives.
+
+        Raises:
+            ModelError: there is no reply.
+        """
+        pulse, taken, came_at = Pulse(), -1, time.monotonic()
+        while True:
+            with suppress(Empty):
+                self._awake.get(timeout=every_s())
+            end, partial_reply = self._end, self._partial_reply
+            if isinstance(end, ModelReply):
+                return end
+            is_new = partial_reply is not None and partial_reply.taken != taken
+            if partial_reply is not None and is_new:
+                taken, pulse, came_at = partial_reply.taken, partial_reply.pulse(), time.monotonic()
+            if is_new or end is None:
+                try:
+                    on_pulse(pulse)
+                except HandoffError:
+                    if self._reply is not None:
+                        return self._reply  # it is complete and paid
+                    raise
+            if end is not None:
+                raise end
+            if time.monotonic() - came_at > self._progress_s:
+                raise ModelUnreachable(
+                    f"the model's server has made no progress for {self._progress_s:.0f} s"
+                )
+
+    def give_up(self) -> None:
+        """End the exchange with the reply, if it is complete, or else with an error."""
+        self._is_over(self._reply or ModelUnreachable("the process ends"))
+
+    def _is_over(self, end: ModelReply | BaseException) -> None:
+        self._end = end
+        self._awake.put(None)
+
+    async def read(self, client: Client) -> None:
+        """Make the request, and pass the reply or the error to the waiting thread. If this is
+        cancelled, it closes the connection.
+        """
+        sending = watch_sending()
+        try:
+            with translated_errors(sending, settings_of(client)):
+                stream = await _post(client, self._request, self._timeout)
+                sending.has_begun = True
+                try:
+                    self._reply = await self._gather(stream)
+                finally:
+                    await stream.close()
+            self._is_over(self._reply)
+        except asyncio.CancelledError:
+            self.give_up()  # the caller has stopped, or the process ends
+            raise
+        except BaseException as error:  # noqa: BLE001 - the waiting thread raises it: a defect must not end as silence
+            self._is_over(error)
+
+    async def _gather(self, stream: Any) -> ModelReply:
+        response = stream.response
+        self._partial_reply = partial_reply = PartialReply(
+            self._request["model"], limits_of(response.headers)
+        )
+        self._awake.put(None)
+        request_id = response.headers.get("request-id")
+        kind = response.headers.get("content-type", "")
+        if "html" in kind:
+            raise ModelUnreachable(
+                "the server answered with a web page instead of a model's answer: check"
+                " ANTHROPIC_BASE_URL"
+            )
+        if "json" in kind:
+            await response.aread()
+            message = STRICT.decode(response.text)
+            if is_error(message) or (isinstance(message, dict) and "content" not in message):
+                raise error_of_event(response.text)
+            partial_reply.take_whole(message)
+            return partial_reply.reply(request_id)
+        async with aclosing(events_of(stream)) as events:
+            await self._take_all(events, partial_reply)
+            self._reply = partial_reply.reply(request_id)
+            with suppress(Exception):  # the reply is complete, so later errors do not matter
+                async with asyncio.timeout(REST_WITHIN_S):
+                    async for _ in events:
+                        pass
+        return self._reply
+
+    async def _take_all(
+        self, events: AsyncIterator[dict[str, Any]], partial_reply: PartialReply
+    ) -> None:
+        """Take all events up to the end of the reply. Only an event with usage wakes the
+        waiting thread. The thread reads all other events at its next pulse, because a wake-up
+        costs as much as an event.
+        """
+        async for event in events:
+            partial_reply.take(event)
+            if partial_reply.is_over:
+                break
+            if event.get("type") in _PAID:
+                self._awake.put(None)
+
+
+async def _post(client: Client, request: dict[str, Any], timeout: anthropic.Timeout) -> Any:
+    """Send the request, and return the stream of the reply.
+
+    Anthropic's own client and Foundry's get the request as text. Otherwise they would first
+    copy each part of the request. Bedrock's and Vertex's clients need the parts, because they
+    change them.
+    """
+    if not isinstance(client, anthropic.AsyncAnthropic):
+        return await client.messages.create(**request, timeout=timeout)
+    kind, text = anthropic.AsyncStream[Any], to_json(request, inf_nan_mode="null")
+    return await client.post(
+        "/v1/messages",
+        content=text,
+        cast_to=Any,
+        options={"timeout": timeout},
+        stream=True,
+        stream_cls=kind,
+    )

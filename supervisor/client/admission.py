@@ -1,0 +1,91 @@
+"""Admission control: checks of new jobs against the fleet, the budgets, and the memory of Redis."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.text.word_forms import suggestion
+from handoff_queue.shared.types.errors import StoreUnavailable, UserError
+from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.request import Request
+
+
+class Admission:
+    """Checks of requests against the fleet. The models, the memory and the budget of each
+    tenant are read once for all requests.
+    """
+
+    def __init__(self, store: Store, memory_mark: float) -> None:
+        """Store the arguments. Nothing is read before the first check.
+
+        Args:
+            memory_mark: part of Redis's maxmemory above which no new job is stored.
+        """
+        self._store = store
+        self._mark = memory_mark
+        self._refusals: dict[str, UserError | None] = {}
+
+    def check(self, job_id: JobId, fact_checker: str | None, request: Request) -> None:
+        """Check a request before it becomes this job.
+
+        The checks of the budgets and of the memory accept a job that is stored already. If no
+        worker runs, the checks of the fact-checker and the model pass: workers may start
+        later.
+
+        Raises:
+            UserError: the request names a real model and no live worker has a key, or no worker
+                serves or has served the fact-checker.
+            BudgetSpent: the tenant or the installation has spent its budget for the day.
+            TooManyOpenJobs: the tenant may have no more open jobs.
+            StoreUnavailable: Redis is filled above the mark.
+        """
+        check_fact_checker(self._store, fact_checker)
+        if request.model not in (None, OFFLINE_MODEL) and self._models == {OFFLINE_MODEL}:
+            raise UserError(
+                f"no live worker has a key for {request.model}: set ANTHROPIC_API_KEY where the"
+                " workers run, or leave the model out"
+            )
+        refusal = self._refusal(request.tenant)
+        if not (refusal or self._no_room) or self._store.jobs.standings([job_id]):
+            return
+        if refusal:
+            raise refusal
+        raise StoreUnavailable(self._no_room)
+
+    @cached_property
+    def _models(self) -> set[str]:
+        models: set[str] = set()
+        for served in self._store.presence.served().values():
+            models.update(served.models)
+        return models
+
+    @cached_property
+    def _no_room(self) -> str | None:
+        return self._store.health.no_room(self._mark)
+
+    def _refusal(self, tenant: str) -> UserError | None:
+        if tenant not in self._refusals:
+            self._refusals[tenant] = self._store.daily_budgets.refusal(tenant)
+        return self._refusals[tenant]
+
+
+def check_fact_checker(store: Store, name: str | None) -> None:
+    """Check that the fact-checker of a job is served, or was served before.
+
+    If its workers are away, the answer leaves with a note that it was not checked. The queue
+    does not count, because a workflow makes a queue for any name.
+
+    Raises:
+        UserError: no worker serves or has served the fact-checker, and other workers are running.
+    """
+    if name:
+        served = store.presence.served()
+    else:
+        served = {}
+    if name and served and name not in served and not store.history.read([name])[0][name]:
+        raise UserError(
+            f"fact_checker: no worker serves or has served {name!r}:"
+            f" {suggestion(name, sorted(served))}"
+        )

@@ -1,0 +1,187 @@
+"""The slots that each role could use: the signal for an autoscaler.
+
+The length of a queue alone misleads an autoscaler. If the provider admits no more calls,
+additional workers only wait. So the wanted slots of a role are cut to what the rate limits
+allow. These are the limits of the buckets that its newest handoffs used: requests, input
+tokens and output tokens. Roles that share a bucket get fair shares. An unknown limit has no
+effect.
+
+While a bucket is refused, its deferred and queued handoffs need no slot. Only handoffs that
+have a slot keep it.
+
+`fair_parts` gives each role a part of its wanted slots. All parts grow together from 0 until a
+limit is full. The roles that use the full limit stop there, and the others continue. The result
+is max-min fair: a role could only get more if a role with an equal or smaller part got less
+(progressive filling; Bertsekas and Gallager, "Data Networks", 1992, 6.5.2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set
+from statistics import median
+from typing import Any
+
+from handoff_queue.shared.store.fleet_load import FleetLoad, QueueBacklog, RateLimitBucket
+
+Limit = tuple[str, str]
+"""A rate-limit bucket, and the limited quantity: requests, input tokens or output tokens."""
+NEWEST = 50
+"""Newest handoffs of a role that set its wanted slots, so that a changed model shows soon."""
+NO_BACKLOG = QueueBacklog(0, None)
+Samples = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Usage of the newest handoffs, by role: see `History.read`."""
+
+
+def wanted_slots(
+    load: FleetLoad, roles: Iterable[str], samples: Samples, window_s: float
+) -> dict[str, int]:
+    """Return the wanted slots of each role.
+
+    Args:
+        window_s: window of the provider's rate limits in seconds.
+    """
+    refused = {bucket.name for bucket in load.buckets if bucket.refused_until is not None}
+    demand: dict[str, int] = {}
+    wants: dict[str, dict[Limit, float]] = {}
+    for role in roles:
+        newest = sorted(samples.get(role, ()), key=_ended_at, reverse=True)[:NEWEST]
+        demand[role] = _demand(load, role, _refused_part(load, role, newest, refused))
+        wants[role] = {}
+        for limit, amount in _usage_per_slot(newest).items():
+            wants[role][limit] = demand[role] * amount
+    parts = fair_parts(wants, _allowed(load.buckets, window_s))
+    wanted: dict[str, int] = {}
+    for role, slots in demand.items():
+        wanted[role] = math.ceil(round(slots * parts[role], 6))
+    return wanted
+
+
+def fair_parts(
+    wants: Mapping[str, Mapping[Limit, float]], allowed: Mapping[Limit, float]
+) -> dict[str, float]:
+    """Return the part of its wanted work, from 0 to 1, that each role gets.
+
+    Args:
+        wants: for each role, the usage of each limit in a second.
+        allowed: the allowance of each known limit in a second.
+    """
+    growing, parts = set(wants), dict.fromkeys(wants, 1.0)
+    while growing and allowed:
+        full_at: list[tuple[float, Limit]] = []
+        for limit, most in allowed.items():
+            full_at.append((_part_when_full(limit, most, wants, growing, parts), limit))
+        part, first_limit = min(full_at)
+        if part >= 1.0:
+            break
+        for role in list(growing):
+            if wants[role].get(first_limit):
+                parts[role] = part
+                growing.remove(role)
+    return parts
+
+
+def _part_when_full(
+    limit: Limit,
+    most: float,
+    wants: Mapping[str, Mapping[Limit, float]],
+    growing: set[str],
+    parts: Mapping[str, float],
+) -> float:
+    """Return the part of the growing roles at which a limit is full. 1 or more: the limit does
+    not fill.
+    """
+    asked = taken = 0.0
+    for role, usage in wants.items():
+        if role in growing:
+            asked += usage.get(limit, 0.0)
+        else:
+            taken += parts[role] * usage.get(limit, 0.0)
+    if asked > 0:
+        return max(0.0, most - taken) / asked
+    return float("inf")
+
+
+def _ended_at(sample: Mapping[str, Any]) -> float:
+    return float(sample.get("at", 0))
+
+
+def _demand(load: FleetLoad, role: str, refused_part: float) -> int:
+    """Return the slots that a role could use. `refused_part`: of its waiting handoffs, from 0
+    to 1.
+    """
+    if role in load.paused:
+        return 0
+    following = sum(work.role == role and work.follows for work in load.at_work)
+    limited = load.limited(role) - following  # a copy of a result takes a moment
+    waiting = limited + load.waiting.get(role, NO_BACKLOG).handoffs
+    return load.busy(role) + math.ceil(round(waiting * (1.0 - refused_part), 6))
+
+
+def _refused_part(
+    load: FleetLoad, role: str, samples: Sequence[Mapping[str, Any]], refused: Set[str]
+) -> float:
+    """Return the part of a role's calls, from 0 to 1, that goes to refused buckets.
+
+    A role without finished handoffs counts as refused if handoffs wait for rate limits, or if all
+    buckets are refused.
+    """
+    turns = refused_turns = 0
+    for sample in samples:
+        if sample["bucket"] and sample["turns"] > 0:
+            turns += sample["turns"]
+            if sample["bucket"]["name"] in refused:
+                refused_turns += sample["turns"]
+    if turns:
+        return refused_turns / turns
+    if refused and (load.limited(role) > 0 or len(refused) == len(load.buckets)):
+        return 1.0
+    return 0.0
+
+
+def _allowed(buckets: Sequence[RateLimitBucket], window_s: float) -> dict[Limit, float]:
+    """Return the providers' allowance in a second, as far as they have reported it."""
+    allowed: dict[Limit, float] = {}
+    for bucket in buckets:
+        for limit_name, allowance in bucket.limits.items():
+            allowed[(bucket.name, limit_name)] = allowance.limit / window_s
+    return allowed
+
+
+def _usage_per_slot(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
+    """Return the usage of each limit in a second by one slot that always works.
+
+    Empty: no usage is known, or no provider reports limits.
+    """
+    known = [sample for sample in samples if sample["turns"] > 0]
+    turns = 0
+    for sample in known:
+        turns += sample["turns"]
+    works_s = turns * _seconds_per_turn(known)
+    if works_s <= 0:
+        return {}
+    usage: dict[Limit, float] = {}
+    for sample in known:
+        if bucket := sample["bucket"]:
+            amounts = {
+                "requests": sample["turns"],
+                "input": bucket["input"],
+                "output": bucket["output"],
+            }
+            for limit_name, amount in amounts.items():
+                limit = (bucket["name"], limit_name)
+                usage[limit] = usage.get(limit, 0.0) + amount / works_s
+    return usage
+
+
+def _seconds_per_turn(samples: Sequence[Mapping[str, Any]]) -> float:
+    """Return the median duration of a turn without waits for the provider; 0 without samples.
+
+    The median ignores handoffs that lasted longer because of a pause or a dead worker.
+    """
+    if not samples:
+        return 0.0
+    milliseconds: list[float] = []
+    for sample in samples:
+        milliseconds.append(max(0, sample["ms"] - sample["waited_ms"]) / sample["turns"])
+    return median(milliseconds) / 1000
