@@ -132,7 +132,7 @@ SURFACES: dict[str, tuple[int, tuple[str, ...]]] = {
     ),
     "Flower": (110, (f"{HOSTILE}flower_events",)),
     "HTTP API": (
-        60,
+        240,
         (
             f"{SERVE}authentication.py",
             f"{SERVE}any_input.py",
