@@ -97,6 +97,10 @@ class Fork(Message):
     """Name of a specialist -> digest of the `SpecialistSpec` that the fork uses in place of the
     announced spec. The worker's own file still sets the maximum.
     """
+    is_plan_approved: Annotated[bool | None, OmitNone] = None
+    """True if a person has approved this plan for the forked job. The fork asks for all other
+    approvals of the job again, because it makes other results and another answer.
+    """
 
 
 class JobSubmitted(Message):

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import Fork, JobSubmitted
 from handoff_queue.shared.types.handoff import BlobRef, ref
 from handoff_queue.shared.types.ids import JobId, StepId, job_id_for, new_job_id
-from handoff_queue.shared.types.job_options import Approvals, Mode
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import NewLimits, raise_limits
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.specialist import SpecialistSpec
@@ -63,7 +63,8 @@ def prepare_fork(
     if options.specialists is not None:
         given = load_specialists(options.specialists)
     specs = _specs_of_steps(state, from_step, given)
-    fork = fork_of(state, from_step, {name: spec.content_digest for name, spec in specs.items()})
+    digests = {name: spec.content_digest for name, spec in specs.items()}
+    fork = fork_of(state, from_step, digests, has_new_task=options.task is not None)
     keep_documents(store, state)
     assert state.plan is not None
     own, results = _payloads_of(state, fork)
@@ -72,7 +73,7 @@ def prepare_fork(
         job_id, [blob.digest for blob in needed], results=[blob.digest for blob in results]
     )
     plan = plan_of_fork(Plan.from_json(texts[state.plan.plan.digest]), fork, options.task).to_json()
-    event = _event(state, fork, ref(plan), options)
+    event = submission_of_fork(state, fork, ref(plan), options)
     copied = [texts[blob.digest] for blob in (*own, *results)]
     payloads = (plan, *copied, *(spec.to_json() for spec in specs.values()))
     request = Request(
@@ -92,17 +93,13 @@ def prepare_fork(
     return request, submission
 
 
-def _event(state: JobState, fork: Fork, plan: BlobRef, options: ForkOptions) -> JobSubmitted:
+def submission_of_fork(
+    state: JobState, fork: Fork, plan: BlobRef, options: ForkOptions
+) -> JobSubmitted:
     """Return the submission of the fork. The webhook and the end task of the job get no news
-    of the fork, and approvals that the job has do not have to be given again.
+    of the fork.
     """
     submitted = state.submitted
-    approvals = Approvals(
-        **{
-            **dict(submitted.approvals),
-            "what": tuple(what for what in submitted.approvals.what if what not in state.approved),
-        }
-    )
     return submitted.model_copy(
         update={
             "limits": raise_limits(submitted.limits, options.limits),
@@ -112,7 +109,6 @@ def _event(state: JobState, fork: Fork, plan: BlobRef, options: ForkOptions) -> 
             "is_reviewed": state.is_reviewed,
             "webhook_url": None,
             "on_end": None,
-            "approvals": approvals,
             "is_quoted": False,
             "actor": None,
             "fork": fork,

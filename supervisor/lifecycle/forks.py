@@ -10,19 +10,27 @@ from typing import Any
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import Fork, JobSubmitted, KeptStep, PlanMade
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.origins import union
 from handoff_queue.shared.types.plan import Plan, Step
 from handoff_queue.supervisor.lifecycle.origins import origins_of_plan
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
 
-def fork_of(state: JobState, from_step: str, specialists: Mapping[str, str]) -> Fork:
+def fork_of(
+    state: JobState,
+    from_step: str,
+    specialists: Mapping[str, str],
+    *,
+    has_new_task: bool = False,
+) -> Fork:
     """Return the fork of a job from one of its steps. The fork keeps the settled steps that do not
     depend on this step.
 
     Args:
         specialists: name -> digest of the specs that the fork uses in place of the announced
             specs.
+        has_new_task: True if the step has another task, so that nobody has approved the plan.
 
     Raises:
         UserError: the job is a child, has not ended or has no such step, or the fork would repeat
@@ -55,6 +63,7 @@ def fork_of(state: JobState, from_step: str, specialists: Mapping[str, str]) -> 
         kept=tuple(kept),
         task_origins=origins_of_plan(state),
         specialists=dict(specialists),
+        is_plan_approved=(ApprovalOf.PLAN in state.approved and not has_new_task) or None,
     )
 
 
@@ -104,6 +113,13 @@ def plan_of_fork(plan: Plan, fork: Fork, task: str | None) -> Plan:
         else:
             steps.append(step)
     return plan.model_copy(update={"steps": tuple(steps)})
+
+
+def approved_of_fork(submitted: JobSubmitted) -> tuple[ApprovalOf, ...]:
+    """Return the approvals that a fork begins with. Other jobs have none."""
+    if submitted.fork is not None and submitted.fork.is_plan_approved:
+        return (ApprovalOf.PLAN,)
+    return ()
 
 
 def specialists_of_fork(submitted: JobSubmitted) -> dict[str, str]:

@@ -65,7 +65,11 @@ from handoff_queue.supervisor.lifecycle.fact_gate import (
     apply_facts_checked,
     without_outcome,
 )
-from handoff_queue.supervisor.lifecycle.forks import keep_results, specialists_of_fork
+from handoff_queue.supervisor.lifecycle.forks import (
+    approved_of_fork,
+    keep_results,
+    specialists_of_fork,
+)
 from handoff_queue.supervisor.lifecycle.job_retry_reducer import (
     drop_kept_answer,
     first_phase,
@@ -139,6 +143,7 @@ def begin(job_id: JobId, recorded: RecordedEvent) -> JobState:
         mode=submitted.mode,
         phase=first_phase(submitted.mode),
         specialists=specialists_of_fork(submitted),
+        approved=approved_of_fork(submitted),
     )
 
 
