@@ -6,6 +6,10 @@ MOST_BYTES = 8_000_000
 """Most bytes that a server sends until its next call. The largest image has 5,000,000 bytes of
 base64.
 """
+REQUEST_BYTES = 40_000
+"""Bytes that each request to a server over HTTP counts as: 200 requests until the next call. A
+server may end a stream and ask for another one at once, or ask the worker in its stream.
+"""
 
 
 class TooManyBytes(OSError):

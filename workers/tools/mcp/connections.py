@@ -57,6 +57,13 @@ class _Connection:
     is_retired: bool = False
     task: asyncio.Task[None] | None = None
 
+    @property
+    def is_usable(self) -> bool:
+        """Return whether a further call may use the connection. After a flood, its streams have
+        ended, and the server could not tell of a changed tool.
+        """
+        return not self.ended.is_set() and not self.allowance.is_exceeded
+
 
 class McpConnections:
     """The connections of one process, by the file and the name of the server."""
@@ -172,7 +179,7 @@ class McpConnections:
         """Return the open connection to a server, or a new one."""
         key = str(server.file), server.name
         known = self._open.get(key)
-        if known is not None and not known.ended.is_set():
+        if known is not None and known.is_usable:
             return known
         if known is not None:
             self._retire(known)

@@ -16,7 +16,7 @@ from handoff_queue.shared.network.addresses import (
     is_public,
     system_resolver,
 )
-from handoff_queue.workers.tools.mcp.allowance import Allowance
+from handoff_queue.workers.tools.mcp.allowance import REQUEST_BYTES, Allowance
 
 CONNECT_S = 5.0
 """Longest time in seconds to connect to one address of a host."""
@@ -37,7 +37,7 @@ def http_client(
 
 
 class _CheckedTransport(httpx2.AsyncBaseTransport):
-    """A transport that checks the addresses of each connection, and counts the bytes it reads."""
+    """A transport that checks the addresses of each connection, and counts requests and bytes."""
 
     def __init__(self, policy: Policy, allowance: Allowance) -> None:
         self._allowance = allowance
@@ -46,6 +46,7 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self._allowance.take(REQUEST_BYTES)
         url = request.url
         assert isinstance(request.stream, httpx2.AsyncByteStream)
         response = await self._pool.handle_async_request(

@@ -1,0 +1,121 @@
+"""MCP servers over HTTP that make the worker send one request after another."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, McpServer
+from handoff_queue.workers.tools.mcp.allowance import MOST_BYTES, REQUEST_BYTES
+from handoff_queue.workers.tools.mcp.connections import McpConnections
+from tests.waiting import wait_until
+
+TOOL = {"name": "act", "description": "Acts.", "inputSchema": {"type": "object"}}
+ANSWERS: dict[str, dict[str, Any]] = {
+    "initialize": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {"tools": {"listChanged": True}},
+        "serverInfo": {"name": "tickets", "version": "1"},
+    },
+    "tools/list": {"tools": [TOOL]},
+    "tools/call": {"content": [{"type": "text", "text": "done"}]},
+}
+PINGS = b"".join(
+    b'data: {"jsonrpc": "2.0", "id": "%d", "method": "ping"}\n\n' % n for n in range(1_000)
+)
+
+
+class Server(ThreadingHTTPServer):
+    """Counts the requests of each kind. `stream`: the body of the answer to each GET."""
+
+    daemon_threads = True
+    stream = b""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.requests: Counter[str] = Counter()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.requests[message.get("method", "answer")] += 1
+        result = ANSWERS.get(message.get("method", ""))
+        if result is None:
+            self.send_response(202)
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("mcp-session-id", "s1")
+        self.end_headers()
+        answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+        self.wfile.write(json.dumps(answer).encode())
+
+    def do_GET(self) -> None:
+        self.server.requests["GET"] += 1
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        with suppress(OSError):  # the worker has closed the connection
+            self.wfile.write(self.server.stream)
+
+    def do_DELETE(self) -> None:
+        self.send_error(405)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def connections() -> Iterator[McpConnections]:
+    made = McpConnections()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "stream"),
+    [
+        ("GET", b"retry: 0\nid: 1\n\n"),
+        ("answer", b"retry: 3600000\n\n" + PINGS),
+    ],
+    ids=["a stream that ends at once", "a stream of pings"],
+)
+def test_a_server_that_asks_for_endless_requests_is_left(
+    kind: str, stream: bytes, server: Server, connections: McpConnections
+) -> None:
+    server.stream = stream
+    url = f"http://127.0.0.1:{server.server_port}/mcp"
+    config = McpServer(url=url, tools=("act",), allow_private=True, timeout_s=20.0)
+    tickets = AcceptedServer("tickets", config, {"act": TOOL}, Path("someone.md"))
+
+    def is_left() -> bool:
+        return all(opened.allowance.is_exceeded for opened in connections._open.values())
+
+    connections.call(tickets, "act", {})
+    wait_until(is_left, expected="the end of the requests")
+
+    assert 100 < server.requests[kind] <= MOST_BYTES // REQUEST_BYTES
+    connections.call(tickets, "act", {})
+    assert server.requests["initialize"] == 2, "the next call has a new connection"
