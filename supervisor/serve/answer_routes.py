@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator
 
 from fastapi import APIRouter, Response
-from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.types.events import (
@@ -21,8 +20,7 @@ from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
 from handoff_queue.supervisor.serve.authentication import Access, Reads, VisibleJob
 from handoff_queue.supervisor.serve.event_routes import (
     EVENT_STREAM,
-    STREAM_HEADERS,
-    checked_stream,
+    EventStream,
     sse,
 )
 
@@ -73,8 +71,7 @@ async def answer(access: Reads, job_id: VisibleJob) -> Response:
     An event `part` has the next part of the draft: {text}. The event `answer` ends the stream:
     {status, answer, citations}. It replaces the parts, because checks may change a draft.
     """
-    stream = checked_stream(access, _answer(access, job_id))
-    return StreamingResponse(stream, media_type=EVENT_STREAM, headers=STREAM_HEADERS)
+    return EventStream(access, _answer(access, job_id))
 
 
 async def _answer(access: Access, job_id: JobId) -> AsyncIterator[str]:

@@ -31,7 +31,7 @@ from handoff_queue.supervisor.serve.metrics_export import exporting_metrics
 from handoff_queue.supervisor.serve.openapi_document import PROBLEMS, openapi_document
 from handoff_queue.supervisor.serve.problem_documents import answer_with_problems
 from handoff_queue.supervisor.serve.query_parameters import check_query
-from handoff_queue.supervisor.serve.request_limits import BodyLimit
+from handoff_queue.supervisor.serve.request_limits import BodyLimit, OpenStreams
 from handoff_queue.supervisor.serve.security_headers import SecurityHeaders
 
 ROUTERS = (
@@ -68,7 +68,11 @@ def attach_client(
     """Give an application of `make_routes` its client. See `make_application`."""
     is_open = is_loopback and settings.serve_user_header is None
     app.state.handoff_queue = AppState(
-        jobs, settings, is_open, TokenChecks(jobs.client.store.api_tokens)
+        jobs,
+        settings,
+        is_open,
+        TokenChecks(jobs.client.store.api_tokens),
+        OpenStreams(settings.serve_streams_per_token),
     )
 
 

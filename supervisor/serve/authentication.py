@@ -33,7 +33,11 @@ from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.job_lookup import check_job_id
 from handoff_queue.supervisor.serve.problem_documents import Problem
 from handoff_queue.supervisor.serve.proxy_authentication import ProxyUser, address_of, user_of
-from handoff_queue.supervisor.serve.request_limits import count_request, count_wrong_token
+from handoff_queue.supervisor.serve.request_limits import (
+    OpenStreams,
+    count_request,
+    count_wrong_token,
+)
 
 SAFE_METHODS = ("GET", "HEAD")
 """Methods that change nothing."""
@@ -87,6 +91,7 @@ class AppState:
     is_loopback: bool
     """True if the server takes requests of this machine without a token, while there is none."""
     token_checks: TokenChecks
+    streams: OpenStreams
 
     @property
     def store(self) -> Store:
@@ -106,6 +111,13 @@ class Caller:
     address: str | None
     user: ProxyUser | None = None
     """The user that a proxy has authenticated."""
+
+    @property
+    def key(self) -> str:
+        """Return the name under which the requests and the streams of the caller are counted."""
+        if self.user is not None:
+            return self.user.key
+        return self.token_id or LOCAL
 
 
 def app_state_of(request: Request) -> AppState:
@@ -150,8 +162,7 @@ async def find_caller(request: Request, state: AppState, secret: str | None) -> 
         if caller.token_id is None:
             check_local(request)
     most = state.settings.serve_requests_per_minute
-    key = user.key if user else caller.token_id or LOCAL
-    await run_in_threadpool(count_request, state.store, key, most)
+    await run_in_threadpool(count_request, state.store, caller.key, most)
     return caller
 
 
@@ -239,6 +250,7 @@ class Access:
     settings: Settings
     caller: Caller
     token_checks: TokenChecks
+    streams: OpenStreams
 
     async def check_token(self) -> None:
         """Check that the caller still has access. A stream calls this before each text.
@@ -314,7 +326,9 @@ def tenant_for(caller: Caller, named: str | None) -> str | None:
 def access_for(caller: Caller, state: AppState, via: Literal["api", "console", "mcp"]) -> Access:
     """Return clients whose actions name the caller. `via`: the way to the queue."""
     actor = Actor(name=caller.name, via=via, address=caller.address, token=caller.token_id)
-    return Access(state.jobs.acting_as(actor), state.settings, caller, state.token_checks)
+    return Access(
+        state.jobs.acting_as(actor), state.settings, caller, state.token_checks, state.streams
+    )
 
 
 Reads = Annotated[Access, Depends(needs(ApiRole.READ))]

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
 
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.ids import JobId
@@ -87,8 +88,7 @@ async def events(
     standing = await run_in_threadpool(get_standing, access.store, job_id)
     if standing.status.ended and start >= standing.version:
         return Response(status_code=204)  # a browser does not connect again after 204
-    stream = checked_stream(access, access.jobs.event_stream(job_id, start))
-    return StreamingResponse(stream, media_type=EVENT_STREAM, headers=STREAM_HEADERS)
+    return EventStream(access, access.jobs.event_stream(job_id, start))
 
 
 def _page(access: Access, job_id: JobId, after: int, limit: int) -> EventsPage:
@@ -100,6 +100,30 @@ def _page(access: Access, job_id: JobId, after: int, limit: int) -> EventsPage:
         next_after=page[-1].version if page else after,
         has_more=len(recorded) > limit,
     )
+
+
+class EventStream(StreamingResponse):
+    """A response with server-sent events. It counts as a stream of the caller until its end."""
+
+    def __init__(self, access: Access, texts: AsyncIterator[str]) -> None:
+        """Make the response.
+
+        Args:
+            texts: the events and heartbeats, as `sse` returns them.
+        """
+        super().__init__(
+            checked_stream(access, texts), media_type=EVENT_STREAM, headers=STREAM_HEADERS
+        )
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response.
+
+        Raises:
+            Problem: the caller has too many open streams.
+        """
+        with self._access.streams.held_by(self._access.caller.key):
+            await super().__call__(scope, receive, send)
 
 
 async def checked_stream(access: Access, stream: AsyncIterator[str]) -> AsyncIterator[str]:

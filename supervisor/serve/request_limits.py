@@ -1,10 +1,13 @@
-"""Limits of the server: the bytes of a body, the requests of a token, and wrong tokens in a
-minute.
+"""Limits of the server: the bytes of a body, the requests of a token in a minute, its open
+streams, and wrong tokens.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -58,6 +61,37 @@ class BodyLimit:
             "or raise HANDOFF_SERVE_MAX_BODY_BYTES",
             headers={"Connection": "close"},
         )
+
+
+class OpenStreams:
+    """Counts the open streams of each caller of this process. An event loop uses it."""
+
+    def __init__(self, most: int) -> None:
+        """Begin to count. `most`: the most streams of one caller."""
+        self._most = most
+        self._open: Counter[str] = Counter()
+
+    @contextmanager
+    def held_by(self, caller: str) -> Iterator[None]:
+        """Count a stream of a caller as long as the block runs.
+
+        Raises:
+            Problem: the caller has the most streams that it may have.
+        """
+        if self._open[caller] >= self._most:
+            raise Problem(
+                429,
+                f"{self._most:,} streams are open: close some, or raise"
+                " HANDOFF_SERVE_STREAMS_PER_TOKEN",
+                headers={"Retry-After": "1"},
+            )
+        self._open[caller] += 1
+        try:
+            yield
+        finally:
+            self._open[caller] -= 1
+            if not self._open[caller]:
+                del self._open[caller]
 
 
 def count_request(store: Store, caller: str, most: int) -> None:

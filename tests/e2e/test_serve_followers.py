@@ -72,7 +72,12 @@ def test_2000_followers_of_events_share_one_process_of_300_mb(
     handoff: Handoff, redis_url: str, store: Store, enough_files: None
 ) -> None:
     job_ids = [a_job(store) for _ in range(JOBS)]
-    with served(handoff, redis_url, HANDOFF_SERVE_REQUESTS_PER_MINUTE=str(10 * FOLLOWERS)) as (
+    with served(
+        handoff,
+        redis_url,
+        HANDOFF_SERVE_REQUESTS_PER_MINUTE=str(10 * FOLLOWERS),
+        HANDOFF_SERVE_STREAMS_PER_TOKEN=str(FOLLOWERS),
+    ) as (
         process,
         url,
     ):

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 
@@ -24,10 +23,8 @@ from handoff_queue.supervisor.serve.console.job_page import read_job
 from handoff_queue.supervisor.serve.console.pages import environment, go_to, render
 from handoff_queue.supervisor.serve.console.session import Operates, Reads, VisibleJob, Visit
 from handoff_queue.supervisor.serve.event_routes import (
-    EVENT_STREAM,
     MOST_VERSION,
-    STREAM_HEADERS,
-    checked_stream,
+    EventStream,
 )
 from handoff_queue.supervisor.serve.job_routes import find_handoff
 
@@ -90,8 +87,7 @@ async def events(
     standing = await run_in_threadpool(get_standing, visit.access.store, job_id)
     if standing.status.ended and start >= standing.version:
         return Response(status_code=204)  # a browser does not connect again after 204
-    stream = checked_stream(visit.access, _last_events(visit, job_id, start))
-    return StreamingResponse(stream, media_type=EVENT_STREAM, headers=STREAM_HEADERS)
+    return EventStream(visit.access, _last_events(visit, job_id, start))
 
 
 async def _last_events(visit: Visit, job_id: JobId, after: int) -> AsyncIterator[str]:

@@ -146,7 +146,8 @@ class _Handlers:
             if named is not None:
                 _require_tasks(context)
             access = self._access_of(context, ApiRole.READ)
-            return await send_tasks(context, access, named or ())
+            with access.streams.held_by(access.caller.key):
+                return await send_tasks(context, access, named or ())
 
 
 @contextmanager

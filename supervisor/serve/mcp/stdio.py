@@ -14,6 +14,7 @@ from handoff_queue.shared.types.access import Actor, ApiRole
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.serve.authentication import Access, Caller, TokenChecks, check_role
 from handoff_queue.supervisor.serve.mcp.server import LISTEN, Context, make_server
+from handoff_queue.supervisor.serve.request_limits import OpenStreams
 
 
 async def serve_stdio(
@@ -28,10 +29,11 @@ async def serve_stdio(
     """
     caller = Caller(actor.name, role, tenant, None, actor.address)
     checks = TokenChecks(jobs.client.store.api_tokens)
+    streams = OpenStreams(settings.serve_streams_per_token)
 
     def access_of(_: Context, needed: ApiRole) -> Access:
         check_role(caller, needed)
-        return Access(jobs.acting_as(actor), settings, caller, checks)
+        return Access(jobs.acting_as(actor), settings, caller, checks, streams)
 
     server = make_server(access_of)
     calls = OpenCalls()
