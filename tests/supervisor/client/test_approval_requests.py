@@ -28,6 +28,7 @@ from tests.doubles.webhook_server import WebhookServer
 from tests.refusals import refusal_of
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.supervisor.workflows.workflow_files import make_workflow
+from tests.waiting import wait_until
 
 OWN_STEP: JsonValue = {
     "id": "mine",
@@ -464,6 +465,7 @@ def test_the_webhook_is_notified_that_the_job_waits(shell: Shell) -> None:
     with WebhookServer(200) as hook:
         job_id = submit_with_approvals(shell, ApprovalOf.PLAN, webhook_url=hook.url)
 
+        wait_until(lambda: hook.posts, expected="the webhook")
         assert [json.loads(post.body) for post in hook.posts] == [
             {"job_id": job_id, "status": "waiting", "approval": "plan", "reminder": 0}
         ]

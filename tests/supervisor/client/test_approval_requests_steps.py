@@ -19,6 +19,7 @@ from handoff_queue.supervisor.workflows import Items
 from tests.doubles.webhook_server import WebhookServer
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.supervisor.workflows.workflow_files import UNREVIEWED, make_workflow
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -204,8 +205,8 @@ def test_the_webhook_names_the_steps_that_a_job_asks_about(shell: Shell, tmp_pat
     with WebhookServer() as hook:
         job_id = shell.jobs.submit(Request("Send it.", workflow=steps, webhook_url=hook.url))
         shell.advance(job_id)
+        (post,) = wait_until(lambda: hook.posts, expected="the webhook")
 
-    (post,) = hook.posts
     assert json.loads(post.body) == {
         "job_id": job_id,
         "status": "waiting",
