@@ -11,7 +11,8 @@ from typing import Any
 from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES
 
 KEPT_FOR_EVER = (
-    r"handoff:due",  # due jobs: the end of a job removes its entry
+    # due jobs and handoffs: the end of a job removes its entry, and a sweep removes wake-ups
+    r"handoff:due(:.+)?",
     r"handoff:jobs",  # one entry a job, removed with retention
     r"handoff:queues",  # one field a queue
     # one entry for each unclaimed handoff, and for each wake-up in a queue
@@ -85,6 +86,10 @@ def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list
         if name == "handoff:due" or name.startswith(ENTRIES_OF_OPEN_JOBS):
             for member in client.zrange(name, 0, -1):
                 leaks.append(f"{name}: {member.decode()}")
+        elif name.startswith("handoff:due:"):
+            for member in client.zrange(name, 0, -1):
+                if b"/" in member:  # otherwise the next sweep removes it
+                    leaks.append(f"{name}: {member.decode()}")
         elif name.startswith("handoff:fair:"):
             leaks.append(f"{name}: of messages that are gone")
         elif name.startswith("handoff:shared_run:"):

@@ -295,7 +295,7 @@ class Claim:
         """
         self.store_waiting_checkpoints()
         fence = [self.handoff_id, self.fence]
-        answer = self._run_until_answered("untaken_messages", fence, self._keys[:1])
+        answer = self._run_until_answered("untaken_messages", fence, self._keys)
         if answer[0] != b"ok":
             self.apply_answer(answer[0])
         self.has_messages = False
@@ -352,7 +352,7 @@ class Claim:
         a keyring, an answer counts only if a user's process, or the supervisor, has signed it.
         """
         fence = [self.handoff_id, self.fence]
-        answer = self._run_until_answered("tool_call_approval_answers", fence, self._keys[:1])
+        answer = self._run_until_answered("tool_call_approval_answers", fence, self._keys)
         self.apply_answer(answer[0])
         return call_answers_in(
             answer[1:], self.trust, self.job_id, self.handoff_id, self.connection.sealing
@@ -555,7 +555,7 @@ class Claim:
 
     @property
     def _keys(self) -> list[str]:
-        return [keys.job(self.job_id), keys.DUE]
+        return [keys.job(self.job_id)]
 
     def _turn(
         self,

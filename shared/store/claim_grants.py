@@ -134,7 +134,7 @@ class Claims:
         """
         asked_at = time.monotonic()
         until = asked_at + CLAIM_PATIENCE_S
-        arguments = [[keys.job(wanted.job_id), keys.DUE], self._arguments(wanted)]
+        arguments = [[keys.job(wanted.job_id)], self._arguments(wanted)]
         answer = retry_until_answered(
             lambda: self._connection.script("claim", *arguments), lambda: time.monotonic() < until
         )

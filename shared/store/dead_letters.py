@@ -90,7 +90,7 @@ class DeadLetters:
             letter.to_json(),
         ]
         answer = self._connection.script(
-            "dead_letter_unreadable", [keys.job(job_id), keys.DUE, keys.DEAD], arguments
+            "dead_letter_unreadable", [keys.job(job_id), keys.DEAD], arguments
         )
         if answer == b"unknown":
             self._add(letter)
@@ -131,9 +131,7 @@ class DeadLetters:
         Raises:
             UserError: no job waits for the handoff any more.
         """
-        answer = self._connection.script(
-            "requeue_dead_letter", [keys.job(job_id), keys.DUE], [handoff_id]
-        )
+        answer = self._connection.script("requeue_dead_letter", [keys.job(job_id)], [handoff_id])
         if answer == b"unknown":
             raise UserError(
                 f"the store has no handoff {handoff_id} of {job_id}: no job needs it: drop its dead"

@@ -177,7 +177,7 @@ class FleetLoadReader:
         woken = [keys.WAITING + SUPERVISOR_QUEUE, keys.WAITING + SUBMISSIONS_QUEUE]
         at_ms, open_jobs, waiting_jobs, entries = self._connection.script(
             "running_handoffs",
-            [keys.DUE, *(woken if counts_jobs else [])],
+            [keys.DUE, keys.QUEUES, *(woken if counts_jobs else [])],
             [MOST_DUE_HANDOFFS, int(counts_jobs)],
         )
         at = int(at_ms) / 1000

@@ -464,7 +464,7 @@ class Jobs:
             keys.refused(job_id),
             keys.roles(job_id),
         ]
-        due_members: list[str] = [job_id]
+        due: dict[str, list[str]] = {keys.DUE: [job_id]}
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.hgetall(keys.roles(job_id))
@@ -473,11 +473,13 @@ class Jobs:
                 handoff_id, role_name = handoff_id_in(stored_id), role.decode(errors="replace")
                 names.append(keys.handoff(job_id, role_name, handoff_id))
                 names.append(keys.turns(job_id, role_name, handoff_id))
-                due_members.append(f"{job_id}/{handoff_id}")
+                members = due.setdefault(keys.due(role_name), [job_id])
+                members.append(f"{job_id}/{handoff_id}")
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.unlink(*names)
             pipe.zrem(keys.JOBS, job_id)
-            pipe.zrem(keys.DUE, *due_members)
+            for name, members in due.items():
+                pipe.zrem(name, *members)
             pipe.execute()
 
     def is_refused(self, job_id: JobId, version: int) -> bool:
@@ -498,9 +500,7 @@ class Jobs:
         opened.
         """
         return bool(
-            self._connection.script(
-                "reopen_handoff", [keys.job(job_id), keys.DUE], [handoff_id, version]
-            )
+            self._connection.script("reopen_handoff", [keys.job(job_id)], [handoff_id, version])
         )
 
     def queue(self, job_id: JobId, handoff_id: HandoffId, queue: str) -> bool:
@@ -508,15 +508,13 @@ class Jobs:
         be sent: it waits in a queue already, a process has claimed it, or it has ended.
         """
         arguments = [handoff_id, queue, int(ACTED_WITHIN_S * 1000)]
-        return bool(
-            self._connection.script("queue_role_handoff", [keys.job(job_id), keys.DUE], arguments)
-        )
+        return bool(self._connection.script("queue_role_handoff", [keys.job(job_id)], arguments))
 
     def sent(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
         """Note that the handoffs were sent to their queues, so that the sweep does not find
         them unless they are lost again.
         """
-        self._connection.script("mark_sent", [keys.job(job_id), keys.DUE], list(handoff_ids))
+        self._connection.script("mark_sent", [keys.job(job_id)], list(handoff_ids))
 
     def sweep(self) -> SweepResult:
         """Return the jobs that need an evaluation now.

@@ -4,12 +4,15 @@ type of the key, and `member -> score` or `field -> value`.
 
 from __future__ import annotations
 
+from handoff_queue.shared.types import names
 from handoff_queue.shared.types.ids import HandoffId, JobId
 
 PREFIX = "handoff:"
 
 DUE = f"{PREFIX}due"
-"""zset: `job` or `job/handoff` -> Unix ms at which the sweeper must evaluate it."""
+"""zset: `job`, or `job/handoff` of a supervisor's own role -> Unix ms at which the sweeper must
+evaluate it. No worker writes it.
+"""
 JOBS = f"{PREFIX}jobs"
 """zset: job -> Unix ms of its submission, with a fraction that orders the jobs of one
 millisecond. `lua/commit.lua` writes it.
@@ -104,6 +107,16 @@ WRITE_CHECK = f"{PREFIX}write_check"
 """A key that no process and no script reads. `Health.refusal` writes zero bytes to it to see
 whether Redis accepts writes.
 """
+
+
+def due(role: str) -> str:
+    """zset: `job/handoff` of a specialist's handoff, or `job` of its result -> Unix ms at which
+    the sweeper must evaluate it. Workers of the role write it. The set of a supervisor's own role
+    is `DUE`.
+    """
+    if role in (*names.ROLES, names.SUB_SUPERVISOR):
+        return DUE
+    return f"{DUE}:{role}"
 
 
 def requests(caller: str, window: int) -> str:

@@ -59,9 +59,7 @@ class Pauses:
 
     def unpause(self, role: str) -> int | None:
         """Unpause a role. Return the number of released handoffs, or None if it was not paused."""
-        held = int(
-            self._connection.script("unpause", [keys.DUE, keys.PAUSED, keys.ON_HOLD + role], [role])
-        )
+        held = int(self._connection.script("unpause", [keys.PAUSED, keys.ON_HOLD + role], [role]))
         if held < 0:
             return None
         return held

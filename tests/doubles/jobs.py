@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from hashlib import sha1
 from typing import Any
 
@@ -219,7 +220,22 @@ def expire_lease_of(store: Store, job_id: JobId, handoff_id: HandoffId) -> None:
     # The clocks of Redis and this process may differ by milliseconds on a busy machine.
     past_ms = int(store.connection.now() * 1000) - 1_000
     store.connection.redis.hset(handoff_key(store, job_id, handoff_id), "lease", past_ms)
-    store.connection.redis.zadd(keys.DUE, {f"{job_id}/{handoff_id}": past_ms})
+    name = due_key(store, job_id, handoff_id)
+    store.connection.redis.zadd(name, {f"{job_id}/{handoff_id}": past_ms})
+
+
+def due_key(store: Store, job_id: JobId, handoff_id: HandoffId) -> str:
+    """Return the set with the due time of a specialist's handoff."""
+    return keys.due(_role_of(store, job_id, handoff_id))
+
+
+def due_at(store: Store, member: str) -> float:
+    """Return the earliest due time of a job or a handoff, in Unix seconds; infinite: none."""
+    redis, times = store.connection.redis, list[float]()
+    for name in redis.scan_iter(match=f"{keys.DUE}*"):
+        if (score := redis.zscore(name, member)) is not None:
+            times.append(float(score) / 1000)
+    return min(times, default=math.inf)
 
 
 def result_of(claimed: Claim, output: str = "An answer.") -> HandoffResult:

@@ -71,7 +71,7 @@ def age_everything(store: Store, seconds: float) -> None:
     """Make every due time, waiting message and dispatch look older by some seconds."""
     redis, delta_ms = store.connection.redis, -int(seconds * 1000)
     for name in (
-        keys.DUE,
+        *redis.scan_iter(match=f"{keys.DUE}*"),
         *redis.scan_iter(match=f"{keys.WAITING}*"),
         *redis.scan_iter(match=f"{keys.OUT}*"),
     ):

@@ -35,7 +35,9 @@ FOREIGN_MEMBERS = ("zzz", "zzz/b.1", "/", "a/", "j-0123456789ab}:h:analyst:x", "
 """Members of a set of jobs that name no job."""
 
 
-@pytest.mark.parametrize("key", [keys.DUE, f"{keys.OUT}supervisor", f"{keys.WAITING}analyst"])
+@pytest.mark.parametrize(
+    "key", [keys.due("analyst"), f"{keys.OUT}supervisor", f"{keys.WAITING}analyst"]
+)
 def test_a_supervisor_sweeps_past_members_that_a_worker_has_invented(
     server: Server, key: str
 ) -> None:
@@ -53,11 +55,52 @@ def test_a_supervisor_sweeps_past_members_that_a_worker_has_invented(
         )
 
 
+def test_a_worker_moves_no_due_time_of_another_role(server: Server) -> None:
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "write.1", role="writer")
+        supervisor.connection.redis.zadd(keys.due("writer"), {f"{job_id}/write.1": 10**13})
+        attacker = worker.connection.redis
+        attacker.zadd(keys.due("analyst"), {f"{job_id}/write.1": 1})
+
+        supervisor.jobs.sweep()
+
+        redis = supervisor.connection.redis
+        assert redis.zscore(keys.due("writer"), f"{job_id}/write.1") == 10**13
+        assert redis.zscore(keys.due("analyst"), f"{job_id}/write.1") is None
+
+
+def test_a_worker_wakes_a_job_through_the_set_of_its_role(server: Server) -> None:
+    """The message of the worker may be lost."""
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        finish(granted_claim(worker, job_id, "find.1"))
+        redis = supervisor.connection.redis
+        assert redis.zscore(keys.due("analyst"), job_id) is not None
+        redis.zadd(keys.due("analyst"), {job_id: 1})
+
+        assert job_id in supervisor.jobs.sweep().due
+
+        assert redis.zscore(keys.due("analyst"), job_id) is None
+
+
+def test_a_wake_up_for_events_that_a_supervisor_has_seen_does_nothing(server: Server) -> None:
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        finish(granted_claim(worker, job_id, "find.1"))
+        supervisor.journal.set_due(job_id, None, version_of(supervisor, job_id))
+        supervisor.connection.redis.zadd(keys.due("analyst"), {job_id: 1})
+
+        assert job_id not in supervisor.jobs.sweep().due
+
+
 def test_a_hash_that_a_worker_has_made_is_no_job(server: Server) -> None:
     forged = f"{OTHER_JOB}}}:h:analyst:x"
     with server.connected_as("worker-analyst") as connection:
         connection.hset(f"{keys.PREFIX}{{{forged}}}", mapping={"status": "queued"})
-        connection.zadd(keys.DUE, {forged: 1})
+        connection.zadd(keys.due("analyst"), {forged: 1})
 
     with server.store("supervisor") as supervisor:
         assert forged not in supervisor.jobs.sweep().fresh
@@ -76,7 +119,8 @@ def test_fields_of_a_handoff_that_cannot_be_read_stop_no_sweep_and_no_cancel(
         fields = [*READ_FIELDS, *map(bytes.decode, supervisor.connection.redis.hkeys(handoff))]
         attacker.hset(handoff, mapping={**dict.fromkeys(fields, text), "state": "running"})
         attacker.hset(keys.progress(job_id), mapping=dict.fromkeys(("tally", "calls", "g:x"), text))
-        attacker.zadd(keys.DUE, {f"{job_id}/find.1": 1, other: 2})
+        attacker.zadd(keys.due("analyst"), {f"{job_id}/find.1": 1})
+        supervisor.connection.redis.zadd(keys.DUE, {other: 2})
 
         assert other in supervisor.jobs.sweep().due
         assert server.observed_fleet()

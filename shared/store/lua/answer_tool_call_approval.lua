@@ -16,6 +16,6 @@ keep_payloads(job, ARGV, 5)
 local version = append(
   job, tonumber(redis.call('HGET', progress_of(job), 'version')), ARGV, 1, 1, at, {}
 )
-decide_call(job, due, ARGV[3], ARGV[2], cjson.encode({ 1, ARGV[1] }), at)
+decide_call(job, ARGV[3], ARGV[2], cjson.encode({ 1, ARGV[1] }), at)
 redis.call('ZADD', due, 'LT', whole(at + 1000), id_of(job))
 return version

@@ -1,11 +1,12 @@
 -- Ask a person about calls of tools, and give the claim back. The handoff waits without a slot
 -- until an answer comes or its deadline is over. Its checkpoints are stored already, and it has no
 -- reservation. A call that was asked about keeps its question.
--- KEYS job, due.  ARGV: handoff, fence, keep_ms, deadline (Unix ms | 0), why, the calls (JSON:
+-- KEYS job.  ARGV: handoff, fence, keep_ms, deadline (Unix ms | 0), why, the calls (JSON:
 -- pairs of id and tool), then one event for each call, then pairs of digest and compressed payload.
 -- Returns 'ok' | 'decided' (a call has an answer by now, and the claim stays) | 'lost' | 'dropped'
 -- | 'cancelled'
-local job, due, handoff, FIRST = KEYS[1], KEYS[2], ARGV[1], 7
+local job, handoff, FIRST = KEYS[1], ARGV[1], 7
+local due = due_of(job, handoff)
 local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
 local f = redis.call('HMGET', h, 'fence', 'state', 'asks')
 local version = job_of(job).version

@@ -1,4 +1,4 @@
 -- Claim a handoff whose message arrived.
--- KEYS job, due.  ARGV: the arguments of `claim`.  Returns its result.
+-- KEYS job.  ARGV: the arguments of `claim`.  Returns its result.
 -- `parts/claims.lua` has the function, because `fair_dequeue_many.lua` uses it, too.
-return claim(KEYS[1], KEYS[2], ARGV)
+return claim(KEYS[1], ARGV)

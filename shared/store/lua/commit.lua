@@ -64,7 +64,7 @@ local ended = false
 if c.ends then
   local arguments = {}
   for place = 1, math.min(c.ends, #ARGV - 1) do arguments[place] = ARGV[1 + place] end
-  ended = finish(job, due, arguments)
+  ended = finish(job, arguments)
   if ended[1] ~= 'ok' then return { 0, version, 0, false, ended } end
   version = ended[3]
   tally = redis.call('HGET', progress_of(job), 'tally')
@@ -206,9 +206,9 @@ local function drop_all()
     end
     settle(job, h, nil)
     close_calls(job, f[6])
-    if f[7] then leave_run(job, due, handoff, f[7], false, at) end
+    if f[7] then leave_run(job, handoff, f[7], false, at) end
     redis.call('DEL', turns_key(job, handoff))
-    redis.call('ZREM', due, member)
+    redis.call('ZREM', due_of(job, handoff), member)
     if f[1] then pcall(forget, f[1], member) end -- a worker may have written another queue's name
     redis.call('ZREM', 'handoff:on_hold:' .. role, member)
     if f[3] then rate_limiter().leave_line(rate_limiter().bucket_of(f[3]), member) end
@@ -277,11 +277,12 @@ keep_payloads(job, ARGV, first_event + c.events)
 for name, size in pairs(c.groups or {}) do c.fields['g:' .. name] = size end
 if #issued > 0 then count_issued() end
 c.fields.evaluations = without(c.evaluation, evaluations)
+if c.evaluation ~= '' and not is_overtaken then c.fields.seen = whole(version + c.events) end
 version = append(job, version, ARGV, first_event, c.events, at, c.fields)
 for _, answer in ipairs(c.decided or {}) do
   local batch = { answer.place }
   for place = 1, c.events do batch[1 + place] = ARGV[first_event + place - 1] end
-  decide_call(job, due, answer.handoff, whole(answer.asked), cjson.encode(batch), at)
+  decide_call(job, answer.handoff, whole(answer.asked), cjson.encode(batch), at)
 end
 if #issued > 0 then issue() end
 if #drops > 0 then drop_all() end
@@ -304,4 +305,4 @@ stay_whole(job, children, c.keep_ms)
 if is_counted then note_openness(owner, job, c.fields.status) end
 if c.ended then shorten_all() end
 for _, handoff in ipairs(c.keep or {}) do stay(job, handoff_key(job, handoff), c.keep_ms) end
-return { 1, version, at, c.claim and claim(job, due, c.claim, to_claim) or false, ended }
+return { 1, version, at, c.claim and claim(job, c.claim, to_claim) or false, ended }

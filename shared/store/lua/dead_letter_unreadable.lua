@@ -2,10 +2,11 @@
 -- version wrote it. Then it is left to processes of that version for patience_ms, and after that
 -- the handoff is on hold. The letter is stored in the same step, so that no handoff is on hold
 -- without a letter.
--- KEYS job, due, dead.  ARGV: handoff, digest of the message, patience_ms, the letter.
+-- KEYS job, dead.  ARGV: handoff, digest of the message, patience_ms, the letter.
 -- Returns 'unknown' (not issued) | 'over' (the handoff runs, or has ended) | 'left' (the sweeper
 -- publishes it again) | 'dead' (on hold until `handoff dead requeue`)
-local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
+local job, handoff = KEYS[1], ARGV[1]
+local due = due_of(job, handoff)
 local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
 local f = redis.call('HMGET', h, 'state', 'digest', 'queue', 'unread')
 if f[2] ~= ARGV[2] or redis.call('EXISTS', job) == 0 then return 'unknown' end
@@ -17,6 +18,6 @@ redis.call('HSET', h, 'held', 1)
 redis.call('HDEL', h, 'lost', 'unread')
 redis.call('ZREM', due, member)
 if f[3] then forget(f[3], member) end
-redis.call('LPUSH', KEYS[3], ARGV[4])
+redis.call('LPUSH', KEYS[2], ARGV[4])
 add_to_metric('1', 'dead_letters', label('role', f[3] or ''))
 return 'dead'

@@ -1,9 +1,10 @@
 -- Defer a handoff whose next call must wait long for its provider, or whose call is in a batch. Its
 -- slot is free, and the sweeper publishes it again after the given time. The claim does not count.
 -- Its checkpoints are stored already. It has no reservation, except that of a call in a batch.
--- KEYS job, due.  ARGV: handoff, fence, ms, why, bucket ('' none).  Returns 1 | 0 (the claim is
+-- KEYS job.  ARGV: handoff, fence, ms, why, bucket ('' none).  Returns 1 | 0 (the claim is
 -- lost, or no job needs the handoff)
-local job, due, handoff, why = KEYS[1], KEYS[2], ARGV[1], ARGV[4]
+local job, handoff, why = KEYS[1], ARGV[1], ARGV[4]
+local due = due_of(job, handoff)
 local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
 if gone(job_of(job).version, redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
 local at = now_ms()

@@ -1,3 +1,3 @@
 -- Finish a handoff: see `parts/results.lua`.
--- KEYS job, due.  ARGV: the arguments of `finish`.  Returns its result
-return finish(KEYS[1], KEYS[2], ARGV)
+-- KEYS job.  ARGV: the arguments of `finish`.  Returns its result
+return finish(KEYS[1], ARGV)

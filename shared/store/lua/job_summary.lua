@@ -43,8 +43,16 @@ for n = #newest, 1, -1 do tail[#tail + 1] = newest[n] end
 -- The due time of a running handoff is the end of its lease; that of a deferred handoff is the end
 -- of its deferral. Both are in the future.
 local runs, deferred, asked = {}, {}, 0
-local members = redis.call('ZRANGEBYSCORE', due, at, '+inf', 'LIMIT', 0, most_due)
-local more = #members == most_due and 1 or 0
+local members, more = {}, 0
+local function search(set)
+  local found = redis.call('ZRANGEBYSCORE', set, at, '+inf', 'LIMIT', 0, most_due)
+  for _, member in ipairs(found) do members[#members + 1] = member end
+  if #found == most_due then more = 1 end
+end
+search(due)
+for role in string.gmatch(redis.call('HGET', job, 'assigned') or '', '%S+') do
+  search('handoff:due:' .. role)
+end
 local prefix = id .. '/'
 for _, member in ipairs(members) do
   if string.sub(member, 1, #prefix) == prefix then

@@ -1,14 +1,14 @@
 -- Note that the messages of lost handoffs were sent: from now on they wait in their queues. Before
 -- this note, sweeps find these handoffs again, because the sender may have died.
--- KEYS job, due.  ARGV: handoff...  Returns 1 | 0 (there is no such job)
-local job, due = KEYS[1], KEYS[2]
+-- KEYS job.  ARGV: handoff...  Returns 1 | 0 (there is no such job)
+local job = KEYS[1]
 if redis.call('EXISTS', job) == 0 then return 0 end
 for _, handoff in ipairs(ARGV) do
   local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
   local f = redis.call('HMGET', h, 'state', 'lost', 'queue')
   if f[1] == 'issued' and f[2] and f[3] then -- otherwise it was claimed in the meantime
     redis.call('HDEL', h, 'lost')
-    redis.call('ZREM', due, member)
+    redis.call('ZREM', due_of(job, handoff), member)
     note_waiting(f[3], { whole(now_ms()), member }, 1, 2)
   end
 end

@@ -1,8 +1,9 @@
 -- Note that a role's handoff will be sent to a queue. It counts as lost until `mark_sent` confirms
 -- it.
--- KEYS job, due.  ARGV: handoff, queue, bump_ms (time until the sweeper finds it again).
+-- KEYS job.  ARGV: handoff, queue, bump_ms (time until the sweeper finds it again).
 -- Returns 1 (send it) | 0 (it waits in a queue already, runs, or has ended)
-local job, due, handoff, queue = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local job, handoff, queue = KEYS[1], ARGV[1], ARGV[2]
+local due = due_of(job, handoff)
 local h = handoff_key(job, handoff)
 local f = redis.call('HMGET', h, 'state', 'queue', 'lost')
 if f[1] ~= 'issued' or (f[2] and not f[3]) or redis.call('EXISTS', job) == 0 then return 0 end

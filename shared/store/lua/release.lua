@@ -1,8 +1,9 @@
 -- Hand back a claim, because its process ends. The claim does not count, and its process puts the
 -- message back into the queue.
--- KEYS job, due.  ARGV: handoff, fence, used (JSON or '').  Returns 1 | 0 (the claim is lost, or no
+-- KEYS job.  ARGV: handoff, fence, used (JSON or '').  Returns 1 | 0 (the claim is lost, or no
 -- job needs the handoff)
-local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
+local job, handoff = KEYS[1], ARGV[1]
+local due = due_of(job, handoff)
 local h = handoff_key(job, handoff)
 if gone(job_of(job).version, redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
 local used, member = decoded(ARGV[3]), id_of(job) .. '/' .. handoff

@@ -1,9 +1,10 @@
 -- Renew a lease, and store the heartbeat.
--- KEYS job, due.  ARGV: handoff, fence, lease_ms, doing ('': unchanged), compressed draft ('':
+-- KEYS job.  ARGV: handoff, fence, lease_ms, doing ('': unchanged), compressed draft ('':
 -- unchanged).
 -- Returns 'ok' | 'messages' (ok, and users have sent messages to the agent) | 'lost' | 'dropped' |
 -- 'cancelled'
-local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
+local job, handoff = KEYS[1], ARGV[1]
+local due = due_of(job, handoff)
 local h = handoff_key(job, handoff)
 local f = redis.call('HMGET', h, 'fence', 'state', 'lost', 'messages')
 local why = gone(job_of(job).version, f, ARGV[2])

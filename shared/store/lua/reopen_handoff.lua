@@ -1,8 +1,9 @@
 -- Open a handoff again that a refused event has ended, so that an honest worker ends it. The
 -- sweeper publishes the handoff again.
--- KEYS job, due.  ARGV: handoff, version of the refused event.
+-- KEYS job.  ARGV: handoff, version of the refused event.
 -- Returns 1 | 0 (another event ended the handoff, or it runs)
-local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
+local job, handoff = KEYS[1], ARGV[1]
+local due = due_of(job, handoff)
 local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
 local f = redis.call('HMGET', h, 'state', 'end_version', 'group', 'counts', 'status')
 if redis.call('EXISTS', job) == 0 or f[1] ~= 'done' or f[2] ~= ARGV[2] then return 0 end

@@ -1,7 +1,8 @@
 -- Mark a handoff as lost whose message was a dead letter, so that the next sweep finds it. A
 -- handoff of a paused role stays on hold.
--- KEYS job, due.  ARGV: handoff.  Returns 'ok' | 'unknown' | 'over' (it runs, or has ended)
-local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
+-- KEYS job.  ARGV: handoff.  Returns 'ok' | 'unknown' | 'over' (it runs, or has ended)
+local job, handoff = KEYS[1], ARGV[1]
+local due = due_of(job, handoff)
 local h = handoff_key(job, handoff)
 local f = redis.call('HMGET', h, 'state', 'role')
 if not f[1] or redis.call('EXISTS', job) == 0 then return 'unknown' end

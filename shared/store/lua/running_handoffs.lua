@@ -1,6 +1,6 @@
 -- Running handoffs, and deferred handoffs, which have no slot. Reads only.
--- KEYS due, waiting sets of the supervisors' queues (a job with a wake-up is not due).  ARGV: most
--- handoffs to read, 1 to read the state of each due job (or 0: the two numbers of jobs mean
+-- KEYS due, queues, waiting sets of the supervisors' queues (a job with a wake-up is not due).
+-- ARGV: most handoffs to read, 1 to read the state of each due job (or 0: the two numbers of jobs mean
 -- nothing).
 -- Returns {Unix ms, open jobs, jobs that wait for a person, {job, handoff, role, deferred until
 -- (Unix ms) or '', worker, doing, turns, first claimed (Unix ms)}...}
@@ -19,10 +19,16 @@ local function count_if_open(id)
   local asked_last = redis.call('HGET', progress_of(key_of(id)), 'asked_last')
   if waits_for_person(f[1], f[2], asked_last, key_of(id)) then asking = asking + 1 end
 end
-for n = 2, #KEYS do
+for n = 3, #KEYS do
   for _, job in ipairs(redis.call('ZRANGE', KEYS[n], 0, -1)) do count(job) end
 end
-for _, member in ipairs(redis.call('ZRANGE', due, 0, -1)) do
+local members = redis.call('ZRANGE', due, 0, -1)
+for _, queue in ipairs(redis.call('HKEYS', KEYS[2])) do
+  for _, member in ipairs(redis.call('ZRANGE', 'handoff:due:' .. queue, 0, -1)) do
+    members[#members + 1] = member
+  end
+end
+for _, member in ipairs(members) do
   local job, handoff = string.match(member, '^(.-)/(.+)$')
   if reads_jobs then
     if job then count(job) else count_if_open(member) end

@@ -8,8 +8,12 @@ local id = id_of(job)
 local status, evaluations = unpack(redis.call('HMGET', job, 'status', 'evaluations'))
 local version = redis.call('HGET', progress_of(job), 'version')
 note_evaluated(id, status)
-end_evaluation(job, ARGV[3], evaluations)
-if tonumber(version or 0) ~= tonumber(ARGV[1]) then
+local is_current = tonumber(version or 0) == tonumber(ARGV[1])
+put(job, {
+  evaluations = without(ARGV[3], evaluations),
+  seen = status and is_current and ARGV[1] or nil,
+})
+if not is_current then
   -- a sweep may have removed the time that the new event has set
   redis.call('ZADD', due, 'NX', now_ms() + 1000, id)
   return 0

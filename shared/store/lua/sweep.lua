@@ -22,7 +22,7 @@ local function standing(member)
   local is_over = not f[1] or f[1] == 'done' or f[1] == 'dropped' or redis.call('EXISTS', key) == 0
   local lease = end_of(figure(f[2], 0))
   return { job = job, key = key, h = h, lease = lease, queue = f[3], is_gone = is_over,
-    has_lapsed = not is_over
+    set = due_of(key, handoff), has_lapsed = not is_over
       and f[1] == 'running'
       and lease <= at, is_issued = not is_over
       and f[1] == 'issued' }
@@ -131,38 +131,56 @@ for queue, within in pairs({ supervisor = bump, submissions = grace }) do
   end
 end
 
--- Evaluate an entry of the set of due jobs and handoffs.
-local function look_at(member)
+-- Return whether a supervisor has evaluated all events of a job. Then the wake-up of a worker has
+-- nothing to do.
+local function is_seen(job)
+  local seen = redis.call('HGET', key_of(job), 'seen')
+  return seen and seen == redis.call('HGET', progress_of(key_of(job)), 'version')
+end
+
+-- Evaluate an entry of a set of due jobs and handoffs. `role`: the role of the set, or nil.
+local function look_at(set, role, member)
   local handoff = standing(member)
   if not handoff then
-    redis.call('ZREM', due, member) -- the evaluation sets the next time
+    redis.call('ZREM', set, member) -- the evaluation sets the next time
     local status = redis.call('HGET', key_of(member), 'status')
-    if status and not is_woken(member) then table.insert(note_wake_up(member, status), member) end
-  elseif handoff.is_gone then
-    redis.call('ZREM', due, member)
-  else
-    if handoff.has_lapsed then abandon(handoff) end
-    if not handoff.is_issued then
-      redis.call('ZADD', due, handoff.lease, member)
-    else
-      redis.call('ZADD', due, at + bump, member)
-      if may_wake(handoff.job) then
-        redis.call('HSET', handoff.h, 'lost', 1)
-        redis.call('HDEL', handoff.h, 'held', 'deferred') -- the deferral is over
-        overdue[#overdue + 1] = member
-      end
+    if status and not is_woken(member) and not (role and is_seen(member)) then
+      table.insert(note_wake_up(member, status), member)
+    end
+    return
+  end
+  if handoff.is_gone or handoff.set ~= set then redis.call('ZREM', set, member) end
+  if handoff.is_gone or (role and handoff.set ~= set) then return end
+  set = handoff.set -- an older version has all handoffs in one set
+  if handoff.has_lapsed then abandon(handoff) end
+  if not handoff.is_issued then
+    redis.call('ZADD', set, handoff.lease, member)
+    return
+  end
+  redis.call('ZADD', set, at + bump, member)
+  if may_wake(handoff.job) then
+    redis.call('HSET', handoff.h, 'lost', 1)
+    redis.call('HDEL', handoff.h, 'held', 'deferred') -- the deferral is over
+    overdue[#overdue + 1] = member
+  end
+end
+
+-- Evaluate the due entries of a set. An entry whose handoff has fields that cannot be read is due
+-- again later. It stops no other entry.
+local is_more = 0
+local function look_through(set, role)
+  local members = redis.call('ZRANGEBYSCORE', set, '-inf', at, 'LIMIT', 0, most)
+  if #members == most then is_more = 1 end
+  for _, member in ipairs(members) do
+    if not pcall(look_at, set, role, member) then
+      redis.call('ZADD', set, 'XX', whole(at + bump), member)
     end
   end
 end
 
-local members = redis.call('ZRANGEBYSCORE', due, '-inf', at, 'LIMIT', 0, most)
--- An entry whose handoff has fields that cannot be read is due again later. It stops no other
--- entry.
-for _, member in ipairs(members) do
-  if not pcall(look_at, member) then redis.call('ZADD', due, 'XX', whole(at + bump), member) end
-end
-
+look_through(due)
 for _, queue in ipairs(redis.call('HKEYS', queues)) do
+  look_through('handoff:due:' .. queue, queue)
   local lost = lost_in(queue, grace)
   for _, member in ipairs(lost) do
     local handoff = standing(member)
@@ -172,7 +190,7 @@ for _, queue in ipairs(redis.call('HKEYS', queues)) do
       redis.call('HSET', handoff.h, 'lost', 1)
       forget(queue, member)
       add_to_metric('1', 'sweeper_recoveries', 'message')
-      redis.call('ZADD', due, at + bump, member)
+      redis.call('ZADD', handoff.set, at + bump, member)
       overdue[#overdue + 1] = member
     -- its job will be evaluated; until then, other jobs' entries come first
     elseif #lost >= most then
@@ -180,4 +198,4 @@ for _, queue in ipairs(redis.call('HKEYS', queues)) do
     end
   end
 end
-return { overdue, fresh, #members == most and 1 or 0 }
+return { overdue, fresh, is_more }

@@ -1,10 +1,11 @@
 -- Store the checkpoints of the messages that an agent takes before its next call, and their events.
--- KEYS job, due.  ARGV: handoff, fence, lease_ms, keep_ms, deadline (Unix ms | 0), number of stored
+-- KEYS job.  ARGV: handoff, fence, lease_ms, keep_ms, deadline (Unix ms | 0), number of stored
 -- checkpoints that the claim knows, number of messages that the handoff knows then, number of
 -- events, then the events, then as many checkpoints.
 -- A repeated call after a lost answer stores nothing twice.
 -- Returns 'ok' | 'lost' | 'dropped' | 'cancelled'
-local job, due, handoff = KEYS[1], KEYS[2], ARGV[1]
+local job, handoff = KEYS[1], ARGV[1]
+local due = due_of(job, handoff)
 local h, t, FIRST = handoff_key(job, handoff), turns_key(job, handoff), 9
 local f = redis.call('HMGET', h, 'fence', 'state', 'messages')
 local version = job_of(job).version

@@ -1,6 +1,6 @@
 -- A turn in one round trip: store checkpoints, settle the last call, reserve the next one, renew
 -- the lease, and check for a cancel and a pause.
--- KEYS job, due.  ARGV: handoff, fence, lease_ms, keep_ms, deadline (Unix ms | 0), used (JSON or
+-- KEYS job.  ARGV: handoff, fence, lease_ms, keep_ms, deadline (Unix ms | 0), used (JSON or
 -- ''), upper bound of the next call (JSON or ''; `takes_messages` and `last`: see `Claim.reserve`),
 -- doing, number of checkpoints that the claim knows to be stored, number of new checkpoints that
 -- are a tool's answer, 1 if the new checkpoints are progress after lost claims (or 0), id of the
@@ -11,7 +11,7 @@
 -- Returns {'ok', share that `admit` took...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'}
 -- | {'wait'} | {'rate_limit', ms, why} | {'limit', level, name} | {'messages'}: the agent must
 -- first take messages of users, and nothing is reserved.
-local job, due, handoff, fence = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local job, handoff, fence = KEYS[1], ARGV[1], ARGV[2]
 local lease = tonumber(ARGV[3])
 local keep = keep_from_now(ARGV[4], ARGV[5])
 local used = decoded(ARGV[6])
@@ -54,7 +54,7 @@ local paused = worst and if_paused(f[3])
 if paused then -- between two turns: the claim ends here, and does not count
   unreserve(job, h)
   give_back(h, 'paused')
-  hold(job, due, handoff, paused)
+  hold(job, handoff, paused)
   return { 'paused' }
 end
 

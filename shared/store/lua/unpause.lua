@@ -1,7 +1,7 @@
 -- End a role's pause. Its held handoffs are marked as lost, and the next sweep finds them.
--- KEYS due, paused, held.  ARGV: role.  Returns the number of held handoffs; -1: the role was not
+-- KEYS paused, held.  ARGV: role.  Returns the number of held handoffs; -1: the role was not
 -- paused.
-local due, paused, held = KEYS[1], KEYS[2], KEYS[3]
+local paused, held = KEYS[1], KEYS[2]
 if redis.call('HDEL', paused, ARGV[1]) == 0 then return -1 end
 local at = now_ms()
 local members = redis.call('ZRANGE', held, 0, -1)
@@ -10,7 +10,7 @@ for _, member in ipairs(members) do
   local h = handoff_key(key_of(job), handoff)
   if redis.call('HDEL', h, 'held') == 1 then
     redis.call('HSET', h, 'lost', 1)
-    redis.call('ZADD', due, at, member)
+    redis.call('ZADD', due_of(key_of(job), handoff), at, member)
   end
 end
 redis.call('DEL', held)

@@ -2,7 +2,7 @@
 
 Each script starts with all its parts, and each call defines their functions again. So a script
 includes only the parts that it calls. The tables AMOUNTS and MEASURES of the scripts are those of
-`budget_measures.py`.
+`budget_measures.py`, and OWN_ROLES has the roles of the supervisor from `names.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError
 
 from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES, Amount, Measure
+from handoff_queue.shared.types.names import ROLES, SUB_SUPERVISOR
 
 PARTS = (
     "parts/metrics",
@@ -147,9 +148,8 @@ def _block(definitions: Sequence[Definition], wanted: Collection[str]) -> str:
 
 @cache
 def _parts() -> tuple[tuple[Definition, ...], ...]:
-    """Return the definitions of each part. The tables of `budget_measures.py` are the first
-    part.
-    """
+    """Return the definitions of each part. The tables of Python are the first part."""
+    own_roles = (*ROLES, SUB_SUPERVISOR)
     tables = (
         Definition(
             frozenset({"AMOUNTS"}), f"local AMOUNTS = {{ {', '.join(map(_amount, AMOUNTS))} }}\n"
@@ -157,6 +157,10 @@ def _parts() -> tuple[tuple[Definition, ...], ...]:
         Definition(
             frozenset({"MEASURES"}),
             f"local MEASURES = {{ {', '.join(map(_measure, MEASURES))} }}\n",
+        ),
+        Definition(
+            frozenset({"OWN_ROLES"}),
+            f"local OWN_ROLES = {{ {', '.join(f'{name} = true' for name in own_roles)} }}\n",
         ),
     )
     parts: list[tuple[Definition, ...]] = [tables]

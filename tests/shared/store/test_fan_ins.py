@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
@@ -15,6 +14,7 @@ from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import JobId
 from tests.doubles.jobs import (
     a_job,
+    due_at,
     finish_with,
     granted_claim,
     issued_event,
@@ -80,4 +80,4 @@ def test_the_sweeper_wakes_a_supervisor_after_a_failed_wake_up(store: Store, job
     for step in "ab":
         end_wakes(granted_claim(store, job_id, f"{step}.1"))
 
-    assert store.connection.redis.zscore(keys.DUE, job_id) / 1000 < store.connection.now() + 60
+    assert due_at(store, job_id) < store.connection.now() + 60

@@ -15,6 +15,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from tests.doubles.jobs import (
     a_job,
     claim,
+    due_at,
     finish,
     finish_with,
     granted_claim,
@@ -147,10 +148,10 @@ def test_when_the_last_part_of_a_chord_is_done_its_job_is_due_soon(
     """The chord's body should arrive now. Otherwise the sweeper acts."""
     finish(granted_claim(store, job_id, "a.1"))
     finish(granted_claim(store, job_id, "b.1"))
-    assert store.connection.redis.zscore(keys.DUE, job_id) > (store.connection.now() + 60) * 1000
+    assert due_at(store, job_id) > store.connection.now() + 60
 
     finish(granted_claim(store, job_id, "c.1"))
-    assert store.connection.redis.zscore(keys.DUE, job_id) < (store.connection.now() + 10) * 1000
+    assert due_at(store, job_id) < store.connection.now() + 10
 
 
 @pytest.mark.parametrize("status", [ResultStatus.FAILED, ResultStatus.NEEDS_INPUT])
@@ -164,13 +165,13 @@ def test_an_urgent_result_makes_its_job_due_soon(
     )
     assert finish_with(running, result).parts_left == 2
 
-    assert store.connection.redis.zscore(keys.DUE, job_id) < (store.connection.now() + 10) * 1000
+    assert due_at(store, job_id) < store.connection.now() + 10
 
 
 def test_a_job_that_was_cancelled_is_due_soon(store: Store, job_id: JobId) -> None:
     store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
 
-    assert store.connection.redis.zscore(keys.DUE, job_id) < (store.connection.now() + 10) * 1000
+    assert due_at(store, job_id) < store.connection.now() + 10
 
 
 def test_a_dropped_handoff_leaves_no_entry(store: Store, job_id: JobId) -> None:

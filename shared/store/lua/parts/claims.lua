@@ -21,7 +21,7 @@ end
 -- for a batch, the result of an equal handoff to copy (empty: none)}. Verdicts: granted |
 -- exhausted | deferred | paused | following | busy | duplicate | cancelled | unknown. The last
 -- seven have only the first three values. Claims that were given back do not count.
-local function claim(job, due, arguments, fresh)
+local function claim(job, arguments, fresh)
   local handoff, digest, worker = arguments[1], arguments[2], arguments[3]
   local lease = tonumber(arguments[4])
   local max_claims = tonumber(arguments[5])
@@ -74,7 +74,7 @@ local function claim(job, due, arguments, fresh)
   if paused then
     redis.call('HSET', h, 'claims', whole(claims))
     redis.call('HDEL', h, 'fence')
-    hold(job, due, handoff, paused)
+    hold(job, handoff, paused)
     return { 'paused', 0, {} }
   end
 
@@ -83,7 +83,7 @@ local function claim(job, due, arguments, fresh)
   if claims >= max_claims then verdict = 'exhausted' end
   local is_shared = verdict == 'granted' and name ~= '' and redis.call('LLEN', t) == 0
   if is_shared and #untaken(job, h, handoff, knows) == 0 then
-    copied = share_run(job, due, handoff, name, tonumber(arguments[7]), keep, state == 'issued', at)
+    copied = share_run(job, handoff, name, tonumber(arguments[7]), keep, state == 'issued', at)
     if copied == 'following' then
       if queue then forget(queue, member) end
       redis.call('HDEL', h, 'lost')
@@ -92,7 +92,8 @@ local function claim(job, due, arguments, fresh)
   end
   local now, until_ms = whole(at), whole(at + lease)
   began = began or now
-  redis.call('ZADD', due, until_ms, member) -- before the writes that a full Redis accepts
+  -- before the writes that a full Redis accepts
+  redis.call('ZADD', due_of(job, handoff), until_ms, member)
   redis.call(
     'HSET', h, 'state', 'running', 'fence', redis.sha1hex(fence), 'worker', worker, 'lease',
     until_ms, 'claims', whole(claims + 1), 'heartbeat', now,

@@ -60,6 +60,14 @@ local function turns_key(job, handoff)
   return role and job .. ':t:' .. role .. ':' .. handoff or 'handoff:nothing'
 end
 
+-- Return the set with the due time of a handoff. Workers write the sets of their own roles, and
+-- only clients and supervisors write `handoff:due`, which has all handoffs of the supervisor's own
+-- roles. A worker also wakes a job through the set of its handoff.
+local function due_of(job, handoff)
+  local role = role_of(job, handoff)
+  return role and not OWN_ROLES[role] and 'handoff:due:' .. role or 'handoff:due'
+end
+
 -- Return whether a job waits for a person: an open job that asks for a decision, or whose newest
 -- question has no answer.
 local function waits_for_person(status, asks, asked_last, job)

@@ -8,11 +8,11 @@ end
 
 -- Put a handoff on hold until its role is unpaused. It waits in no queue, and the sweeper does not
 -- find it.
-local function hold(job, due, handoff, role)
+local function hold(job, handoff, role)
   local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
   redis.call('HSET', h, 'state', 'issued', 'lease', '0', 'held', '1')
   redis.call('HDEL', h, 'lost')
-  redis.call('ZREM', due, member)
+  redis.call('ZREM', due_of(job, handoff), member)
   local queue = redis.call('HGET', h, 'queue')
   if queue then forget(queue, member) end
   redis.call('ZADD', 'handoff:on_hold:' .. role, now_ms(), member)

@@ -11,7 +11,7 @@
 -- Returns {'ok', open parts of the group (-1: it has no group), version, Unix ms, wake the
 -- supervisor before the group is done (1|0)} | {'lost'} | {'dropped'} | {'messages'}: the agent
 -- must first take messages of users, and nothing is stored.
-local function finish(job, due, arguments)
+local function finish(job, arguments)
   local handoff, fence = arguments[1], arguments[2]
   local h, t = handoff_key(job, handoff), turns_key(job, handoff)
   local known = redis.call(
@@ -87,12 +87,13 @@ local function finish(job, due, arguments)
   if proof then redis.call('HSET', h, 'proof', proof) end
   local copy = string.match(arguments[15], '^copy(.*)$')
   if copy then count_copy(job, known[3] or '', copy, at) end
-  if known[11] then leave_run(job, due, handoff, known[11], proof, at) end
+  if known[11] then leave_run(job, handoff, known[11], proof, at) end
   add_to_metric(
     '1', 'handoffs', label('tenant', job_of(job).tenant), label('role', known[3] or ''), status
   )
   redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
   if arguments[9] == '1' then redis.call('PEXPIRE', t, arguments[3]) else redis.call('DEL', t) end
+  local due = due_of(job, handoff)
   redis.call('ZREM', due, id .. '/' .. handoff)
   begin_evaluation(job, arguments[10], at)
   -- Sample for quotes and for the use of slots: end (Unix ms), micro-dollars (null: unknown price),

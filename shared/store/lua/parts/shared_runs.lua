@@ -54,7 +54,7 @@ end
 -- Decide how a handoff shares its run. `deadline`: Unix ms (0: none); `may_wait`: whether no claim
 -- holds the handoff. Returns nil (it runs itself), 'following' (it waits now), or the result that
 -- it copies: see `result_of_run`.
-local function share_run(job, due, handoff, name, deadline, keep, may_wait, at)
+local function share_run(job, handoff, name, deadline, keep, may_wait, at)
   local h = handoff_key(job, handoff)
   local role = role_of(job, handoff)
   local member = id_of(job) .. '/' .. handoff
@@ -84,7 +84,7 @@ local function share_run(job, due, handoff, name, deadline, keep, may_wait, at)
       'deferred', whole(wait_until)
     )
     redis.call('HSET', h, 'doing', 'equal handoff ' .. string.gsub(first, '/', ' '))
-    redis.call('ZADD', due, whole(wait_until), member)
+    redis.call('ZADD', due_of(job, handoff), whole(wait_until), member)
     return 'following'
   end
   if first and first ~= member and score == '0' then redis.call('ZREM', set, first) end
@@ -109,9 +109,9 @@ end
 
 -- Remove a handoff that ends from its set. After a run that may be copied, all others are woken.
 -- After another end of the run, the next handoff takes over, and the others go on waiting.
-local function leave_run(job, due, handoff, name, may_copy, at)
+local function leave_run(job, handoff, name, may_copy, at)
   local role, member = role_of(job, handoff), id_of(job) .. '/' .. handoff
-  local set = run_key(role, name)
+  local set, due = run_key(role, name), due_of(job, handoff)
   local score = redis.call('ZSCORE', set, member)
   if not score then return end
   redis.call('ZREM', set, member)

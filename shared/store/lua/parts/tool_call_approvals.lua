@@ -64,13 +64,13 @@ end
 
 -- Note the answer to a question, and make the handoff due if it waits for an answer. The next sweep
 -- finds the handoff. `answer`: see `decided` above.
-local function decide_call(job, due, handoff, version, answer, at)
+local function decide_call(job, handoff, version, answer, at)
   local h = handoff_key(job, handoff)
   redis.call('HSET', job, 'decided:' .. version, answer)
   close_call(job, version)
   if redis.call('HGET', h, 'state') == 'issued' and redis.call('HEXISTS', h, 'asks_since') == 1 then
     redis.call('HDEL', h, 'held', 'deferred')
     redis.call('HSET', h, 'lost', '1')
-    redis.call('ZADD', due, whole(at), id_of(job) .. '/' .. handoff)
+    redis.call('ZADD', due_of(job, handoff), whole(at), id_of(job) .. '/' .. handoff)
   end
 end
