@@ -44,12 +44,23 @@ BATCH_SHARE = Decimal("0.5")
 have the full price. Source: Anthropic's pricing of the Message Batches API, 2026-10-14.
 """
 _DEFAULT_SERVER_TOOL_USES = 5
-_PROVIDERS = {
+PROVIDERS = {
     "anthropic": "anthropic",
     "bedrock": "aws",
     "vertex": "google",
     "foundry": "anthropic",
 }
+"""Names of our providers -> names of the providers in genai-prices."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLimits:
+    """Input tokens of the longest requests to a model."""
+
+    window: int | None = None
+    """The context window; None: unknown."""
+    price_step: int | None = None
+    """The limit above which each request has a higher price; None: there is none, or unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +159,22 @@ class Prices:
         """Return the input tokens of the longest request that the model reads at its base price:
         its context window, or the limit above which its price is higher.
         """
+        limits = self.prompt_limits(model)
+        known = [limit for limit in (limits.window, limits.price_step) if limit]
+        return min(known, default=USUAL_WINDOW)
+
+    def prompt_limits(self, model: str) -> PromptLimits:
+        """Return the limits of the requests to a model, as far as genai-prices knows them.
+
+        Raises:
+            UserError: the package with the prices is not installed.
+        """
         if self.is_free or model == OFFLINE_MODEL:
-            return USUAL_WINDOW
-        longest = _longest_prompt(model, self.provider)
-        if longest is None and self.price_as:
-            longest = _longest_prompt(self.price_as, self.provider)
-        return longest or USUAL_WINDOW
+            return PromptLimits()
+        limits = _prompt_limits(model, self.provider)
+        if limits == PromptLimits() and self.price_as:
+            return _prompt_limits(self.price_as, self.provider)
+        return limits
 
     def _of_tokens(self, model: str, *tokens: int) -> int | None:
         if self.is_free or model == OFFLINE_MODEL:
@@ -165,7 +186,7 @@ class Prices:
 
 
 def prices_from(settings: Settings) -> Prices:
-    return Prices(_PROVIDERS[settings.model_provider], settings.price_as, settings.is_offline)
+    return Prices(PROVIDERS[settings.model_provider], settings.price_as, settings.is_offline)
 
 
 def request_bytes(call: ModelCall) -> int:
@@ -243,20 +264,17 @@ def _cost(
 
 
 @lru_cache(maxsize=64)
-def _longest_prompt(model: str, provider: str) -> int | None:
-    """Return the lower one of the context window and the first price step, or None if
-    genai-prices knows neither.
+def _prompt_limits(model: str, provider: str) -> PromptLimits:
+    """Return the limits that genai-prices knows.
 
     Raises:
         UserError: the package with the prices is not installed.
     """
     price = _price_of(model, provider, input_tokens=1)
     if price is None:
-        return None
-    limits = [tier.start for tier in getattr(price.model_price.input_mtok, "tiers", ())]
-    if price.model.context_window:
-        limits.append(price.model.context_window)
-    return min(limits, default=None)
+        return PromptLimits()
+    steps = [tier.start for tier in getattr(price.model_price.input_mtok, "tiers", ())]
+    return PromptLimits(price.model.context_window or None, min(steps, default=None))
 
 
 def _price_of(model: str, provider: str, **tokens: int) -> PriceCalculation | None:

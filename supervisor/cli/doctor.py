@@ -35,6 +35,7 @@ from handoff_queue.shared.types.names import (
 )
 from handoff_queue.supervisor.cli.connection import client_with
 from handoff_queue.supervisor.cli.display.terminal import clock, count_text, stdout, write_as_json
+from handoff_queue.supervisor.cli.doctor_context import of_contexts
 from handoff_queue.supervisor.cli.doctor_models import named_models, of_models
 from handoff_queue.supervisor.cli.doctor_processes import (
     Finding,
@@ -195,8 +196,10 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         yield from live_processes(processes, jobs.store.connection.now(), version("handoff-queue"))
         yield from _supervisors(jobs, nodes)
         yield from _workers(jobs, can_announce=refusal is None)
-        for announcement in jobs.store.presence.announcements():
+        announcements = jobs.store.presence.announcements()
+        for announcement in announcements:
             specialists.update({spec.name: spec for spec in announcement.specialists})
+        yield from of_contexts(announcements, settings.price_as)
         if nodes is not None:
             yield from brokers(announced_processes(processes), nodes)
         yield from find_paused_roles(jobs.store.pauses.all())

@@ -86,5 +86,7 @@ def show_handoffs(
     to_yaml = partial(readable, columns=stdout().width)
     for report in reports:
         print_handoff(report.handoff, report.result)
+        if report.context:
+            section(f"context of {report.handoff['handoff_id']}", report.context)
         if report.turns:
             section(f"turns of {report.handoff['handoff_id']}", to_yaml(list(report.turns)))

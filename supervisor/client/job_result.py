@@ -50,6 +50,7 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import Verdict
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.approvals import answers_in, approvals_in
+from handoff_queue.supervisor.client.context_use import context_use
 from handoff_queue.supervisor.client.job_lookup import get_standing
 from handoff_queue.supervisor.client.json_forms import usage_of
 from handoff_queue.supervisor.client.repeated_step_rows import (
@@ -645,6 +646,10 @@ class HandoffReport(Message):
     """The HandoffResult. Null: the handoff has no result yet."""
     turns: tuple[dict[str, Any], ...] = ()
     """The stored turns of a running handoff, or of any handoff with HANDOFF_KEEP_TURNS."""
+    context: str = ""
+    """What the stored turns say about cleared results, summaries of earlier turns, and tokens that
+    the provider caches for one hour, in words.
+    """
 
 
 def handoffs_on(
@@ -701,4 +706,5 @@ def _handoff_report(
         handoff=handoff_as_json(texts[record.message], record.group, record.child, record.standing),
         result=result,
         turns=tuple(turn.model_dump(mode="json") for turn in turns),
+        context=context_use(turns),
     )

@@ -133,6 +133,7 @@ function detailOf(job, bar) {
     Cost: (bar.at_most ? "at most " : "") + money(bar.usd),
     Worker: bar.worker || "nobody yet",
     Model: bar.model ?? "",
+    Context: job.contexts[bar.handoff_id],
     Claims: claimsOf(bar),
     Before: beforeOf(job, bar),
     After: bar.after.join(", "),
@@ -168,6 +169,7 @@ function turnsInto(into, checkpoints) {
     } else if (one.kind === "observed") into.append(el("div", one.is_error ? "failed" : "soft", one.is_error ? "tool: error" : "tool"), el("pre", "", one.text));
     else if (one.kind === "user_prompted") into.append(el("div", "soft", `said at turn ${turn + 1}`), el("pre", "", one.text));
     else if (one.kind === "cleared") into.append(el("div", "soft", `before turn ${turn + 1}: ${counted(one.tool_use_ids.length, "result")} cleared, about ${figure(one.tokens)} tokens`));
+    else if (one.kind === "compacted") into.append(el("div", "soft", `before turn ${turn + 1}: a summary replaced the earlier turns, about ${figure(one.tokens)} tokens`), el("pre", "", one.summary));
     else if (one.kind === "prompted") into.append(el("div", "soft", "told"), el("pre", "", one.text));
     else if (one.kind === "call_failed") { turn += 1; into.append(el("div", "failed", `turn ${turn}: the call failed`), el("pre", "", one.error)); }
   }

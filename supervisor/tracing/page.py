@@ -28,6 +28,7 @@ from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.events import HandoffFinished, RecordedEvent
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.usage import NOTHING_USED, cost_usd
+from handoff_queue.supervisor.client.context_use import context_use
 from handoff_queue.supervisor.client.job_result import JobRecord, JobResult
 from handoff_queue.supervisor.client.report_fields import change_in_words
 from handoff_queue.supervisor.client.tool_call_approvals import subject_of
@@ -380,8 +381,10 @@ def _job(traced: TracedJob) -> dict[str, Any]:
         if bar.result:
             digests.add(bar.result)
     turns: dict[HandoffId, list[dict[str, Any]]] = {}
+    contexts: dict[HandoffId, str] = {}
     for handoff_id, checkpoints in traced.turns.items():
         turns[handoff_id] = [checkpoint.model_dump(mode="json") for checkpoint in checkpoints]
+        contexts[handoff_id] = context_use(checkpoints)
     return {
         "id": record.job.job_id,
         "title": record.job.title,
@@ -396,6 +399,7 @@ def _job(traced: TracedJob) -> dict[str, Any]:
         "bars": [asdict(bar) for bar in timeline.bars],
         "payloads": {digest: record.payloads[digest] for digest in sorted(digests)},
         "turns": turns,
+        "contexts": contexts,
         "specialists": _by_specialist(timeline.bars, timeline.ends_at),
         "told": report_sections(report),
         "story": list(traced.story),

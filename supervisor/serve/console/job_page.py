@@ -207,6 +207,7 @@ class JobPage:
             "planned": [asdict(step) for step in planned],
             "payloads": {},
             "turns": {},
+            "contexts": {},
             "absent": [],
         }
 

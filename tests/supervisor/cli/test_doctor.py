@@ -12,6 +12,7 @@ from handoff_queue.shared.store.daily_budget import DailyCaps, DaySpending, Toda
 from handoff_queue.shared.store.health import QueueDepth, RedisFacts
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.presence import Announcement, Node
+from handoff_queue.shared.types.specialist import ContextRules
 from handoff_queue.supervisor.cli.doctor import (
     budgets,
     examine,
@@ -232,3 +233,16 @@ def test_a_broker_variable_of_other_applications_is_reported_as_ignored() -> Non
         "this shell: variable CELERY_BROKER_URL",
     )
     assert "HANDOFF_REDIS_URL" in finding.report
+
+
+@pytest.mark.slow
+def test_the_limits_of_a_served_specialist_are_compared_with_its_model(
+    store: Store, redis_url: str
+) -> None:
+    spec = a_spec(name="reader").model_copy(
+        update={"context": ContextRules(clear_tools_at=300_000), "model": "claude-haiku-4-5"}
+    )
+    store.presence.announce(
+        Announcement(worker="h:1", specialists=(spec,), slots=1, model="anthropic")
+    )
+    assert findings_of(redis_url)["specialist reader"].level is Level.WARN

@@ -12,7 +12,8 @@ from typing import Any
 from selectolax.lexbor import LexborHTMLParser
 
 from handoff_queue.shared.store.claim_history import ClaimEnd
-from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.checkpoints import ContextCleared
+from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.client.job_result import report_of
 from handoff_queue.supervisor.tracing.page import TracedJob, absent_from, page_of, tree_of
@@ -96,6 +97,18 @@ def test_the_browser_may_run_the_one_script_apply_the_one_style_and_load_nothing
 
 def test_the_page_refers_to_no_other_address() -> None:
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page_for(hostile_job()))
+
+
+def test_the_page_says_how_many_results_of_a_handoff_were_cleared() -> None:
+    builder = JobRecordBuilder()
+    builder.step("find", (0, 0, 1))
+    record = builder.record()
+    turns = {HandoffId("find.1"): [ContextCleared(tool_use_ids=("a", "b"), tokens=3_000)]}
+    traced = TracedJob(record, report_of(record), timeline_of(record), [], turns=turns)
+
+    (job,) = embedded_data(page_of([traced], "handoff-queue 0"))["jobs"]
+
+    assert job["contexts"] == {"find.1": "2 results cleared, about 3,000 tokens"}
 
 
 def test_tokens_and_money_are_summed_for_each_specialist() -> None:

@@ -7,7 +7,7 @@ const TIMES = 5; // a drawing takes at most this part of the time
 const MOST_IN_THE_GRAPH = 60; // boxes of a graph that is open at first
 const live = document.getElementById("live");
 const JOB_URL = `/jobs/${encodeURIComponent(live.dataset.job)}`;
-const known = { payloads: {}, turns: {} }; // the handoffs that the user opened
+const known = { payloads: {}, turns: {}, contexts: {} }; // the handoffs that the user opened
 let drawn = "";
 let graphIsOpen = null;
 
@@ -18,6 +18,7 @@ async function load(bar) {
   known.payloads[bar.payload] = JSON.stringify({ feedback: [], ...all.handoff });
   if (bar.result && all.result) known.payloads[bar.result] = JSON.stringify(all.result);
   if (all.turns.length) known.turns[bar.handoff_id] = all.turns;
+  known.contexts[bar.handoff_id] = all.context;
 }
 
 function show(job, bar) {
