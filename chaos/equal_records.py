@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 PAID_TWICE = "equal handoffs that ran at the same time, or copied a wrong result"
-"""Name of the promise in the report."""
+NOT_IN_BATCHES = "live calls of shared runs whose jobs have batches"
+"""Names of the promises in the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,10 @@ class EqualHandoff:
     """Job whose result it copied; None: it ran itself."""
     is_given_up: bool
     """True if kills have ended it."""
+    batch_calls: int = 0
+    """Its calls in batches."""
+    live_calls: int = 0
+    """Its calls outside of batches, if its job has batches and slack."""
 
     def overlaps(self, other: EqualHandoff) -> bool:
         """Return whether both ran at the same time."""
@@ -46,12 +51,21 @@ class EqualRecords:
         for group in dict.fromkeys(handoff.group for handoff in self.handoffs):
             members = [handoff for handoff in self.handoffs if handoff.group == group]
             lines += _faults_of(group, members)
-        return {PAID_TWICE: lines}
+        live: list[str] = []
+        for handoff in self.handoffs:
+            if handoff.status == "ok" and handoff.copied_from is None and handoff.live_calls:
+                live.append(f"{handoff.group}: {handoff.job_id} made {handoff.live_calls}")
+        return {PAID_TWICE: lines, NOT_IN_BATCHES: live}
 
     def figures(self) -> dict[str, int]:
         """Return the amounts that a reader needs to judge the run: name -> number."""
         copies = sum(handoff.copied_from is not None for handoff in self.handoffs)
-        return {"equal handoffs": len(self.handoffs), "copied results": copies}
+        batched = sum(handoff.batch_calls for handoff in self.handoffs)
+        return {
+            "equal handoffs": len(self.handoffs),
+            "copied results": copies,
+            "calls of shared runs in batches": batched,
+        }
 
 
 def _faults_of(group: str, members: Sequence[EqualHandoff]) -> Iterator[str]:

@@ -6,20 +6,29 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from handoff_queue.chaos.batch_records import BATCH_DEADLINE_S
 from handoff_queue.chaos.equal_records import EqualHandoff, EqualRecords
 from handoff_queue.chaos.job_shapes import Shape
-from handoff_queue.chaos.planned_jobs import SHARING, TENANTS, PlannedJob, PlannedStep
+from handoff_queue.chaos.planned_jobs import (
+    SHARING,
+    TENANTS,
+    TROUBLE_SHARE,
+    PlannedJob,
+    PlannedStep,
+)
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.events import HandoffFinished
 from handoff_queue.shared.types.handoff import HandoffResult, StopReason
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.supervisor.client.client import Client, Request
 
 GROUPS = 8
 """Groups that a run starts, at most."""
+FEWEST_GROUPS = 2
+"""Groups of the shortest run: one with live calls, and one with batches."""
 MEMBERS = 3
 """Jobs of a group."""
 TURNS = 3
@@ -32,18 +41,23 @@ class EqualGroup:
     """Jobs with the same request."""
 
     planned: PlannedJob
+    is_batched: bool
+    """True if the calls of its jobs go into batches."""
     job_ids: list[JobId] = field(default_factory=list)
 
     def request(self, member: int) -> Request:
         """Return the request of a member. Only its idempotency key has the number."""
         dice = random.Random(self.planned.name)  # noqa: S311 - a seed is the point
-        return Request(
+        request = Request(
             self.planned.request,
             mode=Mode.SINGLE,
             specialists=(SHARING,),
             tenant=dice.choice(TENANTS),
             idempotency_key=f"{self.planned.name} {member}",
         )
+        if self.is_batched:
+            return replace(request, priority=Priority.BATCH, deadline_s=BATCH_DEADLINE_S)
+        return request
 
 
 @dataclass(slots=True)
@@ -60,6 +74,7 @@ class EqualUser:
 
     def __post_init__(self) -> None:
         for number in range(GROUPS):
+            is_batched = number % 2 == 1
             planned = PlannedJob(
                 f"{self.seed}-equal-{number}",
                 Shape.ALONE,
@@ -68,8 +83,9 @@ class EqualUser:
                 mode=Mode.SINGLE,
                 takes_from=TAKES_S,
                 is_uncounted=True,
+                trouble_share=0.0 if is_batched else TROUBLE_SHARE,
             )
-            self._groups.append(EqualGroup(planned))
+            self._groups.append(EqualGroup(planned, is_batched))
 
     @property
     def jobs(self) -> list[PlannedJob]:
@@ -82,9 +98,10 @@ class EqualUser:
         return self._begun >= self.wanted
 
     def wind_up(self) -> None:
-        """Start no further group."""
+        """Start no further group, after one with live calls and one with batches."""
         if not self.is_over:
-            self.wanted = self._begun + bool(self._groups[self._begun].job_ids)
+            begun = self._begun + bool(self._groups[self._begun].job_ids)
+            self.wanted = max(FEWEST_GROUPS, begun)
 
     def go_on(self) -> None:
         """Submit the next job of a group, or look whether the group has ended.
@@ -133,6 +150,8 @@ class EqualUser:
                     event.usage.total_tokens + standing.input_tokens + standing.output_tokens,
                     event.shared.job_id if event.shared else None,
                     event.stop_reason is StopReason.TOO_MANY_CLAIMS,
+                    batch_calls=event.usage.batch_calls,
+                    live_calls=event.turns - event.usage.batch_calls if group.is_batched else 0,
                 )
             )
         return handoffs

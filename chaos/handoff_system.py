@@ -23,6 +23,7 @@ from handoff_queue.chaos.batch_records import BATCH_DEADLINE_S, batch_records
 from handoff_queue.chaos.equal_user import EqualUser
 from handoff_queue.chaos.expected_handoffs import INSTEAD, Ended, course_of
 from handoff_queue.chaos.expected_outcomes import NO_RECORD, JobRecord
+from handoff_queue.chaos.external_records import external_records
 from handoff_queue.chaos.features import FeatureRecords, NoteReader, SwitchWatch
 from handoff_queue.chaos.fleet import (
     CONSOLE,
@@ -381,6 +382,7 @@ class Ours:
             self.switches.records(jobs, calls),
             self.notes.records(jobs, calls),
             batch_records(jobs, calls),
+            external_records(jobs, calls),
             self.forks.records(),
             *([self.equals.records()] if self.equals else ()),
         ]

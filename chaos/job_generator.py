@@ -10,6 +10,7 @@ from pathlib import Path
 from handoff_queue.chaos.job_shapes import CHORDS, FEATURES, MODES, Shape, shapes_in
 from handoff_queue.chaos.model_answers import task_of
 from handoff_queue.chaos.planned_jobs import (
+    EXTERNAL,
     FINDS_AT,
     FORK_SUFFIX,
     KEEPER,
@@ -28,6 +29,7 @@ from handoff_queue.supervisor.workflows import Items, Workflow
 from handoff_queue.supervisor.workflows.join_syntax import JoinSyntax, Share
 from handoff_queue.supervisor.workflows.template import Template
 from handoff_queue.supervisor.workflows.workflow import ForEach, WorkflowStep
+from handoff_queue.workers.agent_sdk.availability import agent_sdk_fault
 
 REPEATED = "do"
 """Step of the workflow that is repeated for each line."""
@@ -116,6 +118,17 @@ EVERYTHING = Draw(tuple(shapes_in(list(Mode))), tuple(Mode))
 ONLY_CHORDS = Draw(CHORDS, (Mode.TEAM,))
 """Jobs for the control, and for a run of this system that is compared with it."""
 ONLY_FEATURES = Draw(FEATURES, tuple(Mode))
+
+
+def without_missing_extras(draw: Draw) -> tuple[Draw, str]:
+    """Return the kinds of jobs that the packages on this machine allow, and the reason why a shape
+    is left out; "" if none is.
+    """
+    fault = agent_sdk_fault()
+    if not fault or Shape.EXTERNAL not in draw.shapes:
+        return draw, ""
+    shapes = tuple(shape for shape in draw.shapes if shape is not Shape.EXTERNAL)
+    return replace(draw, shapes=shapes), f"no jobs of the shape `{Shape.EXTERNAL}`: {fault}"
 
 
 def only(modes: Collection[Mode]) -> Draw:
@@ -209,6 +222,8 @@ class _Drawing:
     def steps(self, shape: Shape, name: str) -> tuple[PlannedStep, ...]:
         if shape in CHORDS:
             return self._of_chords(shape)
+        if shape in FEATURES:
+            return self._of_features(shape)
         return self._of_trees(shape, name) or self._of_others(shape)
 
     def _of_chords(self, shape: Shape) -> tuple[PlannedStep, ...]:
@@ -260,6 +275,27 @@ class _Drawing:
             case _:
                 return ()
 
+    def _of_features(self, shape: Shape) -> tuple[PlannedStep, ...]:
+        match shape:
+            case Shape.SWITCHED:
+                return (
+                    PlannedStep("a", SWITCHING, turns=3),
+                    PlannedStep("b", SWITCHING, turns=3),
+                    self.step("c", "a", "b"),
+                )
+            case Shape.BATCHED:
+                return (
+                    self.step("a", turns=2),
+                    self.step("b", turns=2),
+                    self.step("c", "a", "b"),
+                )
+            case Shape.EXTERNAL:
+                return (PlannedStep("a", EXTERNAL, turns=3), self.step("b", "a"))
+            case Shape.FORKED:
+                return (self.step("a"), self.step("b"), self.step("d", "a", "b"))
+            case _:
+                return (PlannedStep("a", KEEPER, turns=5), self.step("b", "a"))
+
     def _of_others(self, shape: Shape) -> tuple[PlannedStep, ...]:
         match shape:
             case Shape.ALONE:
@@ -285,22 +321,6 @@ class _Drawing:
                     "b", self.dice.choice(NOT_ALL_ROUND), attempts=(*fails, PlannedOutcome.OK)
                 )
                 steps = [self.step("a"), tried, self.step("c", "b")]
-            case Shape.SWITCHED:
-                steps = [
-                    PlannedStep("a", SWITCHING, turns=3),
-                    PlannedStep("b", SWITCHING, turns=3),
-                    self.step("c", "a", "b"),
-                ]
-            case Shape.BATCHED:
-                steps = [
-                    self.step("a", turns=2),
-                    self.step("b", turns=2),
-                    self.step("c", "a", "b"),
-                ]
-            case Shape.FORKED:
-                steps = [self.step("a"), self.step("b"), self.step("d", "a", "b")]
-            case Shape.REMEMBERED:
-                steps = [PlannedStep("a", KEEPER, turns=5), self.step("b", "a")]
             case Shape.ADDED:
                 steps = [
                     self.step("a"),

@@ -85,6 +85,10 @@ class Shape(StrEnum):
     """Two steps of three turns, whose specialist has two models. One model turns calls away."""
     BATCHED = "batched"
     """Two steps of two turns, and a step after them. All their calls go into batches."""
+    EXTERNAL = "external"
+    """A step of three turns that the Claude Agent SDK runs, and a step after it. It needs the extra
+    `agent-sdk`.
+    """
     REMEMBERED = "remembered"
     """A step writes a note. After its end the user submits a job that needs the same fact."""
     RECALLED = "recalled"
@@ -149,6 +153,7 @@ MODES: dict[Shape, tuple[Mode, ...]] = {
     Shape.CHANGED: (Mode.ADAPTIVE,),
     Shape.SWITCHED: _ANY,
     Shape.BATCHED: _ANY,
+    Shape.EXTERNAL: _ANY,
     Shape.REMEMBERED: _ANY,
     Shape.RECALLED: (Mode.SINGLE,),
     Shape.FORKED: _ANY,
@@ -159,8 +164,10 @@ never replanned.
 """
 
 
-FEATURES = (Shape.SWITCHED, Shape.BATCHED, Shape.REMEMBERED, Shape.FORKED)
-"""Shapes with several models, batches, notes and forks. Few jobs of other runs have them."""
+FEATURES = (Shape.SWITCHED, Shape.BATCHED, Shape.EXTERNAL, Shape.REMEMBERED, Shape.FORKED)
+"""Shapes with several models, batches, the Claude Agent SDK, notes and forks. Few jobs of other
+runs have them.
+"""
 NOT_DRAWN = (Shape.CANCELLED, Shape.RECALLED, Shape.FORK)
 """Shapes of jobs that a run submits for another reason."""
 

@@ -133,6 +133,8 @@ def _role_of(request: Json) -> str:
 PROCESS = "x-chaos-process"
 """Header with the name of the calling process. The SDK reads it from `CUSTOM_HEADERS`."""
 CUSTOM_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
+OF_THE_SDK = "Claude Agent SDK"
+"""Words in the system prompt of the Claude Agent SDK."""
 BATCH_S = 0.3
 """Seconds that the provider takes for a batch."""
 LIMITS = {
@@ -164,6 +166,8 @@ class Call:
     """Models that wrote the replies in the request, in a handoff with several models."""
     is_batched: bool = False
     """True if the request came in a batch."""
+    is_external: bool = False
+    """True if the request has the system prompt of the Claude Agent SDK."""
     is_refused: bool = False
     """True if the model turned the call away, and another model can serve it."""
 
@@ -238,6 +242,7 @@ class Model(MessagesServer):
             model=request["model"],
             writers=_writers_of(job, key, request),
             is_batched=BATCH_ID in headers,
+            is_external=OF_THE_SDK in json.dumps(request.get("system", "")),
             is_refused=refusal is not None,
         )
         with self._lock:

@@ -27,6 +27,8 @@ KEEPER = "keeper"
 """Specialist with the tool `memory`, in the same folder."""
 SHARING = "clerk"
 """Specialist for which equal handoffs share one run, in the same folder."""
+EXTERNAL = "guest"
+"""Specialist that the Claude Agent SDK runs, in the same folder."""
 FINDS_AT = 2
 """Turns of a job that finds a note: the search, and the answer."""
 FORK_SUFFIX = "-fork"
@@ -277,6 +279,11 @@ class PlannedJob:
             if step.specialist == SWITCHING and step.id == handoff.rpartition(".")[0]:
                 return step
         return None
+
+    def is_external_step(self, handoff: str) -> bool:
+        """Return whether the Claude Agent SDK runs this handoff."""
+        step_id = handoff.rpartition(".")[0]
+        return any(step.id == step_id and step.specialist == EXTERNAL for step in self.steps)
 
     def refusal(self, key: CallKey, model: str) -> Refusal | None:
         """Return how the model turns this call away, or None. One model of each handoff with

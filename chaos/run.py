@@ -15,7 +15,7 @@ from handoff_queue.chaos.failpoint_run import Trial
 from handoff_queue.chaos.fleet import SUPERVISOR, Size
 from handoff_queue.chaos.handoff_system import OURS
 from handoff_queue.chaos.invariants import RunRecords
-from handoff_queue.chaos.job_generator import Draw, jobs_of
+from handoff_queue.chaos.job_generator import Draw, jobs_of, without_missing_extras
 from handoff_queue.chaos.killer import PAUSE_S, Killer, order_of
 from handoff_queue.chaos.system import Kind, System
 from handoff_queue.chaos.test_bed import CHECK_EVERY_S, Progress, Stage, stage
@@ -61,7 +61,7 @@ def run(options: Options, tell: Progress, kind: Kind[System] = OURS) -> RunRecor
     with stage(kind, options.size, options.fork_server) as bed:
         tell(f"{options.size.supervisors} supervisors and {options.size.workers} workers are up")
         killer = Killer(bed.fleet, order_of(options.seed, options.pause_s), bed.system.frozen_at)
-        draw = options.draw or kind.draw
+        draw = _draw_of(options, kind, tell)
         bed.model.add(bed.system.begin_users(options.seed))
         _strike_at_random(bed, killer, options, tell, draw)
         killer.rest()
@@ -75,6 +75,14 @@ def run(options: Options, tell: Progress, kind: Kind[System] = OURS) -> RunRecor
         if options.kills:
             not_struck = _strike_alone(bed, killer, options, draw)
         return bed.close(killer.strikes, not_happened=[*killer.not_happened, *not_struck])
+
+
+def _draw_of(options: Options, kind: Kind[System], tell: Progress) -> Draw:
+    """Return the kinds of jobs of a run, and tell which shape is left out."""
+    draw, why = without_missing_extras(options.draw or kind.draw)
+    if why:
+        tell(why)
+    return draw
 
 
 def _strike_alone(bed: Stage[System], killer: Killer, options: Options, draw: Draw) -> list[str]:
@@ -160,7 +168,8 @@ def try_failpoints(
         chosen: the cases. None: every failpoint in every kind of process that has it.
     """
     with stage(OURS, options.size, options.fork_server) as bed:
-        trial = Trial(bed, options.seed, tell, options.draw or OURS.draw, here=bed)
+        draw = _draw_of(options, OURS, tell)
+        trial = Trial(bed, options.seed, tell, draw, here=bed)
         return try_cases(trial, cases() if chosen is None else list(chosen))
 
 

@@ -6,7 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from handoff_queue.chaos.equal_records import PAID_TWICE, EqualHandoff, EqualRecords
+from handoff_queue.chaos.equal_records import (
+    NOT_IN_BATCHES,
+    PAID_TWICE,
+    EqualHandoff,
+    EqualRecords,
+)
 
 RUN = EqualHandoff("7-equal-0", "j-1", "ok", 10.0, 12.0, "So it is.", 360, None, False)
 COPY = replace(RUN, job_id="j-2", began_at=12.1, ended_at=12.2, tokens=0, copied_from="j-1")
@@ -25,20 +30,27 @@ BROKEN = [
     pytest.param([GIVEN_UP, COPY], id="a copy of a failed run"),
     pytest.param([RUN, replace(COPY, tokens=120)], id="a copy that paid"),
     pytest.param([replace(RUN, status="failed")], id="a failure without kills"),
+    pytest.param([replace(RUN, live_calls=1), COPY], id="a live call of a run with batches"),
 ]
 
 
 @pytest.mark.parametrize("handoffs", KEPT)
 def test_shared_runs_without_faults_have_no_breach(handoffs: list[EqualHandoff]) -> None:
-    assert EqualRecords(handoffs).breaches() == {PAID_TWICE: []}
+    assert EqualRecords(handoffs).breaches() == {PAID_TWICE: [], NOT_IN_BATCHES: []}
 
 
 @pytest.mark.parametrize("handoffs", BROKEN)
 def test_a_fault_of_a_shared_run_is_a_breach(handoffs: list[EqualHandoff]) -> None:
-    (lines,) = EqualRecords(handoffs).breaches().values()
+    breaches = EqualRecords(handoffs).breaches()
 
-    assert len(lines) == 1
+    assert sorted(map(len, breaches.values())) == [0, 1]
 
 
 def test_the_report_counts_equal_handoffs_and_copies() -> None:
-    assert EqualRecords([RUN, COPY]).figures() == {"equal handoffs": 2, "copied results": 1}
+    batched = replace(RUN, group="7-equal-1", batch_calls=3)
+
+    assert EqualRecords([RUN, COPY, batched]).figures() == {
+        "equal handoffs": 3,
+        "copied results": 1,
+        "calls of shared runs in batches": 3,
+    }

@@ -16,6 +16,7 @@ from handoff_queue.chaos.job_generator import EVERYTHING, ONLY_CHORDS, ONLY_FEAT
 from handoff_queue.chaos.job_shapes import CHORDS, FEATURES, MODES, NOT_DRAWN, Shape
 from handoff_queue.chaos.model_answers import reply_to
 from handoff_queue.chaos.planned_jobs import (
+    EXTERNAL,
     FACT_CHECKER,
     KEEPER,
     SPECIALISTS,
@@ -233,7 +234,7 @@ def test_two_attempts_at_a_step_have_different_texts() -> None:
 
 
 def test_every_plan_is_valid_at_its_first_try_except_the_plan_for_repair() -> None:
-    specialists = (*SPECIALISTS, SWITCHING, KEEPER, SUB_SUPERVISOR)
+    specialists = (*SPECIALISTS, SWITCHING, KEEPER, EXTERNAL, SUB_SUPERVISOR)
     plan_format = PlanFormat(specialists, max_steps=20)
     model_request = {"messages": [{"content": [{"type": "text", "text": "Make the plan."}]}]}
 

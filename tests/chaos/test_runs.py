@@ -17,6 +17,7 @@ from handoff_queue.chaos.report import broken_of, table_of
 from handoff_queue.chaos.run import Options, run
 from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.workers.agent_sdk.availability import agent_sdk_fault
 from tests import forked_processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -57,6 +58,9 @@ def test_a_run_without_faults_makes_exactly_the_planned_calls_and_prints_json(
     assert features["calls_that_a_model_turned_away"] > 0
     assert features["reservations_seen"] > 0
     assert features["calls_in_batches"] > 0
+    assert features["calls_of_shared_runs_in_batches"] > 0
+    has_the_extra = not agent_sdk_fault()
+    assert (features["calls_through_the_claude_agent_sdk"] >= 3) == has_the_extra
     assert (features["notes"], features["jobs_that_found_a_note"], features["forks"]) == (1, 1, 1)
 
 
