@@ -21,6 +21,7 @@ from handoff_queue.chaos.planned_jobs import (
     PlannedOutcome,
     PlannedStep,
 )
+from handoff_queue.shared.settings.agent_sdk_cli import agent_sdk_fault
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
@@ -29,7 +30,6 @@ from handoff_queue.supervisor.workflows import Items, Workflow
 from handoff_queue.supervisor.workflows.join_syntax import JoinSyntax, Share
 from handoff_queue.supervisor.workflows.template import Template
 from handoff_queue.supervisor.workflows.workflow import ForEach, WorkflowStep
-from handoff_queue.workers.agent_sdk.availability import agent_sdk_fault
 
 REPEATED = "do"
 """Step of the workflow that is repeated for each line."""

@@ -28,6 +28,7 @@ from handoff_queue.shared.observability.telemetry_factory import start_telemetry
 from handoff_queue.shared.runtime.models import MakeModel, provider_models
 from handoff_queue.shared.runtime.process_resources import Announcer, Process, start_process
 from handoff_queue.shared.runtime.shared_run import check_sharing
+from handoff_queue.shared.settings.agent_sdk_cli import agent_sdk_fault
 from handoff_queue.shared.settings.settings import Settings, redis_url_of
 from handoff_queue.shared.specialists import load_servers, load_specialists
 from handoff_queue.shared.specialists.policy_file import rules_in
@@ -40,7 +41,6 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, task_of
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import RunnerKind, SpecialistSpec
-from handoff_queue.workers.agent_sdk.availability import agent_sdk_fault
 from handoff_queue.workers.handoff_task import run_handoff
 from handoff_queue.workers.host_task_step import HostTasks
 from handoff_queue.workers.index.index import DocumentIndex

@@ -14,13 +14,13 @@ from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.attempt import AgentSetup, Attempts
 from handoff_queue.shared.runtime.external_model import ExternalModel
 from handoff_queue.shared.runtime.payload_cache import JobDocuments
+from handoff_queue.shared.settings.agent_sdk_cli import agent_sdk_fault
 from handoff_queue.shared.specialists.tool_grants import grant_limits
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.model import Model
 from handoff_queue.shared.types.specialist import RunnerKind, SpecialistSpec
-from handoff_queue.workers.agent_sdk.availability import agent_sdk_fault
 from handoff_queue.workers.host_task_step import HostTaskRunner, HostTasks
 from handoff_queue.workers.tools.registry import Registry
 from handoff_queue.workers.tools.web_search import WEB_SEARCH, search_of_hosts

@@ -16,8 +16,8 @@ from handoff_queue.chaos.job_generator import EVERYTHING
 from handoff_queue.chaos.report import broken_of, table_of
 from handoff_queue.chaos.run import Options, run
 from handoff_queue.shared.local.fork_server import ForkServer
+from handoff_queue.shared.settings.agent_sdk_cli import agent_sdk_fault
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.workers.agent_sdk.availability import agent_sdk_fault
 from tests import forked_processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -19,8 +19,8 @@ from claude_agent_sdk import ClaudeAgentOptions, SdkMcpTool, create_sdk_mcp_serv
 from mcp.types import ToolAnnotations
 
 from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.settings.agent_sdk_cli import cli_path
 from handoff_queue.shared.types.model import Block, ModelCall
-from handoff_queue.workers.agent_sdk.availability import cli_path
 from handoff_queue.workers.agent_sdk.cli_process import CliProcess
 from handoff_queue.workers.agent_sdk.conversation import (
     PREFIX,

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from handoff_queue.shared.settings.agent_sdk_cli import cli_path
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.testing import MessagesServer, Reply, in_turn, text_reply, tool_call_reply
-from handoff_queue.workers.agent_sdk.availability import cli_path
 from handoff_queue.workers.agent_sdk.model import MOST_ADDED_BYTES, AgentSdkModel
 from tests.doubles.agent_runs import Run, answer_reply, run_with_replies
 from tests.doubles.handoffs import a_tool
