@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
+from handoff_queue.shared.agent.answer_rules import form_of
 from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.broker.attempt_outcome import AttemptOutcome
@@ -66,6 +67,7 @@ def run_handoff(
             loaded.known_claims(),
             has_claims=spec.has_claims,
             are_compared=handoff.compared is not False,
+            form=form_of(handoff),
         )
         if spec.celery_task is not None:
             host.check(spec)

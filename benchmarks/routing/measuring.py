@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from handoff_queue.shared.agent.answer_rules import AnswerForm
 from handoff_queue.shared.agent.loop import Agent
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
@@ -153,7 +154,10 @@ def _result(request: str, candidates: list[Candidate], model: Model) -> HandoffR
         tool_context=a_tool_context(),
     )
     agent = Agent(
-        handoff, spec, opening_of(handoff, spec, LoadedPayloads(), answer_rules=""), dependencies
+        handoff,
+        spec,
+        opening_of(handoff, spec, LoadedPayloads(), form=AnswerForm.OWN),
+        dependencies,
     )
     return agent.run(MemoryCheckpoints(), handoff.limits.deadline)
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.tokens.estimate import Json, texts_of_system
-from benchmarks.tokens.jobs import Job, Part, job_in, parts_in, with_sources
+from benchmarks.tokens.jobs import Fact, Job, Part, job_in, parts_in, with_sources
 from benchmarks.tokens.server import text_of_messages
+from handoff_queue.shared.agent.answer_notes import with_notes
 from handoff_queue.testing.replies import (
     Reply,
     answer_properties,
@@ -25,6 +26,8 @@ from handoff_queue.testing.replies import (
 WRITE = "Write the whole answer to the request from the results of the other steps:"
 """Beginning of the task of the step that writes the answer."""
 READ = "read_document"
+PARTS = "subject, attribute, value"
+"""Words of this project's rule for the parts of claims in Markdown."""
 WORKER = "You report on one document."
 """Words in the system prompts of workers of the other systems."""
 _WHY = "The parts are independent of each other."
@@ -34,7 +37,7 @@ def answer_of_this_project(request: Json) -> Reply:
     """Reply to a role or a specialist of this project."""
     wanted = answer_properties(request)
     text = first_message_text(request)
-    if "output" in wanted:
+    if "output" in wanted or not wanted:
         return _of_specialist(request, text, wanted)
     job = job_in(text)
     if "route" in wanted:
@@ -131,7 +134,8 @@ def _of_specialist(request: Json, text: str, wanted: Json) -> Reply:
         lines = [f"## {part.title}", ""]
         for number, fact in enumerate(part.facts, start=first + 1):
             lines.append(f"- {fact.statement} [c{number}]")
-            claims.append(_claim(f"c{number}", part, fact.statement, fact.quote))
+            has_parts = wanted or PARTS in "".join(texts_of_system(request))
+            claims.append(_claim(f"c{number}", part, fact, has_parts=bool(has_parts)))
         sections.append("\n".join(lines))
     return _result("\n\n".join(sections), claims, wanted)
 
@@ -141,6 +145,8 @@ def _result(output: str, claims: Sequence[Json], wanted: Json) -> Reply:
     without null for a field that the schema does not require.
     """
     result = specialist_result(output, claims=claims)
+    if not wanted:
+        return text_reply(with_notes({"output": output, "claims": claims}))
     shown = {name: result[name] for name in wanted if name in result}
     shown = {name: value for name, value in shown.items() if _may_be(value, wanted[name])}
     if "claims" in wanted:
@@ -167,11 +173,14 @@ def _of_schema(claim: Json, schema: Json) -> Json:
     return shown
 
 
-def _claim(name: str, part: Part, statement: str, quote: str) -> Json:
-    """Return a claim. A statement with a figure has its parts, as the rules for claims ask."""
+def _claim(name: str, part: Part, fact: Fact, *, has_parts: bool) -> Json:
+    """Return a claim. A statement with a figure has its parts, if the rules for claims ask for
+    them.
+    """
+    statement = fact.statement
     parts: dict[str, str | None] = dict.fromkeys(("subject", "attribute", "value", "unit", "date"))
     figure = re.search(r"(\d[\d,.]*) ?(\w+)?", statement)
-    if figure:
+    if figure and has_parts:
         attribute = " ".join(statement.split()[:3])
         parts |= {"subject": part.title, "attribute": attribute}
         parts |= {"value": figure[1].strip(",."), "unit": figure[2]}
@@ -179,7 +188,7 @@ def _claim(name: str, part: Part, statement: str, quote: str) -> Json:
         "id": name,
         "text": statement,
         **parts,
-        "sources": [{"source": part.path, "quote": quote}],
+        "sources": [{"source": part.path, "quote": fact.quote}],
     }
 
 

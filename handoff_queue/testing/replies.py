@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from handoff_queue.shared.agent.answer_notes import with_notes
+
 Json = dict[str, Any]
 """A JSON object."""
 USAGE: Json = {"input_tokens": 100, "output_tokens": 20}
@@ -125,7 +127,8 @@ def specialist_result(
     needs: str | None = None,
     problem: str | None = None,
 ) -> Json:
-    """Return the JSON object that a specialist must answer with. `result_reply` sends it.
+    """Return the result of a specialist as a JSON object. A specialist with an output schema must
+    answer with this object. `result_reply` sends it in the form that the specialist must use.
 
     Args:
         output: text, or a value of the output schema of the specialist.
@@ -159,7 +162,8 @@ def result_reply(
     problem: str | None = None,
     **options: Any,
 ) -> Reply:
-    """Return a reply with the result of a specialist, in the form that a specialist must use.
+    """Return a reply with the result of a specialist, in the form that the specialist must use: a
+    text becomes Markdown with notes, and another output becomes JSON.
 
     Args:
         output: text, or a value of the output schema of the specialist.
@@ -173,6 +177,8 @@ def result_reply(
     result = specialist_result(
         output, status=status, claims=claims, confidence=confidence, needs=needs, problem=problem
     )
+    if output is None or isinstance(output, str):
+        return text_reply(with_notes(result), **options)
     return json_reply(result, **options)
 
 

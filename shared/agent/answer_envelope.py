@@ -1,9 +1,10 @@
 """The answer envelope: the JSON object with which specialists and the synthesizer answer. Code
-checks its citations.
+checks its citations. An answer in Markdown is read as the same envelope.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from pydantic import Field as PydanticField
 from pydantic import JsonValue, ValidationError, field_validator
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
+from handoff_queue.shared.agent.answer_notes import PARTS, read_noted_answer
+from handoff_queue.shared.agent.answer_rules import AnswerForm
 from handoff_queue.shared.agent.json_repair import (
     LenientAnswer,
     describe_text,
@@ -21,6 +24,7 @@ from handoff_queue.shared.agent.json_repair import (
     json_object_in,
     normalize_status,
     partial_object_in,
+    whole_object_in,
     without_nulls,
 )
 from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, problem_with
@@ -46,10 +50,9 @@ _NOTHING = frozenset({"", "-", "none", "null", "nothing", "n/a"})
 MOST_TEXT_CHARS = 100_000
 """Limit of `shared.types.handoff.Text`."""
 
-_PARTS = ("subject", "attribute", "value", "unit", "date")
-"""Fields of a claim that states a value."""
 LONGEST_PART = 500
-"""Characters of one field of `_PARTS`."""
+"""Characters of one field of `PARTS`."""
+_BEGINS_ENVELOPE = re.compile(r'\s*(?:```[a-zA-Z]*\s*)?\{\s*"(?:status|output)"')
 _TEXT: dict[str, Any] = {"type": "string"}
 _SOURCES_SCHEMA: dict[str, Any] = {
     "type": "array",
@@ -93,7 +96,7 @@ class _Claim(LenientAnswer):
     unit: str | None = None
     date: str | None = None
 
-    @field_validator(*_PARTS, mode="before")
+    @field_validator(*PARTS, mode="before")
     @classmethod
     def _normalize_part(cls, value: Any) -> str | None:
         """Return the part as text: a boolean as "yes" or "no", a blank or invalid part as
@@ -115,7 +118,7 @@ class _Claim(LenientAnswer):
     @property
     def parts(self) -> dict[str, str | None]:
         parts: dict[str, str | None] = {}
-        for part in _PARTS:
+        for part in PARTS:
             parts[part] = getattr(self, part)
         return parts
 
@@ -187,6 +190,9 @@ class _Envelope(LenientAnswer):
         return value
 
 
+_FIELDS = frozenset(_Envelope.model_fields)
+
+
 @dataclass(frozen=True, slots=True)
 class EnvelopeFormat:
     """The `AnswerFormat` of specialists and of the synthesizer."""
@@ -202,10 +208,14 @@ class EnvelopeFormat:
     has_claims: bool = True
     """False for a specialist whose answer has no new claims."""
     are_compared: bool = True
-    """False if claims need no parts (`_PARTS`), because no code compares them."""
+    """False if claims need no parts (`PARTS`), because no code compares them."""
+    form: AnswerForm = AnswerForm.ENVELOPE
+    """`MARKDOWN`: the answer is Markdown with notes. An envelope is accepted, too."""
 
     @property
-    def schema(self) -> Mapping[str, Any]:
+    def schema(self) -> Mapping[str, Any] | None:
+        if self.form is AnswerForm.MARKDOWN:
+            return None
         output = dict(self.output_schema)
         definitions: dict[str, Any] = {}
         for key in ("$defs", "definitions"):
@@ -213,7 +223,7 @@ class EnvelopeFormat:
                 definitions[key] = output.pop(key)
         properties = {"status": {"type": "string", "enum": list(ANSWERS)}, "output": output}
         if self.has_claims:
-            properties["claims"] = _claims_schema(_PARTS if self.are_compared else ())
+            properties["claims"] = _claims_schema(PARTS if self.are_compared else ())
         properties["confidence"] = {"type": "number"}
         required = list(properties)
         properties["needs"] = properties["problem"] = _TEXT
@@ -227,6 +237,8 @@ class EnvelopeFormat:
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """See `shared.agent.answer_format.AnswerFormat`."""
+        if self._is_markdown(text):
+            return self._read_markdown(text, last_try=last_try)
         value = json_object_in(text)
         if value is None:
             raise InvalidAnswer(
@@ -240,13 +252,41 @@ class EnvelopeFormat:
                     ' "claims" was expected'
                 )
             value = {"output": value}
-        try:
-            envelope = _Envelope.model_validate(value)
-        except ValidationError as error:
-            raise InvalidAnswer(f"the answer envelope is wrong: {problems_of(error)}") from error
-        envelope = self._without_nulls(envelope)
+        envelope = self._without_nulls(_envelope_of(value))
         self._check(envelope, last_try=last_try)
         return self._read(envelope, last_try=last_try)
+
+    def _read_markdown(self, text: str, *, last_try: bool) -> AcceptedAnswer:
+        """Parse an answer in Markdown. Raises as `read`."""
+        noted = read_noted_answer(text)
+        envelope = _envelope_of(
+            {**noted.fields, "output": noted.text or None, "claims": noted.claims}
+        )
+        self._check(envelope, last_try=last_try)
+        problems: list[Defect] = []
+        for line in noted.unreadable:
+            problems.append(
+                Defect(
+                    f'the notes have a line that cannot be read: "{line[:60]}"',
+                    'write each note as [c1] source: "quote"',
+                )
+            )
+        return self._read(envelope, problems, last_try=last_try)
+
+    def is_whole(self, text: str) -> bool:
+        """See `shared.agent.answer_format.OpenAnswerFormat`."""
+        return not self._is_markdown(text) or read_noted_answer(text).is_closed
+
+    def _is_markdown(self, text: str) -> bool:
+        """Return whether a text is no envelope, also none that was cut off, and so is Markdown."""
+        if self.form is not AnswerForm.MARKDOWN:
+            return False
+        if not _BEGINS_ENVELOPE.match(text):
+            return True
+        value = whole_object_in(text)
+        if value is None:
+            return False
+        return not (value.keys() <= _FIELDS or {"status", "output"} <= value.keys())
 
     def _without_nulls(self, envelope: _Envelope) -> _Envelope:
         """Drop `null` from optional properties of the output if the output matches its schema
@@ -261,7 +301,7 @@ class EnvelopeFormat:
 
     def checks_quotes(self, text: str) -> bool:
         """See `shared.agent.answer_format.SlowAnswerFormat`."""
-        return '"quote"' in text
+        return '"quote"' in text or "<notes>" in text
 
     def salvage(self, text: str) -> AcceptedAnswer | None:
         """Return the output and the checked claims of a text that was cut off or not accepted.
@@ -269,7 +309,12 @@ class EnvelopeFormat:
         A prose text is the output if the output may be a string. See
         `shared.agent.answer_format.PartialAnswerFormat`.
         """
-        value = json_object_in(text) or partial_object_in(text)
+        value: dict[str, Any] | None
+        if self._is_markdown(text):
+            noted = read_noted_answer(text)
+            value = {"output": noted.text, "claims": noted.claims}
+        else:
+            value = json_object_in(text) or partial_object_in(text)
         if value is None or "output" not in value:
             is_prose = bool(text.strip()) and not text.lstrip().startswith("{")
             if is_prose and self._wants_text:
@@ -338,16 +383,22 @@ class EnvelopeFormat:
                         )
                     )
 
-    def _read(self, envelope: _Envelope, *, last_try: bool) -> AcceptedAnswer:
+    def _read(
+        self, envelope: _Envelope, unreadable: Sequence[Defect] = (), *, last_try: bool
+    ) -> AcceptedAnswer:
         """Return the answer with its checked claims. Each claim without a marker gets one where its
         text stands in the output. On `last_try` defects become notes, and doubts change the status
         from `ok` to `partial`.
+
+        Args:
+            unreadable: defects of the notes of the answer.
 
         Raises:
             InvalidAnswer: there are defects or doubts, or claims with sources have no place in the
                 output, and this is not the last try.
         """
         own_claims, problems = self._own_claims(envelope)
+        problems += unreadable
         known_claims = {**self.known_claims, **own_claims}
         dangling: list[str] = []
         output, used = qualify_markers(envelope.output, self.step_id, known_claims, dangling)
@@ -450,6 +501,18 @@ class EnvelopeFormat:
             else:
                 problems.append(Defect(f"{claim.id}: {citation.fault}", citation.remedy))
         return citations
+
+
+def _envelope_of(value: Any) -> _Envelope:
+    """Return the envelope of a JSON value.
+
+    Raises:
+        InvalidAnswer: the value is no envelope.
+    """
+    try:
+        return _Envelope.model_validate(value)
+    except ValidationError as error:
+        raise InvalidAnswer(f"the answer envelope is wrong: {problems_of(error)}") from error
 
 
 def _with_text(claim: _Claim, sentences: Mapping[str, str]) -> _Claim:

@@ -65,8 +65,8 @@ class AnswerFormat(Protocol):
     """A format of final answers: the answer envelope of specialists, or a role's own schema."""
 
     @property
-    def schema(self) -> Mapping[str, Any]:
-        """JSON Schema of the final text."""
+    def schema(self) -> Mapping[str, Any] | None:
+        """JSON Schema of the final text. None: the text is Markdown."""
         ...
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
@@ -85,6 +85,14 @@ class PartialAnswerFormat(Protocol):
 
     def salvage(self, text: str) -> AcceptedAnswer | None:
         """Return the usable part of the text with status `partial`, or None if there is none."""
+        ...
+
+
+class OpenAnswerFormat(Protocol):
+    """An answer format that may also read a text that was cut off as a whole answer."""
+
+    def is_whole(self, text: str) -> bool:
+        """Return whether the end of the text shows that the answer was not cut off."""
         ...
 
 
@@ -130,6 +138,15 @@ def tool_call_format(answer_format: AnswerFormat) -> ToolCallFormat | None:
     if hasattr(answer_format, "read_calls"):
         return cast(ToolCallFormat, answer_format)
     return None
+
+
+def looks_cut(answer_format: AnswerFormat, text: str) -> bool:
+    """Return whether a text that may have been cut off does not show its end, although `read`
+    could accept it.
+    """
+    return hasattr(answer_format, "is_whole") and not cast(
+        OpenAnswerFormat, answer_format
+    ).is_whole(text)
 
 
 def takes_time(answer_format: AnswerFormat, text: str) -> bool:

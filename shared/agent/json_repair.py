@@ -233,17 +233,24 @@ def json_object_in(text: str) -> dict[str, Any] | None:
     Raw line breaks and lone backslashes in strings, and commas before a closing bracket, are
     repaired.
     """
-    begins = _beginning(text)
-    if text[begins:].startswith("{") and (whole := _object_at(text, begins)) is not None:
-        value, end = whole
-        if not text[end:].strip(" \t\r\n`"):
-            return _whole(value, text)
+    if (whole := whole_object_in(text)) is not None:
+        return whole
     for match in _FENCE.finditer(text):
         part = match.group(1)
         start = len(part) - len(part.lstrip())
         if (inside := _object_at(part, start)) is not None and not part[inside[1] :].strip():
             return _whole(inside[0], text)
     return _largest_object(text)
+
+
+def whole_object_in(text: str) -> dict[str, Any] | None:
+    """Return the JSON object that is the whole text, also in a code fence, or None."""
+    begins = _beginning(text)
+    if text[begins:].startswith("{") and (whole := _object_at(text, begins)) is not None:
+        value, end = whole
+        if not text[end:].strip(" \t\r\n`"):
+            return _whole(value, text)
+    return None
 
 
 def without_nulls(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:

@@ -14,7 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never
 
-from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer, tool_call_format
+from handoff_queue.shared.agent.answer_format import (
+    AcceptedAnswer,
+    InvalidAnswer,
+    looks_cut,
+    tool_call_format,
+)
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.agent.compaction import MOST_REQUESTS, make_compaction
 from handoff_queue.shared.agent.conversation import (
@@ -474,6 +479,8 @@ class Agent:
             return self._decides.read_calls(calls, last_try=last_try)
         if not text.strip():
             raise InvalidAnswer("the answer is empty")
+        if was_cut and looks_cut(self._dependencies.answer_format, text):
+            raise InvalidAnswer("the answer was cut off")
         return self._dependencies.answer_format.read(text, last_try=last_try)
 
     def _prompt(self, text: str) -> None:

@@ -10,6 +10,7 @@ from math import inf
 from typing import Any, Protocol
 
 from handoff_queue.shared.agent.answer_format import takes_time
+from handoff_queue.shared.agent.answer_notes import without_notes
 from handoff_queue.shared.agent.batch_calls import LOST, READING, BatchCalls, BatchLost
 from handoff_queue.shared.agent.batch_rules import OpenBatch, open_batch
 from handoff_queue.shared.agent.compaction import frees_enough
@@ -135,7 +136,8 @@ class ModelTurns:
         self._system = system
         self._tools = tuple((tool, definition(tool)) for tool in tools)
         self._is_offered = is_offered
-        self._schema = dict(dependencies.answer_format.schema)
+        schema = dependencies.answer_format.schema
+        self._schema = None if schema is None else dict(schema)
         self.dependencies = dependencies
         first = ModelChoice(dependencies.model_name, dependencies.bucket)
         self._choices = ModelChoices((first, *dependencies.fallbacks))
@@ -809,7 +811,7 @@ class ModelTurns:
         draft, at = self._shown
         now = self.dependencies.now()
         if now - at >= DRAFT_EVERY_S:
-            draft = draft_in(text)
+            draft = without_notes(text) if self._schema is None else draft_in(text)
             self._shown = (draft, now)
         return draft
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from handoff_queue.shared.agent.answer_rules import AnswerForm, answer_rules, form_of
 from handoff_queue.shared.agent.marker_placement import marked_sentences
 from handoff_queue.shared.agent.prompt_documents import (
     NOTHING_SHOWN,
@@ -59,22 +60,6 @@ STANDING_RULES = """\
 TOOL_RULE = "- You have few turns: call tools that do not depend on each other in one turn."
 """A rule for agents with tools."""
 
-ENVELOPE_RULES = """\
-# How you answer
-
-Your last message is one JSON object and nothing else, with `status`, `output`, `confidence` (0.0 to 1.0), and `needs` or `problem` if they apply.
-- `status` is ok, partial (`problem` names the gap and its reason), needs_input (`needs` asks for it) or failed (`problem` says why).
-- `output` is the work itself, in the requested format; a string is Markdown. It is never a report about the work.
-- A statement from another step's claim keeps its mark: [step.c1]."""  # noqa: E501 - lines of a text
-CLAIM_RULES = """\
-- `claims` lists the proof of each statement of fact: {"id": "c1", "sources": [{"source": "path, URL or tool:...", "quote": "..."}]}. The statement in the output ends with its mark: [c1].
-- Copy a quote letter by letter, one or two sentences. A quote that is not in the source is discarded. A tool's result that begins with [source: tool:...] is a source of this name.
-- Give a claim a `text` only if no sentence of the output states it."""  # noqa: E501 - lines of a text
-"""Rules for specialists that prove their statements."""
-VALUE_RULE = """\
-- A claim that gives something a value also has `subject`, `attribute` and `value`, and `unit` and `date` if they apply: "Eiffel Tower", "height", "330", "m", "2022"."""  # noqa: E501 - lines of a text
-"""A rule for claims that code compares with other claims."""
-
 
 @dataclass(frozen=True, slots=True)
 class LoadedPayloads:
@@ -112,7 +97,7 @@ def opening_of(
     spec: SpecialistSpec,
     loaded: LoadedPayloads,
     *,
-    answer_rules: str = ENVELOPE_RULES,
+    form: AnswerForm | None = None,
     documents: ShownDocuments = NOTHING_SHOWN,
 ) -> Opening:
     """Render the handoff as the beginning of a conversation.
@@ -120,11 +105,12 @@ def opening_of(
     Args:
         spec: the specialist or role, with its instructions.
         loaded: payloads of the handoff.
-        answer_rules: rules for the form of the answer. Empty for the supervisor's roles, whose
-            instructions contain these rules.
+        form: form of the answer; None: `form_of` the handoff.
         documents: contents of documents that are shown. Each handoff that sees them has the origin
             `document`.
     """
+    if form is None:
+        form = form_of(handoff)
     most_chars = max(LEAST_PASTED_CHARS, MOST_PASTED_CHARS // max(1, len(loaded.results)))
     rendered = _rendered(loaded.results, most_chars)
     parts = [f"<task>{escape_tags(handoff.task_description)}</task>"]
@@ -135,7 +121,7 @@ def opening_of(
     is_role = handoff.assigned_to in ROLES
     if loaded.manifest.documents:
         parts.append(_documents(loaded.manifest, documents, with_names=not is_role))
-    if answer_rules and handoff.expected_output_format != {"type": "string"}:
+    if form is AnswerForm.ENVELOPE and handoff.expected_output_format != {"type": "string"}:
         schema = json.dumps(handoff.expected_output_format, ensure_ascii=False, sort_keys=True)
         parts.append(f"<output_format>{escape_tags(schema)}</output_format>")
     if handoff.fallback_instruction != DEFAULT_FALLBACK:
@@ -155,8 +141,8 @@ def opening_of(
     if spec.tools or tools:
         rules.append(TOOL_RULE)
     system_parts = [spec.instructions.strip(), "\n".join(rules)]
-    if answer_rules:
-        system_parts.append("\n".join([answer_rules, *_claim_rules(handoff, spec)]))
+    if own_rules := answer_rules(form, handoff, spec):
+        system_parts.append(own_rules)
     system = "\n\n".join(system_parts)
     return Opening(system, message, tools)
 
@@ -173,15 +159,6 @@ def _role_blocks(text: str) -> list[Block]:
 
 def _block(text: str) -> Block:
     return {"type": "text", "text": text}
-
-
-def _claim_rules(handoff: AgentHandoff, spec: SpecialistSpec) -> list[str]:
-    """Return the rules for claims that the agent needs."""
-    if not spec.has_claims:
-        return []
-    if handoff.compared is False:
-        return [CLAIM_RULES]
-    return [CLAIM_RULES, VALUE_RULE]
 
 
 def _rendered(results: Mapping[StepId, HandoffResult], most_chars: int) -> dict[StepId, str]:

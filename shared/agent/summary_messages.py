@@ -30,11 +30,11 @@ def is_summary_request(text: str) -> bool:
     return text.startswith(SUMMARIZE)
 
 
-def has_text_output(schema: dict[str, Any]) -> bool:
+def has_text_output(schema: dict[str, Any] | None) -> bool:
     """Return whether an answer of this schema can hold a summary. Then the request for a summary
     keeps the schema, and so the beginning of the request that the provider has cached.
     """
-    output = schema.get("properties", {}).get("output")
+    output = (schema or {}).get("properties", {}).get("output")
     return isinstance(output, dict) and output.get("type") == "string"
 
 

@@ -18,12 +18,13 @@ from functools import partial
 from typing import Protocol
 
 from handoff_queue.shared.agent.answer_format import AnswerFormat
+from handoff_queue.shared.agent.answer_rules import AnswerForm
 from handoff_queue.shared.agent.batch_rules import BatchRules
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.agent.compaction import compaction_limit
 from handoff_queue.shared.agent.loop import Agent
 from handoff_queue.shared.agent.prices import prices_from
-from handoff_queue.shared.agent.prompt import ENVELOPE_RULES, LoadedPayloads, opening_of
+from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
 from handoff_queue.shared.agent.prompt_documents import (
     NOTHING_SHOWN,
     ShownDocuments,
@@ -130,8 +131,8 @@ class AgentSetup:
     answer_format: AnswerFormat
     """Format in which the answer is read."""
     tools: tuple[Tool, ...] = ()
-    answer_rules: str = ENVELOPE_RULES
-    """Rules of the answer, which become part of the prompt."""
+    form: AnswerForm | None = None
+    """Form of the answer, whose rules become part of the prompt; None: `form_of` the handoff."""
     streams_draft: bool = False
     """True if heartbeats send the text of the answer while the model writes it."""
     runner: Runner | None = None
@@ -457,9 +458,7 @@ class Attempts:
             without_secrets=self._redactor.without_values,
             streams_draft=setup.streams_draft,
         )
-        opening = opening_of(
-            handoff, spec, loaded, answer_rules=setup.answer_rules, documents=shown
-        )
+        opening = opening_of(handoff, spec, loaded, form=setup.form, documents=shown)
         if setup.external_model is None:
             whole = WholeRequest(handoff, spec, loaded, opening, dependencies)
             shared = SharedRequest.of(self.store, self.payload_cache, whole, documents)

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import ceil
 
+from handoff_queue.shared.agent.answer_rules import ENVELOPE_RULES
 from handoff_queue.shared.agent.prices import HIDDEN_TOKENS, Prices
 from handoff_queue.shared.agent.prompt import (
-    ENVELOPE_RULES,
     LEAST_PASTED_CHARS,
     MOST_PASTED_CHARS,
     MOST_SHOWN_BYTES,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import AnswerFormat
-from handoff_queue.shared.agent.prompt import ENVELOPE_RULES, LoadedPayloads
+from handoff_queue.shared.agent.answer_rules import AnswerForm
+from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.broker.attempt_outcome import AttemptOutcome
 from handoff_queue.shared.runtime.attempt import (
     AgentSetup,
@@ -158,19 +159,19 @@ class RoleRunner:
                 loaded.known_claims(),
                 has_claims=read_role_once(role).has_claims,
             )
-            return AgentSetup(envelope, answer_rules=ENVELOPE_RULES, streams_draft=True)
+            return AgentSetup(envelope, form=AnswerForm.ENVELOPE, streams_draft=True)
         if state.plan is None or role not in (REPLANNER, "planner"):
-            return AgentSetup(_answer_format(role, state, handoff), answer_rules="")
+            return AgentSetup(_answer_format(role, state, handoff), form=AnswerForm.OWN)
         texts = self._attempts.payload_cache.payloads(state.job_id, [state.plan.plan.digest])
         plan = Plan.from_json(texts[state.plan.plan.digest])
         if role == "planner":
-            return AgentSetup(needs_format_of_schema(schema, state, plan), answer_rules="")
+            return AgentSetup(needs_format_of_schema(schema, state, plan), form=AnswerForm.OWN)
         statuses: dict[StepId, str] = {}
         for step_id, result in loaded.results.items():
             statuses[step_id] = status_of_result(result)
         may_ask = state.submitted.approvals.are_wanted
         patches = patch_format_of_schema(schema, plan, statuses, may_ask=may_ask)
-        return AgentSetup(patches, answer_rules="")
+        return AgentSetup(patches, form=AnswerForm.OWN)
 
     def _consequences(
         self, state: JobState, handoff: AgentHandoff, result: HandoffResult

@@ -8,6 +8,7 @@ from typing import Any
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import AnswerFormat
+from handoff_queue.shared.agent.answer_rules import form_of
 from handoff_queue.shared.agent.batch_rules import BatchRules
 from handoff_queue.shared.agent.compaction import USUAL_COMPACTION
 from handoff_queue.shared.agent.loop import Agent
@@ -111,7 +112,11 @@ class Run:
         shown: list[str] = []
         sources = Sources(text_of, manifest, results=results, shown=lambda: shown)
         answer_format = self.answer_format or EnvelopeFormat(
-            STEP, self.handoff.expected_output_format, sources, self.loaded.known_claims()
+            STEP,
+            self.handoff.expected_output_format,
+            sources,
+            self.loaded.known_claims(),
+            form=form_of(self.handoff),
         )
         spec = a_spec(
             *(self.offered if self.offered is not None else (tool.name for tool in self.tools))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from handoff_queue.shared.agent.answer_rules import AnswerForm
 from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.types.events import HandoffIssued
@@ -84,9 +85,9 @@ def prompt_of(shell: Shell, job_id: JobId, role: str) -> str:
         for result in handoff.context
     }
     assert (handoff.feedback, handoff.artifacts) == ((), ())
-    blocks = opening_of(handoff, read_role(role), LoadedPayloads(results), answer_rules="").message[
-        "content"
-    ]
+    blocks = opening_of(
+        handoff, read_role(role), LoadedPayloads(results), form=AnswerForm.OWN
+    ).message["content"]
     return "".join(str(block["text"]) for block in blocks)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
+from handoff_queue.shared.agent.answer_rules import AnswerForm
 from handoff_queue.shared.agent.quote_verification import Sources
+from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.testing import Json, claim, result_reply, specialist_result
+from tests.doubles.handoffs import a_manifest
 
 TOWER = claim(
     "c1",
@@ -22,6 +25,7 @@ TOWER = claim(
     value="330",
     unit="m",
 )
+MANIFEST, _ = a_manifest(tower="It is 330 m high.")
 
 
 @pytest.mark.parametrize(
@@ -39,12 +43,32 @@ def test_a_built_result_has_the_form_that_a_specialist_must_use(result: Json) ->
     assert list(Draft202012Validator(form.schema).iter_errors(result)) == []
 
 
-def test_a_reply_of_a_result_is_the_same_result() -> None:
-    reply = result_reply("The tower is high [c1].", claims=[TOWER])
+@pytest.mark.parametrize("output", ["The tower is high [c1].", {"height": "330 m [c1]"}])
+def test_a_reply_has_the_result_in_the_form_that_its_output_needs(output: Any) -> None:
+    (block,) = result_reply(output, claims=[TOWER], confidence=0.2).blocks
+    is_text = isinstance(output, str)
 
-    assert json.loads(reply.blocks[0]["text"]) == specialist_result(
-        "The tower is high [c1].", claims=[TOWER]
-    )
+    answer = EnvelopeFormat(
+        StepId("a"),
+        {"type": "string"} if is_text else {"type": "object"},
+        Sources(lambda _digest: "It is 330 m high.", MANIFEST),
+        form=AnswerForm.MARKDOWN if is_text else AnswerForm.ENVELOPE,
+    ).read(block["text"], last_try=False)
+
+    (of_answer,) = answer.claims
+    assert (answer.status, answer.confidence) == (ResultStatus.OK, 0.2)
+    assert (of_answer.text, of_answer.value) == ("The tower is 330 m high.", "330")
+    assert [source.quote for source in of_answer.sources] == ["330 m"]
+
+
+def test_a_reply_without_an_output_says_why() -> None:
+    (block,) = result_reply(None, status="failed", problem="There is no tower.").blocks
+
+    assert block["text"].splitlines()[:3] == [
+        "<notes>",
+        "status: failed",
+        "problem: There is no tower.",
+    ]
 
 
 def test_a_source_without_a_quote_is_refused() -> None:

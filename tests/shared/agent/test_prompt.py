@@ -8,15 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.prompt import (
+from handoff_queue.shared.agent.answer_rules import (
     CLAIM_RULES,
     ENVELOPE_RULES,
+    MARKDOWN_RULES,
+    NOTE_RULES,
+    VALUE_NOTE_RULE,
+    VALUE_RULE,
+    AnswerForm,
+)
+from handoff_queue.shared.agent.prompt import (
     LEAST_PASTED_CHARS,
     MOST_PASTED_CHARS,
     MOST_SHOWN_BYTES,
     READ_CHARS,
     TOOL_RULE,
-    VALUE_RULE,
     LoadedPayloads,
     data_of,
     opening_of,
@@ -62,10 +68,9 @@ def test_the_system_prompt_is_the_same_for_every_handoff_of_a_specialist() -> No
     assert opening.system.startswith(a_spec().instructions)
 
 
-def test_a_roles_prompt_does_not_mention_the_envelope() -> None:
-    assert (
-        "claims" not in opening_of(a_handoff(), a_spec(), LoadedPayloads(), answer_rules="").system
-    )
+def test_a_roles_prompt_has_no_rules_for_the_answer_of_a_specialist() -> None:
+    system = opening_of(a_handoff(), a_spec(), LoadedPayloads(), form=AnswerForm.OWN).system
+    assert "How you answer" not in system
 
 
 def test_the_task_is_in_its_tag_and_the_default_fallback_is_left_out() -> None:
@@ -88,18 +93,43 @@ def test_only_agents_with_tools_are_told_to_call_tools_together() -> None:
     assert TOOL_RULE not in opening_of(a_handoff(), a_spec(), LoadedPayloads()).system
 
 
-def test_a_specialist_without_claims_gets_no_rules_for_claims() -> None:
-    spec = a_spec().model_copy(update={"claims": False})
-    system = opening_of(a_handoff(), spec, LoadedPayloads()).system
-    assert ENVELOPE_RULES in system
-    assert CLAIM_RULES not in system
+FORM = {"type": "object", "properties": {"a": {"type": "string"}}}
 
 
-def test_claims_that_nothing_compares_need_no_parts() -> None:
-    alone = opening_of(a_handoff(compared=False), a_spec(), LoadedPayloads()).system
-    assert CLAIM_RULES in alone
-    assert VALUE_RULE not in alone
-    assert VALUE_RULE in opening_of(a_handoff(), a_spec(), LoadedPayloads()).system
+@pytest.mark.parametrize(
+    ("output_format", "rules", "claim_rules"),
+    [({"type": "string"}, MARKDOWN_RULES, NOTE_RULES), (FORM, ENVELOPE_RULES, CLAIM_RULES)],
+    ids=["Markdown", "an envelope"],
+)
+def test_a_specialist_without_claims_gets_no_rules_for_claims(
+    output_format: dict[str, Any], rules: str, claim_rules: str
+) -> None:
+    handoff = a_handoff(expected_output_format=output_format)
+    without_claims = a_spec().model_copy(update={"claims": False})
+    system = opening_of(handoff, without_claims, LoadedPayloads()).system
+    assert rules in system
+    assert claim_rules not in system
+    assert claim_rules in opening_of(handoff, a_spec(), LoadedPayloads()).system
+
+
+@pytest.mark.parametrize(
+    ("output_format", "value_rule"),
+    [({"type": "string"}, VALUE_NOTE_RULE), (FORM, VALUE_RULE)],
+    ids=["Markdown", "an envelope"],
+)
+def test_claims_that_nothing_compares_need_no_parts(
+    output_format: dict[str, Any], value_rule: str
+) -> None:
+    handoff = a_handoff(expected_output_format=output_format)
+    alone = handoff.model_copy(update={"compared": False})
+    assert value_rule not in opening_of(alone, a_spec(), LoadedPayloads()).system
+    assert value_rule in opening_of(handoff, a_spec(), LoadedPayloads()).system
+
+
+def test_only_an_output_with_a_schema_is_answered_as_json() -> None:
+    form = a_handoff(expected_output_format=FORM)
+    assert "JSON" in opening_of(form, a_spec(), LoadedPayloads()).system
+    assert "JSON" not in opening_of(a_handoff(), a_spec(), LoadedPayloads()).system
 
 
 def test_the_first_paragraph_of_a_roles_brief_is_a_block_that_the_cache_can_keep() -> None:

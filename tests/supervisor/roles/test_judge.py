@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
+from handoff_queue.shared.agent.answer_rules import AnswerForm
 from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
 from handoff_queue.shared.providers.offline.conversation import Conversation
 from handoff_queue.shared.providers.offline.transport import reply_to
@@ -65,7 +66,9 @@ def test_the_judges_context_holds_the_claims_and_their_evidence_and_nothing_else
     )
     (prompt,) = [
         block["text"]
-        for block in opening_of(handoff, spec, LoadedPayloads(), answer_rules="").message["content"]
+        for block in opening_of(handoff, spec, LoadedPayloads(), form=AnswerForm.OWN).message[
+            "content"
+        ]
     ]
 
     assert (handoff.artifacts, handoff.context, handoff.feedback) == ((), (), ())

@@ -1,0 +1,315 @@
+"""Reads and writes a Markdown answer: the text, and the block of notes at its end. Pure.
+
+    The station has three pumps. [c1]
+
+    <notes>
+    status: partial
+    problem: No document names their age.
+    [c1] elm_pumps.md: "Three pumps of 45 kW each were installed."
+    </notes>
+
+All lines of the block are optional. A note is `[c1] SOURCE: "QUOTE"`. The parts of a claim stand
+before the source: `[c1] SUBJECT | ATTRIBUTE | VALUE | UNIT | DATE | SOURCE: "QUOTE"`. A second
+source is a second note with the same mark. A note without a quote has the parts of the claim, or
+its text.
+
+The parser accepts small deviations: a block without its end, a code fence around the block or the
+answer, list dashes, marks such as `[1]` and `[^c1]`, quotes over several lines, typographic
+quotation marks, and Windows line ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from handoff_queue.shared.agent.marker_placement import marked_sentences
+
+PARTS = ("subject", "attribute", "value", "unit", "date")
+"""Parts of a claim that states a value, in the order of a note."""
+FIELDS = ("status", "problem", "needs", "confidence")
+"""Fields of the answer envelope that the notes may have, in their usual order."""
+_OPENING = re.compile(r"^[ \t]*<notes>", re.MULTILINE | re.IGNORECASE)
+_CLOSING = re.compile(r"</notes>", re.IGNORECASE)
+_BEHIND_BLOCK = " \t\n`~"
+"""Characters that may follow the block."""
+_OPEN_FENCE = re.compile(r"(?:\A|\n)[ \t]*(?:```|~~~)[a-zA-Z]*\s*\Z")
+_CLOSE_FENCE = re.compile(r"\n[ \t]*```\s*\Z")
+_MARKDOWN_FENCE = re.compile(r"\A\s*```(?:markdown|md)[ \t]*\n", re.IGNORECASE)
+_FENCE = re.compile(r"^[ \t]*```", re.MULTILINE)
+_ID = r"(?:[a-z][a-z0-9_-]{0,47}\.)?c?[0-9]{1,4}"
+_NOTE = re.compile(
+    rf"\s*(?:[-*+•]\s+)?[*_`]*\[\^?({_ID}(?:\s*[,;]\s*{_ID})*)\][*_`]*:?(?:\s+(.*))?$"
+)
+_FIELD = re.compile(
+    r"\s*(?:[-*+•]\s+)?[*_`]*(status|problem|needs|confidence)[*_`]*\s*:[*_`]*\s*(.*)$",
+    re.IGNORECASE,
+)
+_CITED = re.compile(r'([^\n"“”„«‟]*)(?<=:)\s*["“”„«‟](.*)\Z', re.DOTALL)
+"""A source and its quote."""
+_QUOTE_END = re.compile(r'["“”»‟]\s*[.,;]?\s*\Z')
+_SIGN_OF_SOURCE = re.compile(r"[./#]")
+"""A path, a URL and the name of a tool's result have one of these characters."""
+_AROUND_SOURCE = " \t\n`*_<>'"
+_BARE_MARK = re.compile(r"(?<![\w\])\[])\[\^?([0-9]{1,4})\](?![(\[:])")
+_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class NotedAnswer:
+    """An answer whose notes were read."""
+
+    text: str
+    """The Markdown without the block of notes."""
+    fields: dict[str, str] = field(default_factory=dict)
+    """Values of `status`, `problem`, `needs` and `confidence`, as far as the notes have them."""
+    claims: list[dict[str, Any]] = field(default_factory=list)
+    """Claims in the form of the answer envelope."""
+    unreadable: tuple[str, ...] = ()
+    """Lines of the block that are neither a field nor a note."""
+    is_closed: bool = False
+    """True if the answer ends with the end of a block of notes."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A field or a note, with the lines that continue it."""
+
+    name: str
+    """Name of the field, or the ids of the note."""
+    is_field: bool = False
+    is_ended: bool = False
+    """True after a blank line. Only an open quote continues behind a blank line."""
+    has_quote: bool = False
+    has_open_quote: bool = False
+    """True if a quotation mark begins a quote that has no end yet."""
+    marks: int = 0
+    """Straight quotation marks so far."""
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines).strip()
+
+    def add(self, line: str) -> None:
+        """Add a line that is not blank."""
+        quoted = line
+        if not self.has_quote and not self.is_field and (cited := _CITED.match(line)):
+            self.has_quote = True
+            quoted = cited[2]
+        self.is_ended = False
+        self.lines.append(line)
+        self.marks += line.count('"')
+        self.has_open_quote = self.has_quote and not _QUOTE_END.search(quoted)
+
+    def takes(self, line: str, *, is_cut: bool) -> bool:
+        """Return whether a line that begins no note is a part of this entry. In a block that may
+        be text, fields have one line, and quotes have no blank lines.
+        """
+        if is_cut and (self.is_field or self.is_ended):
+            return False
+        if self.has_open_quote:
+            return True
+        if self.is_ended or _FIELD.match(line):
+            return False
+        # With an odd number of marks, the last one may belong to a word of the quote.
+        return not self.has_quote or self.marks % 2 == 1
+
+
+def read_noted_answer(text: str) -> NotedAnswer:
+    """Return the text and the notes of an answer. Only the last block counts, and only at the end
+    of the answer: another block is a part of the text.
+    """
+    text = text.replace("\r\n", "\n")
+    openings = list(_OPENING.finditer(text))
+    if not openings:
+        return NotedAnswer(_without_fence(text))
+    opening = openings[-1]
+    closings = list(_CLOSING.finditer(text, opening.end()))
+    block, behind = text[opening.end() :], ""
+    if closings:
+        block, behind = text[opening.end() : closings[-1].start()], text[closings[-1].end() :]
+    entries, unreadable = _entries_in(block, is_cut=not closings)
+    is_block = bool(entries) or not block.strip()
+    if behind.strip(_BEHIND_BLOCK) or not is_block or (unreadable and not closings):
+        return NotedAnswer(_without_fence(text))
+    before = _without_opening_fence(text[: opening.start()], behind)
+    return _noted(before, entries, unreadable, is_closed=bool(closings))
+
+
+def with_notes(answer: Mapping[str, Any]) -> str:
+    """Return an answer envelope with a text as its output in Markdown."""
+    output = str(answer.get("output") or "")
+    lines: list[str] = []
+    for name in FIELDS:
+        value = answer.get(name)
+        if value not in (None, "", "ok"):
+            lines.append(f"{name}: {value}")
+    sentences = marked_sentences(output)
+    for claim in answer.get("claims", ()):
+        lines += _notes_of(claim, sentences.get(claim["id"], ""))
+    if not lines:
+        return output
+    block = "\n".join(["<notes>", *lines, "</notes>"])
+    return f"{output}\n\n{block}".lstrip()
+
+
+def _notes_of(claim: Mapping[str, Any], sentence: str) -> Iterator[str]:
+    """Yield the notes of a claim. They have its text unless the marked sentence is the text."""
+    mark, text = f"[{claim['id']}]", claim.get("text") or ""
+    if text and text != sentence:
+        yield f"{mark} {text}"
+    values = [str(claim.get(name) or "") for name in PARTS]
+    while values and not values[-1]:
+        values.pop()
+    sources = claim.get("sources", ())
+    if values and not sources:
+        yield f"{mark} {' | '.join(values)}"
+    for source in sources:
+        head = " | ".join([*values, source["source"]])
+        yield f'{mark} {head}: "{" ".join(source["quote"].split())}"'
+        values = []
+
+
+def without_notes(text: str) -> str:
+    """Return the text of an unfinished answer. A block of notes is left out from its first
+    characters on.
+    """
+    openings = list(_OPENING.finditer(text))
+    if openings:
+        closings = list(_CLOSING.finditer(text, openings[-1].end()))
+        if not closings or not text[closings[-1].end() :].strip(_BEHIND_BLOCK):
+            return text[: openings[-1].start()].rstrip()
+    last_line = text[text.rfind("\n") + 1 :]
+    if last_line.strip() and "<notes>".startswith(last_line.strip().lower()):
+        return text[: len(text) - len(last_line)].rstrip()
+    return text
+
+
+def _entries_in(block: str, *, is_cut: bool) -> tuple[list[_Entry], list[str]]:
+    """Return the entries of a block, and the lines that belong to none.
+
+    Args:
+        is_cut: True if the answer has no end of the block. Then the last line may be the beginning
+            of a note, and is left out.
+    """
+    entries: list[_Entry] = []
+    unreadable: list[str] = []
+    lines = block.rstrip().split("\n")
+    for number, line in enumerate(lines):
+        last = entries[-1] if entries else None
+        if not line.strip():
+            if last is not None:
+                last.is_ended = True
+                last.lines.append("")
+        elif note := _NOTE.match(line):
+            entries.append(_Entry(note[1]))
+            entries[-1].add(note[2] or "")
+        elif last is not None and last.takes(line, is_cut=is_cut):
+            last.add(line)
+        elif named := _FIELD.match(line):
+            entries.append(_Entry(named[1].lower(), is_field=True))
+            entries[-1].add(named[2])
+        elif line.strip("`~ ") and not (is_cut and number == len(lines) - 1 and _is_begun(line)):
+            unreadable.append(line.strip())
+    return entries, unreadable
+
+
+def _is_begun(line: str) -> bool:
+    """Return whether a line may be the beginning of a field or of a note."""
+    begun = line.strip().lstrip("-*+• ").lower()
+    return begun.startswith("[") or any(name.startswith(begun) for name in FIELDS)
+
+
+def _noted(
+    text: str, entries: Iterable[_Entry], unreadable: Iterable[str], *, is_closed: bool
+) -> NotedAnswer:
+    fields: dict[str, str] = {}
+    claims: dict[str, dict[str, Any]] = {}
+    bare: set[str] = set()
+    for entry in entries:
+        if entry.is_field:
+            fields[entry.name] = " ".join(entry.text.split()).strip("*`")
+            continue
+        for mark in re.split(r"\s*[,;]\s*", entry.name):
+            name = mark
+            if mark.isdigit():
+                bare.add(mark)
+                name = f"c{mark}"
+            claim = claims.setdefault(name, {"id": name, "text": "", "sources": []})
+            _add(claim, entry.text)
+    if bare:
+        text = _with_marks(text, bare)
+    return NotedAnswer(text, fields, list(claims.values()), tuple(unreadable), is_closed)
+
+
+def _add(claim: dict[str, Any], note: str) -> None:
+    """Add the source, the parts or the text of a note to a claim."""
+    cited = _cited(note)
+    head, quote = cited or (note, "")
+    segments = [segment.strip() for segment in head.split("|")]
+    if cited:
+        source = segments.pop().removesuffix(":").strip(_AROUND_SOURCE)
+        claim["sources"].append({"source": source, "quote": _QUOTE_END.sub("", quote).strip()})
+    elif len(segments) == 1:
+        claim["text"] = claim["text"] or note
+        segments = []
+    for name, value in zip(PARTS, segments, strict=False):
+        claim.setdefault(name, value)
+
+
+def _cited(note: str) -> tuple[str, str] | None:
+    """Return what stands before a quote, and the quote with its last quotation mark. None: the
+    note has no quote.
+
+    A quote without quotation marks is accepted behind a source without spaces.
+    """
+    if cited := _CITED.match(note):
+        return cited[1], cited[2]
+    head, colon, quote = note.partition(": ")
+    source = head.rpartition("|")[2].strip()
+    is_source = bool(_SIGN_OF_SOURCE.search(source)) and not re.search(r"\s", source)
+    if colon and quote.strip() and is_source:
+        return head, quote
+    return None
+
+
+def _with_marks(text: str, numbers: set[str]) -> str:
+    """Return the text with `[c1]` in place of `[1]` and `[^1]`, except in code.
+
+    Args:
+        numbers: numbers of the notes.
+    """
+
+    def mark(match: re.Match[str]) -> str:
+        if match[1] in numbers:
+            return f"[c{match[1]}]"
+        return match[0]
+
+    pieces: list[str] = []
+    position = 0
+    for code in _CODE.finditer(text):
+        pieces += [_BARE_MARK.sub(mark, text[position : code.start()]), code[0]]
+        position = code.end()
+    return "".join(pieces) + _BARE_MARK.sub(mark, text[position:])
+
+
+def _without_opening_fence(text: str, behind: str) -> str:
+    """Return the text before a block without the beginning of a code fence that ends behind the
+    block.
+    """
+    if "```" in behind or "~~~" in behind:
+        if _OPEN_FENCE.search(text) and len(_FENCE.findall(text)) % 2 == 1:
+            text = _OPEN_FENCE.sub("", text)
+        elif _MARKDOWN_FENCE.match(text):
+            text = _MARKDOWN_FENCE.sub("", text)
+    return _without_fence(text)
+
+
+def _without_fence(text: str) -> str:
+    """Return the content of a code fence for Markdown around the whole text."""
+    if _MARKDOWN_FENCE.match(text) and len(_FENCE.findall(text)) == 2 and _CLOSE_FENCE.search(text):
+        text = _CLOSE_FENCE.sub("", _MARKDOWN_FENCE.sub("", text))
+    return text.strip()

@@ -1,0 +1,218 @@
+"""A Markdown answer is read with its notes, and everything else in it is text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handoff_queue.shared.agent.answer_notes import (
+    NotedAnswer,
+    read_noted_answer,
+    with_notes,
+    without_notes,
+)
+
+WORK = "It is written in Rust. [c1]"
+BLOCK = '<notes>\n[c1] qdrant.md: "It is written in Rust."\n</notes>'
+
+
+def noted(*lines: str, work: str = WORK) -> NotedAnswer:
+    """Return an answer with these lines as its notes, as it is read."""
+    return read_noted_answer("\n".join([work, "", "<notes>", *lines, "</notes>"]))
+
+
+def sources_of(answer: NotedAnswer) -> list[tuple[str, str]]:
+    """Return the source and the quote of each note."""
+    found: list[tuple[str, str]] = []
+    for claim in answer.claims:
+        for source in claim["sources"]:
+            found.append((source["source"], source["quote"]))
+    return found
+
+
+def test_an_answer_is_its_text_and_its_notes() -> None:
+    answer = noted("status: partial", "problem: no price", '[c1] a.md: "Rust"', "confidence: 0.4")
+    assert answer.text == WORK
+    assert answer.fields == {"status": "partial", "problem": "no price", "confidence": "0.4"}
+    assert sources_of(answer) == [("a.md", "Rust")]
+    assert answer.is_closed
+
+
+def test_an_answer_without_notes_is_its_text() -> None:
+    assert read_noted_answer(f"\n{WORK}\n") == NotedAnswer(WORK)
+
+
+def test_two_notes_with_one_mark_are_two_sources_of_one_claim() -> None:
+    answer = noted('[c1] a.md: "Rust"', '[c1] https://b.example/c: "in Rust"')
+    assert len(answer.claims) == 1
+    assert sources_of(answer) == [("a.md", "Rust"), ("https://b.example/c", "in Rust")]
+
+
+def test_the_parts_of_a_claim_stand_before_its_source() -> None:
+    (claim,) = noted('[c1] Eiffel Tower | height | 330 | m | 2022 | my tower.md: "330 m"').claims
+    assert [claim[part] for part in ("subject", "attribute", "value", "unit", "date")] == [
+        "Eiffel Tower",
+        "height",
+        "330",
+        "m",
+        "2022",
+    ]
+    assert claim["sources"] == [{"source": "my tower.md", "quote": "330 m"}]
+
+
+def test_a_claim_may_have_parts_or_a_text_without_a_source() -> None:
+    first, second = noted("[c1] total | cost | 45", "[c2] It follows from both.").claims
+    assert (first["value"], first["sources"]) == ("45", [])
+    assert (second["text"], second["sources"]) == ("It follows from both.", [])
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        '- [c1] qdrant.md: "It is written in Rust."',
+        '**[c1]** `qdrant.md`: "It is written in Rust."',
+        '[c1]: qdrant.md: "It is written in Rust."',
+        '[^c1]: qdrant.md: "It is written in Rust."',
+        '[1] qdrant.md: "It is written in Rust."',
+        "[c1] qdrant.md: “It is written in Rust.”",
+        "[c1] qdrant.md: «It is written in Rust.»",
+        "[c1] qdrant.md: „It is written in Rust.“",
+        '[c1] qdrant.md:\n"It is written in Rust."',
+        '[c1] qdrant.md: "It is written in Rust.".',
+        "[c1] qdrant.md: It is written in Rust.",
+        '\n\n[c1] qdrant.md: "It is written in Rust."\n\n',
+        '[c1] qdrant.md: "It is written in Rust."\r',
+    ],
+)
+def test_a_note_may_deviate_from_its_form(note: str) -> None:
+    answer = noted(note)
+    assert sources_of(answer) == [("qdrant.md", "It is written in Rust.")]
+    assert answer.claims[0]["id"] == "c1"
+    assert answer.unreadable == ()
+
+
+def test_a_quote_may_have_several_lines_and_quotation_marks() -> None:
+    answer = noted('[c1] a.md: "He said:', "", '"status: failed"', 'twice."', "problem: none")
+    assert sources_of(answer) == [("a.md", 'He said:\n\n"status: failed"\ntwice.')]
+    assert answer.fields == {"problem": "none"}
+
+
+def test_a_note_of_two_marks_proves_both_statements() -> None:
+    answer = noted('[c1, c2] a.md: "Rust"')
+    assert [claim["id"] for claim in answer.claims] == ["c1", "c2"]
+
+
+def test_bare_numbers_in_the_text_become_marks_except_in_code() -> None:
+    work = "Rust [1]. See [2] and `rows[1]`, rows[1], [1](http://a.example).\n```\n[1]\n```"
+    answer = noted('[1] a.md: "Rust"', work=work)
+    assert answer.text == work.replace("Rust [1]", "Rust [c1]")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{WORK}\n\n{BLOCK.removesuffix('</notes>')}",
+        f"{WORK}\n```\n{BLOCK}\n```",
+        f"```markdown\n{WORK}\n\n{BLOCK}\n```",
+        f"{WORK}\n\n{BLOCK}".replace("\n", "\r\n"),
+        f"{WORK}\n\n{BLOCK.upper().replace('[C1] QDRANT.MD', '[c1] qdrant.md')}",
+    ],
+    ids=["no end", "a fence around the block", "a fence around all", "CRLF", "capital letters"],
+)
+def test_a_block_may_deviate_from_its_form(text: str) -> None:
+    answer = read_noted_answer(text)
+    assert answer.text == WORK
+    assert [source for source, _ in sources_of(answer)] == ["qdrant.md"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"The page says:\n{BLOCK}\nThat is all.",
+        "Our file:\n<notes>\n<note>Buy milk</note>\n</notes>",
+        "The page says:\n<notes>\nstatus: failed\nproblem: none\nThat is all.\n\nIt ends.",
+        "Write `<notes>` before the notes.",
+    ],
+    ids=["text behind it", "another language", "no end and text behind it", "in a sentence"],
+)
+def test_a_block_within_the_text_is_text(text: str) -> None:
+    assert read_noted_answer(text) == NotedAnswer(text)
+
+
+def test_only_the_last_block_counts() -> None:
+    quoted = f"The page says:\n<notes>\nstatus: failed\nproblem: x\n</notes>\n{WORK}"
+    answer = read_noted_answer(f"{quoted}\n\n{BLOCK}")
+    assert answer.text == quoted
+    assert answer.fields == {}
+
+
+def test_a_line_that_is_no_note_is_named() -> None:
+    assert noted('[c1] a.md: "Rust"', "and so on").unreadable == ("and so on",)
+
+
+def test_an_answer_that_was_cut_keeps_its_whole_notes() -> None:
+    answer = read_noted_answer(f'{WORK}\n\n<notes>\n[c1] a.md: "Rust"\n[c')
+    assert (answer.text, sources_of(answer)) == (WORK, [("a.md", "Rust")])
+    assert not answer.is_closed
+
+
+@pytest.mark.parametrize("size", range(1, len(BLOCK) + 1))
+def test_an_unfinished_answer_never_shows_a_part_of_the_notes(size: int) -> None:
+    assert without_notes(f"{WORK}\n\n{BLOCK[:size]}").rstrip() == WORK
+
+
+def test_a_block_within_the_text_is_shown_when_text_follows() -> None:
+    text = f"The page says:\n{BLOCK}\nThat is all."
+    assert without_notes(text) == text
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {
+            "output": WORK,
+            "claims": [
+                {
+                    "id": "c1",
+                    "text": "It is written in Rust.",
+                    "sources": [
+                        {"source": "a.md", "quote": "Rust"},
+                        {"source": "b c.md", "quote": 'the "Rust"'},
+                    ],
+                    "subject": "Qdrant",
+                    "attribute": "language",
+                    "value": "Rust",
+                },
+            ],
+        },
+        {"output": WORK, "claims": [{"id": "c1", "text": "Another text.", "sources": []}]},
+        {"output": "", "status": "failed", "problem": "no price", "claims": []},
+    ],
+)
+def test_written_notes_are_read_again(answer: dict[str, Any]) -> None:
+    read = read_noted_answer(with_notes(answer))
+    assert read.text == answer["output"]
+    assert read.unreadable == ()
+    for name, value in read.fields.items():
+        assert answer[name] == value
+    for claim, written in zip(read.claims, answer["claims"], strict=True):
+        assert claim["sources"] == written["sources"]
+        assert claim["text"] in (written["text"], "")
+        assert claim.get("value") == written.get("value")
+
+
+@given(st.lists(st.sampled_from(["<notes>", "</notes>", "[c1] a.md: ", '"', "x\n", "\n", "```"])))
+def test_every_text_is_read(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert len(read_noted_answer(text).text) <= len(text)
+    assert text.startswith(without_notes(text))
+
+
+@pytest.mark.parametrize("piece", ["[c1] ", '"', ": ", "a:\n", ".", "|", "<notes>\n", "`", "[1]"])
+def test_a_long_answer_is_read_in_linear_time(piece: str) -> None:
+    text = f"<notes>\n[c1] a.md: {piece * (100_000 // len(piece))}"
+    read_noted_answer(text)
+    without_notes(text)
