@@ -171,16 +171,32 @@ def test_a_large_tool_result_is_cut_with_a_note() -> None:
 
 
 def test_an_unacceptable_answer_is_repaired_in_a_turn() -> None:
-    run = run_with_replies(text_reply("no json here"), answer_reply())
+    run = run_with_replies(text_reply("Done."), answer_reply())
     result = run.go()
     assert result.status is ResultStatus.OK
     assert result.turns == 2
+    assert "give the work itself" in last_message(run)[0]["text"]
+
+
+FORM = {"type": ["string", "object"]}
+"""A schema of the output, so that the answer is an envelope."""
+TEXT = {"type": "string"}
+"""The format of an output without a schema, so that the answer is Markdown."""
+
+
+def test_prose_in_place_of_an_envelope_is_repaired_in_a_turn() -> None:
+    run = run_with_replies(
+        text_reply("no json here"), answer_reply(), handoff=a_handoff(expected_output_format=FORM)
+    )
+    assert run.go().turns == 2
     assert "plain text (12 characters) came where one JSON object" in last_message(run)[0]["text"]
 
 
 def test_prose_that_is_never_repaired_is_kept_as_a_partial_result() -> None:
     result = run_with_replies(
-        text_reply("Qdrant is written in Rust."), text_reply("It is written in Rust.")
+        text_reply("Qdrant is written in Rust."),
+        text_reply("It is written in Rust."),
+        handoff=a_handoff(expected_output_format=FORM),
     ).go()
     assert result.status is ResultStatus.PARTIAL
     assert result.stop_reason is StopReason.INVALID_OUTPUT
@@ -323,13 +339,22 @@ def test_a_defect_is_a_failed_result_without_its_text() -> None:
     assert "secret" not in str(result.error)
 
 
-def test_the_draft_is_the_output_so_far() -> None:
-    run = run_with_replies(answer_reply("A long answer " * 20), streams_draft=True)
+@pytest.mark.parametrize(
+    ("reply", "output_format"),
+    [
+        (answer_reply("A long answer " * 20), FORM),
+        (text_reply("A long answer " * 20 + "\n\n<notes>\nconfidence: 0.9\n</notes>"), TEXT),
+    ],
+    ids=["an envelope", "Markdown"],
+)
+def test_the_draft_is_the_output_so_far(reply: Reply, output_format: dict[str, Any]) -> None:
+    handoff = a_handoff(expected_output_format=output_format)
+    run = run_with_replies(reply, handoff=handoff, streams_draft=True)
     run.checkpoints.on_beat = lambda _doing: run.clock.wait(1)
     run.go()
     drafts = [draft for _, draft in run.checkpoints.beats if draft]
     assert drafts
-    assert all("A long answer ".startswith(draft[:14]) for draft in drafts)
+    assert all(("A long answer " * 20).startswith(draft) for draft in drafts)
 
 
 def test_a_need_for_input_is_a_result() -> None:

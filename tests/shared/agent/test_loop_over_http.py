@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,14 +21,14 @@ from handoff_queue.testing import (
 )
 from handoff_queue.testing.replies import stream_events
 from tests.doubles.agent_runs import Run, answer_reply, envelope, run_with_replies
-from tests.doubles.handoffs import a_tool
+from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.served_model import model_at
 
 LOOK = a_tool("look", lambda arguments: f"found {arguments['q']}")
 
 
-def model_for(script: Script) -> tuple[HandoffResult, Run, MessagesServer]:
-    run = run_with_replies(text_reply("never used"), tools=(LOOK,))
+def model_for(script: Script, **options: Any) -> tuple[HandoffResult, Run, MessagesServer]:
+    run = run_with_replies(text_reply("never used"), tools=(LOOK,), **options)
     with MessagesServer(script) as server, model_at(server.url) as run.model:
         return run.go(), run, server
 
@@ -41,7 +42,8 @@ def test_a_tool_call_and_an_answer() -> None:
 
 def test_an_answer_in_a_code_fence_within_prose_is_read() -> None:
     text = f"Sure! Here is the answer:\n```json\n{json.dumps(envelope())}\n```\nAnything else?"
-    assert model_for(in_turn(text_reply(text)))[0].status is ResultStatus.OK
+    handoff = a_handoff(expected_output_format={"type": ["string", "object"]})
+    assert model_for(in_turn(text_reply(text)), handoff=handoff)[0].status is ResultStatus.OK
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def test_a_turn_is_paid_at_the_price_of_the_model_that_served_it() -> None:
 
 
 def test_the_result_says_how_many_replies_each_model_wrote() -> None:
-    invalid = text_reply("{}")
+    invalid = text_reply("Done.")
     run = two_models(lambda call: invalid if call.model == FIRST else answer_reply())
     run.checkpoints.on_checkpoint = lambda checkpoint: hold_first(run, checkpoint)
 
@@ -215,7 +215,7 @@ def hold_first(run: Run, checkpoint: object) -> None:
 
 def test_a_model_does_not_get_the_thinking_of_another_model() -> None:
     thinking = {"type": "thinking", "thinking": "Let me see.", "signature": "of the first"}
-    first = Reply(blocks=(thinking, {"type": "text", "text": "{}"}))
+    first = Reply(blocks=(thinking, {"type": "text", "text": "Done."}))
     run = two_models(lambda call: first if call.model == FIRST else answer_reply())
     run.checkpoints.on_checkpoint = lambda checkpoint: hold_first(run, checkpoint)
 

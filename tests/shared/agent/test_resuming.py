@@ -24,7 +24,7 @@ from tests.doubles.memory_checkpoints import MemoryCheckpoints
 
 REPLIES = (
     tool_call_reply(("look", {"q": "a"}), ("once", {"q": "b"})),
-    text_reply("not json"),
+    text_reply("Done."),
     answer_reply(),
 )
 
