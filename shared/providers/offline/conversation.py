@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from handoff_queue.shared.agent.answer_rules import MARKDOWN_RULES, NOTE_RULES
 from handoff_queue.shared.types.citation_markers import MARKER
 
 _HEADING = re.compile(r"#{1,6}\s+(.+)")
@@ -80,6 +81,10 @@ class Conversation:
     """JSON Schema of the final text."""
     output_format: Mapping[str, Any] = field(default_factory=dict)
     """JSON Schema of the output in the answer envelope. Empty: Markdown."""
+    has_notes: bool = False
+    """True if a Markdown answer ends with notes, see `shared.agent.answer_rules`."""
+    has_claims: bool = False
+    """True if the notes prove the statements of the answer."""
 
     @property
     def claims(self) -> list[Claim]:
@@ -216,6 +221,8 @@ def _read(request: Mapping[str, Any]) -> Conversation:
         calls=tuple(_calls(request["messages"])),
         schema=_schema(request, system),
         output_format=_loads(_tag(opening, "output_format")) or {},
+        has_notes=MARKDOWN_RULES in system,
+        has_claims=NOTE_RULES in system,
     )
 
 

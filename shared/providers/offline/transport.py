@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx2
 
+from handoff_queue.shared.agent.answer_notes import with_notes
 from handoff_queue.shared.providers.offline import judging, planning
 from handoff_queue.shared.providers.offline.conversation import (
     Conversation,
@@ -64,8 +65,17 @@ def reply_to(conversation: Conversation) -> list[Block]:
         return calls
     envelope = answer(conversation)
     if not conversation.schema:
-        return [{"type": "text", "text": envelope["output"]}]
+        return [{"type": "text", "text": _markdown(conversation, envelope)}]
     return [_text(only_properties(envelope, conversation.schema))]
+
+
+def _markdown(conversation: Conversation, envelope: dict[str, Any]) -> str:
+    """Return an answer with the notes that the request asks for."""
+    if not conversation.has_notes:
+        return str(envelope["output"])
+    if not conversation.has_claims:
+        envelope = {**envelope, "claims": []}
+    return with_notes(envelope)
 
 
 def _text(value: dict[str, Any]) -> Block:

@@ -26,7 +26,7 @@ from tests.doubles.served_model import model_at
 pytestmark = pytest.mark.slow
 
 LOOKS = tool_call_reply(("look", {"q": "rust"}), ("no_such_tool", {}))
-NO_JSON = text_reply("It is written in Rust.")
+UNUSABLE = text_reply("Done.")
 
 
 @contextmanager
@@ -69,9 +69,9 @@ def test_a_handoff_with_tool_calls_and_a_repair_has_the_same_requests_and_result
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("HANDOFF_REDIS_URL", "redis://:sk-canary@127.0.0.1")
     environments: list[bytes] = []
-    own = run_with_replies(LOOKS, NO_JSON, answer_reply(), tools=(a_tool("look", lambda _: ""),))
+    own = run_with_replies(LOOKS, UNUSABLE, answer_reply(), tools=(a_tool("look", lambda _: ""),))
     own.go()
-    with run_of(LOOKS, NO_JSON, answer_reply()) as (run, server, looked):
+    with run_of(LOOKS, UNUSABLE, answer_reply()) as (run, server, looked):
         script = server.script
 
         def spying(request: dict[str, Any]) -> Reply:
