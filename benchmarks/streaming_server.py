@@ -189,6 +189,7 @@ def for_jobs(synthesis: str) -> Choose:
     """
     from benchmarks.instant_model import answer_to
     from handoff_queue.shared.types.plan import Synthesis
+    from handoff_queue.testing import answer_properties
 
     by_field = {
         field: reply_of(
@@ -198,7 +199,7 @@ def for_jobs(synthesis: str) -> Choose:
     }
 
     def choose(body: bytes) -> Reply:
-        asked = json.loads(body)["output_config"]["format"]["schema"]["properties"]
+        asked = answer_properties(json.loads(body))
         for field, reply in by_field.items():
             if field in asked:
                 return reply

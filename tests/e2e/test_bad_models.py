@@ -112,7 +112,7 @@ def test_a_server_that_recovers_costs_one_turn(scripted: ScriptedSystem, status:
     def script(request: Json) -> Reply:
         if failures:
             return failures.pop()
-        properties = request["output_config"]["format"]["schema"]["properties"]
+        properties = answer_properties(request)
         if "steps" in properties:
             return json_reply(PLAN)
         if "verdict" in properties:

@@ -66,7 +66,7 @@ class Batched:
 
 
 def reply(request: Json) -> Reply:
-    assert answer_properties(request), "only a specialist is called"
+    assert not answer_properties(request), "only a specialist is called"
     return result_reply("It is open.")
 
 

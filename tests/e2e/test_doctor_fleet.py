@@ -39,7 +39,7 @@ def answers(request: Json) -> Reply:
 
 def fail_specialists(request: Json) -> Reply:
     """Answer the supervisor, and refuse the workers."""
-    if "output" in answer_properties(request):
+    if not answer_properties(request):
         return error_reply(400, f"{REFUSAL}, key {KEY}", "invalid_request_error")
     return answers(request)
 
