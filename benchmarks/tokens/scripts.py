@@ -30,6 +30,8 @@ PARTS = "subject, attribute, value"
 """Words of this project's rule for the parts of claims in Markdown."""
 WORKER = "You report on one document."
 """Words in the system prompts of workers of the other systems."""
+TEAMS = (("worker", "author"), ("researcher", "writer"))
+"""Specialists of this project that report on one document, and that write the answer."""
 _WHY = "The parts are independent of each other."
 
 
@@ -194,17 +196,19 @@ def _claim(name: str, part: Part, fact: Fact, *, has_parts: bool) -> Json:
 
 def _plan(job: Job, wanted: Json) -> Json:
     """Return one step for each part, and with several parts a step that writes the answer."""
+    offered = wanted["steps"]["items"]["properties"]["specialist"]["enum"]
+    specialists = next(pair for pair in TEAMS if pair[0] in offered)
     steps: list[Json] = []
     for part in job.parts:
         steps.append(
-            {"id": part.name, "title": part.title, "specialist": "researcher"}
+            {"id": part.name, "title": part.title, "specialist": specialists[0]}
             | {"task": part.task, "depends_on": []}
         )
     if len(steps) > 1:
         names = [part.name for part in job.parts]
         task = f"{WRITE} {job.request}"
         steps.append(
-            {"id": "answer", "title": "Answer", "specialist": "writer"}
+            {"id": "answer", "title": "Answer", "specialist": specialists[-1]}
             | {"task": task, "depends_on": names}
         )
     rest = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.tokens.jobs import Job, all_jobs
@@ -16,23 +17,44 @@ from handoff_queue.workers.specialists import BUILT_IN
 PATIENCE_S = 120.0
 
 
-def run(server: CountingServer, model: str, mode: Mode, runner: str | None = None) -> list[str]:
+def own_specialist(name: str, instructions: str, *fields: str) -> str:
+    """Return the file of a specialist.
+
+    Args:
+        fields: further lines of the front matter.
+    """
+    front_matter = "\n".join([f"name: {name}", f"description: The {name}.", *fields])
+    return f"---\n{front_matter}\n---\n{instructions}\n"
+
+
+def run(
+    server: CountingServer,
+    model: str,
+    mode: Mode,
+    runner: str | None = None,
+    own: Mapping[str, str] | None = None,
+) -> list[str]:
     """Run all jobs in order, and return their answers.
 
     Args:
         runner: `runner` of all specialists; None: our own loop.
+        own: files of specialists by name. The jobs use only these.
     """
+    files = dict(own or {})
+    if runner is not None:
+        for path in BUILT_IN.glob("*.md"):
+            files[path.stem] = path.read_text().replace("---\n", f"---\nrunner: {runner}\n", 1)
     settings = {"HANDOFF_SUPERVISOR_MODEL": model, "HANDOFF_SPECIALIST_MODEL": model}
     with tempfile.TemporaryDirectory() as folder:
-        if runner is not None:
-            for path in BUILT_IN.glob("*.md"):
-                text = path.read_text().replace("---\n", f"---\nrunner: {runner}\n", 1)
-                (Path(folder) / path.name).write_text(text)
+        for name, text in files.items():
+            (Path(folder) / f"{name}.md").write_text(text)
         with running_system(server, settings=settings, specialists=Path(folder)) as system:
-            return [_answer(system.jobs, job, mode) for job in all_jobs()]
+            names = tuple(own or ())
+            return [_answer(system.jobs, job, mode, names) for job in all_jobs()]
 
 
-def _answer(jobs: Client, job: Job, mode: Mode) -> str:
-    job_id = jobs.submit(Request(job.request, documents=job.documents, mode=mode))
+def _answer(jobs: Client, job: Job, mode: Mode, specialists: tuple[str, ...]) -> str:
+    request = Request(job.request, documents=job.documents, mode=mode, specialists=specialists)
+    job_id = jobs.submit(request)
     result = jobs.result(job_id, PATIENCE_S)
     return str(result.answer)
