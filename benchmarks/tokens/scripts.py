@@ -26,7 +26,7 @@ from handoff_queue.testing.replies import (
 WRITE = "Write the whole answer to the request from the results of the other steps:"
 """Beginning of the task of the step that writes the answer."""
 READ = "read_document"
-PARTS = "subject, attribute, value"
+PARTS = "names subject, attribute, value"
 """Words of this project's rule for the parts of claims in Markdown."""
 WORKER = "You report on one document."
 """Words in the system prompts of workers of the other systems."""

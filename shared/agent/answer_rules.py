@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
+from typing import assert_never
 
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.specialist import SpecialistSpec
@@ -38,23 +40,31 @@ VALUE_RULE = """\
 MARKDOWN_RULES = """\
 # How you answer
 
-Your last message is the work itself in Markdown, never a report about the work.
-- Is the work not whole? End with lines such as these. Other statuses are needs_input, with a line `needs:` that asks for it, and failed.
+Your last message is the work itself in Markdown, never a report about the work."""
+NOTE_RULES = """\
+A statement of fact ends with a mark. Behind the text, notes prove each mark with a quote of one or two sentences, copied letter by letter:
+<notes>
+[c1] path or URL: "quote"
+</notes>
+- A quote that is not in its source is discarded."""  # noqa: E501 - lines of a text
+"""Rules for specialists that prove their statements."""
+TOOL_SOURCE_RULE = """\
+- The result of a tool that begins with [source: tool:...] is a source of this name."""
+VALUE_NOTE_RULE = """\
+- If a statement gives something a value, its note first names subject, attribute, value, unit and date: [c1] Eiffel Tower | height | 330 | m | 2022 | eiffel.md: "quote\""""  # noqa: E501 - lines of a text
+"""A rule for claims that code compares with other claims."""
+STATUS_RULE = """\
+- If the work is not whole, the notes begin with `status: partial` and `problem: the gap and its reason`. Other statuses: `needs_input` with `needs: your question`, `failed` with `problem`."""  # noqa: E501 - lines of a text
+STATUS_NOTES = """\
+- Only if the work is not whole, it ends with notes. Other statuses: `needs_input` with `needs: your question`, `failed` with `problem`.
 <notes>
 status: partial
 problem: the gap and its reason
-</notes>
-- A statement from another step's claim keeps its mark: [step.c1]."""  # noqa: E501 - lines of a text
-NOTE_RULES = """\
-- A statement of fact ends with a mark, such as [c1]. The notes at the end have its proof, one line for each source:
-<notes>
-[c1] path, URL or tool:...: "quote"
-</notes>
-- Copy a quote letter by letter, one or two sentences. A quote that is not in the source is discarded. A tool's result that begins with [source: tool:...] is a source of this name."""  # noqa: E501 - lines of a text
-"""Rules for specialists that prove their statements."""
-VALUE_NOTE_RULE = """\
-- If a statement gives something a value, its line names subject, attribute, value, unit and date first: [c1] Eiffel Tower | height | 330 | m | 2022 | eiffel.md: "quote\""""  # noqa: E501 - lines of a text
-"""A rule for claims that code compares with other claims."""
+</notes>"""  # noqa: E501 - lines of a text
+"""The rule for specialists whose answers have no other notes."""
+STEP_RULE = "- A statement from another step's claim keeps its mark: [step.c1]."
+_NO_SOURCES = frozenset("search_documents read_document web_search fetch_url memory now".split())
+"""Tools of this project whose results are no sources."""
 
 
 def form_of(handoff: AgentHandoff) -> AnswerForm:
@@ -64,16 +74,48 @@ def form_of(handoff: AgentHandoff) -> AnswerForm:
     return AnswerForm.ENVELOPE
 
 
-def answer_rules(form: AnswerForm, handoff: AgentHandoff, spec: SpecialistSpec) -> str:
-    """Return the rules that an agent needs, or '' for a form of its own."""
-    if form is AnswerForm.OWN:
-        return ""
-    rules, claim_rules, value_rule = ENVELOPE_RULES, CLAIM_RULES, VALUE_RULE
-    if form is AnswerForm.MARKDOWN:
-        rules, claim_rules, value_rule = MARKDOWN_RULES, NOTE_RULES, VALUE_NOTE_RULE
-    parts = [rules]
+def answer_rules(
+    form: AnswerForm, handoff: AgentHandoff, spec: SpecialistSpec, tools: Collection[str]
+) -> str:
+    """Return the rules that an agent needs, or '' for a form of its own.
+
+    Args:
+        tools: names of the tools that the agent has.
+    """
+    match form:
+        case AnswerForm.MARKDOWN:
+            return "\n".join(_markdown_rules(handoff, spec, tools))
+        case AnswerForm.ENVELOPE:
+            return "\n".join(_envelope_rules(handoff, spec))
+        case AnswerForm.OWN:
+            return ""
+        case _:
+            assert_never(form)
+
+
+def _markdown_rules(
+    handoff: AgentHandoff, spec: SpecialistSpec, tools: Collection[str]
+) -> list[str]:
+    is_alone = handoff.compared is False
+    rules = [MARKDOWN_RULES]
     if spec.has_claims:
-        parts.append(claim_rules)
+        rules[0] += f" {NOTE_RULES}"
+        if not _NO_SOURCES.issuperset(tools):
+            rules.append(TOOL_SOURCE_RULE)
+        if not is_alone:
+            rules.append(VALUE_NOTE_RULE)
+        rules.append(STATUS_RULE)
+    else:
+        rules.append(STATUS_NOTES)
+    if handoff.context or not is_alone:
+        rules.append(STEP_RULE)
+    return rules
+
+
+def _envelope_rules(handoff: AgentHandoff, spec: SpecialistSpec) -> list[str]:
+    rules = [ENVELOPE_RULES]
+    if spec.has_claims:
+        rules.append(CLAIM_RULES)
         if handoff.compared is not False:
-            parts.append(value_rule)
-    return "\n".join(parts)
+            rules.append(VALUE_RULE)
+    return rules

@@ -98,6 +98,7 @@ def opening_of(
     loaded: LoadedPayloads,
     *,
     form: AnswerForm | None = None,
+    tools: Collection[str] | None = None,
     documents: ShownDocuments = NOTHING_SHOWN,
 ) -> Opening:
     """Render the handoff as the beginning of a conversation.
@@ -106,6 +107,7 @@ def opening_of(
         spec: the specialist or role, with its instructions.
         loaded: payloads of the handoff.
         form: form of the answer; None: `form_of` the handoff.
+        tools: names of the tools that the agent has; None: all tools of the specialist.
         documents: contents of documents that are shown. Each handoff that sees them has the origin
             `document`.
     """
@@ -134,17 +136,19 @@ def opening_of(
     for step, text in rendered.items():
         if len(text) > most_chars or step in hidden:
             unread[step] = text
-    tools: tuple[Tool, ...] = ()
+    added: tuple[Tool, ...] = ()
     if unread:
-        tools = (read_result_tool(unread, origins_or_unknown(handoff.origins)),)
+        added = (read_result_tool(unread, origins_or_unknown(handoff.origins)),)
+    if tools is None:
+        tools = spec.tools
     rules = [STANDING_RULES]
-    if spec.tools or tools:
+    if tools or added:
         rules.append(TOOL_RULE)
     system_parts = [spec.instructions.strip(), "\n".join(rules)]
-    if own_rules := answer_rules(form, handoff, spec):
+    if own_rules := answer_rules(form, handoff, spec, tools):
         system_parts.append(own_rules)
     system = "\n\n".join(system_parts)
-    return Opening(system, message, tools)
+    return Opening(system, message, added)
 
 
 def _role_blocks(text: str) -> list[Block]:

@@ -425,8 +425,8 @@ class Attempts:
         if shown.are_all_of(loaded.manifest):
             tools = tuple(tool for tool in tools if not tool.reads_documents)
         prices = prices_from(self.settings)
-        names = [choice.name for choice in (first, *fallbacks)]
-        longest_prompt = min(map(prices.longest_prompt, names))
+        models = [choice.name for choice in (first, *fallbacks)]
+        longest_prompt = min(map(prices.longest_prompt, models))
         dependencies = RunDependencies(
             role=handoff.assigned_to,
             model=self.models.of(first.name),
@@ -458,7 +458,8 @@ class Attempts:
             without_secrets=self._redactor.without_values,
             streams_draft=setup.streams_draft,
         )
-        opening = opening_of(handoff, spec, loaded, form=setup.form, documents=shown)
+        names = [tool.name for tool in tools]
+        opening = opening_of(handoff, spec, loaded, form=setup.form, tools=names, documents=shown)
         if setup.external_model is None:
             whole = WholeRequest(handoff, spec, loaded, opening, dependencies)
             shared = SharedRequest.of(self.store, self.payload_cache, whole, documents)
