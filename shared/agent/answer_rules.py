@@ -63,7 +63,7 @@ problem: the gap and its reason
 </notes>"""  # noqa: E501 - lines of a text
 """The rule for specialists whose answers have no other notes."""
 STEP_RULE = "- A statement from another step's claim keeps its mark: [step.c1]."
-_NO_SOURCES = frozenset("search_documents read_document web_search fetch_url memory now".split())
+NO_SOURCES = frozenset("search_documents read_document web_search fetch_url memory now".split())
 """Tools of this project whose results are no sources."""
 
 
@@ -100,7 +100,7 @@ def _markdown_rules(
     rules = [MARKDOWN_RULES]
     if spec.has_claims:
         rules[0] += f" {NOTE_RULES}"
-        if not _NO_SOURCES.issuperset(tools):
+        if not NO_SOURCES.issuperset(tools):
             rules.append(TOOL_SOURCE_RULE)
         if not is_alone:
             rules.append(VALUE_NOTE_RULE)

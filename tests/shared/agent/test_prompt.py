@@ -13,6 +13,8 @@ from handoff_queue.shared.agent.answer_rules import (
     ENVELOPE_RULES,
     MARKDOWN_RULES,
     NOTE_RULES,
+    STEP_RULE,
+    TOOL_SOURCE_RULE,
     VALUE_NOTE_RULE,
     VALUE_RULE,
     AnswerForm,
@@ -124,6 +126,26 @@ def test_claims_that_nothing_compares_need_no_parts(
     alone = handoff.model_copy(update={"compared": False})
     assert value_rule not in opening_of(alone, a_spec(), LoadedPayloads()).system
     assert value_rule in opening_of(handoff, a_spec(), LoadedPayloads()).system
+
+
+def test_only_agents_with_tools_that_are_sources_read_how_to_cite_them() -> None:
+    own = opening_of(a_handoff(), a_spec("read_document", "prices"), LoadedPayloads())
+    built_in = opening_of(a_handoff(), a_spec("read_document"), LoadedPayloads())
+    assert TOOL_SOURCE_RULE in own.system
+    assert TOOL_SOURCE_RULE not in built_in.system
+
+
+def test_rules_for_tools_follow_the_tools_that_the_run_has() -> None:
+    system = opening_of(a_handoff(), a_spec("read_document"), LoadedPayloads(), tools=()).system
+    assert TOOL_RULE not in system
+
+
+def test_an_agent_that_can_see_claims_of_other_steps_keeps_their_marks() -> None:
+    alone = a_handoff(compared=False)
+    after_another = a_handoff(compared=False, context=(context_of(a_result()),))
+    assert STEP_RULE not in opening_of(alone, a_spec(), LoadedPayloads()).system
+    loaded = given_results(a_result())
+    assert STEP_RULE in opening_of(after_another, a_spec(), loaded).system
 
 
 def test_only_an_output_with_a_schema_is_answered_as_json() -> None:

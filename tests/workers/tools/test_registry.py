@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from handoff_queue.shared.agent.answer_rules import NO_SOURCES
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.workers.index.index import DocumentIndex
@@ -37,6 +38,13 @@ def test_an_unknown_tool_is_refused_with_the_nearest_name(tmp_path: Path) -> Non
         InvalidTool, match="unknown tool 'search_document': did you mean search_documents"
     ):
         registry(tmp_path).tools_for(["search_document"])
+
+
+def test_the_rules_name_the_built_in_tools_whose_results_are_no_sources(tmp_path: Path) -> None:
+    built_in = registry(tmp_path, offline=False)
+    tools = built_in.tools_for([name for name in BUILT_IN if name in built_in.names])
+
+    assert {tool.name for tool in tools if not tool.is_source} == {*NO_SOURCES}
 
 
 def test_web_search_is_known_but_not_offered_by_the_offline_model(tmp_path: Path) -> None:
