@@ -52,6 +52,14 @@ MOST_TEXT_CHARS = 100_000
 
 LONGEST_PART = 500
 """Characters of one field of `PARTS`."""
+LONGEST_ANNOUNCEMENT = 200
+"""Characters of the longest answer that is checked for `_ANNOUNCES`."""
+_ANNOUNCES = re.compile(
+    r"\W*(?:okay|ok|sure|first|now)?\W*(?:i(?:'ll| will|'m going to| am going to)|let me|let's)"
+    r" (?:now |first )*(?:search|look|check|find|read|start|begin|open|see|examine|review|analy[sz]e)\b",
+    re.IGNORECASE,
+)
+"""The beginning of a text that only says what the model does next, such as "Let me search"."""
 _BEGINS_ENVELOPE = re.compile(r'\s*(?:```[a-zA-Z]*\s*)?\{\s*"(?:status|output)"')
 _TEXT: dict[str, Any] = {"type": "string"}
 _SOURCES_SCHEMA: dict[str, Any] = {
@@ -263,6 +271,10 @@ class EnvelopeFormat:
             {**noted.fields, "output": noted.text or None, "claims": noted.claims}
         )
         self._check(envelope, last_try=last_try)
+        if len(noted.text) <= LONGEST_ANNOUNCEMENT and _ANNOUNCES.match(noted.text):
+            raise InvalidAnswer(
+                Defect("the answer only announces work", "call a tool, or give the work itself")
+            )
         problems: list[Defect] = []
         for line in noted.unreadable:
             problems.append(

@@ -95,6 +95,7 @@ from handoff_queue.supervisor.lifecycle.conditions import (
     make_conditions_event,
     make_skip_event,
     results_for_conditions,
+    with_confidence,
 )
 from handoff_queue.supervisor.lifecycle.conflict_resolution import find_conflicts, results_in
 from handoff_queue.supervisor.lifecycle.fact_gate import apply_fact_check
@@ -379,6 +380,8 @@ class DecisionRecorder:
             )
             if text is not None:
                 writes.ref(text)
+            if spec.output_schema == {"type": "string"}:  # another form always has the confidence
+                step = step.model_copy(update={"task": with_confidence(plan, step)})
             handoff = step_handoff(
                 state,
                 step,

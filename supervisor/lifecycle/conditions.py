@@ -14,6 +14,20 @@ from handoff_queue.shared.types.plan import Plan, Step
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, result_by_code
 from handoff_queue.supervisor.lifecycle.state import JobState
 
+CONFIDENCE = "Your notes also have a line `confidence:` with a number from 0.0 to 1.0."
+"""Sentence in the task of a step whose confidence a condition reads. Others need not state it."""
+
+
+def with_confidence(plan: Plan, step: Step) -> str:
+    """Return the task of a step. If a condition reads the confidence of its result, the task asks
+    for it.
+    """
+    for other in plan.steps:
+        when = other.when
+        if when and step.id in when.steps.values() and "confidence" in when.text:
+            return f"{step.task}\n\n{CONFIDENCE}"
+    return step.task
+
 
 def results_for_conditions(
     state: JobState, plan: Plan, steps: Iterable[StepId]

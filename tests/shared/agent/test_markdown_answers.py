@@ -84,6 +84,24 @@ def test_the_required_repair_is_named(text: str, repair: str) -> None:
     assert repair in refused.value.for_model
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["Let me search the documents.", "OK, I'll first look into qdrant.md:", "Now I will check it."],
+)
+def test_an_answer_that_only_announces_work_costs_a_turn(text: str) -> None:
+    run = run_with_replies(text_reply(text), text_reply("It is written in Rust."))
+    result = run.go()
+    assert (result.output, result.turns) == ("It is written in Rust.", 2)
+    assert "only announces work" in run.calls[1].messages[-1]["content"][-1]["text"]
+
+
+@pytest.mark.parametrize(
+    "text", ["Let me thank you for the visit.", f"I will look. {'It is written in Rust. ' * 20}"]
+)
+def test_an_answer_in_the_first_person_may_be_the_work(text: str) -> None:
+    assert FORMAT.read(text, last_try=False).status is ResultStatus.OK
+
+
 def test_on_the_last_try_a_line_that_cannot_be_read_is_dropped_with_a_note() -> None:
     answer = read("In Rust. [c1]", RUST, "and more", last_try=True)
     assert answer.status is ResultStatus.OK

@@ -20,6 +20,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.plan import Join, Plan, Step, problems_by_step
 from handoff_queue.supervisor.lifecycle.answer import usable_sinks
+from handoff_queue.supervisor.lifecycle.conditions import CONFIDENCE, with_confidence
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of
 from handoff_queue.supervisor.lifecycle.ready_steps import ALL_SKIPPED
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -293,3 +294,14 @@ def test_a_plan_with_a_condition_over_a_step_that_it_does_not_depend_on_is_refus
     messages = [problem.text for problem in problems_by_step([step, *a_plan(b="").steps])]
 
     assert messages == ["the condition of step a names b, which it does not depend on"]
+
+
+def test_only_a_step_whose_confidence_a_condition_reads_is_asked_for_it() -> None:
+    plan = plan_with(
+        {"refund": {"when": condition_of("triage.confidence > 0.5", "triage")}},
+        triage="",
+        refund="triage",
+    )
+    asked, not_asked = plan.steps
+    assert with_confidence(plan, asked) == f"{asked.task}\n\n{CONFIDENCE}"
+    assert with_confidence(plan, not_asked) == not_asked.task
