@@ -192,7 +192,7 @@ def measure_parts(repeats: int) -> None:
     """
     from handoff_queue.shared.broker import message_publisher
     from handoff_queue.shared.settings.settings import Settings
-    from handoff_queue.shared.store.redis.clients import client_for
+    from handoff_queue.shared.store.redis.client_factory import client_for
     from handoff_queue.supervisor.assembly import make_supervisor_app
 
     with tempfile.TemporaryDirectory() as name, private_redis(Path(name)) as (url, _):

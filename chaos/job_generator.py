@@ -25,7 +25,8 @@ from handoff_queue.shared.settings.agent_sdk_cli import agent_sdk_fault
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
-from handoff_queue.shared.types.plan import OnFailure, Synthesis
+from handoff_queue.shared.types.plan import Synthesis
+from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.workflows import Items, Workflow
 from handoff_queue.supervisor.workflows.join_syntax import JoinSyntax, Share
 from handoff_queue.supervisor.workflows.template import Template

@@ -21,7 +21,9 @@ def prepare_flower_command(module: str) -> None:
     """
     before, is_flower, arguments = _split_at_flower(sys.argv)
     if is_flower and any(module in argument for argument in before):
-        from handoff_queue.shared.broker.flower_events import check_events  # imports Flower
+        from handoff_queue.shared.broker.flower_event_validation import (
+            check_events,  # imports Flower
+        )
         from handoff_queue.shared.broker.flower_queues import list_all_queues
 
         check_flower(arguments)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.settings.file_permissions import read_private, read_public
-from handoff_queue.shared.trust.key_folder import PRIVATE, PUBLIC, locked, replace_file
+from handoff_queue.shared.trust.key_folder_lock import PRIVATE, PUBLIC, locked, replace_file
 from handoff_queue.shared.trust.keyring import (
     MOST_KEYS,
     Identity,

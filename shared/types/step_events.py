@@ -25,8 +25,9 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.message import Message, OmitNone
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.shared.types.origins import Origins
-from handoff_queue.shared.types.plan import Join, OnFailure, Repeat, Synthesis
+from handoff_queue.shared.types.plan import Repeat, Synthesis
 from handoff_queue.shared.types.review import ConflictId, Decision
+from handoff_queue.shared.types.step import Join, OnFailure
 from handoff_queue.shared.types.usage import Usage
 
 

@@ -28,14 +28,13 @@ from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, awaited_answer
 from handoff_queue.shared.types.message import each_problem
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
-from handoff_queue.shared.types.plan import (
-    ItemRef,
-    Plan,
-    Step,
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.plan_validation import (
     count_problems,
     name_problems,
     problems_by_step,
 )
+from handoff_queue.shared.types.step import ItemRef, Step
 from handoff_queue.supervisor.client.tool_call_approvals import (
     QuestionAboutCall,
     arguments_text,

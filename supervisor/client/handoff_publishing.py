@@ -31,7 +31,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import JOB, SUBMISSIONS_QUEUE, queue_of, task_of
-from handoff_queue.shared.types.plan import HIDDEN_TITLE
+from handoff_queue.shared.types.step import HIDDEN_TITLE
 
 SHOWN_CHARS = 60
 """Most characters of a task description in Flower and in logs."""

@@ -37,9 +37,9 @@ from handoff_queue.shared.types.job_options import (
 from handoff_queue.shared.types.limits import MOST_SECONDS, JobLimits
 from handoff_queue.shared.types.message import Message, problems_of
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
-from handoff_queue.shared.types.plan import OnFailure
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.specialist import check_specialist
+from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.client.celery_signatures import check_allowed, end_task_of

@@ -47,7 +47,8 @@ from handoff_queue.shared.types.ids import JobId, StepId, job_id_for, new_job_id
 from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
 from handoff_queue.shared.types.limits import BudgetLimits, JobLimits
 from handoff_queue.shared.types.message import problems_of
-from handoff_queue.shared.types.plan import HIDDEN_TITLE, Plan, Step
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.step import HIDDEN_TITLE, Step
 from handoff_queue.supervisor.client.admission import Admission
 from handoff_queue.supervisor.client.celery_signatures import end_task_of
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher

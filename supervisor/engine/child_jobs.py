@@ -43,8 +43,8 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_fo
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import HandoffLimits, JobLimits
 from handoff_queue.shared.types.origins import origins_or_unknown
-from handoff_queue.shared.types.plan import HIDDEN_TITLE, Step
 from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.shared.types.step import HIDDEN_TITLE, Step
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.client.job_retry import event_commit, used_limits
 from handoff_queue.supervisor.client.submission import Submission

@@ -46,8 +46,9 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
-from handoff_queue.shared.types.plan import Plan, Step
+from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from, unannounced_spec
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.client.handoff_publishing import OutgoingHandoff
 from handoff_queue.supervisor.engine.child_jobs import hand_over
 from handoff_queue.supervisor.engine.payload_loader import PayloadLoader
@@ -91,12 +92,6 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TellParent,
     TryAgain,
 )
-from handoff_queue.supervisor.lifecycle.conditions import (
-    make_conditions_event,
-    make_skip_event,
-    results_for_conditions,
-    with_confidence,
-)
 from handoff_queue.supervisor.lifecycle.conflict_resolution import find_conflicts, results_in
 from handoff_queue.supervisor.lifecycle.fact_gate import apply_fact_check
 from handoff_queue.supervisor.lifecycle.gates import check_gates, payloads_for_gates
@@ -116,6 +111,12 @@ from handoff_queue.supervisor.lifecycle.result_texts import (
 from handoff_queue.supervisor.lifecycle.routing import one_step
 from handoff_queue.supervisor.lifecycle.side_effects import patch_after_review
 from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.step_conditions import (
+    make_conditions_event,
+    make_skip_event,
+    results_for_conditions,
+    with_confidence,
+)
 from handoff_queue.supervisor.lifecycle.user_messages import texts_of_messages
 from handoff_queue.supervisor.quoting.quote_history import make_quote
 from handoff_queue.supervisor.roles.briefs import read_role_once

@@ -1,15 +1,18 @@
-"""One POST to the address of a webhook. The submitter of a job chooses the address, so it must
-not lead to the supervisor's own network.
+"""One signed POST to the address of a webhook. The submitter of a job chooses the address, so it
+must not lead to the supervisor's own network.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Mapping, Sequence
 
 import httpx2
 
 from handoff_queue.shared.agent.seen_texts import is_allowed_host
-from handoff_queue.shared.network.addresses import (
+from handoff_queue.shared.network.pinned_transport import REQUEST_ERRORS, Deadline, PinnedTransport
+from handoff_queue.shared.network.ssrf_guard import (
     AddressRefused,
     Policy,
     any_address,
@@ -17,8 +20,12 @@ from handoff_queue.shared.network.addresses import (
     is_web_port,
     system_resolver,
 )
-from handoff_queue.shared.network.ssrf_guard import REQUEST_ERRORS, Deadline, PinnedTransport
 
+SIGNATURE_HEADER = "X-Handoff-Signature"
+"""`sha256=` and the hexadecimal HMAC-SHA256 of `<timestamp>.<body>` under
+HANDOFF_WEBHOOK_SECRET.
+"""
+TIMESTAMP_HEADER = "X-Handoff-Timestamp"
 _SETTING = "HANDOFF_WEBHOOK_PRIVATE_HOSTS"
 
 
@@ -58,3 +65,25 @@ def post(
         return False, f"{error} ({_SETTING})"
     except REQUEST_ERRORS as error:
         return False, type(error).__name__
+
+
+def signature_headers(secret: str | None, at: int, body: bytes) -> dict[str, str]:
+    """Return the headers with the time and the signature of a request. Without a secret there is no
+    signature.
+
+    Args:
+        at: Unix time in seconds.
+    """
+    timestamp = str(at)
+    headers = {TIMESTAMP_HEADER: timestamp}
+    if secret:
+        headers[SIGNATURE_HEADER] = signature(secret, timestamp, body)
+    return headers
+
+
+def signature(secret: str, timestamp: str, body: bytes) -> str:
+    """Return the value of `SIGNATURE_HEADER`. The receiver computes it again and compares the
+    two with `hmac.compare_digest`.
+    """
+    signed = timestamp.encode() + b"." + body
+    return "sha256=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()

@@ -4,8 +4,6 @@ for an approval.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 from collections.abc import Sequence
 
@@ -20,11 +18,6 @@ TIMEOUT_S = 10.0
 """Seconds for a whole try. Without this limit, a receiver that sends one byte at a time would
 block a thread forever.
 """
-SIGNATURE_HEADER = "X-Handoff-Signature"
-"""`sha256=` and the hexadecimal HMAC-SHA256 of `<timestamp>.<body>` under
-HANDOFF_WEBHOOK_SECRET.
-"""
-TIMESTAMP_HEADER = "X-Handoff-Timestamp"
 
 
 class Webhooks:
@@ -102,19 +95,9 @@ class Webhooks:
         """Return whether the receiver answered with a 2xx status, and the status or the error."""
         if not url.lower().startswith(("http://", "https://")):
             return False, "not an http(s) URL"
-        timestamp = str(int(self._store.connection.now()))
-        headers = {"Content-Type": "application/json", TIMESTAMP_HEADER: timestamp}
-        if self._secret:
-            headers[SIGNATURE_HEADER] = signature(self._secret, timestamp, body)
         # httpx2 would add 50 ms to each start of a supervisor, and few jobs have a webhook.
-        from handoff_queue.supervisor.engine.webhook_request import post
+        from handoff_queue.supervisor.engine.webhook_request import post, signature_headers
 
+        headers = {"Content-Type": "application/json"}
+        headers |= signature_headers(self._secret, int(self._store.connection.now()), body)
         return post(url, body, headers, self._private_hosts, self._timeout_s)
-
-
-def signature(secret: str, timestamp: str, body: bytes) -> str:
-    """Return the value of `SIGNATURE_HEADER`. The receiver computes it again and compares the
-    two with `hmac.compare_digest`.
-    """
-    signed = timestamp.encode() + b"." + body
-    return "sha256=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()

@@ -22,8 +22,9 @@ from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE, Mode
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.plan import OnFailure, Synthesis
+from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.shared.types.review import HIGHEST, LOWEST, Rubric, Score
+from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.evaluation.answer_faults import text_of

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import Repeat, Step
+from handoff_queue.shared.types.plan import Repeat
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.text.task_similarity import task_words
 
 

@@ -12,7 +12,8 @@ from handoff_queue.shared.types.events import Fork, JobSubmitted, KeptStep, Plan
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.origins import union
-from handoff_queue.shared.types.plan import Plan, Step
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.origins import origins_of_plan
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 

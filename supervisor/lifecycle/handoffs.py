@@ -12,8 +12,8 @@ from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.names import FACT_GATE, SUB_SUPERVISOR
-from handoff_queue.shared.types.plan import Step
 from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.shared.types.step import Step
 from handoff_queue.shared.types.usage import microusd
 from handoff_queue.supervisor.lifecycle.answer import sources_of_answer
 from handoff_queue.supervisor.lifecycle.answer_requirements import with_requirements

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from handoff_queue.shared.types.events import LAST, CountedFanIn
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import Join
+from handoff_queue.shared.types.step import Join
 from handoff_queue.supervisor.lifecycle.commands import AbandonSteps
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 

@@ -24,7 +24,8 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import BUDGETS
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.plan import Patch, Plan, Step, Synthesis
+from handoff_queue.shared.types.plan import Patch, Plan, Synthesis
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER, PatchHistory
 from handoff_queue.supervisor.lifecycle.state import (
     JobState,

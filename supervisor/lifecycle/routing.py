@@ -8,7 +8,8 @@ from typing import assert_never
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
-from handoff_queue.shared.types.plan import OnFailure, Plan, Step
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.supervisor.lifecycle.commands import Command, IssueRole, MakePlan, Route
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.state import JobState

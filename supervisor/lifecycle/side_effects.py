@@ -12,7 +12,9 @@ from collections.abc import Collection, Sequence
 
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf
-from handoff_queue.shared.types.plan import AFTER_REVIEW, Patch, Plan, Step, after_review_in
+from handoff_queue.shared.types.plan import Patch, Plan
+from handoff_queue.shared.types.plan_validation import after_review_in
+from handoff_queue.shared.types.step import AFTER_REVIEW, Step
 from handoff_queue.supervisor.lifecycle.answer import usable_sinks
 from handoff_queue.supervisor.lifecycle.commands import AbandonSteps, AskApproval
 from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of

@@ -11,7 +11,7 @@ from handoff_queue.shared.types.events import StepRetry
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
-from handoff_queue.shared.types.plan import OnFailure
+from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.lifecycle.commands import Command, PublishAgain, RunRole, StartChild
 from handoff_queue.supervisor.lifecycle.joins import is_wanted
 from handoff_queue.supervisor.lifecycle.observations import Observations

@@ -15,7 +15,8 @@ from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnsw
 from handoff_queue.shared.agent.json_repair import LenientAnswer
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import OnFailure, Plan, Resolution, Resolutions, Step
+from handoff_queue.shared.types.plan import Plan, Resolution, Resolutions
+from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.supervisor.lifecycle.duplicate_steps import repeats_in, twice_in
 from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of, steps_left
 from handoff_queue.supervisor.lifecycle.routing import default_specialist

@@ -16,16 +16,9 @@ from handoff_queue.shared.agent.json_repair import LenientAnswer
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
-from handoff_queue.shared.types.plan import (
-    Join,
-    OnFailure,
-    Plan,
-    Step,
-    Synthesis,
-    count_problems,
-    name_problems,
-    shape_problems,
-)
+from handoff_queue.shared.types.plan import Plan, Synthesis
+from handoff_queue.shared.types.plan_validation import count_problems, name_problems, shape_problems
+from handoff_queue.shared.types.step import Join, OnFailure, Step
 from handoff_queue.supervisor.lifecycle.duplicate_steps import twice_in
 from handoff_queue.supervisor.lifecycle.routing import default_specialist, one_step
 from handoff_queue.supervisor.roles.answer_text import (

@@ -22,14 +22,9 @@ from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.model import Block
-from handoff_queue.shared.types.plan import (
-    Patch,
-    Plan,
-    Repeat,
-    Step,
-    last_join_problems,
-    shape_problems,
-)
+from handoff_queue.shared.types.plan import Patch, Plan, Repeat
+from handoff_queue.shared.types.plan_validation import last_join_problems, shape_problems
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.duplicate_steps import repeats_in, twice_in
 from handoff_queue.supervisor.lifecycle.routing import default_specialist
 from handoff_queue.supervisor.roles.answer_text import (

@@ -38,8 +38,9 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import OnLimit
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.origins import DOCUMENT, Origin, union
-from handoff_queue.shared.types.plan import HIDDEN_TITLE, Plan, Resolution, Resolutions, Step
+from handoff_queue.shared.types.plan import Plan, Resolution, Resolutions
 from handoff_queue.shared.types.review import Rulings, Settlements, Side, Verdict
+from handoff_queue.shared.types.step import HIDDEN_TITLE, Step
 from handoff_queue.supervisor.lifecycle.answer import usable_sinks
 from handoff_queue.supervisor.lifecycle.origins import origins_of_task
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts

@@ -7,7 +7,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from handoff_queue.shared.types.plan import TITLE_CHARS
+from handoff_queue.shared.types.step import TITLE_CHARS
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

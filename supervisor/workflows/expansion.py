@@ -9,11 +9,12 @@ from typing import NamedTuple, TypeAlias
 from pydantic import ValidationError
 
 from handoff_queue.shared.text.word_forms import suggestion
-from handoff_queue.shared.types.condition import When
+from handoff_queue.shared.types.condition_syntax import When
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
-from handoff_queue.shared.types.plan import TITLE_CHARS, ItemRef, Plan, Step
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.step import TITLE_CHARS, ItemRef, Step
 from handoff_queue.supervisor.text.markdown import title_of
 from handoff_queue.supervisor.text.repeated_step_names import copy_name
 from handoff_queue.supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST

@@ -15,7 +15,8 @@ from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
-from handoff_queue.shared.types.plan import Join, join_problems
+from handoff_queue.shared.types.plan_validation import join_problems
+from handoff_queue.shared.types.step import Join
 from handoff_queue.supervisor.text.plain_yaml import fields_of, text_of, texts_of
 
 FIELDS = ("enough", "at_least", "within_s", "must")

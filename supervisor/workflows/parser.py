@@ -11,21 +11,16 @@ import yaml
 from pydantic import ValidationError
 
 from handoff_queue.shared.text.word_forms import suggestion
-from handoff_queue.shared.types.condition import Condition, InvalidCondition, condition_of
+from handoff_queue.shared.types.condition_syntax import Condition, InvalidCondition, condition_of
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
-from handoff_queue.shared.types.plan import (
-    AFTER_REVIEW,
-    TITLE_CHARS,
-    OnFailure,
-    Step,
-    Synthesis,
-    problems_by_step,
-)
+from handoff_queue.shared.types.plan import Synthesis
+from handoff_queue.shared.types.plan_validation import problems_by_step
 from handoff_queue.shared.types.specialist import check_specialist
+from handoff_queue.shared.types.step import AFTER_REVIEW, TITLE_CHARS, OnFailure, Step
 from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in
 from handoff_queue.supervisor.text.plain_yaml import (
     fields_of,

@@ -8,9 +8,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-from handoff_queue.shared.types.condition import Condition
+from handoff_queue.shared.types.condition_syntax import Condition
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import OnFailure, Synthesis
+from handoff_queue.shared.types.plan import Synthesis
+from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.gates.gates_file import GateSet
 from handoff_queue.supervisor.workflows.join_syntax import JoinSyntax
 from handoff_queue.supervisor.workflows.template import Template

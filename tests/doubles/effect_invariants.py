@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
-from handoff_queue.shared.types.condition import When
+from handoff_queue.shared.types.condition_syntax import When
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, StepsAbandoned
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf
-from handoff_queue.shared.types.plan import AFTER_REVIEW, Plan, Step, after_review_in
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.plan_validation import after_review_in
+from handoff_queue.shared.types.step import AFTER_REVIEW, Step
 from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of
 from handoff_queue.supervisor.lifecycle.review_arbitration import is_accepted
 from handoff_queue.supervisor.lifecycle.side_effects import (

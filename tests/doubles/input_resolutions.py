@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from handoff_queue.shared.types.events import NeedsResolved
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import OnFailure, Plan, Resolution, Resolutions, Step
+from handoff_queue.shared.types.plan import Plan, Resolution, Resolutions
+from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.role_events import with_helpers
 

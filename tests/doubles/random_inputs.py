@@ -8,7 +8,8 @@ from random import Random
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, OnTimeout
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
-from handoff_queue.shared.types.plan import Join, OnFailure, Patch, Plan, Repeat, Step, Synthesis
+from handoff_queue.shared.types.plan import Patch, Plan, Repeat, Synthesis
+from handoff_queue.shared.types.step import Join, OnFailure, Step
 
 
 def any_approvals(dice: Random) -> Approvals:

@@ -29,7 +29,8 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.names import CLOSING_ROLES, FACT_GATE
-from handoff_queue.shared.types.plan import Plan, Step
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.step import Step
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.commands import (
     Command,

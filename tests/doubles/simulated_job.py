@@ -33,8 +33,9 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.plan import Patch, Plan, Step, Synthesis
+from handoff_queue.shared.types.plan import Patch, Plan, Synthesis
 from handoff_queue.shared.types.review import Decision, Revision, Verdict
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.lifecycle.commands import (

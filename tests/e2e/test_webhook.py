@@ -8,7 +8,11 @@ import pytest
 
 from handoff_queue.shared.types.events import WebhookTried
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.engine.webhooks import SIGNATURE_HEADER, TIMESTAMP_HEADER, signature
+from handoff_queue.supervisor.engine.webhook_request import (
+    SIGNATURE_HEADER,
+    TIMESTAMP_HEADER,
+    signature,
+)
 from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_BACKOFF_S
 from tests.doubles.webhook_server import WebhookServer
 from tests.e2e.fleet import Fleet

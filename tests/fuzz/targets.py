@@ -28,7 +28,7 @@ from handoff_queue.shared.agent.json_schema_validation import (
     problem_with,
 )
 from handoff_queue.shared.agent.quote_verification import Sources
-from handoff_queue.shared.broker.flower_events import usable_event
+from handoff_queue.shared.broker.flower_event_validation import usable_event
 from handoff_queue.shared.broker.kombu_message_validation import (
     deliverable,
     problem_with_arguments,
@@ -44,7 +44,7 @@ from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.payloads import unpack
 from handoff_queue.shared.text.invisible_characters import visible
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose
-from handoff_queue.shared.types.condition import condition_of
+from handoff_queue.shared.types.condition_syntax import condition_of
 from handoff_queue.shared.types.errors import MalformedMessage, UnreadablePayload, UserError
 from handoff_queue.shared.types.events import parse_event
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult

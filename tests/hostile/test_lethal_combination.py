@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.network.addresses import Resolver
+from handoff_queue.shared.network.ssrf_guard import Resolver
 from handoff_queue.shared.types.events import HandoffFinished, NeedsResolved
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode

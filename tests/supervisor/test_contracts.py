@@ -10,8 +10,9 @@ import pytest
 from handoff_queue.shared.types.events import HandoffIssued, JobStatus, JobSubmitted
 from handoff_queue.shared.types.handoff import AgentHandoff, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import JobId, StepId
-from handoff_queue.shared.types.plan import Patch, Plan, Step
+from handoff_queue.shared.types.plan import Patch, Plan
 from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts

@@ -23,7 +23,8 @@ from pydantic import Field
 from handoff_queue.shared.agent.tool import ANY_HOST, Tool, ToolContext, ToolFailed
 from handoff_queue.shared.documents.extraction import extract
 from handoff_queue.shared.documents.media_types import PDF, DocumentRefused, is_text
-from handoff_queue.shared.network.addresses import (
+from handoff_queue.shared.network.pinned_transport import REQUEST_ERRORS, Deadline, PinnedTransport
+from handoff_queue.shared.network.ssrf_guard import (
     AddressRefused,
     Policy,
     Resolver,
@@ -32,7 +33,6 @@ from handoff_queue.shared.network.addresses import (
     only_hosts,
     system_resolver,
 )
-from handoff_queue.shared.network.ssrf_guard import REQUEST_ERRORS, Deadline, PinnedTransport
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.origins import WEB
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool

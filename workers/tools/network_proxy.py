@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from handoff_queue.shared.agent.seen_texts import is_allowed_host
-from handoff_queue.shared.network.addresses import (
+from handoff_queue.shared.network.ssrf_guard import (
     AddressRefused,
     Policy,
     Resolver,

@@ -18,7 +18,7 @@ from redis.sentinel import MasterNotFoundError
 from handoff_queue.shared.observability.failpoints import around
 from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.store.encryption_at_rest import PLAIN, Sealing
-from handoff_queue.shared.store.redis.clients import client_for
+from handoff_queue.shared.store.redis.client_factory import client_for
 from handoff_queue.shared.store.redis.script import (
     Script,
     ScriptsMissing,

@@ -17,7 +17,8 @@ from pathlib import Path
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.display.terminal import OutputFailed, print_message
-from handoff_queue.supervisor.client.repeated_step_rows import Row, rows_as_text
+from handoff_queue.supervisor.client.csv_export import rows_as_text
+from handoff_queue.supervisor.client.repeated_step_rows import Row
 
 STDOUT = Path("-")
 _DEVICES = (Path("/dev"), Path("/proc"))

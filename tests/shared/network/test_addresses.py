@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.network.addresses import (
+from handoff_queue.shared.network.ssrf_guard import (
     AddressRefused,
     check_addresses,
     is_public,

@@ -10,7 +10,7 @@ import pytest
 from handoff_queue.shared.observability.otel.environment_checks import problems_of_exporter
 from handoff_queue.shared.settings.file_permissions import read_private
 from handoff_queue.shared.settings.settings import load_settings, redis_url_of
-from handoff_queue.shared.store.redis.clients import client_for
+from handoff_queue.shared.store.redis.client_factory import client_for
 from handoff_queue.shared.types.errors import UserError
 from tests.doubles.tls_proxy import a_certificate
 

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.types.condition import (
+from handoff_queue.shared.types.condition_evaluator import Undecided, evaluate_condition
+from handoff_queue.shared.types.condition_syntax import (
     MOST_CHARS,
     InvalidCondition,
-    Undecided,
     When,
     condition_of,
-    evaluate_condition,
     problem_with,
 )
 

@@ -13,14 +13,9 @@ from pydantic import ValidationError
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import ROLES
-from handoff_queue.shared.types.plan import (
-    Plan,
-    Step,
-    Synthesis,
-    count_problems,
-    name_problems,
-    shape_problems,
-)
+from handoff_queue.shared.types.plan import Plan, Synthesis
+from handoff_queue.shared.types.plan_validation import count_problems, name_problems, shape_problems
+from handoff_queue.shared.types.step import Step
 
 
 def step(name: str, *depends_on: str, specialist: str = "researcher") -> Step:

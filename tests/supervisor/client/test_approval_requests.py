@@ -20,7 +20,8 @@ from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, OnTimeout
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from handoff_queue.shared.types.plan import Join, Plan
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.step import Join
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.request import check_request
 from handoff_queue.supervisor.serve.open_questions import open_questions

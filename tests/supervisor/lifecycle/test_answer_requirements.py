@@ -7,8 +7,9 @@ from typing import Any
 from handoff_queue.shared.types.gates import REQUIREMENTS, Gates
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import Plan, Step, Synthesis
+from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.shared.types.review import Rubric
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.answer_requirements import requirements_of
 from handoff_queue.supervisor.lifecycle.handoffs import MOST_TASK_CHARS, step_handoff
 from tests.doubles.handoffs import a_spec

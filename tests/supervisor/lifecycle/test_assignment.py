@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.types.events import JobStatus, RetryRequested
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import OnFailure, Plan
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.lifecycle.commands import IssueGroup
 from handoff_queue.supervisor.lifecycle.handoffs import reassigned_steps
 from handoff_queue.supervisor.lifecycle.observations import Observations, SpecialistLoad

@@ -29,7 +29,8 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_fo
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.plan import OnFailure, Plan, Step, Synthesis
+from handoff_queue.shared.types.plan import Plan, Synthesis
+from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.child_job_budgets import (
     bill_of,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.types.condition import When
+from handoff_queue.shared.types.condition_syntax import When
 from handoff_queue.shared.types.events import (
     ConditionsChecked,
     HandoffIssued,
@@ -18,14 +18,16 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
-from handoff_queue.shared.types.plan import Join, Plan, Step, problems_by_step
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.plan_validation import problems_by_step
+from handoff_queue.shared.types.step import Join, Step
 from handoff_queue.supervisor.lifecycle.answer import usable_sinks
-from handoff_queue.supervisor.lifecycle.conditions import CONFIDENCE, with_confidence
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of
 from handoff_queue.supervisor.lifecycle.ready_steps import ALL_SKIPPED
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.side_effects import reviewed_steps
 from handoff_queue.supervisor.lifecycle.state import StepStatus
+from handoff_queue.supervisor.lifecycle.step_conditions import CONFIDENCE, with_confidence
 from tests.doubles.handoffs import JOB
 from tests.doubles.simulated_job import SimulatedJob, a_plan
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import Repeat, Step
+from handoff_queue.shared.types.plan import Repeat
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.duplicate_steps import repeats_in, twice_in
 
 

@@ -19,7 +19,8 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.names import NAME_PATTERN
-from handoff_queue.shared.types.plan import Plan, Step
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.follow_up import (
     copy_results,
     name_in_later_job,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.plan import Join, Patch, Plan, Step
+from handoff_queue.shared.types.plan import Patch, Plan
+from handoff_queue.shared.types.step import Join, Step
 from handoff_queue.supervisor.lifecycle.commands import IssueRole
 from handoff_queue.supervisor.lifecycle.decide import MOST_NEEDS_ANSWERED
 from handoff_queue.supervisor.lifecycle.helper_steps import can_help, helpers_of, steps_left

@@ -9,7 +9,9 @@ import pytest
 from handoff_queue.shared.types.events import ApprovalAsked, CountedFanIn, JobStatus, RetryRequested
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf
-from handoff_queue.shared.types.plan import Join, OnFailure, Plan, join_problems
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.plan_validation import join_problems
+from handoff_queue.shared.types.step import Join, OnFailure
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of, likely_costs, to_finish
 from handoff_queue.supervisor.lifecycle.job_end import next_due

@@ -7,7 +7,7 @@ from dataclasses import replace
 from handoff_queue.shared.types.events import HandoffFinished, RecordedEvent
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.origins import DOCUMENT
-from handoff_queue.shared.types.plan import ItemRef, Step
+from handoff_queue.shared.types.step import ItemRef, Step
 from handoff_queue.supervisor.lifecycle.origins import origins_of_job, origins_of_step
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState

@@ -9,7 +9,8 @@ from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
-from handoff_queue.shared.types.plan import Join, OnFailure, Patch, Plan, Repeat, Step
+from handoff_queue.shared.types.plan import Patch, Plan, Repeat
+from handoff_queue.shared.types.step import Join, OnFailure, Step
 from handoff_queue.supervisor.lifecycle.answer import assemble, results_for_answer
 from handoff_queue.supervisor.lifecycle.commands import (
     Command,

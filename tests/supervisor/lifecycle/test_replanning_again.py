@@ -5,7 +5,8 @@ from __future__ import annotations
 from handoff_queue.shared.types.events import HandoffIssued, JobStatus, RetryRequested
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.plan import Patch, Repeat, Step
+from handoff_queue.shared.types.plan import Patch, Repeat
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from tests.doubles.simulated_job import SimulatedJob, finish_steps
 

@@ -20,8 +20,10 @@ from handoff_queue.shared.types.ids import JobId, StepId, handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, OnTimeout
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
-from handoff_queue.shared.types.plan import AFTER_REVIEW, OnFailure, Plan, Step, problems_by_step
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.plan_validation import problems_by_step
 from handoff_queue.shared.types.review import Side
+from handoff_queue.shared.types.step import AFTER_REVIEW, OnFailure, Step
 from handoff_queue.supervisor.lifecycle.handoffs import fact_check_handoff, step_handoff
 from handoff_queue.supervisor.lifecycle.job_end import next_due
 from tests.doubles.disputed_reviews import rule_on_disputes, send_back

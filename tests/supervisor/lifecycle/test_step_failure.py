@@ -9,7 +9,8 @@ import pytest
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
-from handoff_queue.shared.types.plan import OnFailure, Plan
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.lifecycle.commands import EndJob, IssueGroup, TryAgain
 from handoff_queue.supervisor.lifecycle.job_retry_rules import retry_of
 from handoff_queue.supervisor.lifecycle.step_failure import MOST_RETRIES

@@ -23,7 +23,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import ResultStatus, ref
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import Join
+from handoff_queue.shared.types.step import Join
 from handoff_queue.supervisor.lifecycle.reduce import fold_on, step_index_of
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.jobs import submission

@@ -17,7 +17,8 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_for
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
-from handoff_queue.shared.types.plan import OnFailure, Plan, Step
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.child_job_budgets import has_gaps_alone
 from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, result_for_parent

@@ -11,9 +11,10 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.cost_quote import Quote
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
-from handoff_queue.shared.types.plan import Plan, Step
+from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import RunnerKind
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.quoting.quote_history import make_quote, quote_as_json
 from handoff_queue.supervisor.roles.role_events import make_plan_event
 from tests.doubles.handoffs import a_spec

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import OnFailure, Plan, Step, Synthesis
+from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.shared.types.review import Rubric
+from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.supervisor.roles.briefs import (
     MAX_NOTE_CHARS,
     Candidate,

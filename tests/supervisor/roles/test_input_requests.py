@@ -9,7 +9,8 @@ import pytest
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import OnFailure, Resolutions, Step
+from handoff_queue.shared.types.plan import Resolutions
+from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.supervisor.roles.input_requests import NeedsFormat
 
 READING = NeedsFormat(("costs", "laws"))

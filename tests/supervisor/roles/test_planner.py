@@ -14,7 +14,8 @@ from handoff_queue.shared.agent.answer_format import InvalidAnswer
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, ResultStatus
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import Join, Plan, Synthesis
+from handoff_queue.shared.types.plan import Plan, Synthesis
+from handoff_queue.shared.types.step import Join
 from handoff_queue.supervisor.roles.planner import PlanFormat, fallback_plan
 
 READING = PlanFormat(("writer", "researcher"), max_steps=3)

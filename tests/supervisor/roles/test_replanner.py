@@ -12,7 +12,8 @@ import pytest
 
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import Patch, Plan, Repeat, Step
+from handoff_queue.shared.types.plan import Patch, Plan, Repeat
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.roles.replanner import (
     PatchFormat,
     patch_format_of_schema,

@@ -8,7 +8,8 @@ import pytest
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import Join, Plan
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.step import Join
 from handoff_queue.supervisor.workflows import read_workflow
 from handoff_queue.supervisor.workflows.expansion import expand
 from tests.supervisor.workflows.workflow_files import make_workflow, write_workflow

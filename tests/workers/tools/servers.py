@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
 
-from handoff_queue.shared.network.addresses import Address
+from handoff_queue.shared.network.ssrf_guard import Address
 
 
 @dataclass

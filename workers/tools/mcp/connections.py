@@ -24,7 +24,7 @@ from mcp_types import (
 )
 
 from handoff_queue.shared.agent.tool import ToolFailed
-from handoff_queue.shared.network.addresses import AddressRefused
+from handoff_queue.shared.network.ssrf_guard import AddressRefused
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, Listing, with_values
 from handoff_queue.workers.tools.mcp.allowance import Allowance
 from handoff_queue.workers.tools.mcp.http import http_client

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 import httpcore2
 import httpx2
 
-from handoff_queue.shared.network.addresses import (
+from handoff_queue.shared.network.ssrf_guard import (
     Policy,
     any_address,
     check_addresses,

@@ -21,7 +21,7 @@ from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
 from handoff_queue.shared.store.redis import fast_path as direct
-from handoff_queue.shared.store.redis.clients import client_for
+from handoff_queue.shared.store.redis.client_factory import client_for
 from handoff_queue.shared.store.redis.fast_path import (
     DirectClient,
     DirectPacker,
@@ -308,7 +308,7 @@ def test_consecutive_commands_use_one_connection(client: Any, admin: Any) -> Non
 
 FORKS = """
 import os, sys
-from handoff_queue.shared.store.redis.clients import client_for
+from handoff_queue.shared.store.redis.client_factory import client_for
 client = client_for(sys.argv[1], 30.0, 3)
 ours = client.client_id()
 if (child := os.fork()) == 0:

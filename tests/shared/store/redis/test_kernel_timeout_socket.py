@@ -15,7 +15,7 @@ import pytest
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.redis.clients import client_for
+from handoff_queue.shared.store.redis.client_factory import client_for
 from handoff_queue.shared.store.redis.fast_path import (
     DirectConnection,
     KernelTimeoutSocket,

@@ -18,7 +18,7 @@ import redis
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis import tls
-from handoff_queue.shared.store.redis.clients import client_for
+from handoff_queue.shared.store.redis.client_factory import client_for
 from tests.doubles.tls_proxy import a_certificate
 
 pytestmark = pytest.mark.skipif(which("openssl") is None, reason="openssl makes the certificates")

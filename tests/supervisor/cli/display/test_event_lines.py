@@ -27,8 +27,9 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import ResultStatus, SharedRun, ref
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
-from handoff_queue.shared.types.plan import Patch, Repeat, Step
+from handoff_queue.shared.types.plan import Patch, Repeat
 from handoff_queue.shared.types.review import Decision, Verdict
+from handoff_queue.shared.types.step import Step
 from handoff_queue.shared.types.step_events import CheckVerdict, FactCheck, WrongStatement
 from handoff_queue.supervisor.cli.display.event_lines import (
     lines_of,

@@ -18,8 +18,9 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import ResultStatus, SharedRun, ref
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.plan import Patch, Step
+from handoff_queue.shared.types.plan import Patch
 from handoff_queue.shared.types.review import Decision, Revision, Verdict
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.cli.display.job_view import MOST_ROWS, JobView
 from handoff_queue.supervisor.cli.display.tree import render_tree
 from handoff_queue.supervisor.client.waiting_reasons import WaitingReason

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from handoff_queue.shared.types.condition import Undecided, condition_of, evaluate_condition
+from handoff_queue.shared.types.condition_evaluator import Undecided, evaluate_condition
+from handoff_queue.shared.types.condition_syntax import condition_of
 from handoff_queue.shared.types.events import AbandonedStep, ConditionsChecked
 from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus, StopReason, ref
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import Plan, Step
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, result_by_code
 from handoff_queue.supervisor.lifecycle.state import JobState
 

@@ -1,0 +1,188 @@
+"""HTTP requests that connect only to addresses that were checked. No private address is reached."""
+
+from __future__ import annotations
+
+import queue
+import ssl
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import httpcore2
+import httpx2
+
+from handoff_queue.shared.network.ssrf_guard import Policy, Resolver, check_addresses
+
+REQUEST_ERRORS = (
+    httpcore2.TimeoutException,
+    httpcore2.NetworkError,
+    httpcore2.ProtocolError,
+    httpx2.HTTPError,
+    httpx2.InvalidURL,
+    OSError,
+    UnicodeError,
+)
+"""Errors of an exchange over `PinnedTransport`, with `AddressRefused`."""
+_CONNECT_S = 5.0
+"""Longest time in seconds to connect to one address of a host."""
+_MOST_ADDRESSES = 3
+"""Addresses of a host that are tried."""
+
+
+class Deadline:
+    """One deadline for all parts of an exchange. A server that sends a byte a second then does
+    not hold a thread.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left_s(self, most_s: float | None = None) -> float:
+        """Return the remaining seconds, at most `most_s`.
+
+        Raises:
+            httpcore2.ReadTimeout: no time is left.
+        """
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise httpcore2.ReadTimeout("took too long")
+        if most_s is None:
+            return left
+        return min(left, most_s)
+
+
+class PinnedTransport(httpx2.BaseTransport):
+    """A transport for one exchange, including redirects. It checks the addresses for each
+    connection.
+    """
+
+    def __init__(
+        self, resolver: Resolver, policy: Policy, deadline: Deadline, tls: ssl.SSLContext
+    ) -> None:
+        backend = _CheckedBackend(resolver, policy, deadline)
+        self._pool = httpcore2.ConnectionPool(
+            ssl_context=tls, network_backend=backend, max_connections=2, retries=0
+        )
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        url = request.url
+        assert isinstance(request.stream, httpx2.SyncByteStream)
+        response = self._pool.handle_request(
+            httpcore2.Request(
+                method=request.method,
+                url=httpcore2.URL(
+                    scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
+                ),
+                headers=request.headers.raw,
+                content=request.stream,
+                extensions=request.extensions,
+            )
+        )
+        assert isinstance(response.stream, Iterable)
+        return httpx2.Response(
+            response.status,
+            headers=response.headers,
+            stream=_Body(response),
+            extensions=response.extensions,
+        )
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+class _Body(httpx2.SyncByteStream):
+    """A response's bytes, as they arrive."""
+
+    def __init__(self, response: httpcore2.Response) -> None:
+        self._response = response
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._response.iter_stream()
+
+    def close(self) -> None:
+        self._response.close()
+
+
+class _CheckedBackend(httpcore2.NetworkBackend):
+    """Opens connections only to addresses that the policy allows."""
+
+    def __init__(self, resolver: Resolver, policy: Policy, deadline: Deadline) -> None:
+        self._resolver = resolver
+        self._policy = policy
+        self._deadline = deadline
+        self._sockets = httpcore2.SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.NetworkStream:
+        addresses = check_addresses(host, port, self._resolve_in_time, self._policy)
+        for address in addresses[:_MOST_ADDRESSES]:
+            connect_s = self._deadline.left_s(min(timeout or _CONNECT_S, _CONNECT_S))
+            try:
+                stream = self._sockets.connect_tcp(
+                    address, port, connect_s, local_address, socket_options
+                )
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                continue
+            return _TimedStream(stream, self._deadline)
+        raise httpcore2.ConnectError(f"{host} does not answer on port {port}")
+
+    def _resolve_in_time(self, host: str, port: int) -> list[str]:
+        """Return the addresses of a host within the deadline. The operating system's resolver
+        has no timeout, so the thread of a slow call is abandoned.
+        """
+        answers: queue.SimpleQueue[list[str] | OSError] = queue.SimpleQueue()
+
+        def resolve() -> None:
+            try:
+                answers.put(self._resolver(host, port))
+            except OSError as error:
+                answers.put(error)
+            except UnicodeError:
+                answers.put(OSError(f"{host} is not a host name"))
+
+        threading.Thread(target=resolve, name="pinned-http-resolver", daemon=True).start()
+        try:
+            answer = answers.get(timeout=self._deadline.left_s())
+        except queue.Empty:
+            raise httpcore2.ConnectTimeout(f"the name server does not answer for {host}") from None
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+
+class _TimedStream(httpcore2.NetworkStream):
+    """A connection whose reads and writes end at the deadline."""
+
+    def __init__(self, stream: httpcore2.NetworkStream, deadline: Deadline) -> None:
+        self._stream = stream
+        self._deadline = deadline
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, self._deadline.left_s(timeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._stream.write(buffer, self._deadline.left_s(timeout))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore2.NetworkStream:
+        return _TimedStream(
+            self._stream.start_tls(ssl_context, server_hostname, self._deadline.left_s(timeout)),
+            self._deadline,
+        )
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)

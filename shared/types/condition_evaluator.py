@@ -1,0 +1,273 @@
+"""Evaluates conditions of steps over the results of earlier steps. The text never runs as code."""
+
+from __future__ import annotations
+
+import ast
+import json
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from handoff_queue.shared.types.condition_syntax import (
+    ITEM,
+    LITERALS,
+    Condition,
+    index_of,
+    is_name,
+    node_text,
+    step_named,
+)
+
+_MOST_VALUES = 3
+"""Most values that a reason names."""
+_VALUE_CHARS = 60
+_NUMBER = re.compile(r"\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*")
+_ORDERS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+class Undecided(Exception):
+    """The results do not decide the condition: a field is missing, or cannot be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionOutcome:
+    """The outcome of a condition, and the reason in one line."""
+
+    is_met: bool
+    why: str
+
+
+def evaluate_condition(
+    condition: Condition,
+    steps: Mapping[str, Mapping[str, JsonValue]],
+    item: JsonValue = None,
+) -> ConditionOutcome:
+    """Evaluate a condition.
+
+    Args:
+        steps: the `FIELDS` of each step that the condition names.
+        item: item of a repeated step.
+
+    Raises:
+        Undecided: a field is missing, or a value cannot be compared. The message names it.
+    """
+    evaluation = _Evaluation(steps, item)
+    is_met = evaluation.truth(condition.tree)
+    read_values: list[str] = []
+    for path, value in evaluation.read.items():
+        read_values.append(f"{path} is {show_value(value)}")
+    values = ""
+    if read_values:
+        values = f" ({'; '.join(read_values[:_MOST_VALUES])})"
+    outcome = "is not met"
+    if is_met:
+        outcome = "is met"
+    return ConditionOutcome(
+        is_met, f"its condition {outcome}: {' '.join(condition.text.split())}{values}"
+    )
+
+
+def show_value(value: JsonValue) -> str:
+    """Return a value as JSON for a message, cut to `_VALUE_CHARS` characters."""
+    text = json.dumps(value, ensure_ascii=False)
+    if len(text) <= _VALUE_CHARS:
+        return text
+    return f"{text[:_VALUE_CHARS]}..."
+
+
+@dataclass(slots=True)
+class _Evaluation:
+    """One evaluation of a condition."""
+
+    steps: Mapping[str, Mapping[str, JsonValue]]
+    item: JsonValue
+    read: dict[str, JsonValue] = field(default_factory=dict)
+    """Values that decided the condition, by their text in the condition."""
+
+    def truth(self, node: ast.expr) -> bool:
+        """Return the value of a node that is true or false.
+
+        Raises:
+            Undecided: the value is something else.
+        """
+        value = self.value(node)
+        if not isinstance(value, bool):
+            raise Undecided(f"{node_text(node)} is {show_value(value)}, not true or false")
+        return value
+
+    def value(self, node: ast.expr) -> Any:  # noqa: PLR0911 (one case a node)
+        """Return the value of a node."""
+        match node:
+            case ast.BoolOp(op=ast.And()):
+                return all(map(self.truth, node.values))
+            case ast.BoolOp():
+                return any(map(self.truth, node.values))
+            case ast.UnaryOp(op=ast.Not()):
+                return not self.truth(node.operand)
+            case ast.UnaryOp():
+                return self._negative(node)
+            case ast.Compare():
+                return self._compared(node)
+            case ast.Call():
+                return self._length(node.args[0])
+            case ast.List() | ast.Tuple():
+                return list(map(self.value, node.elts))
+            case ast.Constant():
+                return node.value
+            case ast.Name() if node.id in LITERALS:
+                return LITERALS[node.id]
+            case _:
+                return self._looked_up(node)
+
+    def _negative(self, node: ast.UnaryOp) -> float:
+        value = self.value(node.operand)
+        if not _is_number(value):
+            raise Undecided(f"{node_text(node)} is not a number")
+        return -float(value)
+
+    def _length(self, node: ast.expr) -> int:
+        value = self.value(node)
+        if not isinstance(value, str | list | dict):
+            raise Undecided(f"{node_text(node)} is {show_value(value)}, which has no length")
+        return len(value)
+
+    def _looked_up(self, node: ast.expr) -> JsonValue:
+        """Return the value of `a.output.b`, `a.output["b"]`, `item` or `item.b`."""
+        value = self._inside(node)
+        if not isinstance(value, list | dict):
+            self.read[node_text(node)] = value
+        return value
+
+    def _inside(self, node: ast.expr) -> JsonValue:
+        if is_name(node, ITEM):
+            return self.item
+        if isinstance(node, ast.Attribute):
+            step = step_named(node.value)
+            if step is not None:
+                return self.steps[step][node.attr]
+            return _part(self._inside(node.value), node.attr, node_text(node.value))
+        if isinstance(node, ast.Subscript):
+            return _part(self._inside(node.value), index_of(node), node_text(node.value))
+        value: JsonValue = self.value(node)
+        return value
+
+    def _compared(self, node: ast.Compare) -> bool:
+        left, left_node = self.value(node.left), node.left
+        for op, right_node in zip(node.ops, node.comparators, strict=True):
+            right = self.value(right_node)
+            names = (node_text(left_node), node_text(right_node))
+            if not _holds(op, left, right, names):
+                return False
+            left, left_node = right, right_node
+        return True
+
+
+def _part(value: JsonValue, key: str | int, path: str) -> JsonValue:
+    """Return a field of an object, or an item of a list.
+
+    Raises:
+        Undecided: the value at `path` has no such field or item.
+    """
+    if isinstance(value, dict) and isinstance(key, str):
+        if key in value:
+            return value[key]
+        names = ", ".join(map(str, value)) or "none"
+        raise Undecided(f"{path} has no field {key!r:.60} (known: {names:.200})")
+    if isinstance(value, list) and isinstance(key, int):
+        if -len(value) <= key < len(value):
+            return value[key]
+        raise Undecided(f"{path} has {len(value)} items, and none at {key}")
+    raise Undecided(f"{path} is {show_value(value)}, which has no {key!r:.60}")
+
+
+def _holds(op: ast.cmpop, left: Any, right: Any, names: tuple[str, str]) -> bool:
+    """Return whether a comparison is true.
+
+    Args:
+        names: texts of both sides, for errors.
+    """
+    if isinstance(op, ast.In | ast.NotIn):
+        return _is_in(left, right, names) is isinstance(op, ast.In)
+    if isinstance(op, ast.Eq | ast.NotEq):
+        return _equal(left, right, names) is isinstance(op, ast.Eq)
+    first, second = _ordered(left, right, names)
+    return bool(_ORDERS[type(op)](first, second))
+
+
+def _equal(left: Any, right: Any, names: tuple[str, str]) -> bool:
+    """Return whether two values are equal. If either value is a number, compare them as numbers."""
+    for value, name in zip((left, right), names, strict=True):
+        if isinstance(value, list | dict):
+            raise Undecided(
+                f"{name} is {show_value(value)}; compare one of its fields, or its len()"
+            )
+    pair = _as_numbers(left, right)
+    if pair is not None:
+        return pair[0] == pair[1]
+    return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
+
+
+def _ordered(left: Any, right: Any, names: tuple[str, str]) -> tuple[Any, Any]:
+    """Return both values in a form that can be ordered: two numbers or two texts."""
+    pair = _as_numbers(left, right)
+    if pair is not None:
+        return pair
+    if isinstance(left, str) and isinstance(right, str):
+        return left, right
+    raise Undecided(
+        f"{names[0]} is {show_value(left)} and {names[1]} is {show_value(right)}: one is not a"
+        " number, so neither is the greater"
+    )
+
+
+def _is_in(left: Any, right: Any, names: tuple[str, str]) -> bool:
+    """Return whether a text contains a text, an object has a field, or a list has a value."""
+    if isinstance(right, str):
+        if not isinstance(left, str):
+            raise Undecided(
+                f"{names[1]} is a text, and {names[0]} is {show_value(left)}, which is not a text"
+            )
+        return left in right
+    if isinstance(right, dict):
+        return left in list(right)  # a list, because `left` need not be hashable
+    if isinstance(right, list):
+        scalars = filter(_is_scalar, right)
+        return any(_equal(left, scalar, names) for scalar in scalars)
+    raise Undecided(f"{names[1]} is {show_value(right)}, which holds nothing")
+
+
+def _is_scalar(value: JsonValue) -> bool:
+    return not isinstance(value, list | dict)
+
+
+def _as_numbers(left: Any, right: Any) -> tuple[float, float] | None:
+    """Return both values as numbers if at least one is a number; else None. A text of digits
+    counts as a number then, because tables have only texts.
+    """
+    if not (_is_number(left) or _is_number(right)):
+        return None
+    pair = [_number(left), _number(right)]
+    if pair[0] is not None and pair[1] is not None:
+        return (pair[0], pair[1])
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> float | None:
+    if _is_number(value):
+        return value  # type: ignore[no-any-return] # an int stays as exact as it is
+    if isinstance(value, str) and len(value) <= _VALUE_CHARS and _NUMBER.fullmatch(value):
+        return float(value)
+    return None
