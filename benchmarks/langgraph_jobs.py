@@ -144,11 +144,11 @@ class InThreads:
     def run(self, count: int) -> None:
         began = time.perf_counter()
 
-        def one(number: int) -> float:
+        def run_job(number: int) -> float:
             assert self._graph.invoke(*_job(number))["answer"]
             return time.perf_counter() - began
 
-        self._each_s = list(self._pool.map(one, range(count)))
+        self._each_s = list(self._pool.map(run_job, range(count)))
 
     def each_s(self) -> list[float]:
         return self._each_s
@@ -177,9 +177,9 @@ class InAnEventLoop:
 
     def run(self, count: int) -> None:
         async def all_of_them() -> list[float]:
-            return await asyncio.gather(*(one(number) for number in range(count)))
+            return await asyncio.gather(*(run_job(number) for number in range(count)))
 
-        async def one(number: int) -> float:
+        async def run_job(number: int) -> float:
             async with slots:
                 assert (await self._graph.ainvoke(*_job(number)))["answer"]
             return time.perf_counter() - began

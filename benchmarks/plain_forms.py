@@ -250,8 +250,11 @@ def measure_verified_usage(repeats: int, commits: int = 500) -> None:
             store.connection.redis.hset(account, mapping=counters)
 
         def redis_s() -> float:
-            found = store.connection.redis.info("cpu")
-            return float(found["used_cpu_user_main_thread"] + found["used_cpu_sys_main_thread"])
+            processor_times = store.connection.redis.info("cpu")
+            return float(
+                processor_times["used_cpu_user_main_thread"]
+                + processor_times["used_cpu_sys_main_thread"]
+            )
 
         def micros(*, has_usage: bool) -> float:
             nonlocal number

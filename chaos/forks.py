@@ -41,7 +41,7 @@ class ForkRecord:
     """Number of these commands that were killed."""
     refusals: Sequence[int] = ()
     """Exit codes of commands that were refused for another reason than an unreachable Redis."""
-    found: Sequence[str] = ()
+    job_ids: Sequence[str] = ()
     """Ids of the jobs in the store that are forks of the same job."""
     before: Sequence[str] = ()
     """Events of the forked job before the first command, as JSON."""
@@ -56,8 +56,8 @@ class ForkRecord:
         """Yield one line for each fault."""
         for code in self.refusals:
             yield f"{self.fork}: the command ended with {code}"
-        if len(self.found) != 1:
-            yield f"{self.fork}: {len(self.found)} forks ({', '.join(self.found)})"
+        if len(self.job_ids) != 1:
+            yield f"{self.fork}: {len(self.job_ids)} forks ({', '.join(self.job_ids)})"
         if list(self.before) != list(self.after):
             yield f"{self.fork}: its job had {len(self.before)} events, and has {len(self.after)}"
         if self.results != self.kept:
@@ -152,7 +152,7 @@ class ForkUser:
             records.append(
                 replace(
                     typed.record,
-                    found=sorted(forks),
+                    job_ids=sorted(forks),
                     after=_as_json(after),
                     kept=kept,
                     results=_results_of(after, without=typed.step),

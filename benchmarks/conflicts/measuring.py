@@ -30,21 +30,21 @@ class Found:
     """Result of one set: its contradicting pairs, and the pairs that the finder reported."""
 
     planted: frozenset[Pair]
-    found: frozenset[Pair]
+    reported: frozenset[Pair]
     consistent: int
     """Number of consistent claims, or of consistent pairs in a set of pairs."""
 
     @property
     def recall(self) -> float:
-        return len(self.planted & self.found) / len(self.planted)
+        return len(self.planted & self.reported) / len(self.planted)
 
     @property
     def missed(self) -> frozenset[Pair]:
-        return self.planted - self.found
+        return self.planted - self.reported
 
     @property
     def false_alarms(self) -> frozenset[Pair]:
-        return self.found - self.planted
+        return self.reported - self.planted
 
 
 def labelled() -> tuple[dict[str, Claim], frozenset[Pair]]:

@@ -162,8 +162,8 @@ def _base64(text: str) -> Iterator[str]:
 
 def _base32(text: str) -> Iterator[str]:
     """Yield the texts of base32 in the alphabets of RFC 4648, of Crockford and of z-base-32."""
-    for found in _BASE32.findall(text.replace("=", "")):
-        code = found[: len(found) - (len(found) % 8 in (1, 3, 6))].upper()
+    for match in _BASE32.findall(text.replace("=", "")):
+        code = match[: len(match) - (len(match) % 8 in (1, 3, 6))].upper()
         padding = "=" * (-len(code) % 8)
         for digits in _BASES_32:
             try:

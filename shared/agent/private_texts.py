@@ -228,7 +228,7 @@ class _Facts:
                 self._add(code, is_free=False, is_coded=True)
             if depth < _MOST_DEPTH:
                 for decode in DECODERS:
-                    waiting += [(found, depth + 1) for found in decode(code)]
+                    waiting += [(decoded, depth + 1) for decoded in decode(code)]
 
     def _work(self, amount: int) -> None:
         self.work += amount
@@ -361,11 +361,11 @@ class _Facts:
         return False
 
     def _has_word(self, private: Index, public: Sequence[Index]) -> bool:
-        found: set[str] = set()
+        rare_words: set[str] = set()
         for word in self.words & private.words:
             if _is_rare(word) and not any(word in index.words for index in public):
-                found.add(word)
-        return len(found) >= _FEWEST_WORDS or not found.isdisjoint(private.names)
+                rare_words.add(word)
+        return len(rare_words) >= _FEWEST_WORDS or not rare_words.isdisjoint(private.names)
 
     def _has_hidden_word(self, private: Index, known: frozenset[str]) -> bool:
         coded = {word for word in (self.coded & private.words) - known if _is_rare(word)}
@@ -455,8 +455,8 @@ def _tables() -> Iterator[dict[int, str]]:
         yield {ord(a): b for a, b in zip(_ALPHABET, moved, strict=True)}
     yield {ord(a): b for a, b in zip(_ALPHABET, reversed(_ALPHABET), strict=True)}
     yield {ord(a): b for a, b in zip("nudpbqmw", "unpdqbwm", strict=True)}
-    for one in "il":
-        yield {ord(a): b for a, b in zip("0123456789", f"o{one}zeasgtbg", strict=True)}
+    for letter in "il":
+        yield {ord(a): b for a, b in zip("0123456789", f"o{letter}zeasgtbg", strict=True)}
 
 
 _TABLES = tuple(_tables())

@@ -61,10 +61,10 @@ def origins_of_arguments(arguments: Mapping[str, Any], seen: Seen) -> dict[str, 
     """Return the origins of each argument: the origins of the texts that contain the value or
     four words of the value in a row. A part that no text contains has the origin `model`.
     """
-    found: dict[str, tuple[Origin, ...]] = {}
+    origins: dict[str, tuple[Origin, ...]] = {}
     for name, value in arguments.items():
-        found[name] = union(*(_origins_of(part, seen) for part in _parts(value)), ())
-    return found
+        origins[name] = union(*(_origins_of(part, seen) for part in _parts(value)), ())
+    return origins
 
 
 def are_of_user(arguments: Mapping[str, Any], seen: Seen) -> bool:

@@ -621,10 +621,10 @@ def _standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float)
     """
 
     def number(name: bytes) -> int:
-        found = figure_in(fields.get(name, b"0"))
-        if found is None:
+        figure = figure_in(fields.get(name, b"0"))
+        if figure is None:
             raise ValueError(f"{name.decode()} is no number")
-        return found
+        return figure
 
     def amount(name: bytes) -> int:
         # a worker writes the progress, and a wrong amount must not stop a cancel

@@ -255,8 +255,8 @@ class SchedulesPage:
 
     def row(self, name: str, tenant: str = "default") -> str:
         """Return the text of the row of a schedule; '' if there is none."""
-        found = f"document.getElementById('schedule-{tenant}-{name}')"
-        return str(self.window.run(f"return {found}?.innerText ?? ''"))
+        element = f"document.getElementById('schedule-{tenant}-{name}')"
+        return str(self.window.run(f"return {element}?.innerText ?? ''"))
 
     def act(self, action: str, name: str) -> None:
         self.window.click(f'form[action="/schedules/{name}/{action}"] button')

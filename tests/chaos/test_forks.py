@@ -14,7 +14,7 @@ FORK = ForkRecord(
     "1-0-fork",
     commands=2,
     killed=1,
-    found=("j-0123456789ab",),
+    job_ids=("j-0123456789ab",),
     before=EVENTS,
     after=EVENTS,
     results=KEPT,
@@ -34,8 +34,8 @@ def test_a_killed_command_that_is_typed_again_makes_one_fork() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"found": ()},
-        {"found": ("j-0123456789ab", "j-aaaaaaaaaaaa")},
+        {"job_ids": ()},
+        {"job_ids": ("j-0123456789ab", "j-aaaaaaaaaaaa")},
         {"after": (*EVENTS, '{"type": "retry_requested"}')},
         {"after": EVENTS[:1]},
         {"kept": {"a": "digest of a"}},

@@ -91,9 +91,9 @@ def test_an_agent_that_was_given_up_may_have_written_a_part_of_its_note() -> Non
 
 def test_a_later_job_that_looks_further_pays_again() -> None:
     calls = [Call(CallKey("1-0-recall", "answer.1", turn), "worker1", 1.0) for turn in (1, 2, 3)]
-    found, looked_further = [
+    breaches, looked_further = [
         replace(records(a_note()), calls=calls[:count]).breaches()[PAID_AGAIN] for count in (2, 3)
     ]
 
-    assert found == []
+    assert breaches == []
     assert looked_further == ["1-0-recall answer.1, turn 3"]

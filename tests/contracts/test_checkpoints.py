@@ -67,7 +67,7 @@ def in_memory(_store: Store) -> StoredHandoff:
         checkpoints,
         checkpoints.again,
         lambda: setattr(checkpoints, "interrupt_with", Cancelled("by the user")),
-        lambda text: checkpoints.said.append(UserPrompted(message_id=new_word(), text=text)),
+        lambda text: checkpoints.messages.append(UserPrompted(message_id=new_word(), text=text)),
         lambda call_id, _: checkpoints.answers.update({call_id: CallAnswer(is_approved=True)}),
     )
 

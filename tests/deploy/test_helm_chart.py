@@ -125,7 +125,9 @@ def jobs(redis_url: str) -> Client:
 
 def of_kind(objects: Objects, kind: str) -> dict[str, dict[str, Any]]:
     """Return the objects of a kind by name."""
-    return {one["metadata"]["name"]: one for one in objects if one["kind"] == kind}
+    return {
+        manifest["metadata"]["name"]: manifest for manifest in objects if manifest["kind"] == kind
+    }
 
 
 def pod_of(deployment: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,9 +144,9 @@ def container_of(deployment: Mapping[str, Any]) -> dict[str, Any]:
 def selected(selector: Mapping[str, str], deployments: Iterable[dict[str, Any]]) -> list[str]:
     """Return the names of the Deployments whose pods have all these labels."""
     return [
-        one["metadata"]["name"]
-        for one in deployments
-        if selector.items() <= pod_of(one)["metadata"]["labels"].items()
+        deployment["metadata"]["name"]
+        for deployment in deployments
+        if selector.items() <= pod_of(deployment)["metadata"]["labels"].items()
     ]
 
 
@@ -157,12 +159,12 @@ def test_helm_finds_no_fault_in_the_chart(helm: Helm) -> None:
 @cache
 def check_object(text: str) -> None:
     """Check an object against its schemas, once: the variants share most objects."""
-    one = json.loads(text)
-    if one["apiVersion"].startswith("keda.sh/"):
-        jsonschema.validate(one["spec"], KEDA[one["kind"]])
+    manifest = json.loads(text)
+    if manifest["apiVersion"].startswith("keda.sh/"):
+        jsonschema.validate(manifest["spec"], KEDA[manifest["kind"]])
     else:
         for version in KUBERNETES:
-            kubernetes_validate.validate(one, version, strict=True)
+            kubernetes_validate.validate(manifest, version, strict=True)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -170,9 +172,9 @@ def test_every_object_is_valid_for_kubernetes(helm: Helm, variant: str) -> None:
     objects = helm.template(*VARIANTS[variant])
 
     assert objects
-    for one in objects:
-        check_object(json.dumps(one))
-    names = [(one["kind"], one["metadata"]["name"]) for one in objects]
+    for manifest in objects:
+        check_object(json.dumps(manifest))
+    names = [(manifest["kind"], manifest["metadata"]["name"]) for manifest in objects]
     assert len(set(names)) == len(names)
 
 
@@ -239,9 +241,9 @@ def test_variables_are_known_settings_and_secrets_come_by_reference(helm: Helm) 
     assert not of_kind(objects, "Secret")
     for name, deployment in of_kind(objects, "Deployment").items():
         container = container_of(deployment)
-        plain = {one["name"]: one["value"] for one in container["env"] if "value" in one}
+        plain = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
         check_variables(plain)
-        by_reference = {one["name"] for one in container["env"] if "valueFrom" in one}
+        by_reference = {entry["name"] for entry in container["env"] if "valueFrom" in entry}
         assert by_reference == ({"FLOWER_BASIC_AUTH"} if name == "demo-flower" else set())
         assert plain["HANDOFF_REDIS_URL_FILE"] == "/etc/handoff/keys/redis-url"
         is_agent = name == "demo-supervisor" or "-worker-" in name
@@ -260,15 +262,15 @@ def test_each_pod_mounts_the_secret_of_its_part_and_no_other(helm: Helm, tmp_pat
     for name, deployment in of_kind(helm.template(), "Deployment").items():
         part = name.removeprefix("demo-")
         volumes = pod_of(deployment)["spec"]["volumes"]
-        (secret,) = [one["secret"] for one in volumes if "secret" in one]
+        (secret,) = [entry["secret"] for entry in volumes if "secret" in entry]
         assert secret == {"secretName": f"handoff-{part}", "defaultMode": 0o440}
         container = container_of(deployment)
-        (mount,) = [one for one in container["volumeMounts"] if one["name"] == "keys"]
+        (mount,) = [entry for entry in container["volumeMounts"] if entry["name"] == "keys"]
         assert mount["readOnly"] is True
         files = [
-            one["value"].removeprefix("/etc/handoff/keys/")
-            for one in container["env"]
-            if str(one.get("value")).startswith("/etc/handoff/keys/")
+            entry["value"].removeprefix("/etc/handoff/keys/")
+            for entry in container["env"]
+            if str(entry.get("value")).startswith("/etc/handoff/keys/")
         ]
         assert set(files) <= folders[part]
         assert ("signing.key" in files) is (part != "flower")
@@ -279,10 +281,12 @@ def test_one_redis_user_serves_all_pods_for_development(helm: Helm) -> None:
 
     for deployment in of_kind(objects, "Deployment").values():
         (url,) = [
-            one for one in container_of(deployment)["env"] if one["name"] == "HANDOFF_REDIS_URL"
+            entry
+            for entry in container_of(deployment)["env"]
+            if entry["name"] == "HANDOFF_REDIS_URL"
         ]
         assert url["valueFrom"]["secretKeyRef"] == {"name": "handoff-redis", "key": "url"}
-        assert "keys" not in {one["name"] for one in pod_of(deployment)["spec"]["volumes"]}
+        assert "keys" not in {entry["name"] for entry in pod_of(deployment)["spec"]["volumes"]}
 
 
 def test_pods_have_few_rights_and_get_no_variables_of_services(helm: Helm) -> None:
@@ -303,9 +307,9 @@ def test_kubernetes_waits_longer_than_a_process_drains(helm: Helm, drain_s: int)
     for name, deployment in of_kind(
         helm.template("--set", f"drainSeconds={drain_s}"), "Deployment"
     ).items():
-        drains = {one["name"]: one.get("value") for one in container_of(deployment)["env"]}.get(
-            "HANDOFF_DRAIN_S"
-        )
+        drains = {
+            entry["name"]: entry.get("value") for entry in container_of(deployment)["env"]
+        }.get("HANDOFF_DRAIN_S")
         assert (drains == str(drain_s)) is (name == "demo-supervisor" or "-worker-" in name)
         if drains is not None:
             assert pod_of(deployment)["spec"]["terminationGracePeriodSeconds"] > drain_s
@@ -321,8 +325,8 @@ def test_services_and_budgets_select_the_pods_of_one_deployment(helm: Helm, rele
 
     for name, service in of_kind(objects, "Service").items():
         assert selected(service["spec"]["selector"], deployments.values()) == [name]
-        ports = {one["name"] for one in container_of(deployments[name])["ports"]}
-        assert {one["targetPort"] for one in service["spec"]["ports"]} <= ports
+        ports = {port["name"] for port in container_of(deployments[name])["ports"]}
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
     for name, budget in budgets.items():
         labels = budget["spec"]["selector"]["matchLabels"]
         assert selected(labels, deployments.values()) == [name]
@@ -342,9 +346,9 @@ def test_keda_scales_each_role_on_the_wanted_slots_of_the_server(helm: Helm, job
     role, field = re.fullmatch(r'roles\.#\(role=="(.+)"\)\.(\w+)', asked["valueLocation"]).groups()  # type: ignore[union-attr]
     with TestClient(app, base_url=URL, client=LOCAL) as http:
         stats = http.get(path).json()
-    found = [one[field] for one in stats["roles"] if one["role"] == role]
+    wanted = [row[field] for row in stats["roles"] if row["role"] == role]
 
-    assert found == [2]
+    assert wanted == [2]
     assert int(port) == services[host]["spec"]["ports"][0]["port"]
     target = deployments[scaled["spec"]["scaleTargetRef"]["name"]]
     slots = container_of(target)["args"][-1]

@@ -161,8 +161,8 @@ def test_every_metric_of_the_page_is_in_a_scrape_with_its_labels(
 
     assert len(listed) == len((*COUNTERS, *HISTOGRAMS, *GAUGES))
     for name, its_labels in listed.items():
-        found = labels[f"{name}_bucket"] - ADDED if name in histograms else labels.get(name)
-        assert found == its_labels, name
+        scraped = labels[f"{name}_bucket"] - ADDED if name in histograms else labels.get(name)
+        assert scraped == its_labels, name
 
 
 def test_a_scrape_has_no_metric_that_the_page_does_not_list(labels: dict[str, set[str]]) -> None:

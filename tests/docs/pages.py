@@ -23,8 +23,8 @@ def blocks(text: str, language: str) -> list[str]:
     """Return the code blocks of a language, in order, without the indentation of their fence."""
     return [
         re.sub(rf"^{indent}", "", body, flags=re.MULTILINE)
-        for indent, found, body in _FENCED.findall(text)
-        if found == language
+        for indent, fence_language, body in _FENCED.findall(text)
+        if fence_language == language
     ]
 
 
@@ -49,8 +49,8 @@ def rows(text: str) -> Iterator[list[str]]:
 
 def coded(cell: str) -> str:
     """Return the first code span of a cell, or the whole cell if it has no code span."""
-    found = re.search(r"`([^`]+)`", cell)
-    return found[1] if found else cell
+    span = re.search(r"`([^`]+)`", cell)
+    return span[1] if span else cell
 
 
 def spans(text: str) -> list[str]:

@@ -86,14 +86,14 @@ class TypedCommand:
 def typed_commands(sample: Sample) -> list[TypedCommand]:
     """Return the lines of a console sample that call a program, in order."""
     exported: dict[str, str] = {}
-    found = []
+    commands = []
     for part in f"\n{sample.text}".split(f"\n{PROMPT}")[1:]:
         line, *output = part.replace("\\\n", " ").splitlines()
         if line.startswith("export "):
             exported |= assignments(line)
         if calls(line):
-            found.append(TypedCommand(sample, line, tuple(exported.items()), tuple(output)))
-    return found
+            commands.append(TypedCommand(sample, line, tuple(exported.items()), tuple(output)))
+    return commands
 
 
 def of_page(page: str, language: str, holding: str = "") -> str:

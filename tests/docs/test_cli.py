@@ -28,7 +28,12 @@ PLANNED = DOCS / "roadmap.md"
 
 
 def options_of(command: Any) -> set[str]:
-    return {name for one in command.params if one.param_type_name == "option" for name in one.opts}
+    return {
+        name
+        for parameter in command.params
+        if parameter.param_type_name == "option"
+        for name in parameter.opts
+    }
 
 
 def documents() -> list[Path]:

@@ -25,7 +25,9 @@ WORKERS = {
     name for name, service in SERVICES.items() if service.get("command", [""])[0] == "worker"
 }
 NO_AGENTS = ("console", "flower", "keys", "redis")
-READ_BY = {variable(name): said for group in GROUPS.values() for name, said in group.items()}
+READ_BY = {
+    variable(name): processes for group in GROUPS.values() for name, processes in group.items()
+}
 ABOUT_FOLDERS = {
     "HANDOFF_SPECIALISTS_DIRS",
     "HANDOFF_TOOLS_DIRS",
@@ -44,15 +46,15 @@ SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD")
 
 def readers(variable: str) -> set[str]:
     """The services that read a setting."""
-    said = READ_BY[variable]
-    found: set[str] = set()
-    if "workers" in said or said == "all":
-        found |= WORKERS
-    if "supervisor" in said or said == "all":
-        found.add("supervisor")
-    if "client" in said or "`handoff serve`" in said or said == "all":
-        found.add("console")
-    return found
+    processes = READ_BY[variable]
+    services: set[str] = set()
+    if "workers" in processes or processes == "all":
+        services |= WORKERS
+    if "supervisor" in processes or processes == "all":
+        services.add("supervisor")
+    if "client" in processes or "`handoff serve`" in processes or processes == "all":
+        services.add("console")
+    return services
 
 
 def given(service: str) -> dict[str, str]:
@@ -205,7 +207,9 @@ def test_the_service_of_the_page_for_your_own_specialists_has_its_own_index() ->
 
     (index,) = set(override["volumes"])
     assert index not in FILE["volumes"]
-    mounts = [one for one in override["services"]["orders"]["volumes"] if isinstance(one, dict)]
+    mounts = [
+        volume for volume in override["services"]["orders"]["volumes"] if isinstance(volume, dict)
+    ]
     assert mounts[0] == {"type": "volume", "source": index, "target": "/var/cache/handoff"}
 
 

@@ -58,13 +58,13 @@ def files_of(block: str) -> dict[str, list[Path]]:
 
 def names_of(block: str) -> set[str]:
     """Return the names of functions, classes and fields in the code spans of a block."""
-    found: set[str] = set()
+    names: set[str] = set()
     for span in CODE.findall(block):
         if match := MEMBER.fullmatch(span):
-            found |= {match[1], match[2]}
+            names |= {match[1], match[2]}
         elif NAME.fullmatch(span):
-            found.add(span)
-    return found - OF_THE_EXAMPLE
+            names.add(span)
+    return names - OF_THE_EXAMPLE
 
 
 def text_in(paths: list[Path]) -> str:

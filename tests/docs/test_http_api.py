@@ -60,11 +60,11 @@ def test_the_commands_of_the_page_work_in_their_order(jobs: client.Client, tmp_p
         end = JobEnded(status=JobStatus.OK)
         jobs.store.journal.append(JobId(job_id), end, {"status": "ok"})
         events = output_of(follow, job_id).splitlines()
-        found = json.loads(output_of(result, job_id))
+        job = json.loads(output_of(result, job_id))
 
     assert cancelled["cancelled"]
     assert events[:2] == ["id: 1", "event: job_submitted"]
-    assert (found["job_id"], found["status"]) == (job_id, "ok")
+    assert (job["job_id"], job["status"]) == (job_id, "ok")
 
 
 def test_the_page_lists_every_status_of_an_error() -> None:

@@ -76,7 +76,7 @@ def test_an_override_changes_services_that_exist_or_adds_one_with_a_folder_of_it
     assert orders["extends"]["service"] in COMPOSE
     own_keys = orders["volumes"][-1]
     assert own_keys["volume"] == {"subpath": "worker-orders"}
-    (keys,) = [one for one in COMPOSE["researcher"]["volumes"] if one["source"] == "keys"]
+    (keys,) = [volume for volume in COMPOSE["researcher"]["volumes"] if volume["source"] == "keys"]
     assert {**keys, "volume": own_keys["volume"]} == own_keys
 
 
@@ -118,7 +118,7 @@ def test_a_snapshot_of_redis_brings_the_jobs_back(redis_url: str, tmp_path: Path
         url = PrivateRedis(children, tmp_path, earlier=restored.access).start()
         jobs = client.connect(url, Settings(offline=True))
 
-        assert [one.job_id for one in jobs.newest()] == [job_id]
+        assert [job.job_id for job in jobs.newest()] == [job_id]
 
 
 def is_append_only(server: Any) -> bool:
@@ -155,9 +155,12 @@ PLACEHOLDERS = {
 def names_of(key: Any) -> list[str]:
     """Return the results of a function of `keys`, with and without its optional arguments."""
     wanted = inspect.signature(key).parameters.values()
-    whole, least = list(wanted), [one for one in wanted if one.default is one.empty]
+    whole, least = (
+        list(wanted),
+        [parameter for parameter in wanted if parameter.default is parameter.empty],
+    )
     return [
-        key(*(PLACEHOLDERS[one.name] for one in some)).replace("{{JOB}}", "{JOB}")
+        key(*(PLACEHOLDERS[parameter.name] for parameter in some)).replace("{{JOB}}", "{JOB}")
         for some in (whole, least)
     ]
 

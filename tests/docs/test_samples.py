@@ -210,7 +210,9 @@ def check_front_matter(sample: Sample, folder: Path) -> None:
 def check_host_app(sample: Sample, folder: Path) -> None:
     """Import the host's app in a separate process. It has the tasks of the page's specialists."""
     written(sample, folder, "shop.py")
-    page = [one.text for one in SAMPLES if (one.page, one.language) == (sample.page, "markdown")]
+    page = [
+        block.text for block in SAMPLES if (block.page, block.language) == (sample.page, "markdown")
+    ]
     tasks = re.findall(r"^celery_task: (\S+)$", "\n".join(page), re.MULTILINE)
     program = f"import shop; assert set({tasks}) <= set(shop.app.tasks)"
 
@@ -320,7 +322,7 @@ def check_chart_values(sample: Sample, folder: Path) -> None:
     """Render the chart with the values of the sample. `helm` checks them by the chart's schema."""
     values = written(sample, folder, "values.yaml")
     objects = Helm(unpack_helm(folder)).template("--values", str(values))
-    assert "demo-worker-orders" in {one["metadata"]["name"] for one in objects}
+    assert "demo-worker-orders" in {manifest["metadata"]["name"] for manifest in objects}
 
 
 CHECKS: dict[tuple[str, str], Check] = {

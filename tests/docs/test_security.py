@@ -49,13 +49,13 @@ def test_the_user_can_do_all_that_a_client_does(url_of_the_user: str) -> None:
     jobs = client.connect(url_of_the_user, Settings(offline=True))
     job_id = jobs.submit(client.Request("Where is order A-1042?"))
 
-    assert [one.event.type for one in jobs.events(job_id, follow=False)] == ["job_submitted"]
+    assert [entry.event.type for entry in jobs.events(job_id, follow=False)] == ["job_submitted"]
     assert jobs.cancel(job_id)
     jobs.store.journal.append(
         job_id, JobEnded(status=JobStatus.CANCELLED), {"status": JobStatus.CANCELLED.value}
     )
     assert jobs.result(job_id, wait_s=1).status is JobStatus.CANCELLED
-    assert [one.job_id for one in jobs.newest()] == [job_id]
+    assert [entry.job_id for entry in jobs.newest()] == [job_id]
     jobs.delete(job_id)
 
 
@@ -93,7 +93,8 @@ def test_the_user_can_do_all_that_queues_need_also_of_a_redis_that_knows_no_scri
     app.send_task("specialist.x", queue=QUEUE, headers=steps[0], ignore_result=True)
     nothing_is_known()
     publish_each(
-        app, [TaskMessage("specialist.x", one[FOR], QUEUE, (), "()", one[FOR]) for one in steps[1:]]
+        app,
+        [TaskMessage("specialist.x", step[FOR], QUEUE, (), "()", step[FOR]) for step in steps[1:]],
     )
     nothing_is_known()
     with app.connection_for_read() as connection, connection.SimpleQueue(QUEUE) as queue:
@@ -112,7 +113,7 @@ def test_the_user_can_use_a_database_other_than_the_first(url_of_the_user: str) 
 
     job_id = jobs.submit(client.Request("Where is order A-1042?"))
 
-    assert [one.job_id for one in jobs.newest()] == [job_id]
+    assert [job.job_id for job in jobs.newest()] == [job_id]
     app = make_app("test", url, Settings(), [QUEUE])
     app.send_task("specialist.x", queue=QUEUE, ignore_result=True)
     assert app.control.purge() == 1

@@ -93,12 +93,12 @@ def test_the_second_policy_of_the_page_has_the_described_effect(tmp_path: Path) 
 
 def policies(folder: Path) -> list[PolicyRules]:
     """Return the policies of the page."""
-    found: list[PolicyRules] = []
+    rules: list[PolicyRules] = []
     for number, text in enumerate(blocks(SECTIONS["The policy of tools"], "yaml")):
         file = folder / f"{number}.yaml"
         file.write_text(text)
-        found.append(rules_in(file))
-    return found
+        rules.append(rules_in(file))
+    return rules
 
 
 def test_the_declarations_of_the_built_in_tools_are_those_of_the_page(tmp_path: Path) -> None:

@@ -51,9 +51,9 @@ def column(heading: str) -> list[str]:
 
 
 def test_the_example_becomes_the_plan_that_the_page_speaks_of(tmp_path: Path) -> None:
-    found, items = example(tmp_path)
+    workflow, items = example(tmp_path)
 
-    plan = expand(found, "Be kind.", rows=items.rows)
+    plan = expand(workflow, "Be kind.", rows=items.rows)
 
     assert [step.id for step in plan.steps] == [
         "check_0001",
@@ -64,7 +64,7 @@ def test_the_example_becomes_the_plan_that_the_page_speaks_of(tmp_path: Path) ->
     ]
     assert plan.by_id[plan.steps[3].id].depends_on == ("check_0002",)
     assert "order A-1042" in plan.steps[0].task
-    assert set(found.specialists) <= {path.stem for path in BUILT_IN.glob("*.md")}
+    assert set(workflow.specialists) <= {path.stem for path in BUILT_IN.glob("*.md")}
 
 
 def test_the_fields_are_the_readers() -> None:
@@ -93,9 +93,9 @@ def test_the_limits_are_the_codes() -> None:
 def test_the_built_in_ones_are_listed_with_their_steps() -> None:
     listed = {coded(row[0]): row[2] for row in rows(GUIDE["Start from a built-in workflow"])}
 
-    assert list(listed) == [found.name for found in built_in_workflows()]
+    assert list(listed) == [workflow.name for workflow in built_in_workflows()]
     assert all(
-        f"`{step.id}`" in listed[found.name]
-        for found in built_in_workflows()
-        for step in found.steps
+        f"`{step.id}`" in listed[workflow.name]
+        for workflow in built_in_workflows()
+        for step in workflow.steps
     )

@@ -53,7 +53,7 @@ class MemoryCheckpoints:
     on_beat: Callable[[str], None] = lambda _doing: None
     has_reserved_last: bool = False
     """True after the reservation of a call after which the agent takes no messages."""
-    said: list[UserPrompted] = field(default_factory=list)
+    messages: list[UserPrompted] = field(default_factory=list)
     """Messages of users that the agent has not taken."""
     asked: dict[str, CallQuestion] = field(default_factory=dict)
     """Calls that a person was asked about, by their ids."""
@@ -71,11 +71,11 @@ class MemoryCheckpoints:
 
     @property
     def has_messages(self) -> bool:
-        return bool(self.said)
+        return bool(self.messages)
 
     def take_messages(self, turn: int) -> tuple[UserPrompted, ...]:
         self._check()
-        messages, self.said = tuple(self.said), []
+        messages, self.messages = tuple(self.messages), []
         self.checkpoint(*messages)
         return messages
 
@@ -101,7 +101,7 @@ class MemoryCheckpoints:
         is_last: bool = False,
     ) -> Wait | None:
         self._check()
-        if takes_messages and self.said:
+        if takes_messages and self.messages:
             raise MessagesWaiting("users have sent messages")
         if self.most_turns is not None and self.used_turns >= self.most_turns:
             raise LimitReached("max_turns", NO_MORE, level=Level.JOB)
@@ -150,7 +150,7 @@ class MemoryCheckpoints:
         return MemoryCheckpoints(
             most_tokens=self.most_tokens,
             saved=list(self.saved),
-            said=list(self.said),
+            messages=list(self.messages),
             asked=dict(self.asked),
             answers=dict(self.answers),
             used_tokens=self.used_tokens,

@@ -80,10 +80,12 @@ def test_redis_takes_the_users_that_were_made(handoff: Handoff, redis_port: int)
     assert "No permissions" in audit.stderr
     paused = handoff.run("pause", "analyst", HANDOFF_REDIS_URL_FILE=user("admin"))
     assert paused.returncode == 0, paused.stderr
-    with redis.Redis.from_url((handoff.folder / user("worker-writer")).read_text().strip()) as one:
-        assert one.llen("writer") == 0
+    with redis.Redis.from_url(
+        (handoff.folder / user("worker-writer")).read_text().strip()
+    ) as connection:
+        assert connection.llen("writer") == 0
         with pytest.raises(NoPermissionError):
-            one.llen("analyst")
+            connection.llen("analyst")
     with (
         redis.Redis(port=redis_port) as stranger,
         pytest.raises(redis.AuthenticationError),

@@ -37,23 +37,23 @@ class RunToken:
 def test_only_the_secret_goes_to_standard_output(token: RunToken, store: Store) -> None:
     created = token("create", "billing", "--role", "submit", "--tenant", "acme")
     secret = created.stdout.removesuffix("\n")
-    found = store.api_tokens.find(secret)
+    stored = store.api_tokens.find(secret)
 
     assert created.returncode == 0
-    assert found is not None
-    assert (found.name, found.role, found.tenant) == ("billing", ApiRole.SUBMIT, "acme")
+    assert stored is not None
+    assert (stored.name, stored.role, stored.tenant) == ("billing", ApiRole.SUBMIT, "acme")
     assert secret not in created.stderr
-    assert f"`handoff token revoke {found.id}`" in created.stderr
+    assert f"`handoff token revoke {stored.id}`" in created.stderr
 
 
 def test_a_token_ends_after_its_time(token: RunToken, store: Store) -> None:
-    found = store.api_tokens.find(
+    stored = store.api_tokens.find(
         token.out("create", "billing", "--role", "read", "--expires", "30d").strip()
     )
 
-    assert found is not None
-    assert found.expires_at is not None
-    assert found.expires_at - found.created_at == pytest.approx(30 * DAY_S, abs=60)
+    assert stored is not None
+    assert stored.expires_at is not None
+    assert stored.expires_at - stored.created_at == pytest.approx(30 * DAY_S, abs=60)
 
 
 def test_tokens_are_listed_without_their_secrets(token: RunToken, store: Store) -> None:
@@ -87,11 +87,11 @@ def test_a_script_reads_the_new_and_the_revoked_token_as_json(
     token: RunToken, store: Store
 ) -> None:
     created = json.loads(token.out("create", "billing", "--role", "submit", "--json"))
-    found = store.api_tokens.find(created.pop("secret"))
+    stored = store.api_tokens.find(created.pop("secret"))
 
-    assert found is not None
-    assert created == found.model_dump(mode="json")
-    assert json.loads(token.out("revoke", found.id, "--json")) == {"revoked": found.id}
+    assert stored is not None
+    assert created == stored.model_dump(mode="json")
+    assert json.loads(token.out("revoke", stored.id, "--json")) == {"revoked": stored.id}
     assert not store.api_tokens.exist()
 
 

@@ -327,7 +327,9 @@ def module_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sample", [one for one in COMMANDS if has_command_to_run(one)], ids=str)
+@pytest.mark.parametrize(
+    "sample", [sample for sample in COMMANDS if has_command_to_run(sample)], ids=str
+)
 def test_the_commands_of_a_sample_work(reader: Reader, sample: Sample) -> None:
     (reader.folder / "jobs.jsonl").write_text(jobs_file(sample))
     for command in COMMANDS[sample]:

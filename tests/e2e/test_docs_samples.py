@@ -93,4 +93,4 @@ def test_the_transcript_of_watch_is_its_output(system: RunningSystem, tmp_path: 
     submitted = handoff.run(*typed(section, "submit"), HANDOFF_REDIS_URL=url, HANDOFF_MODE="auto")
     done = handoff.run("watch", submitted.stdout.strip(), HANDOFF_REDIS_URL=url)
 
-    assert missing_lines([one for one in section if one.language == "text"], done) == set()
+    assert missing_lines([block for block in section if block.language == "text"], done) == set()

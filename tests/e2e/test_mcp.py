@@ -76,7 +76,7 @@ def test_a_client_over_stdio_submits_a_job_and_reads_its_answer(system: RunningS
 
     specialists, result, events = asyncio.run(run())
 
-    assert "researcher" in {one["name"] for one in specialists["specialists"]}
+    assert "researcher" in {specialist["name"] for specialist in specialists["specialists"]}
     assert result.structured_content is not None
     assert result.structured_content["status"] == "ok"
     assert result.structured_content["citations"]

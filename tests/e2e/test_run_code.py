@@ -104,13 +104,13 @@ def script(request: Json) -> Reply:
 
 def tool_results(request: Json) -> list[Json]:
     """Return the results of the tool in a request. Each stands in a frame for foreign data."""
-    found: list[Json] = []
+    results: list[Json] = []
     for message in request["messages"]:
         for block in message["content"]:
             if block["type"] == "tool_result":
                 text = block["content"]
-                found.append(json.loads(text[text.index("{") : text.rindex("}") + 1]))
-    return found
+                results.append(json.loads(text[text.index("{") : text.rindex("}") + 1]))
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_the_coder_runs_the_function_that_it_answers_with(
 
     assert result.status == JobStatus.OK, result.notes
     assert FUNCTION in str(result.answer)
-    conversations = [tool_results(one) for one in model.requests]
+    conversations = [tool_results(request) for request in model.requests]
     first, second = max(conversations, key=len)
     assert first["exit_code"] == second["exit_code"] == 0
     assert first["stdout"] == "[2, 3, 5, 7, 11, 13, 17, 19, 23, 29]\n"

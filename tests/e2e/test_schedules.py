@@ -102,9 +102,9 @@ def test_each_slot_makes_one_job_when_all_supervisors_are_killed(
 
     schedule = stored_schedule(jobs, name).schedule
     of_slots = [job_of_slot(schedule, slot) for slot in slots]
-    found = {job.job_id: job for job in jobs.newest(100) if job.title == request.text}
-    assert set(of_slots) == set(found)
-    assert {job.status for job in found.values()} == {JobStatus.OK}
+    started = {job.job_id: job for job in jobs.newest(100) if job.title == request.text}
+    assert set(of_slots) == set(started)
+    assert {job.status for job in started.values()} == {JobStatus.OK}
     assert [followed(jobs, job_id) for job_id in of_slots] == [None, *of_slots[:-1]]
     for file in points.glob(f"{point}@*"):
         file.unlink()
@@ -115,9 +115,9 @@ def test_each_slot_makes_one_job_when_all_supervisors_are_killed(
 
 
 def stored_schedule(jobs: Client, name: str) -> StoredSchedule:
-    found = jobs.store.schedules.find("default", name)
-    assert found is not None
-    return found
+    schedule = jobs.store.schedules.find("default", name)
+    assert schedule is not None
+    return schedule
 
 
 def is_done(jobs: Client, name: str) -> bool:

@@ -156,7 +156,7 @@ def test_a_quote_comes_before_the_work(http: httpx2.Client) -> None:
 
 
 def test_the_fleet_is_shown_and_a_role_is_paused(http: httpx2.Client) -> None:
-    names = {one["name"] for one in http.get("/v1/specialists").json()}
+    names = {specialist["name"] for specialist in http.get("/v1/specialists").json()}
     paused = http.post("/v1/roles/coder/pause", json={"reason": "a test"})
     roles = {role["role"]: role for role in http.get("/v1/stats").json()["roles"]}
     unpaused = http.post("/v1/roles/coder/unpause")
@@ -239,13 +239,13 @@ def test_a_server_without_a_token_listens_on_loopback_only_and_says_so(
     handoff: Handoff, redis_url: str
 ) -> None:
     with served(handoff, redis_url) as (_, url):
-        said = handoff.read("err")
+        errors = handoff.read("err")
         port = int(url.rpartition(":")[2])
         # An interface of this machine on which the server does not listen.
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.2", port))
 
-    assert "there is no token: every program of this machine may do everything" in said
+    assert "there is no token: every program of this machine may do everything" in errors
 
 
 def test_every_address_needs_a_token_and_says_how_to_make_one(

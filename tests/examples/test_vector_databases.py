@@ -98,7 +98,7 @@ def test_each_sample_request_is_answered_without_a_second_round(request_text: st
 
 
 @pytest.mark.parametrize(
-    ("request_text", "said"),
+    ("request_text", "words"),
     [
         ("Compare Qdrant, pgvector and Milvus", "## pgvector"),
         ("Qdrant vs pgvector", "| Licence "),
@@ -113,8 +113,8 @@ def test_each_sample_request_is_answered_without_a_second_round(request_text: st
         ("How does Redis persist data?", "append-only"),
     ],
 )
-def test_bare_requests_end_well_in_the_first_round(request_text: str, said: str) -> None:
+def test_bare_requests_end_well_in_the_first_round(request_text: str, words: str) -> None:
     job = run_job(request_text, LIBRARY)
     assert job.answer["status"] == "ok"
     assert job.verdict == {"verdict": "PASS", "revisions": [], "open_points": []}
-    assert said in job.answer["output"]
+    assert words in job.answer["output"]

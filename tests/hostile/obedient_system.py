@@ -100,7 +100,7 @@ class ObedientSystem:
 
     def requests_with(self, text: str) -> list[Json]:
         """Return the model's requests whose opening message has this text."""
-        return [one for one in self.server.requests if text in first_message_text(one)]
+        return [request for request in self.server.requests if text in first_message_text(request)]
 
     def _work(self, job_id: JobId, event: HandoffIssued) -> None:
         text = self.shell.store.payloads.get(job_id, [event.handoff.digest])[event.handoff.digest]

@@ -299,12 +299,12 @@ def _tracking() -> Iterator[str]:
 
 def hashes() -> list[str]:
     """Return ordinary URLs with a hash. The policy asks about each that no public text has."""
-    found: list[str] = []
+    urls: list[str] = []
     for number in range(10):
         digest = hashlib.sha256(str(number).encode()).hexdigest()
-        found.append(f"https://github.com/acme/tool/commit/{digest[:40]}")
-        found.append(f"https://files.example.org/packages/{digest}/tool-1.{number}.whl")
-    return found
+        urls.append(f"https://github.com/acme/tool/commit/{digest[:40]}")
+        urls.append(f"https://files.example.org/packages/{digest}/tool-1.{number}.whl")
+    return urls
 
 
 def asked(text: str, ordinary: list[str]) -> list[str]:

@@ -117,13 +117,13 @@ class SignedSystem:
                     return letter
             return None
 
-        found = wait_until(letter, expected=f"a dead letter: {reason}")
-        assert found is not None
+        refused = wait_until(letter, expected=f"a dead letter: {reason}")
+        assert refused is not None
         wait_until(
-            lambda: found.reason in (*self.refused(), *self.reported()),
-            expected=f"an audit entry: {found.reason}",
+            lambda: refused.reason in (*self.refused(), *self.reported()),
+            expected=f"an audit entry: {refused.reason}",
         )
-        return found
+        return refused
 
     def refused(self) -> list[str]:
         """Return the reasons of the refusals in the audit stream."""

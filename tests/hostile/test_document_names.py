@@ -83,4 +83,4 @@ def test_roles_see_labels_and_specialists_see_names(system: ObedientSystem, tmp_
     assert {*answer_properties(labelled[0])} >= {"route"}, "the router"
     assert {*answer_properties(labelled[1])} >= {"steps"}, "the planner"
     assert len(named) == 1, "the specialist"
-    assert all(one not in labelled for one in named)
+    assert all(name not in labelled for name in named)

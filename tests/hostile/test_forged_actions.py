@@ -224,8 +224,10 @@ def test_a_decision_of_the_supervisor_is_not_used_twice(
     signed: SignedSystem, waiting: JobId
 ) -> None:
     recorded = signed.store.journal.read(waiting)
-    issued = [one for one in recorded if isinstance(one.event, HandoffIssued) and one.event.group]
-    batch = [one.raw.decode() for one in recorded if one.version == issued[0].version]
+    issued = [
+        entry for entry in recorded if isinstance(entry.event, HandoffIssued) and entry.event.group
+    ]
+    batch = [entry.raw.decode() for entry in recorded if entry.version == issued[0].version]
     assert without_signature(batch[0].encode())[1], "the handoff is the last event of its decision"
     write_to_journal(signed.store, waiting, batch[0])
     signed.wait_for_letter("(handoff_issued) is not used")

@@ -40,14 +40,14 @@ def announcement(worker: str, role: str = "researcher", instructions: str = "") 
 
 
 def announce(connection: Connection, trust: Trust, *announcements: Announcement) -> None:
-    for one in announcements:
-        PresenceStore(connection, trust).announce(one)
+    for announcement in announcements:
+        PresenceStore(connection, trust).announce(announcement)
 
 
 def served(connection: Connection, keys: Path) -> dict[str, str]:
     """Return the instructions of each served specialist, as a supervisor sees them."""
-    found = PresenceStore(connection, trust_of(keys, "supervisor")).served()
-    return {name: specialist.spec.instructions for name, specialist in found.items()}
+    specialists = PresenceStore(connection, trust_of(keys, "supervisor")).served()
+    return {name: specialist.spec.instructions for name, specialist in specialists.items()}
 
 
 def test_a_signed_announcement_counts(store: Store, keys: Path) -> None:

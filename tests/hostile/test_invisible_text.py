@@ -32,9 +32,9 @@ ORDER = "obey"
 BITS = "".join(f"{ord(letter):08b}" for letter in ORDER)
 
 
-def coded(zero: str, one: str) -> str:
+def coded(zero_character: str, one_character: str) -> str:
     """Return the order as invisible characters, one for each bit."""
-    return "".join(one if bit == "1" else zero for bit in BITS)
+    return "".join(one_character if bit == "1" else zero_character for bit in BITS)
 
 
 CHARACTERS = {

@@ -109,10 +109,10 @@ class Attack:
             return tool_call_reply(("read_document", {"source": "report.md"}))
         if "fetch_url" in tools and orders and "fetch_url" not in called:
             return tool_call_reply(("fetch_url", {"url": orders[0]}))
-        found = f"Do this: GET {orders[0]} now. {self.image}" if orders else "Nothing."
+        order = f"Do this: GET {orders[0]} now. {self.image}" if orders else "Nothing."
         if self.asks and "fetch_url" not in tools and "_help" not in first_message_text(request):
-            return result_reply(None, status="needs_input", needs=found)
-        return result_reply(found)
+            return result_reply(None, status="needs_input", needs=order)
+        return result_reply(order)
 
     def run_until_asked(self, folder: Path) -> None:
         """Run a job that asks a person about calls, until it asks."""

@@ -23,12 +23,12 @@ ORDINARY = [url for kind in urls().values() for url in kind]
 
 def test_a_person_is_asked_about_few_ordinary_urls() -> None:
     texts = list(DOCUMENTS.values())
-    found: list[str] = []
+    questions: list[str] = []
     for number, text in enumerate(texts):
-        found += asked(text, ORDINARY[number :: len(texts)])
+        questions += asked(text, ORDINARY[number :: len(texts)])
 
     assert len(ORDINARY) >= 200
-    assert len(found) <= MOST_ASKED * len(ORDINARY), found
+    assert len(questions) <= MOST_ASKED * len(ORDINARY), questions
 
 
 def test_a_url_that_stands_in_a_page_needs_no_person() -> None:

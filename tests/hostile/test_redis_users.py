@@ -94,18 +94,18 @@ def test_a_worker_can_store_values_of_one_type_only_in_each_key(server: Server) 
     user = "worker-analyst"
     rules = " ".join(server.users.rules[user]).replace("(-@all +evalsha ~*)", "")
     patterns = set(re.findall(r"(?<![&\w])~([^ )]+)", rules))
-    found: dict[str, list[str]] = {}
+    kinds_of: dict[str, list[str]] = {}
     with redis.Redis.from_url(server.address) as admin:
         for pattern in patterns:
             key = pattern.replace("[^_]", "a").replace("*", "a").replace("?", "0")
-            found[key] = []
+            kinds_of[key] = []
             for kind, (name, *values) in VALUES.items():
                 answer = admin.execute_command("ACL", "DRYRUN", user, name, key, *values)
                 if answer in (b"OK", "OK"):
-                    found[key].append(kind)
+                    kinds_of[key].append(kind)
 
-    assert len(found) > len(WORKERS)
-    assert {key: kinds for key, kinds in found.items() if len(kinds) > 1} == {}
+    assert len(kinds_of) > len(WORKERS)
+    assert {key: kinds for key, kinds in kinds_of.items() if len(kinds) > 1} == {}
 
 
 def test_no_user_writes_to_the_key_of_unknown_handoffs(server: Server) -> None:

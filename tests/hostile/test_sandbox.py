@@ -194,8 +194,8 @@ def test_code_reaches_nothing_outside(server: int) -> None:
 
     ended = run("".join((head, TRIED, *tries)))
 
-    found = dict(zip(OUTSIDE, ended.stdout.splitlines(), strict=True))
-    assert [name for name, line in found.items() if line == "DONE"] == []
+    printed = dict(zip(OUTSIDE, ended.stdout.splitlines(), strict=True))
+    assert [name for name, line in printed.items() if line == "DONE"] == []
 
 
 NUMBERS_OF_X86_64 = pytest.mark.skipif(

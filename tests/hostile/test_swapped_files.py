@@ -26,11 +26,11 @@ def swap_after_check(monkeypatch: pytest.MonkeyPatch, swap: Callable[[], None]) 
     def check_then_swap(
         where: Path, *, max_document_bytes: int, max_documents: int
     ) -> list[FoundFile]:
-        found = find_files(
+        files = find_files(
             where, max_document_bytes=max_document_bytes, max_documents=max_documents
         )
         swap()
-        return found
+        return files
 
     monkeypatch.setattr(folder, "find_files", check_then_swap)
 

@@ -79,8 +79,8 @@ def credential_of(tenant: str, name: str) -> object:
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Tool]]:
     folder = write_tools(tmp_path_factory.mktemp("tools") / "files", {"crm": TOOLS})
-    with hosted(folder, provider=credential_of) as found:
-        yield found
+    with hosted(folder, provider=credential_of) as tools_by_name:
+        yield tools_by_name
 
 
 def harness_of(tenant: str) -> ToolHarness:
@@ -160,8 +160,8 @@ def test_a_wrong_credential_is_refused_without_its_value(
 
 
 def test_without_a_function_the_tool_says_which_setting_is_missing(tmp_path: Path) -> None:
-    with hosted(write_tools(tmp_path / "files", {"crm": TOOLS})) as found:
-        failure = harness_of("acme").failure(found["length"])
+    with hosted(write_tools(tmp_path / "files", {"crm": TOOLS})) as tools_by_name:
+        failure = harness_of("acme").failure(tools_by_name["length"])
 
     assert "has no HANDOFF_TENANT_CREDENTIAL_FUNCTION" in failure
 

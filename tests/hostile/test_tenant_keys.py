@@ -68,19 +68,19 @@ def values_in(jobs: Client) -> Iterator[tuple[str, bytes]]:
     """Yield each value in Redis with its key, also unpacked and decoded."""
     redis = jobs.store.connection.redis
     for name in redis.keys("*"):
-        found: list[bytes] = []
+        values: list[bytes] = []
         match redis.type(name):
             case b"string":
-                found = [redis.get(name)]
+                values = [redis.get(name)]
             case b"hash":
-                found = [part for pair in redis.hgetall(name).items() for part in pair]
+                values = [part for pair in redis.hgetall(name).items() for part in pair]
             case b"list":
-                found = redis.lrange(name, 0, -1)
+                values = redis.lrange(name, 0, -1)
             case b"stream":
-                found = [part for _, fields in redis.xrange(name) for part in fields.values()]
+                values = [part for _, fields in redis.xrange(name) for part in fields.values()]
             case b"zset" | b"set":
-                found = [name]
-        for value in (name, *found):
+                values = [name]
+        for value in (name, *values):
             yield name.decode(), value
             if value[:1] == b"z":
                 yield name.decode(), zlib.decompress(value[1:])
@@ -140,14 +140,14 @@ def test_each_kind_of_text_is_readable_with_the_key_only(
     )
     jobs.store.payloads.put_fetched(job_id, page, SECRET, 60, "acme")
     schedule = jobs.add_schedule("news", OURS, ScheduleOptions("0 0 1 1 *"))
-    one = HandoffId("a.1")
+    handoff_id = HandoffId("a.1")
 
     def read_by(reader: Client) -> list[Any]:
         stored = reader.store.schedules.find("acme", schedule.name)
         assert stored is not None
         return [
-            reader.store.claims.turns(job_id, [one]) != {},
-            SECRET in reader.store.payloads.draft(job_id, one),
+            reader.store.claims.turns(job_id, [handoff_id]) != {},
+            SECRET in reader.store.payloads.draft(job_id, handoff_id),
             reader.store.payloads.fetched(job_id) == [page],
         ]
 

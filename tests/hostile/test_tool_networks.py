@@ -288,7 +288,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
         unread.bind(f"{path}.datagram")
         udp = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
         udp.bind(("127.0.0.1", port))
-        threads = [threading.Thread(target=serve, args=(one,)) for one in listeners]
+        threads = [threading.Thread(target=serve, args=(listener,)) for listener in listeners]
         threads.append(threading.Thread(target=echo, args=(udp,)))
         for thread in threads:
             thread.start()
@@ -375,7 +375,9 @@ def test_the_proxy_refuses_other_hosts_and_private_addresses_and_logs_them(
     text = tried(tools["listed"], way, outside, host)
 
     assert "403" in text
-    (line,) = [one.getMessage() for one in caplog.records if "kept from" in one.getMessage()]
+    (line,) = [
+        record.getMessage() for record in caplog.records if "kept from" in record.getMessage()
+    ]
     assert f"{host} {why}" in line
 
 

@@ -393,10 +393,10 @@ def test_a_tool_gets_its_own_secrets_and_not_those_of_another_tool(tools: dict[s
 def test_a_tool_can_neither_read_nor_end_another_process(tools: dict[str, Tool]) -> None:
     host = output_of(tools["host"])
 
-    found = output_of(tools["spy"])
+    output = output_of(tools["spy"])
 
-    assert not {name: text for name, text in found.items() if text and "kill" not in name}
-    kills = {text for name, text in found.items() if name.startswith("kill")}
+    assert not {name: text for name, text in output.items() if text and "kill" not in name}
+    kills = {text for name, text in output.items() if name.startswith("kill")}
     assert kills == {"PermissionError"}
     assert output_of(tools["host"]) == host
 

@@ -359,10 +359,10 @@ def test_a_strict_consumer_passes_mypy_and_a_wrong_call_is_an_error(
 
     first = len(TYPE_ERRORS_HEAD.splitlines()) + 1
     expected = [(first + index, code) for index, code in enumerate(TYPE_ERRORS.values())]
-    found = re.findall(
+    reported = re.findall(
         rf"^{re.escape(WRONG)}:(\d+): error: .*\[([a-z-]+)\]$", "\n".join(errors), re.M
     )
-    assert [(int(line), code) for line, code in found] == expected
+    assert [(int(line), code) for line, code in reported] == expected
     assert [line for line in errors if line.startswith(CONSUMER)] == []
     assert summary == f"Found {len(expected)} errors in 1 file (checked 2 source files)"
 

@@ -105,7 +105,7 @@ def test_a_lasting_gap_leaves_the_answers_of_the_team_and_its_parent_unchanged(
     shell: Shell, tmp_path: Path
 ) -> None:
     job_id, child, (failed, *_) = team_with_gap(shell, tmp_path)
-    said, before = (
+    answer, before = (
         shell.jobs.result(job_id).answer,
         (issued_handoffs(shell, job_id), issued_handoffs(shell, child)),
     )
@@ -120,7 +120,7 @@ def test_a_lasting_gap_leaves_the_answers_of_the_team_and_its_parent_unchanged(
     after = shell.jobs.result(job_id)
     assert (
         str(after.answer).partition("Missing or incomplete")[0]
-        == str(said).partition("Missing or incomplete")[0]
+        == str(answer).partition("Missing or incomplete")[0]
     )
     assert f"its team {child} lacks {failed} (" in after.gaps[0]["why"]
 

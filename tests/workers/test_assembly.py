@@ -132,7 +132,9 @@ def test_a_worker_without_a_sandbox_announces_the_specialists_that_it_cannot_ser
     assert [spec.name for spec in announcement.specialists] == ["with-now"]
     reason = "bubblewrap is not installed (apt-get install bubblewrap)"
     assert announcement.not_served == {"with-run_code": f"no sandbox: {reason}"}
-    (line,) = [one.getMessage() for one in caplog.records if "no sandbox" in one.getMessage()]
+    (line,) = [
+        record.getMessage() for record in caplog.records if "no sandbox" in record.getMessage()
+    ]
     assert reason in line
     assert worker._built is not None
     worker._built.process.leases.stop()

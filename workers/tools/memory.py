@@ -96,12 +96,12 @@ def _search(notes: TenantNotes, query: str, context: ToolContext) -> ToolOutput:
     stored = notes.all()
     words = [_words_of(note) & wanted for note in stored]
     counts: Counter[str] = Counter()
-    for found in words:
-        counts.update(found)
+    for matches in words:
+        counts.update(matches)
     scored: list[tuple[float, Note]] = []
-    for note, found in zip(stored, words, strict=True):
-        if found:
-            score = sum(log(1 + len(stored) / counts[word]) for word in found)
+    for note, matches in zip(stored, words, strict=True):
+        if matches:
+            score = sum(log(1 + len(stored) / counts[word]) for word in matches)
             scored.append((score, note))
     scored.sort(key=lambda entry: -entry[0])
     best = [note for _, note in scored[:MOST_HITS]]
@@ -120,8 +120,8 @@ def _words_of(note: Note) -> set[str]:
 def _view(notes: TenantNotes, path: str, context: ToolContext) -> ToolOutput:
     """Return one note, or the paths of all notes or of one subject."""
     stored = notes.all()
-    if (found := _find(stored, path)) is not None:
-        return _output(_shown(found, context), [found])
+    if (note := _find(stored, path)) is not None:
+        return _output(_shown(note, context), [note])
     below = [note.path for note in stored if not path or note.subject == path]
     if path and not below:
         raise ToolFailed(f"memory: there is no note {path[:140]!r}: use `view` with an empty path")
@@ -218,10 +218,10 @@ def _evidence(arguments: _Memory, context: ToolContext) -> Citation:
     Raises:
         ToolFailed: the quote is not in the source, there is no such source, or it is a note.
     """
-    found = context.prove(arguments.source, arguments.quote)
-    if found.source.startswith(f"{NAME}:"):
+    citation = context.prove(arguments.source, arguments.quote)
+    if citation.source.startswith(f"{NAME}:"):
         raise ToolFailed("memory: a note is no evidence: cite the source that the note quotes")
-    return found
+    return citation
 
 
 def _find(notes: list[Note], path: str) -> Note | None:
@@ -239,10 +239,10 @@ def _changeable(notes: list[Note], path: str) -> Note | None:
     Raises:
         ToolFailed: a person wrote the note.
     """
-    found = _find(notes, path)
-    if found is not None and found.evidence is None:
+    note = _find(notes, path)
+    if note is not None and note.evidence is None:
         raise ToolFailed(f"memory: a person wrote {path}: leave this note, or use another path")
-    return found
+    return note
 
 
 def _existing(notes: list[Note], path: str) -> Note:
@@ -251,9 +251,9 @@ def _existing(notes: list[Note], path: str) -> Note:
     Raises:
         ToolFailed: there is no such note, or a person wrote it.
     """
-    found = _changeable(notes, path)
-    if found is not None:
-        return found
+    note = _changeable(notes, path)
+    if note is not None:
+        return note
     raise ToolFailed(f"memory: there is no note {path[:140]!r}: use `view` with an empty path")
 
 

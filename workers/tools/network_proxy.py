@@ -99,9 +99,9 @@ class NetworkProxy:
         """End all connections."""
         with self._lock:
             self._is_closed = True
-            for one in self._sockets:
+            for connection in self._sockets:
                 with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         with self._listener:
@@ -174,15 +174,15 @@ class NetworkProxy:
         if is_shown:
             _log.warning("a tool was kept from a host", tool=self._tool, why=why)
 
-    def _keep(self, one: socket.socket) -> bool:
+    def _keep(self, connection: socket.socket) -> bool:
         """Remember a socket for the end. Return False if the call has ended."""
         with self._lock:
-            self._sockets.add(one)
+            self._sockets.add(connection)
             return not self._is_closed
 
-    def _forget(self, one: socket.socket) -> None:
+    def _forget(self, connection: socket.socket) -> None:
         with self._lock:
-            self._sockets.discard(one)
+            self._sockets.discard(connection)
 
 
 def _in_thread(function: Callable[..., None], *arguments: object) -> threading.Thread:
@@ -250,6 +250,6 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 def _end(*sockets: socket.socket) -> None:
-    for one in sockets:
+    for connection in sockets:
         with suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
+            connection.shutdown(socket.SHUT_RDWR)

@@ -214,12 +214,12 @@ class _Run:
         """Return the reason why there is no result."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_STARTED_WITHIN_S)
-        said = " ".join(self._errors.decode("utf-8", "replace").split())
-        if said.startswith("bwrap:"):
-            return f"the kernel allows no sandbox ({said[:200]})"
+        errors = " ".join(self._errors.decode("utf-8", "replace").split())
+        if errors.startswith("bwrap:"):
+            return f"the kernel allows no sandbox ({errors[:200]})"
         if self._process.returncode == 128 + signal.SIGKILL:
             return "the code was killed; it may need too much memory"
-        return f"the code ended its sandbox without a result ({said[-200:]})"
+        return f"the code ended its sandbox without a result ({errors[-200:]})"
 
     def _write(self, request: bytes) -> None:
         assert self._process.stdin is not None

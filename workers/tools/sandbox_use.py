@@ -80,8 +80,8 @@ def _exceeded_memory(root: Path, limits: SandboxLimits) -> str:
 
 
 def _inodes(root: Path) -> int:
-    found = [os.statvfs(f"{root}{folder}") for folder in FOLDERS_IN_MEMORY]
-    return sum(one.f_files - one.f_ffree for one in found)
+    file_systems = [os.statvfs(f"{root}{folder}") for folder in FOLDERS_IN_MEMORY]
+    return sum(file_system.f_files - file_system.f_ffree for file_system in file_systems)
 
 
 def _sockets(root: Path) -> int:
@@ -109,9 +109,9 @@ def _memory(root: Path, *, exact: bool) -> int:
     """
     total = 0
     for folder in FOLDERS_IN_MEMORY:
-        found = os.statvfs(f"{root}{folder}")
-        total += (found.f_blocks - found.f_bfree) * found.f_frsize
-        total += (found.f_files - found.f_ffree) * _INODE_BYTES
+        file_system = os.statvfs(f"{root}{folder}")
+        total += (file_system.f_blocks - file_system.f_bfree) * file_system.f_frsize
+        total += (file_system.f_files - file_system.f_ffree) * _INODE_BYTES
     for process in _processes(root):
         with suppress(*_ENDED):
             total += memory_of(process, exact=exact)
@@ -149,9 +149,9 @@ def _living_thread(process: Path) -> tuple[Path, dict[str, int]]:
         return process, status
     for thread in sorted((process / "task").iterdir()):
         with suppress(*_ENDED):
-            found = _fields(thread / "status")
-            if "VmRSS" in found:
-                return thread, found
+            fields = _fields(thread / "status")
+            if "VmRSS" in fields:
+                return thread, fields
     return process, status
 
 

@@ -199,8 +199,8 @@ def _numbers() -> dict[str, int]:
     if machine not in _COLUMNS:
         raise OSError(f"no filter of system calls for {machine}")
     column = _COLUMNS.index(machine)
-    found = {name: numbers[column] for name, numbers in _BY_NAME.items()}
-    return {name: number for name, number in found.items() if number is not None}
+    numbers_of_machine = {name: numbers[column] for name, numbers in _BY_NAME.items()}
+    return {name: number for name, number in numbers_of_machine.items() if number is not None}
 
 
 def _filter(number: Mapping[str, int], refusals: Iterable[Instruction]) -> bytes:

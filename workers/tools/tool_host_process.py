@@ -128,9 +128,11 @@ def _load(config: HostConfig, reports: int) -> dict[str, UserTool]:
         raise SystemExit(UserError.exit_code) from None
     sources: list[ToolSource] = []
     tools: dict[str, UserTool] = {}
-    for place, found in loaded:
-        sources.append(ToolSource(place=place, tools=tuple(tool.definition for tool in found)))
-        for tool in found:
+    for place, tools_of_place in loaded:
+        sources.append(
+            ToolSource(place=place, tools=tuple(tool.definition for tool in tools_of_place))
+        )
+        for tool in tools_of_place:
             tools[tool.name] = tool
     fault = ""
     if config.may_limit_networks or any(

@@ -66,17 +66,17 @@ class AnthropicBatches:
 
     def created_since(self, since: float) -> Sequence[BatchState]:
         """See `shared.types.batches.Batches`. The API lists the newest batches first."""
-        found: list[BatchState] = []
+        newer: list[BatchState] = []
         query: dict[str, object] = {"limit": _PAGE}
         while True:
             options = self._options()
             options["options"]["params"] = query
             page = self._asked(self._client.get(_PATH, **options))
             states = [_state(each) for each in _list_in(page)]
-            found += [state for state in states if state.created_at >= since]
+            newer += [state for state in states if state.created_at >= since]
             is_over = not states or states[-1].created_at < since
             if is_over or not page.get("has_more"):
-                return found
+                return newer
             query = {"limit": _PAGE, "after_id": states[-1].batch_id}
 
     def outcome(self, batch_id: str, custom_id: str, model: str) -> BatchOutcome | None:

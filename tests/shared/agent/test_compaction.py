@@ -232,7 +232,7 @@ def test_a_message_of_the_user_stays_after_a_summary() -> None:
 
     def record_with_message(arguments: dict[str, Any]) -> str:
         if arguments["q"] == "1":
-            checkpoints.said.append(UserPrompted(message_id=new_word(), text="Only codes."))
+            checkpoints.messages.append(UserPrompted(message_id=new_word(), text="Only codes."))
         return record(arguments)
 
     tool = replace(a_tool("records", record_with_message), is_source=True)

@@ -422,7 +422,7 @@ def test_a_tool_that_has_succeeded_since_its_error_is_no_reason() -> None:
 
 
 def test_a_reason_that_has_the_error_of_the_tool_is_unchanged() -> None:
-    said = json_reply(
+    reply = json_reply(
         envelope(
             None,
             status="failed",
@@ -431,7 +431,7 @@ def test_a_reason_that_has_the_error_of_the_tool_is_unchanged() -> None:
         )
     )
     run = run_with_replies(
-        tool_call_reply(("stock", {"q": "x"})), said, tools=(a_tool("stock", refuses),)
+        tool_call_reply(("stock", {"q": "x"})), reply, tools=(a_tool("stock", refuses),)
     )
 
     assert run.go().error == "The stock database db-7 refused the connection twice."

@@ -190,10 +190,10 @@ def test_a_claim_whose_text_the_output_states_is_shown_without_its_text() -> Non
 
 def test_a_claim_is_shown_once_although_a_later_result_repeats_it() -> None:
     claim, own = a_claim_of("find", 1), a_claim_of("answer", 1)
-    found = a_result("find", claims=(claim,))
+    first = a_result("find", claims=(claim,))
     answer = a_result("answer", claims=(claim, own))
 
-    text = message_of(given_results(found, answer))
+    text = message_of(given_results(first, answer))
 
     assert [item["id"] for item in shown_claims(text, "find")] == ["find.c1"]
     assert [item["id"] for item in shown_claims(text, "answer")] == ["answer.c1"]
@@ -201,10 +201,10 @@ def test_a_claim_is_shown_once_although_a_later_result_repeats_it() -> None:
 
 def test_a_claim_of_a_cut_result_is_shown_with_the_result_that_repeats_it() -> None:
     claim = a_claim_of("find", 1)
-    found = a_result("find", output="x" * MOST_PASTED_CHARS, claims=(claim,))
+    cut = a_result("find", output="x" * MOST_PASTED_CHARS, claims=(claim,))
     answer = a_result("answer", claims=(claim,))
 
-    text = message_of(given_results(found, answer))
+    text = message_of(given_results(cut, answer))
 
     assert [item["id"] for item in shown_claims(text, "answer")] == ["find.c1"]
 

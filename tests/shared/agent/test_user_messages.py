@@ -30,7 +30,7 @@ def run_with_message_during_tool(*replies: Reply, text: str = SHORTER, **rest: A
     checkpoints = MemoryCheckpoints()
 
     def look(arguments: dict[str, Any]) -> str:
-        checkpoints.said.append(a_message(text))
+        checkpoints.messages.append(a_message(text))
         return f"found {arguments['q']}"
 
     return run_with_replies(
@@ -71,7 +71,7 @@ def test_a_message_cannot_close_the_tag_around_it() -> None:
 
 
 def test_a_message_before_the_first_call_follows_the_task() -> None:
-    run = run_with_replies(answer_reply(), checkpoints=MemoryCheckpoints(said=[a_message()]))
+    run = run_with_replies(answer_reply(), checkpoints=MemoryCheckpoints(messages=[a_message()]))
     result = run.go()
 
     assert times_shown(run) == [1]
@@ -100,7 +100,7 @@ def test_after_a_crash_the_message_is_shown_once() -> None:
 def test_a_message_that_came_with_the_answer_gets_another_turn() -> None:
     checkpoints = MemoryCheckpoints()
     checkpoints.on_checkpoint = lambda checkpoint: (
-        checkpoints.said.append(a_message())
+        checkpoints.messages.append(a_message())
         if checkpoint.kind == "replied" and not checkpoints.saved
         else None
     )
@@ -114,7 +114,7 @@ def test_a_message_that_came_with_the_answer_gets_another_turn() -> None:
 def test_without_another_turn_the_answer_stands() -> None:
     checkpoints = MemoryCheckpoints()
     checkpoints.on_checkpoint = lambda checkpoint: (
-        checkpoints.said.append(a_message()) if checkpoint.kind == "replied" else None
+        checkpoints.messages.append(a_message()) if checkpoint.kind == "replied" else None
     )
     run = run_with_replies(
         answer_reply(),
@@ -124,7 +124,7 @@ def test_without_another_turn_the_answer_stands() -> None:
     result = run.go()
 
     assert (result.status, result.turns) == (ResultStatus.OK, 1)
-    assert len(checkpoints.said) == 1, "the message stays for another agent"
+    assert len(checkpoints.messages) == 1, "the message stays for another agent"
 
 
 @pytest.mark.parametrize(("max_turns", "is_last"), [(1, True), (2, False)])
@@ -140,7 +140,7 @@ def test_the_agent_reserves_a_call_as_its_last_if_no_turn_is_left_after_it(
 
 def test_the_judge_and_the_fact_checker_decide_without_messages() -> None:
     for step in TAKES_NO_MESSAGES:
-        checkpoints = MemoryCheckpoints(said=[a_message()])
+        checkpoints = MemoryCheckpoints(messages=[a_message()])
         handoff = a_handoff(step_id=StepId(step), handoff_id=handoff_id(step, 1))
         run = run_with_replies(answer_reply(), handoff=handoff, checkpoints=checkpoints)
         run.go()

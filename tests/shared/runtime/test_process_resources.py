@@ -15,11 +15,11 @@ from handoff_queue.shared.runtime.process_resources import allow_files
 def test_a_process_raises_its_limit_of_open_files_to_the_maximum() -> None:
     """Most systems start a process with a limit of 1,024 open files."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    said = (
+    lowered = (
         "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (256, r.getrlimit(r.RLIMIT_NOFILE)[1]))"
     )
     code = (
-        f"{said}; from handoff_queue.shared.runtime.process_resources import allow_files;"
+        f"{lowered}; from handoff_queue.shared.runtime.process_resources import allow_files;"
         " allow_files();"
         " print(*r.getrlimit(r.RLIMIT_NOFILE))"
     )

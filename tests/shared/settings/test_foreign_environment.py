@@ -46,7 +46,7 @@ READS = (
 
 
 def test_every_variable_that_the_installed_celery_reads_is_known() -> None:
-    found: dict[str, str] = {}
+    read: dict[str, str] = {}
     for package in ("celery", "kombu", "billiard", "vine"):
         site = Path(str(distribution(package).locate_file("")))
         for file in (site / package).rglob("*.py"):
@@ -54,11 +54,11 @@ def test_every_variable_that_the_installed_celery_reads_is_known() -> None:
             if not OTHER_TRANSPORTS_AND_TEST_TOOLS.match(place):
                 text = file.read_text()
                 names = {name for pattern in READS for name in re.findall(pattern, text)}
-                found |= dict.fromkeys(names, place)
+                read |= dict.fromkeys(names, place)
 
     known = READ_BY_CELERY | IGNORED_BY_OUR_APPS | HARMLESS
-    assert {name: place for name, place in found.items() if name not in known} == {}
-    assert set(found) >= READ_BY_CELERY
+    assert {name: place for name, place in read.items() if name not in known} == {}
+    assert set(read) >= READ_BY_CELERY
 
 
 def test_our_commands_drop_only_celerys_own_variables() -> None:

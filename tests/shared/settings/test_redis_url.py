@@ -26,9 +26,9 @@ def test_missing_parts_of_a_url_have_the_defaults_of_redis_tools() -> None:
 
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_user_and_password_may_hold_any_percent_encoded_text(user: str, password: str) -> None:
-    found = read_address(f"redis://{quote(user, safe='')}:{quote(password, safe='')}@h:1/2")
+    address = read_address(f"redis://{quote(user, safe='')}:{quote(password, safe='')}@h:1/2")
 
-    assert (found.username, found.password, found.hosts, found.database) == (
+    assert (address.username, address.password, address.hosts, address.database) == (
         user,
         password,
         (("h", 1),),

@@ -107,8 +107,8 @@ BUILT_INS = load_specialists(BUILT_IN)
 def nearest(description: str) -> tuple[float, str]:
     """Return the similarity and the name of the most similar built-in specialist."""
     known = list(BUILT_INS.values())
-    found = similarity([*(specialist.description for specialist in known), description])
-    return max((cosine, known[a].name) for (a, b), cosine in found.items() if b == len(known))
+    cosines = similarity([*(specialist.description for specialist in known), description])
+    return max((cosine, known[a].name) for (a, b), cosine in cosines.items() if b == len(known))
 
 
 @pytest.mark.parametrize(

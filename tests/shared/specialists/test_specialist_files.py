@@ -323,9 +323,9 @@ def test_a_later_folder_overrides_an_earlier_one_by_name(tmp_path: Path) -> None
     write_specialist(ours, front())
     write_specialist(ours, front(name="adder"), "adder.md")
     write_specialist(theirs, front("max_turns: 2\n"), "my-own.md")
-    found = load_specialists(ours, theirs)
-    assert list(found) == ["adder", "counter"]
-    assert found["counter"].max_turns == 2
+    loaded = load_specialists(ours, theirs)
+    assert list(loaded) == ["adder", "counter"]
+    assert loaded["counter"].max_turns == 2
 
 
 def test_a_name_twice_within_a_folder_is_refused_with_both_files(tmp_path: Path) -> None:

@@ -187,9 +187,9 @@ def test_false_fields_of_a_handoff_stop_no_reader(store: Store, text: bytes) -> 
     fields = {*store.connection.redis.hkeys(key), *FIGURES, "tools", "heartbeat", "doing", "child"}
     store.connection.redis.hset(key, mapping=dict.fromkeys(fields - {b"role"}, text))
 
-    found = store.jobs.handoffs(job_id, [HandoffId("find.1")])[HandoffId("find.1")]
+    standing = store.jobs.handoffs(job_id, [HandoffId("find.1")])[HandoffId("find.1")]
 
-    assert (found.turns, found.usage.input_tokens, found.lease_until) == (0, 0, None)
+    assert (standing.turns, standing.usage.input_tokens, standing.lease_until) == (0, 0, None)
 
 
 @pytest.mark.parametrize("text", NUMBERS)
@@ -201,10 +201,10 @@ def test_false_figures_of_a_child_job_stop_no_job_above_it(store: Store, text: s
     key = handoff_key(store, parent, HandoffId("team.1"))
     store.connection.redis.hset(key, mapping={f"before_{name}": text for name in FIGURES})
 
-    found = store.jobs.handoffs(parent, [HandoffId("team.1")])[HandoffId("team.1")]
+    standing = store.jobs.handoffs(parent, [HandoffId("team.1")])[HandoffId("team.1")]
     claimed = store.claims.of_child(parent, HandoffId("team.1"), child)
 
-    assert found.turns == 0
+    assert standing.turns == 0
     assert finish_with(claimed, result_of(claimed)).recorded
 
 

@@ -24,8 +24,8 @@ def test_the_newest_run_comes_first_and_a_continued_run_replaces_its_summary(sto
     for run in (a_run("a"), a_run("b"), a_run("a", ended_at=2.5), a_run("a", golden="other.jsonl")):
         store.evaluations.add(run)
 
-    found = [(run.run, run.golden, run.ended_at) for run in store.evaluations.newest()]
-    assert found == [
+    runs = [(run.run, run.golden, run.ended_at) for run in store.evaluations.newest()]
+    assert runs == [
         ("a", "other.jsonl", 1.5),
         ("a", "golden.jsonl", 2.5),
         ("b", "golden.jsonl", 1.5),

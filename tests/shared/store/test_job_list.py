@@ -194,12 +194,12 @@ def test_the_list_is_filtered_by_a_whole_name_of_an_assigned_specialist(store: S
     issue(store, both, "b.1", role="reviewer")
     issue(store, reviewed, "a.1", role="reviewer")
 
-    def found(name: str) -> list[str]:
+    def listed(name: str) -> list[str]:
         return list(store.jobs.newest(9, JobFilter(specialist=name)))
 
-    assert found("writer") == [both]
-    assert found("reviewer") == [reviewed, both]
-    assert found("write") == []
+    assert listed("writer") == [both]
+    assert listed("reviewer") == [reviewed, both]
+    assert listed("write") == []
     assert store.jobs.counts(JobFilter(specialist="writer")) == {JobStatus.RUNNING: 1}
 
 
@@ -213,12 +213,12 @@ def test_the_list_is_filtered_by_a_specialist_that_failed(store: Store) -> None:
         finish_with(claimed, result_of(claimed).model_copy(update={"status": ResultStatus.FAILED}))
     finish(granted_claim(store, ended, "a.1"))
 
-    def found(name: str) -> list[str]:
+    def listed(name: str) -> list[str]:
         return list(store.jobs.newest(9, JobFilter(failed_specialist=name)))
 
-    assert found("writer") == [failed]
-    assert found("reviewer") == [failed]
-    assert found("write") == []
+    assert listed("writer") == [failed]
+    assert listed("reviewer") == [failed]
+    assert listed("write") == []
     assert store.jobs.counts(JobFilter(failed_specialist="writer")) == {JobStatus.RUNNING: 1}
 
 

@@ -74,7 +74,7 @@ def test_held_handoffs_are_listed_with_the_oldest_first(store: Store, job_id: Jo
 
     held, count = store.pauses.held(["writer", "researcher"], 1)
 
-    assert ([(one.handoff_id, one.role, one.since) for one in held], count) == (
+    assert ([(handoff.handoff_id, handoff.role, handoff.since) for handoff in held], count) == (
         [("find.1", "researcher", 5.0)],
         2,
     )

@@ -24,7 +24,7 @@ def a_schedule(name: str = "news", tenant: str = "default", **changes: Any) -> S
     return Schedule(name=name, tenant=tenant, **{**values, **times, **changes})
 
 
-def found(store: Store, schedule: Schedule) -> StoredSchedule:
+def stored_schedule(store: Store, schedule: Schedule) -> StoredSchedule:
     stored = store.schedules.find(schedule.tenant, schedule.name)
     assert stored is not None
     return stored
@@ -42,7 +42,7 @@ def test_a_schedule_and_its_job_come_back_as_they_were_added(store: Store) -> No
     schedule = a_schedule()
 
     assert store.schedules.add(schedule, JOB)
-    assert found(store, schedule).schedule == schedule
+    assert stored_schedule(store, schedule).schedule == schedule
     assert store.schedules.job(schedule) == JOB
     assert store.connection.redis.ttl(keys.schedule_job(schedule.id)) == -1
 
@@ -53,26 +53,26 @@ def test_a_name_belongs_to_one_schedule_of_a_tenant(store: Store) -> None:
 
     assert not store.schedules.add(second, JOB)
     assert store.schedules.add(a_schedule(tenant="acme"), JOB)
-    assert found(store, first).schedule == first
+    assert stored_schedule(store, first).schedule == first
     assert store.connection.redis.ttl(keys.schedule_job(second.id)) > 0, "the lost job goes away"
 
 
 def test_of_two_changes_of_one_state_the_first_counts(store: Store) -> None:
     schedule = a_schedule()
     store.schedules.add(schedule, JOB)
-    read = found(store, schedule)
+    read = stored_schedule(store, schedule)
     first, second = changed(schedule, next_slot=120), changed(schedule, next_slot=180)
 
     assert store.schedules.replace(read, first)
     assert not store.schedules.replace(read, second)
     assert not store.schedules.remove(read)
-    assert found(store, schedule).schedule == first
+    assert stored_schedule(store, schedule).schedule == first
 
 
 def test_a_removed_schedule_does_not_come_back(store: Store) -> None:
     schedule = a_schedule()
     store.schedules.add(schedule, JOB)
-    read = found(store, schedule)
+    read = stored_schedule(store, schedule)
 
     assert store.schedules.remove(read)
     assert not store.schedules.replace(read, changed(schedule, next_slot=120))
@@ -103,7 +103,7 @@ def test_a_paused_schedule_is_due_no_longer(store: Store) -> None:
     schedule = a_schedule()
     store.schedules.add(schedule, JOB)
     before = due(store)
-    store.schedules.replace(found(store, schedule), changed(schedule, is_paused=True))
+    store.schedules.replace(stored_schedule(store, schedule), changed(schedule, is_paused=True))
 
     assert (before, due(store)) == (["news"], [])
 

@@ -52,8 +52,8 @@ def test_calls_count_by_tenant_role_model_and_mode(store: Store) -> None:
     call(store)
     call(store, "globex", "writer", "single")
 
-    one, other = sorted(spending(store), key=lambda found: found.tenant)
-    assert one == Spending(
+    acme, other = sorted(spending(store), key=lambda spent: spent.tenant)
+    assert acme == Spending(
         today(store), "acme", "researcher", MODEL, "team", Amounts(2, 10, 200, 40)
     )
     assert other == Spending(
@@ -71,8 +71,8 @@ def test_the_sum_of_a_day_is_the_spending_of_its_budget(store: Store) -> None:
     granted_claim(store, job_id, "a.1")  # charges the call that was in flight
 
     total = Amounts()
-    for one in spending(store):
-        total.add(one.amounts)
+    for spent in spending(store):
+        total.add(spent.amounts)
     budget = store.daily_budgets.today("default").installation
     assert (total.calls, total.usd) == (2, 705)
     assert (budget.microusd, budget.tokens) == (total.usd, total.tokens)
@@ -86,10 +86,10 @@ def test_cached_tokens_and_calls_without_a_price_count(store: Store) -> None:
     usage = Usage(input_tokens=200, output_tokens=10, cache_read_tokens=150, cost_microusd=None)
     claimed.checkpoint(model_reply().model_copy(update={"usage": usage}))
 
-    (one,) = spending(store)
-    assert one.amounts == Amounts(1, 0, 200, 10, 150, 1)
-    assert one.amounts.cached_share == 0.75
-    assert one.mode == ""
+    (spent,) = spending(store)
+    assert spent.amounts == Amounts(1, 0, 200, 10, 150, 1)
+    assert spent.amounts.cached_share == 0.75
+    assert spent.mode == ""
     assert Amounts().cached_share is None
 
 
@@ -101,8 +101,8 @@ def test_the_money_that_the_cache_saved_and_cost_counts(store: Store) -> None:
     used = Usage(input_tokens=200, cache_saved_microusd=70, cache_surcharge_microusd=100)
     claimed.checkpoint(model_reply().model_copy(update={"usage": used}))
 
-    (one,) = spending(store)
-    assert (one.amounts.saved, one.amounts.surcharge, one.amounts.net_saved) == (70, 100, -30)
+    (spent,) = spending(store)
+    assert (spent.amounts.saved, spent.amounts.surcharge, spent.amounts.net_saved) == (70, 100, -30)
 
 
 def test_a_copied_result_counts_with_the_money_that_it_saved(store: Store) -> None:
@@ -113,9 +113,9 @@ def test_a_copied_result_counts_with_the_money_that_it_saved(store: Store) -> No
     copied = result_of(claimed).model_copy(update={"shared": shared, "model": MODEL})
     finish_with(claimed, copied)
 
-    (one,) = spending(store)
-    assert (one.role, one.model) == ("researcher", MODEL)
-    assert one.amounts == Amounts(copies=1, spared=70)
+    (spent,) = spending(store)
+    assert (spent.role, spent.model) == ("researcher", MODEL)
+    assert spent.amounts == Amounts(copies=1, spared=70)
 
 
 def test_a_call_of_a_child_job_counts_for_the_mode_of_the_request(store: Store) -> None:
@@ -128,8 +128,8 @@ def test_a_call_of_a_child_job_counts_for_the_mode_of_the_request(store: Store) 
     assert claimed.reserve(WORST) is None
     claimed.checkpoint(model_reply())
 
-    (one,) = spending(store)
-    assert (one.mode, one.amounts.calls) == ("adaptive", 1)
+    (spent,) = spending(store)
+    assert (spent.mode, spent.amounts.calls) == ("adaptive", 1)
 
 
 def test_the_spending_of_a_day_expires_after_90_days(store: Store) -> None:
@@ -152,8 +152,8 @@ def test_unreadable_spending_stops_no_call(store: Store, garbage: str | dict[str
 
     call(store)
 
-    (one,) = [found for found in spending(store) if found.tenant == "acme"]
-    assert one.amounts.usd == 5
+    (acme,) = [spent for spent in spending(store) if spent.tenant == "acme"]
+    assert acme.amounts.usd == 5
 
 
 def test_a_day_with_too_many_fields_counts_further_calls_together(store: Store) -> None:

@@ -178,8 +178,10 @@ trust.sign_handoff("role-1", "text")
 trust.signer_of(trust.sign_events("events", "text"), "events", "text")
 print(*[name for name in set(sys.modules) - known if name.startswith("cryptography")])
 """
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert found.stdout.strip() == ""
+    completed = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
+    assert completed.stdout.strip() == ""
 
 
 def test_a_folder_without_keys_gets_no_lock(tmp_path: Path) -> None:

@@ -97,16 +97,16 @@ def test_the_audit_has_only_the_answer_that_counted_of_two_at_the_same_time(shel
     ids=lambda kind: kind.__name__,
 )
 def test_every_event_with_an_actor_is_an_action_of_that_actor(kind: type[Event]) -> None:
-    found = 0
+    count = 0
     for path in JOURNALS:
         for recorded in read(path):
             event = recorded.event
             if isinstance(event, kind) and getattr(event, "actor", None):
                 (entry,) = actions_in(JobId(JOB), [recorded])
                 assert entry.actor == getattr(event, "actor", None)
-                found += 1
+                count += 1
 
-    assert found > 0
+    assert count > 0
 
 
 def test_events_of_the_clock_and_of_a_parent_job_are_no_actions(jobs: Client) -> None:

@@ -101,18 +101,18 @@ def test_next_and_last_slot_agree(cron: str, zone: str, moment: int) -> None:
 @pytest.mark.parametrize(("zone", "day"), [*CLOCK_CHANGES, ("UTC", "2027-06-01")])
 def test_each_local_time_of_a_day_has_one_slot(zone: str, day: str) -> None:
     first = next_slot("*/20 * * * *", zone, at(day, zone))
-    found = list(slots_between("*/20 * * * *", zone, first, first + 86_400))
+    slots = list(slots_between("*/20 * * * *", zone, first, first + 86_400))
 
-    assert all(earlier < later for earlier, later in pairwise(found))
-    local = [datetime.fromtimestamp(slot, ZoneInfo(zone)).replace(tzinfo=None) for slot in found]
+    assert all(earlier < later for earlier, later in pairwise(slots))
+    local = [datetime.fromtimestamp(slot, ZoneInfo(zone)).replace(tzinfo=None) for slot in slots]
     assert len(set(local)) == len(local)
     wanted = local[0]
-    for one in local:  # a time may only be missing if the zone skips it
-        while wanted < one:
+    for time in local:  # a time may only be missing if the zone skips it
+        while wanted < time:
             unix_s = wanted.replace(tzinfo=ZoneInfo(zone)).timestamp()
             assert datetime.fromtimestamp(unix_s, ZoneInfo(zone)).replace(tzinfo=None) != wanted
             wanted += timedelta(minutes=20)
-        wanted = one + timedelta(minutes=20)
+        wanted = time + timedelta(minutes=20)
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_a_slot_that_no_supervisor_took_within_a_minute_is_missed() -> None:
 
     assert (none.waiting, last.waiting, on_time.waiting) == ((), (NOON,), (NOON,))
     assert none.note == "slots from 2027-01-01 12:00 UTC to 2027-01-01 12:00 UTC were missed"
-    assert {one.next_slot for one in (none, last, on_time)} == {NOON + 3_600}
+    assert {decision.next_slot for decision in (none, last, on_time)} == {NOON + 3_600}
 
 
 def test_of_many_missed_slots_the_policy_takes_none_the_last_or_all() -> None:

@@ -65,9 +65,9 @@ def jobs_of(identity: str, redis_url: str, folder: Path) -> Iterator[Client]:
 
 
 def stored(jobs: Client, name: str = "news") -> StoredSchedule:
-    found = jobs.store.schedules.find("default", name)
-    assert found is not None
-    return found
+    schedule = jobs.store.schedules.find("default", name)
+    assert schedule is not None
+    return schedule
 
 
 def set_back(jobs: Client, count: int, name: str = "news") -> list[int]:
@@ -364,8 +364,8 @@ def test_tenants_may_use_the_same_name(jobs: Client) -> None:
     for tenant in ("acme", "globex"):
         jobs.add_schedule("news", replace(REQUEST, tenant=tenant), YEARLY)
 
-    assert [one.tenant for one in jobs.schedules()] == ["acme", "globex"]
-    assert [one.tenant for one in jobs.schedules("acme")] == ["acme"]
+    assert [schedule.tenant for schedule in jobs.schedules()] == ["acme", "globex"]
+    assert [schedule.tenant for schedule in jobs.schedules("acme")] == ["acme"]
     job_id = jobs.run_schedule("news", "acme")
     assert jobs.store.jobs.owner(job_id) == "acme"
 

@@ -49,7 +49,7 @@ def keys_with(jobs: Client, word: str) -> list[str]:
     """Return the keys that have a word in their name, or in a field or member. The messages of
     queues are left out: a process that takes them drops those of deleted jobs.
     """
-    redis, found = jobs.store.connection.redis, []
+    redis, names = jobs.store.connection.redis, []
     for name in sorted(redis.keys("handoff:*")):
         if name.startswith(b"handoff:fair:"):
             continue
@@ -62,8 +62,8 @@ def keys_with(jobs: Client, word: str) -> list[str]:
             case b"set":
                 content = redis.smembers(name)
         if any(word.encode() in text for text in (name, *content)):
-            found.append(name.decode())
-    return found
+            names.append(name.decode())
+    return names
 
 
 def test_an_export_has_a_line_for_each_job_schedule_and_note_and_ends_with_the_counts(

@@ -353,7 +353,7 @@ def test_a_retry_gives_a_missed_message_to_the_agents_that_it_starts(
     shell.jobs.retry(job_id)
     shell.advance(job_id)
 
-    (again, *_) = [one for one in shell.open(job_id) if one.step_id == issued.step_id]
+    (again, *_) = [handoff for handoff in shell.open(job_id) if handoff.step_id == issued.step_id]
     (report,) = shell.jobs.handoffs(job_id, [again.handoff_id])
     shell.jobs.cancel(job_id)
     shell.advance(job_id)

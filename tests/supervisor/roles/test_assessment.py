@@ -107,12 +107,12 @@ def test_an_invalid_verdict_is_refused_even_on_the_last_try(text: str) -> None:
 def test_each_criterion_gets_a_score_and_a_reason_for_the_whole_and_a_score_for_each_step() -> None:
     text = answer("PASS")
     jsonschema.validate(json.loads(text), READING.schema)
-    found = read_verdict(text).scores
-    assert found[:2] == (
+    scores = read_verdict(text).scores
+    assert scores[:2] == (
         Score(criterion="accuracy", score=3, why="So it is."),
         Score(criterion="accuracy", score=3, step=StepId("pgvector")),
     )
-    assert len(found) == len(DEFAULT_RUBRIC.names) * 3
+    assert len(scores) == len(DEFAULT_RUBRIC.names) * 3
 
 
 def test_without_a_users_rubric_all_jobs_have_the_same_schema_so_that_it_is_cached() -> None:

@@ -50,7 +50,7 @@ def test_no_input_makes_the_server_fail(app: FastAPI, jobs: Client, client_with:
             statuses.append(answer.status_code)
             assert answer.status_code < 500, (case.as_curl_command(), answer.text)
 
-    operations: list[Any] = [found.ok() for found in schema.get_all_operations()]  # type: ignore[union-attr]
+    operations: list[Any] = [operation.ok() for operation in schema.get_all_operations()]  # type: ignore[union-attr]
     for operation in operations:
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
             job_id = a_job(jobs.store)

@@ -117,10 +117,10 @@ def test_the_table_has_every_operation_that_changes_something(app: FastAPI) -> N
 def entries(scene: Scene) -> set[tuple[str, Actor | None]]:
     """Return the actions of the fleet and of all jobs, with their actors."""
     jobs = scene.shell.jobs
-    found = jobs.audit()
+    entries_of_all = jobs.audit()
     for job in jobs.newest():
-        found += jobs.audit(job.job_id)
-    return {(entry.action.value, entry.actor) for entry in found}
+        entries_of_all += jobs.audit(job.job_id)
+    return {(entry.action.value, entry.actor) for entry in entries_of_all}
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)

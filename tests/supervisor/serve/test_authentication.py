@@ -161,10 +161,10 @@ def test_tenants_have_separate_idempotency_keys(jobs: Client, client_with: Clien
     acme, globex = client_with("submit", "acme"), client_with("submit", "globex")
     key = {"Idempotency-Key": "order-7"}
 
-    one = acme.post("/v1/jobs", json={"text": "Where is it?"}, headers=key).json()["job_id"]
+    job_of_acme = acme.post("/v1/jobs", json={"text": "Where is it?"}, headers=key).json()["job_id"]
     other = globex.post("/v1/jobs", json={"text": "Another"}, headers=key).json()["job_id"]
 
-    assert (one, other) == (job_id_for("acme", "order-7"), job_id_for("globex", "order-7"))
+    assert (job_of_acme, other) == (job_id_for("acme", "order-7"), job_id_for("globex", "order-7"))
 
 
 def test_a_job_follows_no_job_of_another_tenant(jobs: Client, client_with: ClientOf) -> None:

@@ -36,13 +36,13 @@ def test_documents_come_as_texts_or_as_parts_of_a_form(http: TestClient, jobs: C
         ("documents", ("notes/a.md", b"Order A-1042 was shipped.", "text/markdown")),
     ]
 
-    one = http.post("/v1/jobs", json=as_json).json()["job_id"]
+    job_of_json = http.post("/v1/jobs", json=as_json).json()["job_id"]
     other = http.post(
         "/v1/jobs", data={"request": json.dumps({"text": "Summarise."})}, files=as_form
     ).json()["job_id"]
 
-    assert jobs.export(one).documents == jobs.export(other).documents
-    assert [document.path for document in jobs.export(one).documents] == ["notes/a.md"]
+    assert jobs.export(job_of_json).documents == jobs.export(other).documents
+    assert [document.path for document in jobs.export(job_of_json).documents] == ["notes/a.md"]
 
 
 def test_a_document_that_cannot_be_read_is_an_error_or_is_left_out(http: TestClient) -> None:
@@ -74,16 +74,16 @@ def test_a_key_makes_one_job_and_refuses_another_request(http: TestClient) -> No
 
 def test_all_pages_of_the_list_together_have_each_job_once(http: TestClient, jobs: Client) -> None:
     job_ids = [a_job(jobs.store) for _ in range(7)]
-    found: list[str] = []
+    listed: list[str] = []
     cursor: dict[str, str] = {}
     while True:
         page = http.get("/v1/jobs", params={"limit": 3, **cursor}).json()
-        found += [job["job_id"] for job in page["jobs"]]
+        listed += [job["job_id"] for job in page["jobs"]]
         if page["next_cursor"] is None:
             break
         cursor = {"cursor": page["next_cursor"]}
 
-    assert found == job_ids[::-1]
+    assert listed == job_ids[::-1]
 
 
 def test_the_list_has_only_jobs_that_match_the_filters(http: TestClient, jobs: Client) -> None:

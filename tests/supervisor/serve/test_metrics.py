@@ -442,11 +442,11 @@ WAITING_JOBS = "handoff_jobs_without_worker"
 
 def jobs_without_worker(http: TestClient) -> dict[str, float]:
     """Return the waiting jobs of a scrape by the specialists that they may use."""
-    found: dict[str, float] = {}
+    counts: dict[str, float] = {}
     for (name, labels), number in scrape(http).items():
         if name == WAITING_JOBS:
-            found[dict(labels)["specialists"]] = number
-    return found
+            counts[dict(labels)["specialists"]] = number
+    return counts
 
 
 def test_jobs_whose_specialists_have_no_worker_are_counted(shell: Shell, http: TestClient) -> None:

@@ -54,15 +54,15 @@ def test_a_form_that_is_too_large_is_refused(http: TestClient) -> None:
 def test_a_token_has_its_own_count_which_replicas_share(
     client_with: ClientOf, redis_url: str, settings: Settings
 ) -> None:
-    one, other = client_with("read"), client_with("read")
+    reader, other = client_with("read"), client_with("read")
     jobs = client.connect(redis_url, settings)
     replica: FastAPI = make_application(AsyncClient(jobs), settings)
-    with TestClient(replica, base_url=URL, client=LOCAL, headers=dict(one.headers)) as second:
+    with TestClient(replica, base_url=URL, client=LOCAL, headers=dict(reader.headers)) as second:
         statuses = [
-            (one if turn % 2 else second).get("/v1/jobs").status_code
+            (reader if turn % 2 else second).get("/v1/jobs").status_code
             for turn in range(2 * REQUESTS + 1)  # a new minute may begin once
         ]
-        refused = [one.get("/v1/jobs") for _ in range(2)][-1]
+        refused = [reader.get("/v1/jobs") for _ in range(2)][-1]
     jobs.store.connection.close()
 
     assert statuses[:REQUESTS] == [200] * REQUESTS

@@ -84,7 +84,10 @@ def test_a_tenant_sees_and_changes_only_its_own_schedules(client_with: ClientOf)
     assert (elsewhere.status_code, in_body.status_code) == (403, 403)
     assert globex.get("/v1/schedules").json() == []
     assert globex.post("/v1/schedules", json=NEWS).status_code == 201, "the name is free here"
-    assert [one["tenant"] for one in everyone.get("/v1/schedules").json()] == ["acme", "globex"]
+    assert [schedule["tenant"] for schedule in everyone.get("/v1/schedules").json()] == [
+        "acme",
+        "globex",
+    ]
     assert everyone.get(path, params={"tenant": "acme"}).json()["tenant"] == "acme"
     assert acme.get(path).json()["running"] == []
 

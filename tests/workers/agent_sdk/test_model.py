@@ -51,7 +51,7 @@ def run_of(
 
 def cli_processes() -> list[int]:
     """Return the process ids of running CLIs that this process has started."""
-    found: list[int] = []
+    process_ids: list[int] = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             command = (folder / "cmdline").read_bytes()
@@ -59,8 +59,8 @@ def cli_processes() -> list[int]:
         except OSError:
             continue
         if command.startswith(str(cli_path()).encode()) and int(parent) == os.getpid():
-            found.append(int(folder.name))
-    return found
+            process_ids.append(int(folder.name))
+    return process_ids
 
 
 def test_a_handoff_with_tool_calls_and_a_repair_has_the_same_requests_and_result(
@@ -123,7 +123,9 @@ def test_the_cli_calls_the_tools_of_each_reply_and_gets_the_recorded_results() -
         request = run.model._session.next_request(0)
 
     assert request is not None
-    *_, called, told = [one for one in request.body["messages"] if one["role"] != "system"]
+    *_, called, told = [
+        message for message in request.body["messages"] if message["role"] != "system"
+    ]
     names = [block["name"] for block in called["content"] if block["type"] == "tool_use"]
     assert names == ["mcp__handoff__look", "mcp__handoff__no_such_tool"]
     results = [block["content"] for block in told["content"]]

@@ -59,9 +59,9 @@ def later(store: Store) -> ToolHarness:
 
 
 def notes_of(harness: ToolHarness, query: str) -> list[dict[str, Any]]:
-    found = json.loads(harness.call(TOOL, command="search", query=query))["notes"]
-    assert isinstance(found, list)
-    return found
+    notes = json.loads(harness.call(TOOL, command="search", query=query))["notes"]
+    assert isinstance(notes, list)
+    return notes
 
 
 def test_a_later_job_finds_the_note_with_its_evidence(
@@ -267,9 +267,9 @@ def test_a_person_who_edits_a_note_during_the_call_keeps_it(
     read = HandoffNotes.all
 
     def edited_after_the_read(notes: HandoffNotes) -> list[Note]:
-        found = read(notes)
+        stored = read(notes)
         write_note(store, "qdrant/licence", "Ask the lawyers.", "acme", None)
-        return found
+        return stored
 
     monkeypatch.setattr(HandoffNotes, "all", edited_after_the_read)
     assert "in the meantime" in first.failure(TOOL, **{**NEW, "command": command})

@@ -40,20 +40,20 @@ def files(**contents: bytes) -> dict[str, str]:
 
 
 def answer(harness: ToolHarness, sandbox: Sandbox, **arguments: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
+    answered: dict[str, Any] = json.loads(
         harness.call(run_code_tool(sandbox), code="print()", **arguments)
     )
-    return found
+    return answered
 
 
 @pytest.mark.parametrize("named", ["data/sales.csv", "sales.csv", digest_of(SALES)])
 def test_an_input_is_a_document_by_its_path_or_its_digest(named: str) -> None:
     sandbox = Sandbox()
 
-    found = answer(ToolHarness({"data/sales.csv": SALES}), sandbox, inputs=[named])
+    answered = answer(ToolHarness({"data/sales.csv": SALES}), sandbox, inputs=[named])
 
     assert sandbox.inputs == {"sales.csv": SALES.encode()}
-    assert found["inputs"] == {"inputs/sales.csv": "data/sales.csv"}
+    assert answered["inputs"] == {"inputs/sales.csv": "data/sales.csv"}
 
 
 def test_two_inputs_of_one_name_have_two_files() -> None:
@@ -126,18 +126,18 @@ def test_a_file_with_a_strange_name_or_without_text_is_left_out(
 ) -> None:
     harness = ToolHarness()
 
-    found = answer(harness, Sandbox(files=files(**contents)))
+    answered = answer(harness, Sandbox(files=files(**contents)))
 
-    assert found["files"] == []
-    assert found["left_out"].startswith("1 files")
+    assert answered["files"] == []
+    assert answered["left_out"].startswith("1 files")
     assert not harness.kept_documents
 
 
 def test_only_the_end_of_a_long_output_is_shown() -> None:
-    found = answer(ToolHarness(), Sandbox(stdout="x" * 20_000 + "end", stopped="output"))
+    answered = answer(ToolHarness(), Sandbox(stdout="x" * 20_000 + "end", stopped="output"))
 
-    assert found["stdout"] == "x" * (MOST_PRINTED_CHARS - 3) + "end"
-    assert found["stopped"] == "ended after 1,000,000 bytes of output"
+    assert answered["stdout"] == "x" * (MOST_PRINTED_CHARS - 3) + "end"
+    assert answered["stopped"] == "ended after 1,000,000 bytes of output"
 
 
 def test_forged_files_cost_one_result() -> None:
@@ -165,9 +165,9 @@ def test_code_reads_its_inputs_and_writes_its_outputs() -> None:
     harness = ToolHarness({"data/sales.csv": SALES})
     code = "open('outputs/copy.csv', 'w').write(open('inputs/sales.csv').read())\nprint('done')"
 
-    found = json.loads(
+    answered = json.loads(
         harness.call(run_code_tool(run_in_sandbox), code=code, inputs=["data/sales.csv"])
     )
 
-    assert (found["exit_code"], found["stdout"]) == (0, "done\n")
-    assert found["files"][0]["digest"] == digest_of(SALES)
+    assert (answered["exit_code"], answered["stdout"]) == (0, "done\n")
+    assert answered["files"][0]["digest"] == digest_of(SALES)

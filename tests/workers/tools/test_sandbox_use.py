@@ -28,7 +28,7 @@ def test_a_shared_page_is_divided_in_an_exact_measurement(tmp_path: Path) -> Non
 
 
 def test_each_mapping_costs_memory_of_the_kernel(tmp_path: Path) -> None:
-    one = memory_of(process(tmp_path, maps="0-1 r--p\n"), exact=False)
+    single = memory_of(process(tmp_path, maps="0-1 r--p\n"), exact=False)
     thousand = memory_of(process(tmp_path, maps="0-1 r--p\n" * 1_001), exact=False)
 
-    assert thousand - one == 1_000 * KIB
+    assert thousand - single == 1_000 * KIB

@@ -334,8 +334,8 @@ def test_a_tool_with_the_name_of_a_built_in_tool_is_refused(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool = a_tool(name, lambda _arguments: "")
-    found = HostedTools((("things", (tool,)),))
-    monkeypatch.setattr(registry, "start_user_tools", lambda _settings: found)
+    hosted = HostedTools((("things", (tool,)),))
+    monkeypatch.setattr(registry, "start_user_tools", lambda _settings: hosted)
 
     with pytest.raises(InvalidTool, match="is the name of a built-in tool"):
         build_registry(Settings(), DocumentIndex(tmp_path))

@@ -191,9 +191,9 @@ def test_a_request_of_a_megabyte_is_answered_quickly() -> None:
 
 def test_an_answer_has_only_the_fields_of_its_schema() -> None:
     claim = Claim("find.c1", "Qdrant is written in Rust.", "a.md", ("It is written in Rust.",))
-    found = Result("find", "ok", "Qdrant is written in Rust [find.c1].", (claim,))
+    result = Result("find", "ok", "Qdrant is written in Rust [find.c1].", (claim,))
     schema: dict[str, Any] = {"properties": {"status": {}, "output": {}, "confidence": {}}}
-    (block,) = reply_to(Conversation("Write about Qdrant.", (found,), schema=schema))
+    (block,) = reply_to(Conversation("Write about Qdrant.", (result,), schema=schema))
     answer = json.loads(block["text"])
     assert sorted(answer) == ["confidence", "output", "status"]
     assert "[find.c1]" in answer["output"]

@@ -174,7 +174,11 @@ def test_the_page_of_a_job_lists_its_documents_with_links_to_their_texts(
     ]
     links = [link.attributes["href"] for link in LexborHTMLParser(text).css("#document-table a")]
     shown = [local.get(link or "").text for link in links]
-    assert [LexborHTMLParser(one).css("pre")[0].text() for one in shown] == ["Hello.", TEXT, "Hi"]
+    assert [LexborHTMLParser(page_text).css("pre")[0].text() for page_text in shown] == [
+        "Hello.",
+        TEXT,
+        "Hi",
+    ]
 
 
 def test_the_list_of_documents_has_the_pages_that_child_jobs_fetched(

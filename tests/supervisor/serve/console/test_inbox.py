@@ -33,19 +33,19 @@ def waiting(shell: Shell) -> JobId:
 
 
 def plan_in(page: str) -> str:
-    found = re.search(r"<textarea id=\"plan\"[^>]*>\n?(.*?)</textarea>", page, re.DOTALL)
-    assert found
-    return unescape(found[1])
+    field = re.search(r"<textarea id=\"plan\"[^>]*>\n?(.*?)</textarea>", page, re.DOTALL)
+    assert field
+    return unescape(field[1])
 
 
 def answer(jobs: Client, job_id: JobId) -> Approved | Rejected:
     """Return the answer to the job's only question."""
-    (found,) = [
+    (job,) = [
         recorded.event
         for recorded in jobs.events(job_id, follow=False)
         if isinstance(recorded.event, Approved | Rejected)
     ]
-    return found
+    return job
 
 
 def test_the_inbox_has_the_jobs_that_wait_for_a_person(waiting: JobId, local: Visitor) -> None:
@@ -89,9 +89,9 @@ def test_a_form_that_is_sent_too_late_answers_no_later_question(
     waiting: JobId, jobs: Client, local: Visitor
 ) -> None:
     page = local.get(f"/inbox/{waiting}").text
-    found = re.search(r'<input type="hidden" name="question" value="(\d+)">', page)
-    assert found
-    asked = found[1]
+    field = re.search(r'<input type="hidden" name="question" value="(\d+)">', page)
+    assert field
+    asked = field[1]
     late = local.post(f"/inbox/{waiting}", decision="approve", question=str(int(asked) - 1))
     still_waits = jobs.standing(waiting).approval
     in_time = local.post(f"/inbox/{waiting}", decision="approve", question=asked)

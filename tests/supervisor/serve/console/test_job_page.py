@@ -57,14 +57,14 @@ PATHS = (
 
 
 def test_every_route_of_one_job_is_in_the_list() -> None:
-    place, found = "/jobs/{job_id}", set[tuple[str, str]]()
+    place, routes = "/jobs/{job_id}", set[tuple[str, str]]()
     for router in CONSOLE_ROUTERS:
         for route in router.routes:
             if isinstance(route, APIRoute) and route.path.startswith(place):
                 path = route.path.removeprefix(place).replace("{handoff_id}", "a.1")
-                found |= {(method, path) for method in route.methods or ()}
+                routes |= {(method, path) for method in route.methods or ()}
 
-    assert found - {("GET", "/documents/{name:path}")} == set(PATHS)
+    assert routes - {("GET", "/documents/{name:path}")} == set(PATHS)
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
@@ -168,8 +168,8 @@ def test_an_operator_continues_a_job_with_higher_limits(jobs: Client, local: Vis
 def forms_of(page: str, job_id: JobId) -> dict[str, str]:
     """Return the tag of each form of the page by the name of its action."""
     return {
-        found[1]: found[0]
-        for found in re.finditer(rf'<form method="post" action="/jobs/{job_id}/(\w+)"[^>]*>', page)
+        form[1]: form[0]
+        for form in re.finditer(rf'<form method="post" action="/jobs/{job_id}/(\w+)"[^>]*>', page)
     }
 
 

@@ -144,9 +144,9 @@ def test_a_form_of_another_site_is_refused(origin: str | None, visitor_with: Vis
 
 
 def test_a_form_needs_the_text_of_its_own_login(visitor_with: VisitorOf) -> None:
-    one, other = visitor_with(), visitor_with()
+    visitor, other = visitor_with(), visitor_with()
 
-    statuses = [one.post("/logout", csrf).status_code for csrf in ("", "é", other.csrf())]
+    statuses = [visitor.post("/logout", csrf).status_code for csrf in ("", "é", other.csrf())]
 
     assert statuses == [403, 403, 403]
 

@@ -32,11 +32,11 @@ def count(
 
 def rows(text: str) -> list[list[str]]:
     """Return the texts of the cells of each row of each table."""
-    found: list[list[str]] = []
+    table: list[list[str]] = []
     for row in re.findall(r"<tr[ >].*?</tr>", text, re.DOTALL):
         cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)
-        found.append([unescape(re.sub(r"<[^>]*>", "", cell)).strip() for cell in cells])
-    return found
+        table.append([unescape(re.sub(r"<[^>]*>", "", cell)).strip() for cell in cells])
+    return table
 
 
 def test_the_page_sums_by_day_tenant_model_specialist_and_mode(

@@ -31,9 +31,9 @@ class Visitor:
 
     def csrf(self, path: str = "/") -> str:
         """Return the text against forged requests of a page."""
-        found = re.search(r'<meta name="csrf" content="([^"]*)">', self.get(path).text)
-        assert found
-        return unescape(found[1])
+        meta = re.search(r'<meta name="csrf" content="([^"]*)">', self.get(path).text)
+        assert meta
+        return unescape(meta[1])
 
     def post(self, path: str, csrf: str | None = None, **fields: str) -> Response:
         """Send a form of the first page, as a browser does."""

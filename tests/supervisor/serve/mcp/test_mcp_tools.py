@@ -87,12 +87,12 @@ def test_a_client_of_an_old_protocol_submits_a_job_and_reads_its_status(url: str
 def test_a_submitted_job_names_the_user_and_the_way(call: Call, jobs: Client) -> None:
     token = token_of(jobs, "submit", "acme")
     key = {"idempotency_key": "once"}
-    one = call("submit", token, text="How does HNSW work?", **key).structured_content
+    submitted = call("submit", token, text="How does HNSW work?", **key).structured_content
     other = call("submit", token, text="How does HNSW work?", **key).structured_content
 
-    assert one == other
-    assert one is not None
-    first, *_ = jobs.events(one["job_id"], follow=False)
+    assert submitted == other
+    assert submitted is not None
+    first, *_ = jobs.events(submitted["job_id"], follow=False)
     assert isinstance(first.event, JobSubmitted)
     assert first.event.tenant == "acme"
     (token_id,) = [entry.id for entry in jobs.store.api_tokens.all()]
