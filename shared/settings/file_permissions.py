@@ -45,7 +45,7 @@ def read_public(file: Path) -> bytes:
         OSError: the file cannot be read.
     """
     why = f"other users can write the file {file}: chmod go-w {file}"
-    return _read(file, lambda found: bool(found.st_mode & _WRITABLE), why)
+    return _read(file, lambda file_status: bool(file_status.st_mode & _WRITABLE), why)
 
 
 def read_private(file: Path, what: str = "private key") -> bytes:

@@ -13,7 +13,7 @@ function el(tag, className, ...inside) {
   const made = document.createElement(tag);
   if (className) made.className = className;
   if (tag === "pre") made.tabIndex = 0; // a long text scrolls, also with the keyboard
-  made.append(...inside.filter((one) => one !== null && one !== undefined).map((one) => (one instanceof Node ? one : String(one))));
+  made.append(...inside.filter((node) => node !== null && node !== undefined).map((node) => (node instanceof Node ? node : String(node))));
   return made;
 }
 
@@ -74,11 +74,11 @@ function piece(className, from, to) {
 // The times of a handoff: [from, to, "worked" | "lost" | "waited"]. "lost": the process was lost.
 function spellsOf(job, bar) {
   const end = bar.ended_at ?? job.ends_at;
-  return bar.past_claims.flatMap((one, n) => {
-    const until = one.ended_at ?? end;
-    const had = [one.began_at, until, one.left === "lost" ? "lost" : "worked"];
+  return bar.past_claims.flatMap((claim, n) => {
+    const until = claim.ended_at ?? end;
+    const had = [claim.began_at, until, claim.left === "lost" ? "lost" : "worked"];
     const next = bar.past_claims[n + 1]?.began_at ?? end;
-    return one.left && next > until ? [had, [until, next, "waited"]] : [had];
+    return claim.left && next > until ? [had, [until, next, "waited"]] : [had];
   });
 }
 
@@ -89,8 +89,8 @@ const LEFT = { lost: "lost", released: "handed it back", deferred: "waited for i
 // Each claim that ended without a result: the worker, how long, why it ended, and the wait after it.
 function beforeOf(job, bar) {
   const end = bar.ended_at ?? job.ends_at;
-  return bar.past_claims.map((one, n) => one.left && `${one.worker}: ${seconds(one.ended_at - one.began_at)}, ${LEFT[one.left] ?? one.left}; then nobody for ${
-    seconds(Math.max(0, (bar.past_claims[n + 1]?.began_at ?? end) - one.ended_at))}`).filter(Boolean).join("\n");
+  return bar.past_claims.map((claim, n) => claim.left && `${claim.worker}: ${seconds(claim.ended_at - claim.began_at)}, ${LEFT[claim.left] ?? claim.left}; then nobody for ${
+    seconds(Math.max(0, (bar.past_claims[n + 1]?.began_at ?? end) - claim.ended_at))}`).filter(Boolean).join("\n");
 }
 
 function claimsOf(bar) {
@@ -110,7 +110,7 @@ function rowOf(job, bar) {
   button.title = `${nameOf(bar)}: ${bar.state}${bar.lost_claims ? `, ${lossOf(bar)}` : ""}`;
   const row = el("div", bar.is_critical ? "row critical" : "row", button);
   row.id = `${job.id}/${bar.handoff_id}`;
-  const names = [bar.handoff_id, bar.who, bar.state, bar.worker, ...bar.past_claims.map((one) => one.worker), lossOf(bar), bar.model ?? ""].join(" ").toLowerCase();
+  const names = [bar.handoff_id, bar.who, bar.state, bar.worker, ...bar.past_claims.map((claim) => claim.worker), lossOf(bar), bar.model ?? ""].join(" ").toLowerCase();
   WORDS.set(row, { names, all: once(() => `${names} ${JSON.parse(job.payloads[bar.payload]).task_description.toLowerCase()}`) });
   button.addEventListener("click", () => {
     const open = row.querySelector(".detail");
@@ -141,15 +141,15 @@ function detailOf(job, bar) {
   }));
   const payload = JSON.parse(job.payloads[bar.payload]);
   made.append(el("strong", "", "Asked"), el("pre", "", payload.task_description));
-  for (const one of payload.feedback) made.append(el("div", "soft", `feedback, ${one.author}`), el("pre", "", one.text));
+  for (const note of payload.feedback) made.append(el("div", "soft", `feedback, ${note.author}`), el("pre", "", note.text));
   if (bar.result) {
     const result = JSON.parse(job.payloads[bar.result]);
     made.append(el("strong", "", "Answered"));
     if (result.output !== null) made.append(el("pre", "", asText(result.output)));
-    for (const [what, said] of [["error", result.error], ["needs", result.needs], ["notes", result.notes.join("\n")]])
-      if (said) made.append(el("div", "soft", what), el("pre", "", said));
-    if (result.claims.length) made.append(folded(counted(result.claims.length, "claim"), (into) => into.append(table(result.claims.map((one) => ({
-      id: one.id, claim: one.text, sources: one.sources.map((source) => `${source.source}: \u201c${source.quote}\u201d`).join("\n"),
+    for (const [what, text] of [["error", result.error], ["needs", result.needs], ["notes", result.notes.join("\n")]])
+      if (text) made.append(el("div", "soft", what), el("pre", "", text));
+    if (result.claims.length) made.append(folded(counted(result.claims.length, "claim"), (into) => into.append(table(result.claims.map((claim) => ({
+      id: claim.id, claim: claim.text, sources: claim.sources.map((source) => `${source.source}: \u201c${source.quote}\u201d`).join("\n"),
     }))))));
     made.append(folded("Result as JSON", (into) => into.append(el("pre", "", asText(result)))));
   }
@@ -161,17 +161,17 @@ function detailOf(job, bar) {
 
 function turnsInto(into, checkpoints) {
   let turn = 0;
-  for (const one of checkpoints) {
-    if (one.kind === "replied") {
+  for (const checkpoint of checkpoints) {
+    if (checkpoint.kind === "replied") {
       turn += 1;
-      into.append(el("div", "soft", `turn ${turn}: ${one.model}, ${figure(one.usage.input_tokens)} tokens in${one.usage.cache_read_tokens ? ` (${figure(one.usage.cache_read_tokens)} cached)` : ""}, ${figure(one.usage.output_tokens)} out, ${one.stop_reason}`));
-      for (const block of one.content) into.append(el("pre", "", block.type === "text" ? block.text : block.type === "tool_use" ? `${block.name} ${asText(block.input)}` : asText(block)));
-    } else if (one.kind === "observed") into.append(el("div", one.is_error ? "failed" : "soft", one.is_error ? "tool: error" : "tool"), el("pre", "", one.text));
-    else if (one.kind === "user_prompted") into.append(el("div", "soft", `said at turn ${turn + 1}`), el("pre", "", one.text));
-    else if (one.kind === "cleared") into.append(el("div", "soft", `before turn ${turn + 1}: ${counted(one.tool_use_ids.length, "result")} cleared, about ${figure(one.tokens)} tokens`));
-    else if (one.kind === "compacted") into.append(el("div", "soft", `before turn ${turn + 1}: a summary replaced the earlier turns, about ${figure(one.tokens)} tokens`), el("pre", "", one.summary));
-    else if (one.kind === "prompted") into.append(el("div", "soft", "told"), el("pre", "", one.text));
-    else if (one.kind === "call_failed") { turn += 1; into.append(el("div", "failed", `turn ${turn}: the call failed`), el("pre", "", one.error)); }
+      into.append(el("div", "soft", `turn ${turn}: ${checkpoint.model}, ${figure(checkpoint.usage.input_tokens)} tokens in${checkpoint.usage.cache_read_tokens ? ` (${figure(checkpoint.usage.cache_read_tokens)} cached)` : ""}, ${figure(checkpoint.usage.output_tokens)} out, ${checkpoint.stop_reason}`));
+      for (const block of checkpoint.content) into.append(el("pre", "", block.type === "text" ? block.text : block.type === "tool_use" ? `${block.name} ${asText(block.input)}` : asText(block)));
+    } else if (checkpoint.kind === "observed") into.append(el("div", checkpoint.is_error ? "failed" : "soft", checkpoint.is_error ? "tool: error" : "tool"), el("pre", "", checkpoint.text));
+    else if (checkpoint.kind === "user_prompted") into.append(el("div", "soft", `said at turn ${turn + 1}`), el("pre", "", checkpoint.text));
+    else if (checkpoint.kind === "cleared") into.append(el("div", "soft", `before turn ${turn + 1}: ${counted(checkpoint.tool_use_ids.length, "result")} cleared, about ${figure(checkpoint.tokens)} tokens`));
+    else if (checkpoint.kind === "compacted") into.append(el("div", "soft", `before turn ${turn + 1}: a summary replaced the earlier turns, about ${figure(checkpoint.tokens)} tokens`), el("pre", "", checkpoint.summary));
+    else if (checkpoint.kind === "prompted") into.append(el("div", "soft", "told"), el("pre", "", checkpoint.text));
+    else if (checkpoint.kind === "call_failed") { turn += 1; into.append(el("div", "failed", `turn ${turn}: the call failed`), el("pre", "", checkpoint.error)); }
   }
 }
 
@@ -232,7 +232,7 @@ function shortened(text) {
 function graphOf(job, show) {
   const groups = groupsOf(job);
   const [width, height, gapX, gapY] = [176, 30, 56, 14];
-  for (const group of groups) group.level = 1 + Math.max(-1, ...group.after.map((one) => one.level ?? -1));
+  for (const group of groups) group.level = 1 + Math.max(-1, ...group.after.map((before) => before.level ?? -1));
   const filled = new Map();
   for (const group of groups) {
     const place = filled.get(group.level) ?? 0;
@@ -240,21 +240,21 @@ function graphOf(job, show) {
     [group.x, group.y] = [4 + group.level * (width + gapX), 4 + place * (height + gapY)];
     group.isCritical = group.bars.some((bar) => bar.is_critical);
   }
-  const [wide, high] = [Math.max(...groups.map((one) => one.x)) + width + 8, Math.max(...groups.map((one) => one.y)) + height + 8];
+  const [wide, high] = [Math.max(...groups.map((box) => box.x)) + width + 8, Math.max(...groups.map((box) => box.y)) + height + 8];
   const picture = shape("svg", { width: wide, height: high, role: "group", "aria-label": "which handoff came after which" });
-  for (const group of groups) for (const one of group.after) {
-    const [x1, y1, x2, y2] = [one.x + width, one.y + height / 2, group.x, group.y + height / 2];
-    picture.append(shape("path", { class: one.isCritical && group.isCritical ? "edge critical" : "edge", d: `M${x1} ${y1} C${x1 + gapX / 2} ${y1} ${x2 - gapX / 2} ${y2} ${x2} ${y2}` }));
+  for (const group of groups) for (const before of group.after) {
+    const [x1, y1, x2, y2] = [before.x + width, before.y + height / 2, group.x, group.y + height / 2];
+    picture.append(shape("path", { class: before.isCritical && group.isCritical ? "edge critical" : "edge", d: `M${x1} ${y1} C${x1 + gapX / 2} ${y1} ${x2 - gapX / 2} ${y2} ${x2} ${y2}` }));
   }
   for (const group of groups) {
     const worst = group.bars.find((bar) => bar.state !== "ok") ?? group.bars[0];
     const label = shortened(group.text.length > MOST_OF_A_BOX && group.bars.length === 1 ? idOf(group.bars[0]) : group.text);
-    const said = `${group.text}: ${worst.state}${worst.why ? `, ${worst.why}` : ""}`;
+    const description = `${group.text}: ${worst.state}${worst.why ? `, ${worst.why}` : ""}`;
     const [first, look] = [group.bars[0], isPlanned(worst) ? PLANNED[worst.state] : worst.state];
     const use = isPlanned(first) ? { role: "img", "data-step": first.step_id } : { role: "button", tabindex: 0, "data-handoff": first.handoff_id };
-    const node = shape("g", { class: `${look}${group.isCritical ? " critical" : ""}`, "aria-label": said, ...use },
+    const node = shape("g", { class: `${look}${group.isCritical ? " critical" : ""}`, "aria-label": description, ...use },
       shape("rect", { x: group.x, y: group.y, width, height, rx: 6 }), shape("text", { x: group.x + 8, y: group.y + 19 }, label));
-    node.append(shape("title", {}, said));
+    node.append(shape("title", {}, description));
     picture.append(node);
     if (isPlanned(first)) continue;
     node.addEventListener("click", () => show(first));

@@ -34,19 +34,19 @@ function jobInto(into, job, isFirst) {
   const made = el("section", "");
   job.absent = DATA.absent;
   if (!isFirst) made.append(el("h2", "", `${job.id} `, el("span", `pill ${job.status}`, job.status), ` ${job.title}`), headOf(job));
-  const answer = [...document.querySelectorAll("#answers > article")].find((one) => one.dataset.job === job.id);
+  const answer = [...document.querySelectorAll("#answers > article")].find((article) => article.dataset.job === job.id);
   if (answer) made.append(el("h2", "", "Answer"), answer);
   made.append(el("h2", "", "Timeline"), timelineOf(job));
   if (job.bars.length) made.append(folded("Graph", (to) => to.append(graphOf(job, (bar) => show(job, bar))), job.bars.length <= 60));
-  made.append(folded("Specialists", (to) => to.append(table(job.specialists.map((one) => ({
-    specialist: one.who, handoffs: one.handoffs, turns: one.turns, tokens: one.at_most ? `at most ${figure(one.tokens)}` : one.tokens, cost: (one.at_most ? "at most " : "") + money(one.usd),
-    worked: seconds(one.busy_s), waited: seconds(one.waited_s),
+  made.append(folded("Specialists", (to) => to.append(table(job.specialists.map((row) => ({
+    specialist: row.who, handoffs: row.handoffs, turns: row.turns, tokens: row.at_most ? `at most ${figure(row.tokens)}` : row.tokens, cost: (row.at_most ? "at most " : "") + money(row.usd),
+    worked: seconds(row.busy_s), waited: seconds(row.waited_s),
   })))), isFirst));
-  for (const [name, said] of Object.entries(job.told)) {
-    if (isEmpty(said)) continue;
-    const isTable = said.every((one) => typeof one === "object");
-    made.append(folded(`${name[0].toUpperCase()}${name.slice(1)} (${said.length})`, (to) =>
-      to.append(isTable ? table(said) : el("ul", "told", ...said.map((one) => el("li", "", one)))), isFirst && OPEN.has(name)));
+  for (const [name, entries] of Object.entries(job.told)) {
+    if (isEmpty(entries)) continue;
+    const isTable = entries.every((entry) => typeof entry === "object");
+    made.append(folded(`${name[0].toUpperCase()}${name.slice(1)} (${entries.length})`, (to) =>
+      to.append(isTable ? table(entries) : el("ul", "told", ...entries.map((entry) => el("li", "", entry)))), isFirst && OPEN.has(name)));
   }
   made.append(folded(`Events (${job.story.length})`, (to) => to.append(table(job.story.map(([at, text]) => ({ after: seconds(at - job.begins_at), what: text }))))));
   into.append(made);
@@ -63,7 +63,7 @@ function show(job, bar) {
 // Links to the parts of the first job and to each child job.
 function linksTo(sections) {
   const [first, ...below] = sections;
-  const parts = [...first.children].filter((one) => one.matches("h2, details")).map((one) => [one, (one.querySelector("summary") ?? one).textContent]);
+  const parts = [...first.children].filter((part) => part.matches("h2, details")).map((part) => [part, (part.querySelector("summary") ?? part).textContent]);
   const links = [...parts, ...below.map((section) => [section.querySelector("h2"), section.querySelector("h2").firstChild.textContent.trim()])];
   return el("div", "links", ...links.map(([place, text], n) => {
     place.id = `part-${n}`;
@@ -90,8 +90,8 @@ function tools() {
     const has = (text) => wanted.every((word) => text.includes(word));
     const rows = [...WORDS.keys()];
     const named = rows.filter((row) => has(WORDS.get(row).names)); // tasks are searched only if no name matches: a task may name other steps
-    const found = new Set(named.length ? named : rows.filter((row) => has(WORDS.get(row).all())));
-    for (const row of rows) row.classList.toggle("hidden", !found.has(row) || (only.checked && !row.classList.contains("critical")));
+    const matching = new Set(named.length ? named : rows.filter((row) => has(WORDS.get(row).all())));
+    for (const row of rows) row.classList.toggle("hidden", !matching.has(row) || (only.checked && !row.classList.contains("critical")));
     for (const area of document.querySelectorAll(".timeline")) area.classList.toggle("filtering", wanted.length > 0 || only.checked);
   };
   search.addEventListener("input", filter);

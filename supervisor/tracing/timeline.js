@@ -60,10 +60,10 @@ function scaleOf(job, hidesIdle) {
 }
 
 function placePieces(root, scale) {
-  for (const one of root.querySelectorAll("i[data-from]")) {
-    const [left, right] = [scale.at(Number(one.dataset.from)), scale.at(Number(one.dataset.to))];
-    one.style.left = `${left}%`;
-    one.style.width = `${Math.max(0, right - left)}%`;
+  for (const bar of root.querySelectorAll("i[data-from]")) {
+    const [left, right] = [scale.at(Number(bar.dataset.from)), scale.at(Number(bar.dataset.to))];
+    bar.style.left = `${left}%`;
+    bar.style.width = `${Math.max(0, right - left)}%`;
   }
 }
 
@@ -115,7 +115,7 @@ function legend() {
 
 // Groups of more than `MOST_SIBLINGS` handoffs with one kind and one state. A handoff with a lost claim or a child job is in no group.
 function equalOf(job) {
-  const found = [];
+  const large = [];
   for (const bars of kindsOf(job.bars)) {
     const byState = new Map();
     for (const bar of bars) {
@@ -124,9 +124,9 @@ function equalOf(job) {
       if (!byState.has(key)) byState.set(key, []);
       byState.get(key).push(bar);
     }
-    found.push(...[...byState.values()].filter((some) => some.length > MOST_SIBLINGS));
+    large.push(...[...byState.values()].filter((some) => some.length > MOST_SIBLINGS));
   }
-  return found;
+  return large;
 }
 
 function mergedOf(job, bars) {
@@ -173,7 +173,7 @@ function rowsInto(into, job) {
   for (const bar of job.bars) {
     const bars = groups.get(bar.handoff_id);
     if (bars) {
-      const members = bars.map((one) => rows.get(one.handoff_id));
+      const members = bars.map((bar) => rows.get(bar.handoff_id));
       const head = groupOf(job, bars, members);
       for (const row of members) {
         row.classList.add("folded");
@@ -218,7 +218,7 @@ function timelineOf(job) {
 // Buttons that change the width of a timeline and keep its middle in place. `changed` is called with the new zoom.
 function zoomOf(area, changed) {
   let zoom = 0;
-  const said = el("output", "", "1\u00d7");
+  const shown = el("output", "", "1\u00d7");
   const button = (text, name, change) => {
     const made = el("button", "", text);
     made.type = "button";
@@ -228,10 +228,10 @@ function zoomOf(area, changed) {
       zoom = Math.max(0, Math.min(ZOOMS.length - 1, change(zoom)));
       area.style.setProperty("--zoom", ZOOMS[zoom]);
       area.scrollLeft = middle * area.scrollWidth - area.clientWidth / 2;
-      said.textContent = `${ZOOMS[zoom]}\u00d7`;
+      shown.textContent = `${ZOOMS[zoom]}\u00d7`;
       changed(ZOOMS[zoom]);
     });
     return made;
   };
-  return el("span", "zoom", button("\u2212", "Zoom out", (n) => n - 1), said, button("+", "Zoom in", (n) => n + 1), button("Whole", "Show the whole time", () => 0));
+  return el("span", "zoom", button("\u2212", "Zoom out", (n) => n - 1), shown, button("+", "Zoom in", (n) => n + 1), button("Whole", "Show the whole time", () => 0));
 }

@@ -26,11 +26,11 @@ def noted(*lines: str, work: str = WORK) -> NotedAnswer:
 
 def sources_of(answer: NotedAnswer) -> list[tuple[str, str]]:
     """Return the source and the quote of each note."""
-    found: list[tuple[str, str]] = []
+    sources: list[tuple[str, str]] = []
     for claim in answer.claims:
         for source in claim["sources"]:
-            found.append((source["source"], source["quote"]))
-    return found
+            sources.append((source["source"], source["quote"]))
+    return sources
 
 
 def test_an_answer_is_its_text_and_its_notes() -> None:

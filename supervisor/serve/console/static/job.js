@@ -39,7 +39,7 @@ function draw(job) {
   if (stamp === drawn || !boxes) return;
   drawn = stamp;
   Object.assign(job, known, { load: (bar) => load(bar).catch((error) => { announce(error.message); throw error; }) });
-  const opened = [...document.querySelectorAll("#timeline .row:not(.group) > [aria-expanded=true]")].map((one) => one.parentElement.id);
+  const opened = [...document.querySelectorAll("#timeline .row:not(.group) > [aria-expanded=true]")].map((button) => button.parentElement.id);
   const focused = document.activeElement?.closest("#timeline .row")?.id;
   const focusedBox = document.activeElement?.closest("#graph [data-handoff]")?.dataset.handoff;
   const nodesAreOpen = document.querySelector("#nodes details")?.open ?? false;
@@ -59,7 +59,7 @@ function draw(job) {
 function showStatus(status) {
   const isOver = !["queued", "running", "waiting"].includes(status);
   const kinds = live.querySelector("[data-kinds]").dataset.kinds.split(" ");
-  for (const form of document.querySelectorAll("[data-when]")) form.hidden = !form.dataset.when.split(" ").some((one) => kinds.includes(one));
+  for (const form of document.querySelectorAll("[data-when]")) form.hidden = !form.dataset.when.split(" ").some((kind) => kinds.includes(kind));
   const asked = live.querySelector("[data-question]")?.dataset.question ?? ""; // a decision is for the question that is on the page
   for (const input of document.querySelectorAll("input[name=question]")) input.value = asked;
   if (live.dataset.status !== status) announce(`The job is now: ${status}.`);
