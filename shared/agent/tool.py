@@ -8,15 +8,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from handoff_queue.shared.types.errors import HandoffError, InvalidTool
-from handoff_queue.shared.types.handoff import Citation, Document, Manifest
-from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.job_events import DEFAULT_TENANT
-from handoff_queue.shared.types.memory_notes import TenantNotes
 from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.names import DEFAULT_TENANT
 from handoff_queue.shared.types.origins import UNKNOWN, WEB, Origin, tool_origin
+
+if TYPE_CHECKING:  # Without the types of messages, a tool host starts with less processor time.
+    from handoff_queue.shared.types.handoff import Citation, Document, Manifest
+    from handoff_queue.shared.types.ids import HandoffId, JobId
+    from handoff_queue.shared.types.memory_notes import TenantNotes
 
 Reads = Literal["private", "public"]
 ANY_HOST = "*"

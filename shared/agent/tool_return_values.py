@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import math
@@ -11,7 +10,6 @@ from enum import Enum
 from io import BytesIO
 from typing import Any, cast
 
-import imagesize
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from handoff_queue.shared.agent.tool import Image, ToolFailed, ToolOutput
@@ -50,6 +48,8 @@ def image_of(data: bytes) -> Image | None:
     media_type = media_type_of(data)
     if media_type is None:
         return None
+    import imagesize  # few tools return an image, and each tool host would import it
+
     try:
         width, height = imagesize.get(BytesIO(data))
     except Exception as error:
@@ -107,6 +107,8 @@ def output_of(name: str, value: Any) -> ToolOutput:
         ToolFailed: the value cannot be shown. The message tells the model the reason.
     """
     while inspect.isawaitable(value):
+        import asyncio  # few tools return an awaitable, and each tool host would import it
+
         value = asyncio.run(_awaited(value))
     reading = _Reading(name)
     plain = reading.plain(value)

@@ -24,7 +24,6 @@ from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import HandoffIdField, StepIdField
 from handoff_queue.shared.types.job_events import (
     BY_SCHEDULE,
-    DEFAULT_TENANT,
     CancelRequested,
     Continuation,
     DecisionAsked,
@@ -52,6 +51,7 @@ from handoff_queue.shared.types.message import (
     OmitNone,
     problems_of,
 )
+from handoff_queue.shared.types.names import DEFAULT_TENANT
 from handoff_queue.shared.types.step_events import (
     LAST,
     AbandonedStep,

@@ -22,11 +22,9 @@ from handoff_queue.shared.types.ids import (
 from handoff_queue.shared.types.job_options import Approvals, Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.message import Message, OmitNone
+from handoff_queue.shared.types.names import DEFAULT_TENANT
 from handoff_queue.shared.types.origins import Origins
 from handoff_queue.shared.types.review import Rubric
-
-DEFAULT_TENANT = "default"
-"""Tenant of a job that names no tenant."""
 
 
 class JobStatus(StrEnum):

@@ -27,6 +27,9 @@ ROLES_QUEUE = "roles"
 UNROUTED_QUEUE = "unrouted"
 """Name of Celery's default queue. No message of this project goes there."""
 
+DEFAULT_TENANT = "default"
+"""Tenant of a job that names no tenant."""
+
 ROLES = ("router", "planner", "replanner", "judge", "assessor", "synthesizer")
 """The supervisor's own agents. Their calls are handoffs, too. `reviewer` is a specialist
 (docs/decisions/0002).

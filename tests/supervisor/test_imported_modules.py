@@ -22,6 +22,7 @@ SDK = {"anthropic", "aiohttp"}
 AGENTS = {*SDK, "genai_prices", "httpx2", "jsonschema", "re2"}
 PUBLISHING = {"celery", "kombu", "structlog"}
 NOT_FOR_LISTS = {*AGENTS, *PUBLISHING, "snowballstemmer", "yaml"}
+TOOL_HOST = "handoff_queue.workers.tools.tool_host_process"
 UNUSED = {
     "list": NOT_FOR_LISTS,
     "list --json": NOT_FOR_LISTS,
@@ -95,6 +96,14 @@ def test_a_command_imports_nothing_heavy_that_it_does_not_use(redis_url: str) ->
     for (command, unused), modules in zip(UNUSED.items(), imported, strict=True):
         assert "redis" in modules, command
         assert modules & unused == set(), command
+
+
+def test_a_tool_host_imports_no_message_types_and_nothing_for_rare_results() -> None:
+    (line,) = run_code(f"import sys, {TOOL_HOST}; print(*sys.modules)")
+
+    modules = set(line.split())
+    assert TOOL_HOST in modules
+    assert modules & {"asyncio", "imagesize", "handoff_queue.shared.types.handoff"} == set()
 
 
 @dataclass(frozen=True)
