@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from handoff_queue.shared.observability import failpoints
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis.versions import driver_info
 from handoff_queue.shared.store.store import Store, open_store
+from tests import forked_processes
 from tests.forked_test_processes import fork_test_processes
 from tests.property_settings import USUAL
 
@@ -157,6 +159,16 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     """Child processes that end with the test."""
     with Processes(tmp_path) as children:
         yield children
+
+
+@pytest.fixture(scope="module")
+def forked_children() -> Iterator[None]:
+    """Fork the processes that the product starts in this test process. They are forks of the
+    process that has imported everything.
+    """
+    with pytest.MonkeyPatch.context() as changes:
+        changes.setattr(sys, "executable", forked_processes.python())
+        yield
 
 
 @pytest.fixture

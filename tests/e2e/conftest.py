@@ -5,13 +5,11 @@ processes are restarted before each test.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests import forked_processes
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, HandoffInProcess
 from tests.e2e.fleet import Fleet
 from tests.e2e.fleets import start_fleet
@@ -46,16 +44,6 @@ def fleet(running_fleet: Fleet) -> Iterator[Fleet]:
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSystem]:
     with running_system(tmp_path_factory.mktemp("system")) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def forked_children() -> Iterator[None]:
-    """Fork the processes of `handoff_queue.testing.running_system` from the process that has
-    imported everything.
-    """
-    with pytest.MonkeyPatch.context() as changes:
-        changes.setattr(sys, "executable", forked_processes.python())
-        yield
 
 
 @pytest.fixture

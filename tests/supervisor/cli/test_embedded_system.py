@@ -12,6 +12,7 @@ from handoff_queue.supervisor.client.request import Request
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_children")
 def test_the_journal_of_a_private_run_is_signed() -> None:
     with EmbeddedSystem(Settings(offline=True)) as system:
         jobs = connect(system.url, system.client_settings())
