@@ -28,6 +28,10 @@ pytestmark = pytest.mark.slow
 
 SLOTS = 3
 """Number of slots of the fleet's specialist."""
+BATCH_JOBS, BATCH_LINES = 4, 150
+"""Number of batch jobs, and of handoffs of each. About 40 handoffs start while the interactive job
+runs.
+"""
 
 
 class BatchJobs:
@@ -122,14 +126,14 @@ def specialist_handoffs(fleet: Fleet, job_id: JobId) -> dict[HandoffId, HandoffS
     return fleet.jobs.store.jobs.handoffs(job_id, handoffs)
 
 
-def test_2_000_batch_handoffs_delay_an_interactive_job_by_at_most_one_handoff_a_slot(
+def test_hundreds_of_batch_handoffs_delay_an_interactive_job_by_at_most_one_handoff_a_slot(
     fleet: Fleet, batch_jobs: BatchJobs
 ) -> None:
     with occupied_slots(fleet, "busy-priority"):
         batch = []
-        for number in range(1, 5):
-            batch.append(batch_jobs.submit(500, "ann", Priority.BATCH))
-            wait_for_messages(fleet, 500 * number)
+        for number in range(1, BATCH_JOBS + 1):
+            batch.append(batch_jobs.submit(BATCH_LINES, "ann", Priority.BATCH))
+            wait_for_messages(fleet, BATCH_LINES * number)
     with queue_times(fleet) as times:
         interactive = fleet.submit("now", a="", b="a", c="b")
         fleet.wait_for_success(interactive)
@@ -147,7 +151,9 @@ def test_2_000_batch_handoffs_delay_an_interactive_job_by_at_most_one_handoff_a_
     assert [sum(queued < at < taken for at in started) <= SLOTS for queued, taken in intervals] == [
         True
     ] * 3, "a slow worker process does not change the order in which workers take messages"
-    assert SLOTS < len(started) < 1_800, "the batch jobs continued next to it, and had not ended"
+    assert SLOTS < len(started) < 0.9 * BATCH_JOBS * BATCH_LINES, (
+        "the batch jobs continued next to it, and had not ended"
+    )
     for job_id in batch:
         fleet.jobs.cancel(job_id)
         assert fleet.jobs.result(job_id, wait_s=30).status is JobStatus.CANCELLED
