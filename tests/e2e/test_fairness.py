@@ -15,7 +15,7 @@ import pytest
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fair_queue import PURGE
 from handoff_queue.shared.store.jobs import HandoffStanding
-from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Priority
 from handoff_queue.shared.types.limits import JobLimits
@@ -129,10 +129,11 @@ def specialist_handoffs(fleet: Fleet, job_id: JobId) -> dict[HandoffId, HandoffS
 def test_hundreds_of_batch_handoffs_delay_an_interactive_job_by_at_most_one_handoff_a_slot(
     fleet: Fleet, batch_jobs: BatchJobs
 ) -> None:
+    """All jobs have the same tenant, so only the priority orders them."""
     with occupied_slots(fleet, "busy-priority"):
         batch = []
         for number in range(1, BATCH_JOBS + 1):
-            batch.append(batch_jobs.submit(BATCH_LINES, "ann", Priority.BATCH))
+            batch.append(batch_jobs.submit(BATCH_LINES, DEFAULT_TENANT, Priority.BATCH))
             wait_for_messages(fleet, BATCH_LINES * number)
     with queue_times(fleet) as times:
         interactive = fleet.submit("now", a="", b="a", c="b")
