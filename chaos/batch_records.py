@@ -10,6 +10,7 @@ from handoff_queue.chaos.expected_handoffs import course_of
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.model_server import Call
 from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob
+from handoff_queue.shared.types.names import CLOSING_ROLES
 
 PAID_TWICE = "calls in batches that were paid twice"
 NOT_IN_BATCHES = "calls outside of a batch while there was time"
@@ -20,7 +21,7 @@ BATCH_DEADLINE_S = 3_600
 
 @dataclass(frozen=True, slots=True)
 class BatchRecords:
-    """The calls of the steps of jobs whose calls go into batches."""
+    """The calls of steps and closing roles, in jobs whose calls go into batches."""
 
     calls: Sequence[Call]
 
@@ -40,14 +41,15 @@ class BatchRecords:
 
 
 def batch_records(jobs: Collection[PlannedJob], calls: Sequence[Call]) -> BatchRecords:
-    """Return the records of these jobs. The calls of roles are live, and are left out."""
-    steps: set[tuple[str, str]] = set()
+    """Return the records of these jobs. The calls of the other roles are live, and are left out."""
+    handoffs: set[tuple[str, str]] = set()
     for job in jobs:
         if job.shape is Shape.BATCHED:
+            names = {*CLOSING_ROLES, *(step.id for step in job.steps)}
             for handoff in course_of(job).values():
-                if handoff.id.rpartition(".")[0] in {step.id for step in job.steps}:
-                    steps.add((job.name, handoff.id))
-    return BatchRecords([call for call in calls if (call.key.job, call.key.handoff) in steps])
+                if handoff.id.rpartition(".")[0] in names:
+                    handoffs.add((job.name, handoff.id))
+    return BatchRecords([call for call in calls if (call.key.job, call.key.handoff) in handoffs])
 
 
 def _name_of(key: CallKey) -> str:

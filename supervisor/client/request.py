@@ -272,9 +272,8 @@ class Request:
     `after`, or HANDOFF_PRIORITY.
     """
     deadline_s: int | None = None
-    """Seconds from submission to answer, in place of `limits.max_seconds`. While there is time, the
-    calls of specialists go through batches of the provider at half price. It needs the priority
-    `batch`.
+    """Seconds from submission to answer, in place of `limits.max_seconds`. While there is time,
+    most calls go through batches of the provider at half price. It needs the priority `batch`.
     """
     idempotency_key: str | None = None
     """Requests of a tenant with the same key and the same content are one job."""

@@ -17,7 +17,7 @@ from handoff_queue.shared.types.step import Step
 from handoff_queue.shared.types.usage import microusd
 from handoff_queue.supervisor.lifecycle.answer import sources_of_answer
 from handoff_queue.supervisor.lifecycle.answer_requirements import with_requirements
-from handoff_queue.supervisor.lifecycle.batches import batch_until
+from handoff_queue.supervisor.lifecycle.batches import batch_until, role_batch_until
 from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
 from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of
 from handoff_queue.supervisor.lifecycle.observations import Observations
@@ -244,6 +244,7 @@ def role_handoff(
         model=state.submitted.model,
         depth=state.submitted.depth,
         origins=origins_of_job(state),
+        batch_until=role_batch_until(state, spec.name),
     )
 
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from handoff_queue.shared.agent.prices import BATCH_SHARE
 from handoff_queue.shared.types.cost_quote import Estimate, Quote
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.names import CLOSING_ROLES
 
 DRAWS = 300
 """Simulations of one plan, unless the plan is large."""
@@ -84,9 +85,9 @@ class RemainingWork:
     steps: Mapping[StepId, tuple[str, tuple[StepId, ...]]]
     """Specialist and dependencies of each step; every step comes after its dependencies."""
     then: tuple[str, ...] = ()
-    """The roles, and perhaps the fact-checker, in order. Their calls are live."""
+    """The roles, and perhaps the fact-checker, in order."""
     is_batched: bool = False
-    """True if calls of steps go through batches."""
+    """True if calls of steps and of closing roles go through batches."""
     live: frozenset[str] = frozenset()
     """Specialists whose calls are live also in a job with batches."""
 
@@ -197,15 +198,14 @@ def _draw(
         for dependency in depends_on:
             begin = max(begin, ends[dependency])
         ends[step_id] = begin + drawn.seconds
-        if work.is_batched and name not in work.live:
-            batched.append(drawn.price(is_batched=True))
-        else:
-            live.append(drawn.price(is_batched=False))
+        is_batched = work.is_batched and name not in work.live
+        (batched if is_batched else live).append(drawn.price(is_batched=is_batched))
     end = max(ends.values(), default=0.0)
     for name in work.then:
         drawn = random.choice(samples[name])
         end += drawn.seconds
-        live.append(drawn.price(is_batched=False))
+        is_batched = work.is_batched and name in CLOSING_ROLES
+        (batched if is_batched else live).append(drawn.price(is_batched=is_batched))
     half_price, rest = _sum(batched), _sum(live)
     if half_price is None or rest is None:
         return _Drawn(None, 0.0, end)

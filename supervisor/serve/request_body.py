@@ -90,8 +90,8 @@ class JobBody(_Body):
     """The owner of the job. Default: the tenant of the token, or `default`."""
     priority: Priority | None = None
     deadline_s: Seconds | None = None
-    """Seconds from submission to answer, with the priority `batch`. While there is time, the calls
-    of specialists go through batches of the provider at half price."""
+    """Seconds from submission to answer, with the priority `batch`. While there is time, most calls
+    go through batches of the provider at half price."""
     idempotency_key: str | None = None
     """The key of the header Idempotency-Key, which may be given here instead."""
     mode: Mode | None = None

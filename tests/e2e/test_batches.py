@@ -18,7 +18,15 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Client, Request
-from handoff_queue.testing import Json, MessagesServer, Reply, answer_properties, result_reply
+from handoff_queue.testing import (
+    Json,
+    MessagesServer,
+    Reply,
+    answer_properties,
+    first_message_text,
+    json_reply,
+    result_reply,
+)
 from tests.e2e.commands import HandoffInProcess
 from tests.e2e.fleet import SHORT_LEASES
 from tests.running_system import (
@@ -44,11 +52,11 @@ class Batched:
     armed: Path
     """The folder whose files arm failpoints of the workers."""
 
-    def submit(self, name: str, deadline_s: int = 600) -> JobId:
+    def submit(self, name: str, deadline_s: int = 600, mode: Mode = Mode.SINGLE) -> JobId:
         return self.jobs.submit(
             Request(
                 f"Write about {name}.",
-                mode=Mode.SINGLE,
+                mode=mode,
                 specialists=("writer",),
                 priority=Priority.BATCH,
                 deadline_s=deadline_s,
@@ -66,7 +74,14 @@ class Batched:
 
 
 def reply(request: Json) -> Reply:
-    assert not answer_properties(request), "only a specialist is called"
+    properties = answer_properties(request)
+    if "steps" in properties:
+        name = first_message_text(request).partition("Write about ")[2].partition(".")[0]
+        task = {"task": f"Write about {name}.", "fallback": "-", "depends_on": []}
+        step = {"id": "text", "specialist": "writer", **task}
+        return json_reply({"steps": [step], "synthesis": "merge", "why": "-"})
+    if "verdict" in properties:
+        return json_reply({"verdict": "PASS", "revisions": [], "open_points": []})
     return result_reply("It is open.")
 
 
@@ -132,6 +147,13 @@ def test_a_reply_from_a_batch_costs_half(batched: Batched) -> None:
     usual = batched.jobs.result(live, wait_s=LONGEST_WAIT_S).usage
     cheap = batched.jobs.result(batched.submit("cheap"), wait_s=LONGEST_WAIT_S).usage
     assert cheap["cost_usd"] == usual["cost_usd"] / 2
+
+
+def test_the_review_of_a_team_goes_through_a_batch_and_its_plan_is_live(batched: Batched) -> None:
+    result = batched.jobs.result(batched.submit("teams", mode=Mode.TEAM), wait_s=LONGEST_WAIT_S)
+    assert result.status == "ok"
+    assert batched.batches_of("teams") == 2, "of the step and of the assessor"
+    assert batched.calls_of("teams") == 3
 
 
 def test_a_live_call_follows_when_the_slack_ends(batched: Batched) -> None:

@@ -36,8 +36,8 @@ def quote_line(quote: Quote) -> str:
         )
     if quote.half_price_microusd is not None:
         parts.append(
-            f"{money(quote.half_price_microusd / MICROUSD)} of the likely cost is for calls of"
-            " specialists in batches, at half price; all other calls are at the full price"
+            f"{money(quote.half_price_microusd / MICROUSD)} of the likely cost is for calls in"
+            " batches, at half price; all other calls are at the full price"
         )
         parts.append("no estimate of the time, because calls wait for batches")
     if quote.seconds:

@@ -47,8 +47,11 @@ def test_batches_have_at_least_half_of_a_short_time(seconds: int) -> None:
     assert kept_s(batched(seconds, a="", b="a"), "a.1") == seconds / 2
 
 
-def test_calls_of_roles_are_live() -> None:
-    job, spec = batched(a=""), a_spec()
+def role_kept_s(job: SimulatedJob, role: str) -> float | None:
+    """Return the seconds that are kept for live calls when this role gets a handoff. None: all its
+    calls are live.
+    """
+    spec = a_spec(name=role)
     handoff = role_handoff(
         job.state,
         spec,
@@ -58,4 +61,30 @@ def test_calls_of_roles_are_live() -> None:
         about=(),
         schema={"type": "string"},
     )
-    assert handoff.batch_until is None
+    if handoff.batch_until is None:
+        return None
+    return job.state.working_deadline - handoff.batch_until
+
+
+@pytest.mark.parametrize("role", ["router", "planner", "replanner", "judge"])
+def test_calls_of_roles_that_steps_wait_for_are_live(role: str) -> None:
+    assert role_kept_s(batched(a=""), role) is None
+
+
+@pytest.mark.parametrize("role", ["assessor", "synthesizer"])
+def test_calls_of_closing_roles_of_a_job_without_a_deadline_are_live(role: str) -> None:
+    assert role_kept_s(planned(a=""), role) is None
+
+
+def test_the_synthesizer_keeps_time_for_its_live_call_and_for_the_end_of_the_job() -> None:
+    assert role_kept_s(batched(a="", b="a"), "synthesizer") == 2 * LIVE_STEP_S
+
+
+def test_the_assessor_keeps_time_to_repeat_the_longest_chain_and_the_review() -> None:
+    job = batched(a="", b="a", c="b", e="")
+    assert role_kept_s(job, "assessor") == (2 + 3 + 1) * LIVE_STEP_S
+
+
+def test_the_assessor_of_the_last_round_keeps_no_time_for_steps() -> None:
+    job = SimulatedJob(JobLimits(max_seconds=HOURS_6, max_rounds=0), is_batched=True)
+    assert role_kept_s(job, "assessor") == 2 * LIVE_STEP_S

@@ -87,11 +87,13 @@ def test_an_unknown_price_makes_no_quote_of_the_cost() -> None:
     assert quote.seconds is not None
 
 
-def test_steps_with_batches_cost_half_and_roles_the_full_price() -> None:
-    quote = quote_of(replace(CHAIN, is_batched=True), ALWAYS_THE_SAME, 0, 0.0, "x")
+def test_steps_and_closing_roles_with_batches_cost_half_and_others_the_full_price() -> None:
+    work = replace(CHAIN, then=("assessor", "judge"), is_batched=True)
+    past = CostHistory({**ALWAYS_THE_SAME.samples, "judge": [CostSample(11, 1.0)]})
+    quote = quote_of(work, past, 0, 0.0, "x")
 
     assert quote.microusd
-    assert (quote.microusd.likely, quote.half_price_microusd) == (65.0 + 7.0, 65.0)
+    assert (quote.microusd.likely, quote.half_price_microusd) == (68.5 + 11.0, 68.5)
 
 
 def test_a_specialist_without_batches_costs_the_full_price_in_a_job_with_batches() -> None:
@@ -99,7 +101,7 @@ def test_a_specialist_without_batches_costs_the_full_price_in_a_job_with_batches
     quote = quote_of(work, ALWAYS_THE_SAME, 0, 0.0, "x")
 
     assert quote.microusd
-    assert (quote.microusd.likely, quote.half_price_microusd) == (50.0 + 30.0 + 7.0, 50.0)
+    assert (quote.microusd.likely, quote.half_price_microusd) == (53.5 + 30.0, 53.5)
 
 
 def test_a_handoff_that_went_through_batches_counts_at_the_price_of_the_quoted_job() -> None:
@@ -115,7 +117,7 @@ def test_a_job_with_batches_has_no_estimate_of_its_time_and_no_score() -> None:
     quote = quote_of(replace(CHAIN, is_batched=True), ALWAYS_THE_SAME, 0, 0.0, "x")
 
     assert quote.seconds is None
-    assert score_of(quote, 72, 40_000.0) is None
+    assert score_of(quote, 68, 40_000.0) is None
 
 
 def test_a_live_job_has_no_part_at_half_price() -> None:

@@ -9,6 +9,7 @@ import pytest
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.cost_quote import Quote
+from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Plan
@@ -21,13 +22,13 @@ from tests.doubles.handoffs import a_spec
 from tests.doubles.simulated_job import SimulatedJob
 
 SAMPLE = '{"at": 1, "usd": 100, "ms": 1000, "waited_ms": 0, "turns": 1, "bucket": null, "saved": 0}'
-ROLES_AFTER = ("assessor",)
+CHECKER = "analyst"
 
 
 @pytest.fixture
 def store_with_samples(store: Store) -> Store:
     """Return a store in which each handoff of the past cost 100 micro-dollars."""
-    names = [keys.history(name) for name in ("writer", SUB_SUPERVISOR, *ROLES_AFTER)]
+    names = [keys.history(name) for name in ("writer", SUB_SUPERVISOR, "assessor", CHECKER)]
     for name in names:
         store.connection.redis.lpush(name, SAMPLE)
         store.connection.redis.expire(name, 600)
@@ -37,21 +38,23 @@ def store_with_samples(store: Store) -> Store:
 def quote_of_one_step(
     store: Store, specialist: str = "writer", *, model: str = "anthropic", **spec: Any
 ) -> Quote:
-    """Return the quote of a job with batches: one step, and then the assessor."""
+    """Return the quote of a job with batches: one step, the assessor and the fact-checker."""
     served = a_spec(name="writer").model_copy(update=spec)
     store.presence.announce(Announcement(worker="w", specialists=(served,), slots=1, model=model))
     plan = Plan(steps=(Step(id=StepId("a"), specialist=specialist, task="Do it."),))
-    job = SimulatedJob(is_batched=True)
+    job = SimulatedJob(is_batched=True, gates=Gates(fact_checker=CHECKER))
     job.advance()
     job.append(make_plan_event(plan, job.finish("planner"))[0])
     return make_quote(job.state, store)
 
 
-def test_a_step_costs_half_and_the_assessor_the_full_price(store_with_samples: Store) -> None:
+def test_a_step_and_the_assessor_cost_half_and_the_fact_checker_the_full_price(
+    store_with_samples: Store,
+) -> None:
     quoted = quote_as_json(quote_of_one_step(store_with_samples))
 
-    assert quoted["cost"]["likely_usd"] == pytest.approx(150e-6)
-    assert quoted["cost"]["half_price_usd"] == pytest.approx(50e-6)
+    assert quoted["cost"]["likely_usd"] == pytest.approx(200e-6)
+    assert quoted["cost"]["half_price_usd"] == pytest.approx(100e-6)
     assert quoted["time"] is None
 
 
@@ -71,4 +74,4 @@ def test_a_step_whose_calls_are_never_in_batches_costs_the_full_price(
     quote = quote_of_one_step(store_with_samples, **without)
 
     assert quote.microusd
-    assert (quote.microusd.likely, quote.half_price_microusd) == (200.0, 0.0)
+    assert (quote.microusd.likely, quote.half_price_microusd) == (250.0, 50.0)

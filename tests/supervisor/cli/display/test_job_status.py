@@ -183,8 +183,8 @@ def test_a_quote_says_which_part_of_the_cost_is_at_half_price() -> None:
     quote = Quote(microusd=estimate(2_000, 4_000), half_price_microusd=1_500, handoffs=9, jobs=0)
 
     assert quote_line(quote) == (
-        "likely $0.0020, at most $0.0040; $0.0015 of the likely cost is for calls of specialists in"
-        " batches, at half price; all other calls are at the full price; no estimate of the time,"
+        "likely $0.0020, at most $0.0040; $0.0015 of the likely cost is for calls in batches,"
+        " at half price; all other calls are at the full price; no estimate of the time,"
         " because calls wait for batches (from 9 handoffs here, and how 0 quotes turned out)"
     )
 

@@ -362,8 +362,8 @@ def test_the_page_says_which_part_of_the_quote_is_at_half_price(
 
     facts = dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", local.get(f"/jobs/{job_id}").text))
     assert facts["Quoted cost"] == (
-        "likely $0.0200, at most $0.0310; $0.0150 of the likely cost is for calls of specialists in"
-        " batches, at half price"
+        "likely $0.0200, at most $0.0310; $0.0150 of the likely cost is for calls in batches,"
+        " at half price"
     )
 
 
