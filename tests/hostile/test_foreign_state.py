@@ -119,3 +119,22 @@ def test_an_outage_without_an_end_keeps_no_claim_for_ever(store: Store) -> None:
     redis.hset(keys.OUTAGE, mapping={"since": 0, "until": 2**53})
 
     assert FOREIGN in store.jobs.sweep().due
+
+
+@pytest.mark.parametrize(
+    "batch", [b"\xff\xfe", b"", b"x" * 60_000, b"a\r\nb"], ids=["bytes", "empty", "long", "lines"]
+)
+def test_a_text_that_is_no_id_of_a_batch_is_not_in_the_list_to_cancel(
+    store: Store, job_id: JobId, batch: bytes
+) -> None:
+    issue(store, job_id, "a.1", "a.2", role="a")
+    redis = store.connection.redis
+    redis.hset(keys.handoff(job_id, "a", HANDOFF), "batch", batch)
+    redis.hset(keys.handoff(job_id, "a", HandoffId("a.2")), "batch", "msgbatch_2")
+
+    dropped = [HANDOFF, HandoffId("a.2")]
+    store.journal.commit(
+        Commit(job_id, version_of(store, job_id), [CancelRequested()], drop=dropped)
+    )
+
+    assert redis.zrange(keys.BATCHES, 0, -1) == [b"msgbatch_2"]

@@ -187,6 +187,13 @@ local function drop_all()
     end
   end
 
+  -- Return whether a text may be the id of a batch. A worker may have written any text, and no
+  -- supervisor could remove a text that is not UTF-8 from the list.
+  local function is_batch_id(text)
+    local MOST_BYTES = 200
+    return #text <= MOST_BYTES and string.find(text, '^[!-~]+$')
+  end
+
   -- Drop a handoff that no job needs. Returns whether it was still open.
   local function drop(handoff)
     local h = handoff_key(job, handoff)
@@ -200,7 +207,7 @@ local function drop_all()
     local tenant_label = label('tenant', job_of(job).tenant)
     add_to_metric('1', 'handoffs', tenant_label, label('role', role), 'dropped')
     redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
-    if f[8] then -- a supervisor cancels the batch
+    if f[8] and is_batch_id(f[8]) then -- a supervisor cancels the batch
       redis.call('ZADD', 'handoff:batches', now, f[8])
       redis.call('PEXPIRE', 'handoff:batches', whole(BATCHES_KEPT_MS))
     end
