@@ -74,6 +74,10 @@ command.
 """
 JOBS_A_BATCH = 50
 """Jobs that share their round trips. Larger batches save little and delay the first id."""
+MOST_FOLDERS = 2_000
+"""Folders in the names of the documents of one request. The file system needs about a millisecond
+for each.
+"""
 CHARS_A_BATCH = 1_000_000
 """Characters of payloads and documents after which a batch gets no further job. A batch is
 held in memory.
@@ -412,10 +416,34 @@ def documents_of(request: Request, settings: Settings) -> FolderReading:
     """
     if isinstance(request.documents, Mapping):
         check_documents(request.documents)  # a name may lead out of the folder
+        _check_number(request.documents, settings.max_documents)
         with _as_folder(request.documents) as folder:
             return _read(folder, request, settings)
     assert isinstance(request.documents, Path)
     return _read(request.documents, request, settings)
+
+
+def _check_number(documents: Mapping[str, bytes], most: int) -> None:
+    """Check the number of the documents and of their folders before any of them is made.
+
+    Raises:
+        InvalidDocuments: there are too many.
+    """
+    if len(documents) > most:
+        raise InvalidDocuments(
+            f"documents holds more than {most:,} files: give fewer, or raise HANDOFF_MAX_DOCUMENTS"
+        )
+    folders: set[str] = set()
+    for name in documents:
+        folder = name.rpartition("/")[0]
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
+        if len(folders) > MOST_FOLDERS:
+            raise InvalidDocuments(
+                f"the names of the documents have more than {MOST_FOLDERS:,} folders: give the"
+                " documents shorter names"
+            )
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.errors import InvalidDocuments, UserError
+from handoff_queue.supervisor.client import submission
 from handoff_queue.supervisor.client.client import Client, Request
 
 NAMES = {
@@ -60,3 +61,25 @@ def test_the_http_api_refuses_the_name(tmp_path: Path, http: TestClient, kind: s
 
     assert response.status_code in (400, 422)
     assert not [*tmp_path.iterdir()]
+
+
+MANY = {
+    "files": {f"{number}.md": b"text" for number in range(10_001)},
+    "folders": {f"{number}/{'a/' * 400}b.md": b"text" for number in range(6)},
+}
+
+
+@pytest.mark.parametrize("kind", MANY)
+def test_many_documents_are_refused_before_one_is_written(
+    jobs: Client, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submission, "TemporaryDirectory", None)  # it would raise a TypeError
+
+    with pytest.raises(InvalidDocuments, match=rf"more than [0-9,]+ {kind}"):
+        jobs.read_documents(Request("Read it.", documents=MANY[kind]))
+
+
+def test_documents_in_one_deep_folder_are_read(jobs: Client) -> None:
+    documents = {f"{'a/' * 400}{number}.md": b"text" for number in range(5)}
+
+    assert len(jobs.read_documents(Request("Read it.", documents=documents)).texts) == 1
