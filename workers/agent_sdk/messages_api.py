@@ -26,6 +26,12 @@ MOST_REQUEST_BYTES = 32 * 1024 * 1024
 """The provider's limit of one request."""
 PING_EVERY_S = 5.0
 """Seconds between two signs of life to a CLI that waits. A model may think for minutes."""
+HEADERS_WITHIN_S = 30.0
+"""Seconds in which a connection must send its request."""
+MOST_CONNECTIONS = 256
+"""Connections at the same time. The CLI needs a few. Each process of the machine can connect, also
+without the token, and each connection has a thread of the worker.
+"""
 
 
 @dataclass(slots=True)
@@ -44,8 +50,30 @@ class CliRequest:
 
 
 class _Listener(ThreadingHTTPServer):
+    """Serves a limited number of connections. It closes each further connection at once."""
+
     daemon_threads = True
     block_on_close = False
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # there is no thread left
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
 
 class Gateway:
@@ -64,13 +92,15 @@ class Gateway:
         gateway = self
 
         class Handler(BaseHTTPRequestHandler):
+            timeout = HEADERS_WITHIN_S
+
             def do_POST(self) -> None:
                 gateway._respond(self, is_expected)
 
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._server = _Listener(("127.0.0.1", 0), Handler)
+        self._server = _Listener(Handler)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="agent-sdk-gateway", daemon=True
         )

@@ -1,0 +1,54 @@
+"""A process without the token connects to the server for the CLI of the Claude Agent SDK."""
+
+from __future__ import annotations
+
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+
+from handoff_queue.workers.agent_sdk import messages_api
+from handoff_queue.workers.agent_sdk.messages_api import Gateway
+from tests.waiting import LONGEST_WAIT_S, wait_until
+
+HELD = 2
+
+
+@pytest.fixture
+def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gateway]:
+    monkeypatch.setattr(messages_api, "MOST_CONNECTIONS", HELD)
+    monkeypatch.setattr(messages_api, "HEADERS_WITHIN_S", LONGEST_WAIT_S)
+    with closing(Gateway(lambda _: True)) as gateway:
+        yield gateway
+
+
+def connected(gateway: Gateway) -> socket.socket:
+    """Return a connection that has sent a part of a request."""
+    host, _, port = gateway.url.removeprefix("http://").partition(":")
+    connection = socket.create_connection((host, int(port)), timeout=LONGEST_WAIT_S)
+    connection.sendall(b"POST /v1/messages HTTP/1.1\r\n")
+    return connection
+
+
+def status_of(gateway: Gateway) -> int | None:
+    """Return the status of a request without a token. None: the connection was closed."""
+    try:
+        urllib.request.urlopen(urllib.request.Request(gateway.url, data=b"{}"))
+    except urllib.error.HTTPError as refused:
+        refused.close()
+        return refused.code
+    except OSError:
+        return None
+    return 200
+
+
+def test_connections_without_a_request_take_a_limited_number_of_threads(gateway: Gateway) -> None:
+    with ExitStack() as held:
+        for _ in range(HELD):
+            held.enter_context(connected(gateway))
+        wait_until(lambda: status_of(gateway) is None, expected="the refusal of a connection")
+
+    wait_until(lambda: status_of(gateway) == 401, expected="an answer after the end of the others")
