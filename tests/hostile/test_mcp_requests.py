@@ -1,4 +1,4 @@
-"""MCP servers over HTTP that make the worker send one request after another."""
+"""MCP servers that make the worker send one request after another, or fill its memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ from typing import Any
 
 import pytest
 
+from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, McpServer
-from handoff_queue.workers.tools.mcp.allowance import MOST_BYTES, REQUEST_BYTES
+from handoff_queue.workers.tools.mcp.allowance import (
+    MOST_BYTES,
+    REQUEST_BYTES,
+    Allowance,
+)
 from handoff_queue.workers.tools.mcp.connections import McpConnections
 from tests.waiting import wait_until
 
@@ -60,7 +65,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("mcp-session-id", "s1")
         self.end_headers()
         answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
-        self.wfile.write(json.dumps(answer).encode())
+        with suppress(OSError):  # the worker has had enough
+            self.wfile.write(json.dumps(answer).encode())
 
     def do_GET(self) -> None:
         self.server.requests["GET"] += 1
@@ -94,6 +100,12 @@ def connections() -> Iterator[McpConnections]:
     made.close()
 
 
+def tickets_at(server: Server) -> AcceptedServer:
+    url = f"http://127.0.0.1:{server.server_port}/mcp"
+    config = McpServer(url=url, tools=("act",), allow_private=True, timeout_s=20.0)
+    return AcceptedServer("tickets", config, {"act": TOOL}, Path("someone.md"))
+
+
 @pytest.mark.parametrize(
     ("kind", "stream"),
     [
@@ -106,9 +118,7 @@ def test_a_server_that_asks_for_endless_requests_is_left(
     kind: str, stream: bytes, server: Server, connections: McpConnections
 ) -> None:
     server.stream = stream
-    url = f"http://127.0.0.1:{server.server_port}/mcp"
-    config = McpServer(url=url, tools=("act",), allow_private=True, timeout_s=20.0)
-    tickets = AcceptedServer("tickets", config, {"act": TOOL}, Path("someone.md"))
+    tickets = tickets_at(server)
 
     def is_left() -> bool:
         return all(opened.allowance.is_exceeded for opened in connections._open.values())
@@ -119,3 +129,22 @@ def test_a_server_that_asks_for_endless_requests_is_left(
     assert 100 < server.requests[kind] <= MOST_BYTES // REQUEST_BYTES
     connections.call(tickets, "act", {})
     assert server.requests["initialize"] == 2, "the next call has a new connection"
+
+
+def test_a_result_of_many_empty_parts_is_too_much(
+    server: Server, connections: McpConnections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = {"content": [{"type": "text", "text": ""}] * 100_000}
+    monkeypatch.setitem(ANSWERS, "tools/call", parts)
+
+    with pytest.raises(ToolFailed, match="the server has sent too much"):
+        connections.call(tickets_at(server), "act", {})
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [b"A" * 5_000_000, b'{"city": "Bonn", "people": 331885},' * 20_000],
+    ids=["an image", "a table"],
+)
+def test_a_large_result_of_few_objects_is_not_too_much(piece: bytes) -> None:
+    Allowance().take_text(piece)

@@ -88,7 +88,7 @@ class _Body(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for piece in self._response.aiter_stream():
-            self._allowance.take(len(piece))
+            self._allowance.take_text(piece)
             yield piece
 
     async def aclose(self) -> None:

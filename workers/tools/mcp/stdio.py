@@ -86,7 +86,7 @@ async def _read(
     try:
         with received:
             while piece := await process.stdout.read(_PIECE):
-                allowance.take(len(piece))
+                allowance.take_text(piece)
                 *lines, rest = piece.split(b"\n")
                 for line in lines:
                     await received.send(_message_in(b"".join((*pieces, line))))
