@@ -92,6 +92,7 @@ class WholeRequest:
             "origins": origins_or_unknown(handoff.origins),
             "models": models,
             "is_batched": handoff.batch_until is not None,  # a live handoff waits for no batch
+            "may_ask": handoff.call_approval_s is not None,  # otherwise such calls do not run
             "tools": [_definition(tool) for tool in self.tools],
             "documents": documents,
             "pages": sorted(pages),

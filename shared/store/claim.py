@@ -482,7 +482,8 @@ class Claim:
 
     def _sharing(self, result: HandoffResult, digest: Digest) -> str:
         """Return how this handoff shares its run, for `parts/results.lua`. Others may copy an `ok`
-        result of a run without effects and without messages of users.
+        result of a run without effects and without messages of users. The script refuses a run
+        about whose calls a person was asked.
         """
         if result.shared is not None:
             saved = result.shared.saved_microusd

@@ -280,6 +280,26 @@ def test_a_run_that_took_a_message_of_a_user_is_not_copied(bench: Bench) -> None
     assert result.shared is None
 
 
+def test_a_run_about_whose_call_a_person_was_asked_is_not_copied(bench: Bench) -> None:
+    first, second = bench.handoff(call_approval_s=60), bench.handoff(call_approval_s=60)
+    running = bench.begin(first)
+    bench.attempt(second)
+    key = handoff_key(bench.store, first.job_id, first.handoff_id)
+    bench.store.connection.redis.hset(key, "asks", '{"toolu_1": "3"}')
+    bench.end(running)
+
+    result = bench.attempt(second).result
+
+    assert result is not None
+    assert result.shared is None
+
+
+def test_a_handoff_that_may_ask_a_person_shares_no_run_with_one_that_may_not(bench: Bench) -> None:
+    bench.begin(bench.handoff())
+
+    assert bench.begin(bench.handoff(call_approval_s=60))[1].verdict is ClaimVerdict.GRANTED
+
+
 def test_handoffs_of_a_specialist_that_does_not_share_run_at_once(bench: Bench) -> None:
     bench.begin(bench.handoff(spec=a_spec()))
 

@@ -83,7 +83,8 @@ local function finish(job, arguments)
   )
   redis.call('HDEL', h, 'lease', 'doing', 'turn_at')
   close_calls(job, known[10])
-  local proof = string.match(arguments[15], '^run(.*)$')
+  -- A person who was asked about a call has decided for this job only.
+  local proof = not known[10] and string.match(arguments[15], '^run(.*)$')
   if proof then redis.call('HSET', h, 'proof', proof) end
   local copy = string.match(arguments[15], '^copy(.*)$')
   if copy then count_copy(job, known[3] or '', copy, at) end
