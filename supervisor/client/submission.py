@@ -424,7 +424,7 @@ def documents_of(request: Request, settings: Settings) -> FolderReading:
 
 
 def _check_number(documents: Mapping[str, bytes], most: int) -> None:
-    """Check the number of the documents and of their folders before any of them is made.
+    """Check the number of the documents and the number of their folders.
 
     Raises:
         InvalidDocuments: there are too many.

@@ -294,7 +294,7 @@ def test_a_run_about_whose_call_a_person_was_asked_is_not_copied(bench: Bench) -
     assert result.shared is None
 
 
-def test_a_handoff_that_may_ask_a_person_shares_no_run_with_one_that_may_not(bench: Bench) -> None:
+def test_handoffs_share_no_run_if_only_one_may_ask_a_person(bench: Bench) -> None:
     bench.begin(bench.handoff())
 
     assert bench.begin(bench.handoff(call_approval_s=60))[1].verdict is ClaimVerdict.GRANTED

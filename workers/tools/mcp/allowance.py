@@ -12,8 +12,8 @@ server may end a stream and ask for another one at once, or ask the worker in it
 """
 
 OBJECT_BYTES = 200
-"""Bytes that each JSON object counts as, in addition to its own. An empty text of a result has 26
-bytes, and the package `mcp` makes about 2,500 bytes of it.
+"""Bytes that each JSON object counts as, in addition to its length. An empty text of a result has
+26 bytes of JSON, and takes about 2,500 bytes of memory.
 """
 
 
