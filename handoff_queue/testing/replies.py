@@ -162,8 +162,8 @@ def result_reply(
     problem: str | None = None,
     **options: Any,
 ) -> Reply:
-    """Return a reply with the result of a specialist, in the form that the specialist must use: a
-    text becomes Markdown with notes, and another output becomes JSON.
+    """Return a reply with the result of a specialist, in the form that the specialist must use.
+    A text becomes Markdown with notes, and another output becomes JSON.
 
     Args:
         output: text, or a value of the output schema of the specialist.
@@ -232,7 +232,8 @@ def first_message_text(request: Json) -> str:
 
 def answer_properties(request: Json) -> Json:
     """Return the properties of the requested JSON answer. They tell a script which agent
-    calls. The result is empty if the request does not ask for JSON.
+    calls. The result is empty if the request does not ask for JSON: a specialist without an
+    output schema calls.
     """
     answer_format = request.get("output_config", {}).get("format", {})
     properties: Json = answer_format.get("schema", {}).get("properties", {})

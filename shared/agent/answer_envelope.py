@@ -56,7 +56,7 @@ LONGEST_ANNOUNCEMENT = 200
 """Characters of the longest answer that is checked for `_ANNOUNCES`."""
 _ANNOUNCES = re.compile(
     r"\W*(?:okay|ok|sure|first|now)?\W*(?:i(?:'ll| will|'m going to| am going to)|let me|let's)"
-    r" (?:now |first )*(?:search|look|check|find|read|start|begin|open|see|examine|review|analy[sz]e)\b",
+    r" (?:now |first )*(?:search|look|check|find|read|start|begin|open|see|examine|review)\b",
     re.IGNORECASE,
 )
 """The beginning of a text that only says what the model does next, such as "Let me search"."""
@@ -290,7 +290,7 @@ class EnvelopeFormat:
         return not self._is_markdown(text) or read_noted_answer(text).is_closed
 
     def _is_markdown(self, text: str) -> bool:
-        """Return whether a text is no envelope, also none that was cut off, and so is Markdown."""
+        """Return whether a text is Markdown. An envelope that was cut off is no Markdown."""
         if self.form is not AnswerForm.MARKDOWN:
             return False
         if not _BEGINS_ENVELOPE.match(text):

@@ -13,9 +13,9 @@ before the source: `[c1] SUBJECT | ATTRIBUTE | VALUE | UNIT | DATE | SOURCE: "QU
 source is a second note with the same mark. A note without a quote has the parts of the claim, or
 its text.
 
-The parser accepts small deviations: a block without its end, a code fence around the block or the
-answer, list dashes, marks such as `[1]` and `[^c1]`, quotes over several lines, typographic
-quotation marks, and Windows line ends.
+The parser accepts small deviations. A block may have no end, or a code fence around it. Notes may
+have list dashes, marks such as `[1]` and `[^c1]`, typographic quotation marks, and quotes over
+several lines.
 """
 
 from __future__ import annotations
@@ -261,8 +261,8 @@ def _add(claim: dict[str, Any], note: str) -> None:
 
 
 def _cited(note: str) -> tuple[str, str] | None:
-    """Return what stands before a quote, and the quote with its last quotation mark. None: the
-    note has no quote.
+    """Return the text before a quote, and the quote with its last quotation mark. None: the note
+    has no quote.
 
     A quote without quotation marks is accepted behind a source without spaces.
     """

@@ -77,7 +77,7 @@ def form_of(handoff: AgentHandoff) -> AnswerForm:
 def answer_rules(
     form: AnswerForm, handoff: AgentHandoff, spec: SpecialistSpec, tools: Collection[str]
 ) -> str:
-    """Return the rules that an agent needs, or '' for a form of its own.
+    """Return the rules that an agent needs, or '' for the form of a role.
 
     Args:
         tools: names of the tools that the agent has.
