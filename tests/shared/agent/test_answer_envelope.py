@@ -36,6 +36,11 @@ def read(value: Any, *, last_try: bool = False) -> AcceptedAnswer:
     return READING.read(json.dumps(value), last_try=last_try)
 
 
+def schema_of(answer_format: EnvelopeFormat) -> dict[str, Any]:
+    assert answer_format.schema is not None
+    return dict(answer_format.schema)
+
+
 def a_claim(quote: str, source: str = "qdrant.md", claim_id: str = "c1") -> dict[str, Any]:
     return {"id": claim_id, "text": "A fact.", "sources": [{"source": source, "quote": quote}]}
 
@@ -276,9 +281,9 @@ def test_a_claim_without_a_text_has_its_sentence_or_quote(output: str, text: str
 
 
 def test_the_schema_has_only_the_claims_and_parts_that_are_needed() -> None:
-    without = replace(READING, has_claims=False).schema["properties"]
+    without = schema_of(replace(READING, has_claims=False))["properties"]
     assert "claims" not in without
-    alone = replace(READING, are_compared=False).schema["properties"]["claims"]["items"]
+    alone = schema_of(replace(READING, are_compared=False))["properties"]["claims"]["items"]
     assert list(alone["properties"]) == ["id", "text", "sources"]
 
 
@@ -360,7 +365,7 @@ def test_the_reading_salvages() -> None:
 
 
 def test_the_schema_of_a_text_envelope_can_be_enforced() -> None:
-    assert strict(READING.schema) is not None
+    assert strict(schema_of(READING)) is not None
 
 
 def test_definitions_of_the_output_schema_are_moved_to_the_root() -> None:
@@ -369,7 +374,7 @@ def test_definitions_of_the_output_schema_are_moved_to_the_root() -> None:
         "items": {"$ref": "#/$defs/Row"},
         "$defs": {"Row": {"type": "string"}},
     }
-    schema = EnvelopeFormat(STEP, output, Sources(TEXT_OF, MANIFEST)).schema
+    schema = schema_of(EnvelopeFormat(STEP, output, Sources(TEXT_OF, MANIFEST)))
     assert schema["$defs"] == {"Row": {"type": "string"}}
     assert "$defs" not in schema["properties"]["output"]
 
