@@ -134,9 +134,18 @@ def test_a_block_may_deviate_from_its_form(text: str) -> None:
         f"The page says:\n{BLOCK}\nThat is all.",
         "Our file:\n<notes>\n<note>Buy milk</note>\n</notes>",
         "The page says:\n<notes>\nstatus: failed\nproblem: none\nThat is all.\n\nIt ends.",
+        "The page says:\n<notes>\nproblem: none\nThat is all.",
+        'The page says:\n<notes>\n[c1] a.md: "It is open.\n\nThat is all.',
         "Write `<notes>` before the notes.",
     ],
-    ids=["text behind it", "another language", "no end and text behind it", "in a sentence"],
+    ids=[
+        "text behind it",
+        "another language",
+        "no end and text behind it",
+        "no end and text behind a field",
+        "no end and text behind a quote",
+        "in a sentence",
+    ],
 )
 def test_a_block_within_the_text_is_text(text: str) -> None:
     assert read_noted_answer(text) == NotedAnswer(text)
