@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.encryption_at_rest import turns_place
+from handoff_queue.shared.store.encryption_at_rest import draft_place, turns_place
 from handoff_queue.shared.store.graceful_shutdown import Drain
 from handoff_queue.shared.store.journal import with_versions
 from handoff_queue.shared.store.payloads import pack, payload_arguments, unpack
@@ -429,7 +429,7 @@ class Claim:
         draft, self._unsent_draft = self._unsent_draft, ""
         shown: str | bytes = ""
         if draft:
-            place = keys.draft(self.handoff_id)
+            place = draft_place(self.handoff_id)
             shown = self.connection.sealing.seal(self.job_id, place, pack(draft))
         return self._keys, [
             self.handoff_id,

@@ -24,7 +24,7 @@ from typing import Any
 from handoff_queue.shared.store.tenant_keys import TenantKeys
 from handoff_queue.shared.types.errors import MalformedMessage, NoTenantKey, UnreadablePayload
 from handoff_queue.shared.types.events import DEFAULT_TENANT
-from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
 
 SEALED = b"e"
@@ -285,3 +285,8 @@ def _bound(header: bytes, scope: str, place: str) -> bytes:
 
 PLAIN = Sealing()
 """Seals nothing, and refuses sealed texts."""
+
+
+def draft_place(handoff_id: HandoffId) -> str:
+    """Return the place of a handoff's draft within its job, for `Sealing`."""
+    return f"draft:{handoff_id}"

@@ -473,6 +473,7 @@ class Jobs:
                 handoff_id, role_name = handoff_id_in(stored_id), role.decode(errors="replace")
                 names.append(keys.handoff(job_id, role_name, handoff_id))
                 names.append(keys.turns(job_id, role_name, handoff_id))
+                names.append(keys.draft(job_id, role_name, handoff_id))
                 members = due.setdefault(keys.due(role_name), [job_id])
                 members.append(f"{job_id}/{handoff_id}")
             pipe = self._connection.redis.pipeline(transaction=False)

@@ -187,15 +187,16 @@ def turns(job_id: JobId, role: str, handoff_id: HandoffId) -> str:
 
 
 def blobs(job_id: JobId) -> str:
-    """hash: digest -> compressed payload; `draft:HANDOFF` -> text that is being written."""
+    """hash: digest -> compressed payload."""
     return f"{job(job_id)}:blob"
 
 
-def draft(handoff_id: HandoffId) -> str:
-    """Return the field of `blobs` with a handoff's draft. `renew_lease.lua` writes the draft;
-    `parts/results.lua` and `commit.lua` remove it.
+def draft(job_id: JobId, role: str, handoff_id: HandoffId) -> str:
+    """string: the answer that a running handoff is writing, compressed. Only supervisors and
+    workers of the role write it, in `renew_lease.lua`; `parts/results.lua` and `commit.lua` remove
+    it.
     """
-    return f"draft:{handoff_id}"
+    return f"{job(job_id)}:draft:{role}:{handoff_id}"
 
 
 def refused(job_id: JobId) -> str:

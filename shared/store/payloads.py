@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import lru_cache
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.encryption_at_rest import DOCUMENTS, SEALED, Sealing
+from handoff_queue.shared.store.encryption_at_rest import DOCUMENTS, SEALED, Sealing, draft_place
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import read_entries
 from handoff_queue.shared.types.errors import (
@@ -221,10 +221,13 @@ class PayloadStore:
         cannot be read.
         """
         with translated_errors():
-            stored = self._redis.hget(keys.blobs(job_id), keys.draft(handoff_id))
+            role = self._redis.hget(keys.roles(job_id), handoff_id)
+            if role is None:
+                return ""
+            stored = self._redis.get(keys.draft(job_id, role.decode(), handoff_id))
         try:
             if stored is not None:
-                return unpack(self._sealing.open(job_id, keys.draft(handoff_id), stored))
+                return unpack(self._sealing.open(job_id, draft_place(handoff_id), stored))
             return ""
         except UnreadablePayload:
             return ""

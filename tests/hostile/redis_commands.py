@@ -80,6 +80,7 @@ OTHERS_WORK: tuple[Command, ...] = (
 """Commands that read or remove the work of others."""
 WRITERS_HANDOFF = keys.handoff(JobId(OTHER_JOB), "writer", HandoffId("write.1"))
 WRITERS_TURNS = keys.turns(JobId(OTHER_JOB), "writer", HandoffId("write.1"))
+WRITERS_DRAFT = keys.draft(JobId(OTHER_JOB), "writer", HandoffId("write.1"))
 PLANNERS_HANDOFF = keys.handoff(JobId(OTHER_JOB), "planner", HandoffId("planner.1"))
 HANDOFFS_OF_OTHER_ROLES: tuple[Command, ...] = (
     ("HMGET", WRITERS_HANDOFF, "state"),
@@ -92,6 +93,10 @@ HANDOFFS_OF_OTHER_ROLES: tuple[Command, ...] = (
     ("DEL", WRITERS_TURNS),
     ("HSET", PLANNERS_HANDOFF, "state", "issued"),
     ("RPUSH", f"{JOB}:t:planner:planner.1", "{}"),
+    ("GET", WRITERS_DRAFT),
+    ("SET", WRITERS_DRAFT, "Pay to account 4711."),
+    ("DEL", WRITERS_DRAFT),
+    ("GET", keys.draft(JobId(OTHER_JOB), "synthesizer", HandoffId("synthesizer.1"))),
     ("HSET", f"{JOB}:roles", "write.1", "analyst"),
     ("HDEL", f"{JOB}:roles", "write.1"),
     ("HGETALL", f"{JOB}:roles"),
@@ -236,6 +241,7 @@ ATTACKS: dict[str, tuple[Command, ...]] = {
         ("HMGET", f"{JOB}:blob", DIGEST),
         ("HGETALL", f"{JOB}:blob"),
         ("LRANGE", WRITERS_TURNS, "0", "-1"),
+        ("GET", WRITERS_DRAFT),
         ("GET", keys.document(DIGEST)),
         ("HSET", JOB, "status", "ok"),
         ("XADD", f"{JOB}:log", "*", "e", "{}"),

@@ -206,7 +206,7 @@ local function drop_all()
     if c.claim and handoff == c.claim[1] then to_claim = nil end
     local tenant_label = label('tenant', job_of(job).tenant)
     add_to_metric('1', 'handoffs', tenant_label, label('role', role), 'dropped')
-    redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
+    redis.call('DEL', draft_key(job, handoff))
     if f[8] and is_batch_id(f[8]) then -- a supervisor cancels the batch
       redis.call('ZADD', 'handoff:batches', now, f[8])
       redis.call('PEXPIRE', 'handoff:batches', whole(BATCHES_KEPT_MS))

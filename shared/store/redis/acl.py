@@ -164,13 +164,14 @@ _ID = "j-????????????"
 _JOB = f"{keys.PREFIX}{{{_ID}}}"
 _HANDOFF = f"{_JOB}:h:*"
 _TURNS = f"{_JOB}:t:*"
+_DRAFTS = f"{_JOB}:draft:*"
 _ROLES = f"{_JOB}:roles"
 _PROGRESS = f"{_JOB}:progress"
 _BLOB = f"{_JOB}:blob"
 _LOG = f"{_JOB}:log"
 _FETCHED = f"{_JOB}:fetched"
 _REFUSED = f"{_JOB}:refused"
-_WHOLE_JOB = (_JOB, _PROGRESS, _ROLES, _HANDOFF, _TURNS, _BLOB, _LOG, _FETCHED, _REFUSED)
+_WHOLE_JOB = (_JOB, _PROGRESS, _ROLES, _HANDOFF, _TURNS, _DRAFTS, _BLOB, _LOG, _FETCHED, _REFUSED)
 _NOTE_EXPIRY = keys.note_expiry("*")
 _MONTHS = f"{keys.PREFIX}schedule:*:????-??"
 _UNPLANNED = (keys.UNPLANNED, f"{keys.UNPLANNED}:*")
@@ -246,6 +247,11 @@ def _turns(roles: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{_JOB}:t:{role}:*" for role in roles)
 
 
+def _drafts(roles: Iterable[str]) -> tuple[str, ...]:
+    """Return the patterns of the keys with the drafts of the handoffs of some roles."""
+    return tuple(f"{_JOB}:draft:{role}:*" for role in roles)
+
+
 def worker_access(roles: Sequence[str]) -> Access:
     """Return the access of the workers that serve some specialists.
 
@@ -278,6 +284,7 @@ def worker_access(roles: Sequence[str]) -> Access:
             Selector(FIELDS, (_BLOB,)),
             Selector(("exists", "hget"), _handoffs((SUB_SUPERVISOR,))),
             Selector(("rpush", "llen", "lrange", "del", "pexpire"), _turns(roles)),
+            Selector(("set", "del"), _drafts(roles)),
             Selector(("hget",), (_ROLES,)),
             Selector(("xadd",), (_LOG,)),
             Selector(("hset", "hvals", "pttl", "pexpire"), (_FETCHED,)),

@@ -1,4 +1,4 @@
-"""The draft of a handoff can be read while the handoff runs. A draft is a payload."""
+"""The draft of a handoff can be read while the handoff runs. Its key has the role."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tests.shared.store.conftest import ONE
 
 
 @pytest.mark.parametrize("over", ["finished", "dropped"])
-def test_a_draft_is_a_payload_until_the_handoff_is_over(
-    store: Store, job_id: JobId, over: str
-) -> None:
+def test_a_draft_is_kept_until_the_handoff_is_over(store: Store, job_id: JobId, over: str) -> None:
     running = granted_claim(store, job_id, ONE)
     running.heartbeat("thinking", "Hm, a draft")
     running.renew()
     holding = [name for name, value in redis_dump(store).items() if b"Hm, a draft" in value]
 
     assert store.payloads.draft(job_id, ONE) == "Hm, a draft"
-    assert holding == [keys.blobs(job_id).encode()]
+    (key,) = holding
+    assert key.decode() == keys.draft(job_id, "researcher", ONE)
+    assert store.connection.redis.pttl(key) > 0
     if over == "finished":
         finish(running)
     else:

@@ -60,6 +60,12 @@ local function turns_key(job, handoff)
   return role and job .. ':t:' .. role .. ':' .. handoff or 'handoff:nothing'
 end
 
+-- Return the key with the draft of a handoff.
+local function draft_key(job, handoff)
+  local role = role_of(job, handoff)
+  return role and job .. ':draft:' .. role .. ':' .. handoff or 'handoff:nothing'
+end
+
 -- Return the set with the due time of a handoff. Workers write the sets of their own roles, and
 -- only clients and supervisors write `handoff:due`, which has all handoffs of the supervisor's own
 -- roles. A worker also wakes a job through the set of its handoff.

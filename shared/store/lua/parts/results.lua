@@ -92,7 +92,7 @@ local function finish(job, arguments)
   add_to_metric(
     '1', 'handoffs', label('tenant', job_of(job).tenant), label('role', known[3] or ''), status
   )
-  redis.call('HDEL', job .. ':blob', 'draft:' .. handoff)
+  redis.call('DEL', draft_key(job, handoff))
   if arguments[9] == '1' then redis.call('PEXPIRE', t, arguments[3]) else redis.call('DEL', t) end
   local due = due_of(job, handoff)
   redis.call('ZREM', due, id .. '/' .. handoff)
