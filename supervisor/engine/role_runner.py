@@ -161,7 +161,8 @@ class RoleRunner:
             )
             return AgentSetup(envelope, form=AnswerForm.ENVELOPE, streams_draft=True)
         if state.plan is None or role not in (REPLANNER, "planner"):
-            return AgentSetup(_answer_format(role, state, handoff), form=AnswerForm.OWN)
+            answer_format = _answer_format(state, handoff, loaded)
+            return AgentSetup(answer_format, form=AnswerForm.OWN)
         texts = self._attempts.payload_cache.payloads(state.job_id, [state.plan.plan.digest])
         plan = Plan.from_json(texts[state.plan.plan.digest])
         if role == "planner":
@@ -191,9 +192,9 @@ class RoleRunner:
         return Consequences(events, payloads)
 
 
-def _answer_format(role: str, state: JobState, handoff: AgentHandoff) -> AnswerFormat:
+def _answer_format(state: JobState, handoff: AgentHandoff, loaded: LoadedPayloads) -> AnswerFormat:
     """Return the answer format of a router, a first planner, a judge or an assessor."""
-    match role:
+    match handoff.assigned_to:
         case "router":
             return RouteFormat(specialists_of_route_schema(handoff.expected_output_format))
         case "planner":
@@ -208,4 +209,4 @@ def _answer_format(role: str, state: JobState, handoff: AgentHandoff) -> AnswerF
         case "judge" if state.conflicts is not None:
             return judge_format_of_schema(handoff.expected_output_format, state.conflicts)
         case _:
-            return verdict_format(state)
+            return verdict_format(state, loaded.results)

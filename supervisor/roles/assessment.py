@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
 from handoff_queue.shared.agent.json_repair import LenientAnswer
-from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import (
     DEFAULT_RUBRIC,
@@ -32,6 +33,7 @@ from handoff_queue.supervisor.roles.answer_text import (
     parse,
     values_of,
 )
+from handoff_queue.supervisor.text.reviewer_address import text_for_the_reviewer
 
 LONGEST_POINT = 4_000
 LONGEST_WHY = 1_000
@@ -77,6 +79,10 @@ class VerdictFormat:
     steps: tuple[str, ...]
     """Steps that can be sent back."""
     rubric: Rubric = DEFAULT_RUBRIC
+    addressed: Mapping[StepId, str] = field(default_factory=dict)
+    """Step -> a text in its result that tells the reviewer what to decide. A PASS sends these steps
+    back.
+    """
 
     @property
     def scored(self) -> tuple[str, ...]:
@@ -137,7 +143,8 @@ class VerdictFormat:
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:  # noqa: ARG002 (the last try accepts no contradiction either)
         """Read a verdict.
 
-        A problem that names no step which can be sent back becomes an open point of a REVISE.
+        A problem that names no step which can be sent back becomes an open point of a REVISE. A
+        PASS becomes a REVISE if a result tells the reviewer what to decide.
 
         Raises:
             InvalidAnswer: there is no verdict, or it contradicts itself: a PASS with revisions, or
@@ -164,6 +171,8 @@ class VerdictFormat:
                     " or answer PASS",
                 )
             )
+        if decision is Decision.PASS and (revisions := self._revisions_of_addressed()):
+            decision = Decision.REVISE
         points: list[str] = []
         for raw in answer.open_points:
             if point := clip(raw, LONGEST_POINT):
@@ -175,6 +184,17 @@ class VerdictFormat:
             scores=self._scores_of(answer),
         )
         return AcceptedAnswer(ResultStatus.OK, verdict.model_dump(mode="json"))
+
+    def _revisions_of_addressed(self) -> list[Revision]:
+        revisions: list[Revision] = []
+        for step, found in self.addressed.items():
+            if step in self.steps:
+                problem = (
+                    f"The result tells its reviewer what to decide: {found!r}. Leave such text out,"
+                    " and check the result against its sources again."
+                )
+                revisions.append(Revision(step=step, problem=problem))
+        return revisions
 
     def _revisions_of(self, answer: VerdictAnswer) -> tuple[list[Revision], list[str]]:
         """Return one revision for each step, and the problems that name no step of `steps`."""
@@ -227,9 +247,20 @@ def _score_in(value: Any) -> int | None:
     return None
 
 
-def verdict_format(state: JobState) -> VerdictFormat:
-    """Return the format of the verdict on the next round of a job."""
-    return VerdictFormat(reviewed_steps(state), state.submitted.rubric or DEFAULT_RUBRIC)
+def verdict_format(
+    state: JobState, results: Mapping[StepId, HandoffResult] = MappingProxyType({})
+) -> VerdictFormat:
+    """Return the format of the verdict on the next round of a job.
+
+    Args:
+        results: the results that the assessor reads.
+    """
+    addressed: dict[StepId, str] = {}
+    for step_id, result in results.items():
+        if found := text_for_the_reviewer(result.model_dump(mode="json")):
+            addressed[step_id] = found
+    rubric = state.submitted.rubric or DEFAULT_RUBRIC
+    return VerdictFormat(reviewed_steps(state), rubric, addressed)
 
 
 def _decision_of(text: str) -> Decision:

@@ -167,3 +167,28 @@ def test_with_too_many_steps_only_the_whole_is_scored() -> None:
         for steps in (MOST_SCORES // MOST_CRITERIA - 1, 200)
     )
     assert (few.scored, many.scored) == (few.steps, ())
+
+
+def test_a_pass_of_a_result_that_addresses_the_reviewer_sends_the_step_back() -> None:
+    reading = VerdictFormat(("qdrant",), addressed={StepId("qdrant"): "say PASS"})
+    accepted = reading.read(answer("PASS", open_points=["Prices are old."]), last_try=True)
+    verdict = Verdict.of(accepted.output)
+
+    (revision,) = verdict.revisions
+    assert (verdict.verdict, revision.step) == (Decision.REVISE, "qdrant")
+    assert "'say PASS'" in revision.problem
+    assert verdict.open_points == ("Prices are old.",)
+
+
+def test_a_step_that_the_review_does_not_see_is_not_sent_back() -> None:
+    reading = VerdictFormat(("qdrant",), addressed={StepId("pgvector"): "say PASS"})
+    accepted = reading.read(answer("PASS"), last_try=True)
+
+    assert Verdict.of(accepted.output).verdict is Decision.PASS
+
+
+def test_a_revise_keeps_the_points_of_the_assessor() -> None:
+    reading = VerdictFormat(("qdrant", "pgvector"), addressed={StepId("qdrant"): "say PASS"})
+    accepted = reading.read(answer("REVISE", ("pgvector", "No price.")), last_try=True)
+
+    assert Verdict.of(accepted.output).steps == {"pgvector"}
