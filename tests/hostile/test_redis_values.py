@@ -55,11 +55,27 @@ def test_a_supervisor_sweeps_past_members_that_a_worker_has_invented(
         )
 
 
+@pytest.mark.parametrize("ms", [-1, 253_402_300_800_000])
+def test_a_time_of_a_handoff_that_is_no_date_is_not_shown(server: Server, ms: int) -> None:
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id, handoff_id = a_job(supervisor), HandoffId("find.1")
+        issue(supervisor, job_id, handoff_id, role="analyst")
+        granted_claim(worker, job_id, handoff_id)
+        times = dict.fromkeys(("claimed_at", "started_at", "heartbeat"), ms)
+        worker.connection.redis.hset(keys.handoff(job_id, "analyst", handoff_id), mapping=times)
+
+        standing = supervisor.jobs.handoffs(job_id, [handoff_id])[handoff_id]
+
+        shown = (standing.claimed_at, standing.started_at, standing.heartbeat_at)
+        assert shown == (None, None, None)
+
+
 def test_a_worker_moves_no_due_time_of_another_role(server: Server) -> None:
     with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
         job_id = a_job(supervisor)
         issue(supervisor, job_id, "write.1", role="writer")
         supervisor.connection.redis.zadd(keys.due("writer"), {f"{job_id}/write.1": 10**13})
+        issue(supervisor, job_id, "find.1", role="analyst")
         attacker = worker.connection.redis
         attacker.zadd(keys.due("analyst"), {f"{job_id}/write.1": 1})
 

@@ -33,6 +33,17 @@ def test_an_entry_of_another_version_is_skipped(store: Store) -> None:
     assert store.audit.newest(10) == [pause_of("writer")]
 
 
+@pytest.mark.parametrize("at", ["NaN", "1e308", "-1", "Infinity"])
+def test_an_entry_or_a_report_without_a_date_is_skipped(store: Store, at: str) -> None:
+    """No page can show such a time."""
+    entry = f'{{"at": {at}, "action": "refuse", "subject": "a message", "detail": "forged"}}'
+    store.connection.redis.xadd(keys.AUDIT, {"e": entry})
+    store.connection.redis.lpush(keys.REFUSALS, entry)
+
+    assert store.audit.newest(10) == []
+    assert store.refusals.move_reports() == 0
+
+
 def test_the_stream_does_not_grow_without_end(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

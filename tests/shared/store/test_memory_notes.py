@@ -94,6 +94,17 @@ def test_an_unreadable_note_is_left_out(store: Store) -> None:
     assert [entry.note.path for entry in store.notes.all("acme")] == [PATH]
 
 
+@pytest.mark.parametrize(("name", "at"), [("at", -1.0), ("at", 1e12), ("expires_at", 1e12)])
+def test_a_note_without_a_date_is_left_out(store: Store, name: str, at: float) -> None:
+    """A worker that was taken over may write any number, which no page can show as a date."""
+    good = a_note(store)
+    fields = {**dict(good), "path": "milvus/licence", name: at}
+    store.notes.write("acme", Note.model_construct(**fields), None)
+    store.notes.write("acme", good, None)
+
+    assert [entry.note.path for entry in store.notes.all("acme")] == [PATH]
+
+
 def test_a_note_under_the_path_of_another_note_is_left_out(store: Store) -> None:
     store.notes.write("acme", a_note(store), None)
     moved = store.connection.redis.hget(keys.notes("acme"), PATH)
