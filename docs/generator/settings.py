@@ -93,7 +93,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "The HTTP API": {
         "serve_max_body_bytes": "`handoff serve`",
         "serve_requests_per_minute": "`handoff serve`",
-        "serve_streams_per_token": "`handoff serve`",
+        "serve_streams": "`handoff serve`",
         "serve_proxies": "`handoff serve`",
         "serve_user_header": "`handoff serve`",
         "serve_groups_header": "`handoff serve`",
@@ -147,7 +147,7 @@ UNITS = {
     "tool_processes": "processes",
     "serve_max_body_bytes": "bytes",
     "serve_requests_per_minute": "requests",
-    "serve_streams_per_token": "streams",
+    "serve_streams": "streams",
     "tenant_open_jobs": "jobs",
 }
 """Unit of each setting that is a plain number."""

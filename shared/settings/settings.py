@@ -436,7 +436,7 @@ class Settings(BaseSettings):
     """The most HTTP requests of one token in a minute. All replicas of `handoff serve` share
     the count.
     """
-    serve_streams_per_token: int = Field(default=1_000, ge=1, le=1_000_000)
+    serve_streams: int = Field(default=1_000, ge=1, le=1_000_000)
     """The most streams that one token holds open at one process of `handoff serve`: events,
     answers, pages of the console, and notifications of MCP clients.
     """

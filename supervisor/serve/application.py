@@ -72,7 +72,7 @@ def attach_client(
         settings,
         is_open,
         TokenChecks(jobs.client.store.api_tokens),
-        OpenStreams(settings.serve_streams_per_token),
+        OpenStreams(settings.serve_streams),
     )
 
 

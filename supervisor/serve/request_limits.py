@@ -81,8 +81,7 @@ class OpenStreams:
         if self._open[caller] >= self._most:
             raise Problem(
                 429,
-                f"{self._most:,} streams are open: close some, or raise"
-                " HANDOFF_SERVE_STREAMS_PER_TOKEN",
+                f"{self._most:,} streams are open: close some, or raise HANDOFF_SERVE_STREAMS",
                 headers={"Retry-After": "1"},
             )
         self._open[caller] += 1

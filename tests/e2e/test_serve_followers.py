@@ -76,7 +76,7 @@ def test_2000_followers_of_events_share_one_process_of_300_mb(
         handoff,
         redis_url,
         HANDOFF_SERVE_REQUESTS_PER_MINUTE=str(10 * FOLLOWERS),
-        HANDOFF_SERVE_STREAMS_PER_TOKEN=str(FOLLOWERS),
+        HANDOFF_SERVE_STREAMS=str(FOLLOWERS),
     ) as (
         process,
         url,

@@ -24,7 +24,7 @@ Opened = Callable[[str], AbstractContextManager[httpx2.Response]]
 
 @pytest.fixture
 def settings() -> Settings:
-    return Settings(offline=True, serve_streams_per_token=2)
+    return Settings(offline=True, serve_streams=2)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ async def serve_stdio(
     """
     caller = Caller(actor.name, role, tenant, None, actor.address)
     checks = TokenChecks(jobs.client.store.api_tokens)
-    streams = OpenStreams(settings.serve_streams_per_token)
+    streams = OpenStreams(settings.serve_streams)
 
     def access_of(_: Context, needed: ApiRole) -> Access:
         check_role(caller, needed)
