@@ -437,11 +437,16 @@ class RunRecords:
     @property
     def longest_recovery_s(self) -> float | None:
         """Longest recovery in seconds without another strike; None if there was no such
-        recovery.
+        recovery. A handoff of the Claude Agent SDK is left out: its next process first starts a
+        program of 400 MB, for which there is no promise.
         """
-        return max(
-            (recovery.seconds for recovery in self.recoveries if recovery.is_alone), default=None
-        )
+        jobs = {job.name: job for job in self.everyone}
+        seconds: list[float] = []
+        for recovery in self.recoveries:
+            name, handoff_id = recovery.handoff
+            if recovery.is_alone and not jobs[name].is_external_step(handoff_id):
+                seconds.append(recovery.seconds)
+        return max(seconds, default=None)
 
     @property
     def longest_recovery_in_a_row_s(self) -> float | None:

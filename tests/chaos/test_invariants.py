@@ -14,7 +14,7 @@ from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.job_generator import TIGHT_STEPS
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.model_server import Call
-from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob, PlannedStep
+from handoff_queue.chaos.planned_jobs import EXTERNAL, CallKey, PlannedJob, PlannedStep
 from handoff_queue.chaos.report import broken_of, is_kept, json_of, table_of
 from handoff_queue.chaos.unwanted_calls import SeenClaim
 from handoff_queue.shared.types.usage import Usage
@@ -85,6 +85,19 @@ def test_a_call_in_flight_at_a_kill_may_be_repeated_once() -> None:
     )
     assert records_of_run.longest_recovery_s == 2.5
     assert is_kept(records_of_run)
+
+
+def test_the_recovery_of_a_handoff_of_the_claude_agent_sdk_has_no_promised_time() -> None:
+    job = replace(JOB, steps=(PlannedStep("a", EXTERNAL, turns=2),))
+    late = call("a.1", 2, 30.0, "worker2")
+    record = replace(SUCCESS, ended_at=(40.0,), finished_at={**FINISHED, "a.1": (31.0,)})
+
+    own = records(late, strikes=[kill(3.5)], job_record=record)
+    external = records(late, strikes=[kill(3.5)], job_record=record, jobs=(job,))
+
+    assert own.longest_recovery_s == 26.5
+    assert external.longest_recovery_s is None
+    assert external.longest_recovery_in_a_row_s == 26.5
 
 
 def test_a_call_is_in_flight_also_if_the_server_reads_it_shortly_after_the_kill() -> None:
