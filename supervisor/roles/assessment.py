@@ -187,10 +187,10 @@ class VerdictFormat:
 
     def _revisions_of_addressed(self) -> list[Revision]:
         revisions: list[Revision] = []
-        for step, found in self.addressed.items():
+        for step, words in self.addressed.items():
             if step in self.steps:
                 problem = (
-                    f"The result tells its reviewer what to decide: {found!r}. Leave such text out,"
+                    f"The result tells its reviewer what to decide: {words!r}. Leave such text out,"
                     " and check the result against its sources again."
                 )
                 revisions.append(Revision(step=step, problem=problem))
@@ -257,8 +257,8 @@ def verdict_format(
     """
     addressed: dict[StepId, str] = {}
     for step_id, result in results.items():
-        if found := text_for_the_reviewer(result.model_dump(mode="json")):
-            addressed[step_id] = found
+        if words := text_for_the_reviewer(result.model_dump(mode="json")):
+            addressed[step_id] = words
     rubric = state.submitted.rubric or DEFAULT_RUBRIC
     return VerdictFormat(reviewed_steps(state), rubric, addressed)
 

@@ -48,8 +48,8 @@ def text_for_the_reviewer(value: Any) -> str:
     for text in _texts(value):
         searched = text[:left]
         for pattern in _PATTERNS:
-            if (found := pattern.search(searched)) is not None:
-                return " ".join(found[0].split())[:MOST_SHOWN_CHARS]
+            if (match := pattern.search(searched)) is not None:
+                return " ".join(match[0].split())[:MOST_SHOWN_CHARS]
         left -= len(searched)
         if left <= 0:
             break

@@ -59,15 +59,15 @@ def test_ordinary_sentences_are_not_found(text: str) -> None:
 
 def test_ordinary_documents_are_rarely_found() -> None:
     """These pages are about reviews, so they are harder than other texts."""
-    found: list[str] = []
+    matches: list[str] = []
     paragraphs = 0
     for page in (ROOT / "docs").rglob("*.md"):
         for paragraph in page.read_text().split("\n\n"):
             paragraphs += 1
             if text := text_for_the_reviewer(paragraph):
-                found.append(f"{page.name}: {text}")
+                matches.append(f"{page.name}: {text}")
 
-    assert len(found) < paragraphs / 100, found
+    assert len(matches) < paragraphs / 100, matches
 
 
 @pytest.mark.parametrize("part", ["reviewer a ", "this a b ", "say a b c ", "verdict ", "\n"])
