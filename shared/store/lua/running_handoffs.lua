@@ -1,7 +1,7 @@
 -- Running handoffs, and deferred handoffs, which have no slot. Reads only.
 -- KEYS due, queues, waiting sets of the supervisors' queues (a job with a wake-up is not due).
--- ARGV: most handoffs to read, 1 to read the state of each due job (or 0: the two numbers of jobs mean
--- nothing).
+-- ARGV: most handoffs to read, 1 to read the state of each due job (or 0: the two numbers of jobs
+-- mean nothing).
 -- Returns {Unix ms, open jobs, jobs that wait for a person, {job, handoff, role, deferred until
 -- (Unix ms) or '', worker, doing, turns, first claimed (Unix ms)}...}
 local due, most, reads_jobs = KEYS[1], tonumber(ARGV[1]), ARGV[2] == '1'

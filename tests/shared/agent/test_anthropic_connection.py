@@ -36,7 +36,7 @@ def model_of(server: RawServer) -> Iterator[AnthropicModel]:
 @pytest.fixture
 def long_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise the time that a connection has to come to rest, so that slow machines pass."""
-    monkeypatch.setattr("handoff_queue.shared.providers.anthropic.model.REST_WITHIN_S", 10)
+    monkeypatch.setattr("handoff_queue.shared.providers.anthropic.streamed_call.REST_WITHIN_S", 10)
 
 
 @pytest.mark.usefixtures("long_rest")

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from handoff_queue.shared.providers.anthropic import model as anthropic_model
+from handoff_queue.shared.providers.anthropic import streamed_call
 from handoff_queue.shared.providers.anthropic.client_factory import model_from
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.runtime.process_resources import allow_files
@@ -28,7 +28,7 @@ def no_short_connect_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each connection as much time as its call. One event loop opens all connections, and a
     busy machine may need longer than the usual 10 seconds for 1,010 connections.
     """
-    monkeypatch.setattr(anthropic_model, "CONNECT_TIMEOUT_S", CALL_TIMEOUT_S)
+    monkeypatch.setattr(streamed_call, "CONNECT_TIMEOUT_S", CALL_TIMEOUT_S)
 
 
 def replies_at_once(calls: int) -> int:
