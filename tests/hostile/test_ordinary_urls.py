@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from functools import cache
 from types import FrameType
 
 import pytest
@@ -57,6 +58,7 @@ def test_a_number_joined_by_chance_is_no_copy_from_a_long_table() -> None:
     assert url_carries(f"https://a.example.org/{'/'.join(revenue)}", [rows[:300]], [])
 
 
+@cache
 def calls_for(url: str, text: str) -> int:
     """Return the number of calls of Python functions for the check of a URL."""
     index_of(text)
