@@ -155,7 +155,8 @@ def forked_python(server: ForkServer) -> str:
 def offer_fork_server() -> str:
     """Offer this process's fork server to the test processes, and return the address.
 
-    The fork server starts when the first test process connects.
+    The fork server starts when the first test process connects, or earlier at a call of
+    `shared_fork_server`.
     """
     return _offer(_started)
 

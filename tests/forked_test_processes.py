@@ -35,6 +35,9 @@ def fork_test_processes(config: pytest.Config, specs: Iterable[XSpec]) -> None:
     )
     server.__enter__()
     atexit.register(server.__exit__, None, None, None)
+    if "not slow" not in config.option.markexpr:
+        # It imports modules for seconds, while the other server imports the test files.
+        forked_processes.shared_fork_server()
     for spec in specs:
         spec.python = f"{forked_processes.forked_python(server)} -P -m {THIS_MODULE}"
     os.environ[forked_processes.SHARED] = forked_processes.offer_fork_server()
