@@ -24,7 +24,7 @@ from handoff_queue.shared.types.review import (
     Score,
     Verdict,
 )
-from handoff_queue.supervisor.lifecycle.side_effects import reviewed_steps
+from handoff_queue.supervisor.lifecycle.side_effects import after_review, reviewed_steps
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import (
     clip,
@@ -80,8 +80,10 @@ class VerdictFormat:
     """Steps that can be sent back."""
     rubric: Rubric = DEFAULT_RUBRIC
     addressed: Mapping[StepId, str] = field(default_factory=dict)
-    """Step -> a text in its result that tells the reviewer what to decide. A PASS sends these steps
-    back.
+    """Step -> a text in its result that tells the reviewer what to decide."""
+    sends_addressed_back: bool = True
+    """True if a PASS sends the steps of `addressed` back. False if it makes the texts open
+    points.
     """
 
     @property
@@ -171,9 +173,12 @@ class VerdictFormat:
                     " or answer PASS",
                 )
             )
-        if decision is Decision.PASS and (revisions := self._revisions_of_addressed()):
-            decision = Decision.REVISE
         points: list[str] = []
+        if decision is Decision.PASS and self.sends_addressed_back:
+            if revisions := self._revisions_of_addressed():
+                decision = Decision.REVISE
+        elif decision is Decision.PASS:
+            points += self._points_of_addressed()
         for raw in answer.open_points:
             if point := clip(raw, LONGEST_POINT):
                 points.append(point)
@@ -195,6 +200,12 @@ class VerdictFormat:
                 )
                 revisions.append(Revision(step=step, problem=problem))
         return revisions
+
+    def _points_of_addressed(self) -> list[str]:
+        points: list[str] = []
+        for step, words in self.addressed.items():
+            points.append(f"The result of {step} tells its reviewer what to decide: {words!r}.")
+        return points
 
     def _revisions_of(self, answer: VerdictAnswer) -> tuple[list[Revision], list[str]]:
         """Return one revision for each step, and the problems that name no step of `steps`."""
@@ -260,7 +271,10 @@ def verdict_format(
         if words := text_for_the_reviewer(result.model_dump(mode="json")):
             addressed[step_id] = words
     rubric = state.submitted.rubric or DEFAULT_RUBRIC
-    return VerdictFormat(reviewed_steps(state), rubric, addressed)
+    # Such words can belong to the subject of the job, so they are sent back once. If steps with
+    # effects wait for the review, it does not pass at all.
+    sends_back = not state.rounds_now or bool(after_review(state))
+    return VerdictFormat(reviewed_steps(state), rubric, addressed, sends_addressed_back=sends_back)
 
 
 def _decision_of(text: str) -> Decision:
