@@ -22,7 +22,7 @@ class Canvas:
 
     def __init__(self, url: str) -> None:
         os.environ["HANDOFF_REDIS_URL"] = url
-        from benchmarks.canvas import job_of
+        from benchmarks.canvas_tasks import job_of
 
         self._job_of = job_of
         self._sent: list[tuple[Any, float]] = []

@@ -59,8 +59,8 @@ class Row:
 SUPERVISOR = Part("supervisor", "benchmarks.ours_supervisor", "supervisor,submissions,roles", 1_000)
 """Half of its slots may hold a call, which is one for each job."""
 WORKER = Part("worker", "benchmarks.ours_worker", "researcher", 1_500)
-CANVAS_SUPERVISOR = Part("canvas_supervisor", "benchmarks.canvas", "canvas_supervisor", 500)
-CANVAS_WORKER = Part("canvas_worker", "benchmarks.canvas", "canvas_worker", 1_500)
+CANVAS_SUPERVISOR = Part("canvas_supervisor", "benchmarks.canvas_tasks", "canvas_supervisor", 500)
+CANVAS_WORKER = Part("canvas_worker", "benchmarks.canvas_tasks", "canvas_worker", 1_500)
 
 BARE_CANVAS = Row("bare canvas", "canvas", (CANVAS_SUPERVISOR, CANVAS_WORKER))
 LANGGRAPH = Row("LangGraph, threads", "langgraph")

@@ -79,7 +79,7 @@ class Messages:
 
     def __init__(self, url: str, client: Any) -> None:
         os.environ["HANDOFF_REDIS_URL"] = url
-        from benchmarks.canvas import nothing
+        from benchmarks.canvas_tasks import nothing
 
         self._task, self._client = nothing, client
 

@@ -1,14 +1,10 @@
 """Renewal of leases: one thread renews every lease of its process. Its renewals are heartbeats:
 they show that the process and its evaluations of jobs are not frozen. `Claim.heartbeat` sends a
 heartbeat at once when an agent does something else.
-
-The watchdog here, and the scripts that recover the work of a frozen process
-(`job_evaluation_lease.py`), use the same limit, `FROZEN_AFTER_LEASES`.
 """
 
 from __future__ import annotations
 
-import faulthandler
 import threading
 import time
 from collections.abc import Iterator
@@ -16,8 +12,8 @@ from contextlib import contextmanager, suppress
 
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.claim import Claim
-from handoff_queue.shared.store.job_evaluation_lease import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
+from handoff_queue.shared.store.watchdog import Watchdog
 from handoff_queue.shared.types.errors import Interrupted, StoreError
 
 log = log_of(__name__)
@@ -61,7 +57,7 @@ class Leases:
         """
         self._connection = Connection(redis_url, timeout_s=lease_s * SILENCE_PER_LEASE)
         self._lease_s = lease_s
-        self._watchdog = watchdog
+        self._watchdog = Watchdog(lease_s, renews_every_s(lease_s)) if watchdog else None
         self._held: dict[int, Claim] = {}
         self._evaluations: dict[int, tuple[ScriptCall, float]] = {}
         """Heartbeats of evaluations, with the monotonic time at which each began."""
@@ -75,7 +71,7 @@ class Leases:
     def stop(self) -> None:
         self._stop.set()
         if self._watchdog:
-            faulthandler.cancel_dump_traceback_later()
+            self._watchdog.stop()
 
     @contextmanager
     def held(self, claim: Claim) -> Iterator[None]:
@@ -118,13 +114,8 @@ class Leases:
         self._connection.close()
 
     def _reset_watchdog(self) -> None:
-        """Start the watchdog's time again. `faulthandler` ends the process when the time is
-        over.
-        """
         if self._watchdog:
-            faulthandler.dump_traceback_later(
-                self._lease_s * FROZEN_AFTER_LEASES + renews_every_s(self._lease_s), exit=True
-            )
+            self._watchdog.reset()
 
     def _renew(self) -> bool:
         """Renew all leases in one round trip, so a silent Redis holds this thread for one

@@ -30,7 +30,7 @@ from handoff_queue.shared.store.presence import PresenceStore
 from handoff_queue.shared.store.prompt_prefixes import PromptPrefixes
 from handoff_queue.shared.store.queue_repair import QueueRepair
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connection
-from handoff_queue.shared.store.refusals import Refusals
+from handoff_queue.shared.store.refused_commands import Refusals
 from handoff_queue.shared.store.request_counts import RequestCounts
 from handoff_queue.shared.store.schedules import Schedules
 from handoff_queue.shared.store.spending_history import SpendingHistory

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.injection.__main__ import run
 from benchmarks.injection.injecagent_suite import PARTS, injecagent
+from benchmarks.injection.measuring import run
 from benchmarks.injection.suite import SENDS, Situation, Suite
 from benchmarks.injection.tool_files import write_part
 from handoff_queue.workers.tools.user_tools import load_tools

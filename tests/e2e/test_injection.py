@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.injection.__main__ import ALLOW_ALL, Outcome, row, run
 from benchmarks.injection.agentdojo_declarations import declaration_of, undeclared
 from benchmarks.injection.agentdojo_suites import AgentDojoSituation, agentdojo, suites, tasks
+from benchmarks.injection.measuring import ALLOW_ALL, Outcome, row, run
 from benchmarks.injection.suite import Task
 
 EACH = 60

@@ -19,7 +19,7 @@ from celery.worker.control import Panel
 from redis import Redis
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.broker.consumer import REMOTE_CONTROL
+from handoff_queue.shared.broker.remote_control import REMOTE_CONTROL
 from handoff_queue.shared.settings.settings import Settings
 from tests.waiting import wait_until
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import anthropic
 
-from handoff_queue.shared.providers.anthropic.batches import AnthropicBatches
+from handoff_queue.shared.providers.anthropic.batches_api import AnthropicBatches
 from handoff_queue.shared.providers.anthropic.event_loop import EventLoop
 from handoff_queue.shared.providers.anthropic.request import Option, request_of
 from handoff_queue.shared.providers.anthropic.streamed_call import Client, StreamedCall

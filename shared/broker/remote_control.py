@@ -1,0 +1,64 @@
+"""Celery's remote control: the few commands that a worker obeys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from kombu.pidbox import Node
+
+from handoff_queue.shared.observability.logs import log_of
+
+log = log_of(__name__)
+
+REMOTE_CONTROL = ("ping", "active_queues", "stats", "registered", "enable_events")
+"""Control commands that a worker obeys. `handoff doctor` and Flower need these commands, and no
+command of these changes the work.
+"""
+_SENDER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""The name of a sender of control commands, which is the beginning of its reply queue."""
+_TASK_LISTS = ("active", "reserved", "scheduled", "revoked")
+"""Control commands that get an empty list. Flower asks for these lists, and the arguments of the
+tasks are the handoffs of all tenants.
+"""
+
+
+def control_commands(commands: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """Return a worker's control commands.
+
+    Every program that reaches Redis can publish a command. Celery's other commands could stop all
+    workers, change their queues, or revoke tasks, so the worker refuses these commands.
+
+    Args:
+        commands: the functions of Celery by the name of the command.
+    """
+    allowed: dict[str, Callable[..., Any]] = {}
+    for name, command in commands.items():
+        if name in REMOTE_CONTROL:
+            allowed[name] = command
+        elif name in _TASK_LISTS:
+            allowed[name] = _no_tasks
+        else:
+            allowed[name] = partial(_refuse, name)
+    return allowed
+
+
+def send_reply(node: Any, data: Any, exchange: str, routing_key: str, ticket: str) -> None:
+    """Send the reply to a control command, or log an address that is no reply queue. With an
+    address of its choice, an attacker would write into keys that only this process may write.
+    """
+    if exchange == node.mailbox.reply_exchange.name and _SENDER.fullmatch(routing_key):
+        Node.reply(node, data, exchange, routing_key, ticket)
+    else:
+        log.warning("reply refused", exchange=str(exchange), routing_key=str(routing_key))
+
+
+def _no_tasks(_state: Any, **_arguments: Any) -> list[Any]:
+    return []
+
+
+def _refuse(name: str, _state: Any, **_arguments: Any) -> dict[str, str]:
+    log.warning("control command refused", command=name)
+    return {"error": f"{name} is refused"}
