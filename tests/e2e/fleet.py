@@ -137,13 +137,13 @@ class Script:
                 "steps": "planner",
                 "decision": "replanner",
                 "resolutions": "resolver",
-                "output": "synthesizer",
+                "verdict": "assessor",
             }
             name, agent = (
                 plan_line[1] if plan_line else "",
                 next(
                     (role for field_name, role in roles.items() if field_name in properties),
-                    "assessor",
+                    "synthesizer",
                 ),
             )
         self.calls[name, agent, turn] += 1
