@@ -5,7 +5,7 @@ checks its citations. An answer in Markdown is read as the same envelope.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
@@ -20,6 +20,7 @@ from handoff_queue.shared.agent.answer_rules import AnswerForm
 from handoff_queue.shared.agent.json_repair import (
     LenientAnswer,
     describe_text,
+    first_object_in,
     is_empty_form,
     json_object_in,
     normalize_status,
@@ -201,6 +202,13 @@ class _Envelope(LenientAnswer):
 _FIELDS = frozenset(_Envelope.model_fields)
 
 
+def _is_envelope(names: Set[str]) -> bool:
+    """Return whether an object with these fields is an envelope, and not work that is JSON."""
+    if {"status", "output"} <= names:
+        return True
+    return names <= _FIELDS and not names.isdisjoint({"output", "needs", "problem"})
+
+
 @dataclass(frozen=True, slots=True)
 class EnvelopeFormat:
     """The `AnswerFormat` of specialists and of the synthesizer."""
@@ -295,10 +303,8 @@ class EnvelopeFormat:
             return False
         if not _BEGINS_ENVELOPE.match(text):
             return True
-        value = whole_object_in(text)
-        if value is None:
-            return False
-        return not (value.keys() <= _FIELDS or {"status", "output"} <= value.keys())
+        value = whole_object_in(text) or first_object_in(text)
+        return value is not None and not _is_envelope(value.keys())
 
     def _without_nulls(self, envelope: _Envelope) -> _Envelope:
         """Drop `null` from optional properties of the output if the output matches its schema

@@ -253,6 +253,14 @@ def whole_object_in(text: str) -> dict[str, Any] | None:
     return None
 
 
+def first_object_in(text: str) -> dict[str, Any] | None:
+    """Return the JSON object with which a text begins, also in a code fence. None: there is no
+    whole object. Nothing is repaired.
+    """
+    first = _object_at(text, _beginning(text), may_repair=False)
+    return first and first[0]
+
+
 def without_nulls(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
     """Return the value without the properties that are null and that its schema does not
     require.

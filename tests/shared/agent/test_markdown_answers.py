@@ -167,3 +167,16 @@ def test_a_repair_is_answered_with_the_whole_answer_again() -> None:
 def test_a_reply_of_the_testing_package_is_read() -> None:
     result = run_with_replies(result_reply("Which year?", status="needs_input", needs="the year"))
     assert result.go().status is ResultStatus.NEEDS_INPUT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '```json\n{"status": "up", "uptime": 3}\n```\n\nThis is the reply of the server.',
+        '{"status": "up"} is the reply of the server.',
+        '{"status": "ok"}',
+    ],
+    ids=["a code fence", "a sentence", "only a status"],
+)
+def test_an_answer_that_begins_with_json_keeps_all_its_text(text: str) -> None:
+    assert FORMAT.read(text, last_try=False).output == text
