@@ -15,8 +15,12 @@ FEWEST_CHARS = 8
 """Characters of the shortest text that is searched. A shorter one may stand there by chance."""
 _END_OF_SENTENCE = ".!?;:。！？ \n"
 _END_OF_LINK = "]("
-_BEGINNING = re.compile(r"[.!?。！？][*_)\"']*\s+")
-"""The border between two sentences of a line."""
+_BEGINNING = re.compile(
+    rf"""[.!?][*_)"']*+(?:{MARKER.pattern})*+\s+|[。！？][*_)"'”」』）]*+(?=\S)"""
+)
+"""The border between two sentences of a line. Chinese and Japanese have no space there."""
+_LONGEST_SENTENCE = 2_000
+"""Characters before a marker that are searched. All of a line would take quadratic time."""
 _SIGNS = "#*->|_ \t\n"
 """Markdown before and after a sentence."""
 
@@ -37,7 +41,7 @@ def marked_sentences(output: str) -> dict[str, str]:
 
 def _sentence_before(output: str, end: int) -> str:
     """Return the sentence that ends at an index of the output."""
-    before = output[:end]
+    before = output[max(0, end - _LONGEST_SENTENCE) : end]
     while (other := before.rstrip()).endswith("]") and (last := _last_marker(other)):
         before = before[:last]
     before = before.rstrip()
