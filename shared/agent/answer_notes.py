@@ -47,9 +47,12 @@ _FIELD = re.compile(
     r"\s*(?:[-*+•]\s+)?[*_`]*(status|problem|needs|confidence)[*_`]*\s*:[*_`]*\s*(.*)$",
     re.IGNORECASE,
 )
-_CITED = re.compile(r'([^\n"“”„«‟]*)(?<=:)\s*["“”„«‟](.*)\Z', re.DOTALL)
+_MARKS = '"“”„‟«»「」『』'
+"""Quotation marks. Some languages begin a quote with the mark that ends it in others."""
+_CITED = re.compile(rf"([^\n{_MARKS}]*)(?<=[:：])\s*[{_MARKS}](.*)\Z", re.DOTALL)
 """A source and its quote."""
-_QUOTE_END = re.compile(r'["“”»‟]\s*[.,;]?\s*\Z')
+_QUOTE_END = re.compile(rf"[{_MARKS}]\s*+(?:\([^(){_MARKS}\n]*+\)\s*+)?[.,;。]?\s*+\Z")
+"""The end of a quote. A place in brackets may follow, such as `(page 3)`."""
 _SIGN_OF_SOURCE = re.compile(r"[./#]")
 """A path, a URL and the name of a tool's result have one of these characters."""
 _AROUND_SOURCE = " \t\n`*_<>'"
@@ -251,7 +254,7 @@ def _add(claim: dict[str, Any], note: str) -> None:
     head, quote = cited or (note, "")
     segments = [segment.strip() for segment in head.split("|")]
     if cited:
-        source = segments.pop().removesuffix(":").strip(_AROUND_SOURCE)
+        source = segments.pop().rstrip(":：").strip(_AROUND_SOURCE)
         claim["sources"].append({"source": source, "quote": _QUOTE_END.sub("", quote).strip()})
     elif len(segments) == 1:
         claim["text"] = claim["text"] or note
@@ -264,16 +267,24 @@ def _cited(note: str) -> tuple[str, str] | None:
     """Return the text before a quote, and the quote with its last quotation mark. None: the note
     has no quote.
 
-    A quote without quotation marks is accepted behind a source without spaces.
+    Behind a source without spaces, a quote needs no quotation marks, or no colon before them.
     """
     if cited := _CITED.match(note):
         return cited[1], cited[2]
-    head, colon, quote = note.partition(": ")
-    source = head.rpartition("|")[2].strip()
-    is_source = bool(_SIGN_OF_SOURCE.search(source)) and not re.search(r"\s", source)
-    if colon and quote.strip() and is_source:
-        return head, quote
+    head, _, quote = note.partition(": ")
+    if quote.strip() and _ends_with_source(head):
+        return head, re.sub(rf"\A\s*[{_MARKS}]", "", quote)
+    if mark := re.search(f"[{_MARKS}]", note):
+        head = note[: mark.start()].rstrip(" \t\n,;–—-")
+        if _ends_with_source(head):
+            return head, note[mark.end() :]
     return None
+
+
+def _ends_with_source(head: str) -> bool:
+    """Return whether the last part of a note is a source without spaces."""
+    source = head.rpartition("|")[2].strip()
+    return bool(_SIGN_OF_SOURCE.search(source)) and not re.search(r"\s", source)
 
 
 def _with_marks(text: str, numbers: set[str]) -> str:

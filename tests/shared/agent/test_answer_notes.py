@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import process_time
 from typing import Any
 
 import pytest
@@ -225,3 +226,32 @@ def test_a_long_answer_is_read_in_linear_time(piece: str) -> None:
     text = f"<notes>\n[c1] a.md: {piece * (100_000 // len(piece))}"
     read_noted_answer(text)
     without_notes(text)
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "[c1] a.md：「三台」",
+        "[c1] a.md：“三台”",
+        "[c1] a.md: »三台«",
+        '[c1] a.md "三台"',
+        '[c1] a.md — "三台"',
+        '[c1] a.md, "三台"',
+        '[c1] a.md: "三台" (page 3).',
+        '[c1] Pipe | diameter | 6.5" | in | | a.md: "三台"',
+    ],
+)
+def test_marks_of_other_languages_and_places_are_read(note: str) -> None:
+    assert sources_of(noted(note)) == [("a.md", "三台")]
+
+
+def test_a_text_with_words_in_quotation_marks_is_no_source() -> None:
+    (claim,) = noted('[c1] It is called "v1.2", not "v1".').claims
+    assert claim["sources"] == []
+    assert claim["text"] == 'It is called "v1.2", not "v1".'
+
+
+def test_the_end_of_a_quote_is_found_in_linear_time() -> None:
+    started = process_time()
+    noted(f'[c1] a.md: "It{" " * 50_000}"{" " * 50_000}has (three) pumps')
+    assert process_time() - started < 2
