@@ -56,7 +56,9 @@ _QUOTE_END = re.compile(rf"[{_MARKS}]\s*+(?:\([^(){_MARKS}\n]*+\)\s*+)?[.,;。]?
 _SIGN_OF_SOURCE = re.compile(r"[./#]")
 """A path, a URL and the name of a tool's result have one of these characters."""
 _AROUND_SOURCE = " \t\n`*_<>'"
-_BARE_MARK = re.compile(r"(?<![\w\])\[])\[\^?([0-9]{1,4})\](?![(\[:])")
+_BARE_MARKS = re.compile(r"(?<![A-Za-z0-9_\])\[])(?:\[\^?[0-9]{1,4}\])++(?![(\[:])")
+"""Marks such as `[1][2]`, and no index or link. Chinese has no space before a mark."""
+_BARE_MARK = re.compile(r"\[\^?([0-9]{1,4})\]")
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 
 
@@ -299,12 +301,15 @@ def _with_marks(text: str, numbers: set[str]) -> str:
             return f"[c{match[1]}]"
         return match[0]
 
+    def marks(match: re.Match[str]) -> str:
+        return _BARE_MARK.sub(mark, match[0])
+
     pieces: list[str] = []
     position = 0
     for code in _CODE.finditer(text):
-        pieces += [_BARE_MARK.sub(mark, text[position : code.start()]), code[0]]
+        pieces += [_BARE_MARKS.sub(marks, text[position : code.start()]), code[0]]
         position = code.end()
-    return "".join(pieces) + _BARE_MARK.sub(mark, text[position:])
+    return "".join(pieces) + _BARE_MARKS.sub(marks, text[position:])
 
 
 def _without_opening_fence(text: str, behind: str) -> str:

@@ -113,6 +113,22 @@ def test_bare_numbers_in_the_text_become_marks_except_in_code() -> None:
 
 
 @pytest.mark.parametrize(
+    ("work", "text"),
+    [
+        ("Rust [1][2].", "Rust [c1][c2]."),
+        ("Rust [^1][^2].", "Rust [c1][c2]."),
+        ("用Rust写的[1]。", "用Rust写的[c1]。"),
+        ("See [the page][1] and rows[1][2] and [1][2](a.md).", None),
+        ("It was [2024].", None),
+    ],
+)
+def test_bare_numbers_may_stand_together_and_behind_other_scripts(
+    work: str, text: str | None
+) -> None:
+    assert noted('[1] a.md: "Rust"', '[2] b.md: "Rust"', work=work).text == (text or work)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         f"{WORK}\n\n{BLOCK.removesuffix('</notes>')}",
