@@ -31,6 +31,8 @@ PARTS = ("subject", "attribute", "value", "unit", "date")
 """Parts of a claim that states a value, in the order of a note."""
 FIELDS = ("status", "problem", "needs", "confidence")
 """Fields of the answer envelope that the notes may have, in their usual order."""
+_ONE_LINE = ("status", "confidence")
+"""Fields whose value is one word or one number."""
 _OPENING = re.compile(r"^[ \t]*<notes>", re.MULTILINE | re.IGNORECASE)
 _CLOSING = re.compile(r"</notes>", re.IGNORECASE)
 _BEHIND_BLOCK = " \t\n`~"
@@ -118,6 +120,8 @@ class _Entry:
         if self.has_open_quote:
             return True
         if self.is_ended or _FIELD.match(line):
+            return False
+        if self.name in _ONE_LINE and self.text:
             return False
         # With an odd number of marks, the last one may belong to a word of the quote.
         return not self.has_quote or self.marks % 2 == 1
@@ -209,7 +213,7 @@ def _entries_in(block: str, *, is_cut: bool) -> tuple[list[_Entry], list[str]]:
             if last is not None:
                 last.is_ended = True
                 last.lines.append("")
-        elif note := _NOTE.match(line):
+        elif (note := _NOTE.match(line)) and not _is_quoted(note[1], last):
             entries.append(_Entry(note[1]))
             entries[-1].add(note[2] or "")
         elif last is not None and last.takes(line, is_cut=is_cut):
@@ -220,6 +224,15 @@ def _entries_in(block: str, *, is_cut: bool) -> tuple[list[_Entry], list[str]]:
         elif line.strip("`~ ") and not (is_cut and number == len(lines) - 1 and _is_begun(line)):
             unreadable.append(line.strip())
     return entries, unreadable
+
+
+def _is_quoted(ids: str, last: _Entry | None) -> bool:
+    """Return whether a line such as `[1] Smith` is a part of a quote: its mark is a number, and
+    the marks of the notes are not.
+    """
+    if last is None or last.is_field or not last.has_open_quote:
+        return False
+    return ids[0].isdigit() and not last.name[0].isdigit()
 
 
 def _is_begun(line: str) -> bool:

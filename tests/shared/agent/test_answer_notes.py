@@ -271,3 +271,15 @@ def test_the_end_of_a_quote_is_found_in_linear_time() -> None:
     started = process_time()
     noted(f'[c1] a.md: "It{" " * 50_000}"{" " * 50_000}has (three) pumps')
     assert process_time() - started < 2
+
+
+def test_a_line_behind_the_status_is_no_part_of_it() -> None:
+    answer = noted("status: partial", 'c1 a.md: "Rust"', "problem: no price")
+    assert answer.fields == {"status": "partial", "problem": "no price"}
+    assert answer.unreadable == ('c1 a.md: "Rust"',)
+
+
+def test_a_footnote_in_a_quote_is_no_note() -> None:
+    answer = noted('[c1] a.md: "Rust"', '[c2] b.md: "See', "[1] Smith.", '[2] Miller."', "[c3] x")
+    assert sources_of(answer) == [("a.md", "Rust"), ("b.md", "See\n[1] Smith.\n[2] Miller.")]
+    assert [claim["text"] for claim in answer.claims] == ["", "", "x"]
