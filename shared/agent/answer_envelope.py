@@ -421,7 +421,9 @@ class EnvelopeFormat:
         dangling: list[str] = []
         output, used = qualify_markers(envelope.output, self.step_id, known_claims, dangling)
         for name in dangling:
-            problems.append(Defect(f"[{name}] in the output points to no claim"))
+            problems.append(
+                Defect(f"[{name}] in the output points to no claim", self._remedy_of_mark)
+            )
         output, unplaced = _with_markers(output, own_claims, used)
         claims = dict(own_claims)
         for name in used:
@@ -443,6 +445,13 @@ class EnvelopeFormat:
             error="; ".join(filter(None, (*doubts, problem_text))) or None,
             notes=tuple(f"dropped: {problem.fault}" for problem in problems),
         )
+
+    @property
+    def _remedy_of_mark(self) -> str:
+        """What the model can do about a mark without a claim."""
+        if self.form is AnswerForm.MARKDOWN:
+            return "give its note in one block <notes>, with no text behind the block"
+        return ""
 
     def _doubts(self, envelope: _Envelope, *, is_unproven: bool) -> list[str]:
         """Return the reasons why a result with status `ok` or `partial` is less than it says.

@@ -134,6 +134,8 @@ def read_noted_answer(text: str) -> NotedAnswer:
     text = text.replace("\r\n", "\n")
     openings = list(_OPENING.finditer(text))
     if not openings:
+        if fields := _status_alone(text):
+            return NotedAnswer("", fields)
         return NotedAnswer(_without_fence(text))
     opening = openings[-1]
     closings = list(_CLOSING.finditer(text, opening.end()))
@@ -148,8 +150,25 @@ def read_noted_answer(text: str) -> NotedAnswer:
     return _noted(before, entries, unreadable, is_closed=bool(closings))
 
 
+def _status_alone(text: str) -> dict[str, str]:
+    """Return the fields of an answer that only states a status and its reason, without the tags of
+    a block; empty for every other text.
+    """
+    if not _FIELD.match(text.strip().partition("\n")[0]):
+        return {}
+    entries, unreadable = _entries_in(text, is_cut=False)
+    if unreadable or not all(entry.is_field for entry in entries):
+        return {}
+    fields = _noted("", entries, (), is_closed=False).fields
+    if "status" in fields and not fields.keys().isdisjoint({"problem", "needs"}):
+        return fields
+    return {}
+
+
 def with_notes(answer: Mapping[str, Any]) -> str:
-    """Return an answer envelope with a text as its output in Markdown."""
+    """Return an answer envelope with a text as its output in Markdown. An output that ends with
+    notes of another text gets its own block, which may be empty.
+    """
     output = str(answer.get("output") or "")
     lines: list[str] = []
     for name in FIELDS:
@@ -159,7 +178,8 @@ def with_notes(answer: Mapping[str, Any]) -> str:
     sentences = marked_sentences(output)
     for claim in answer.get("claims", ()):
         lines += _notes_of(claim, sentences.get(claim["id"], ""))
-    if not lines:
+    copied = read_noted_answer(output)
+    if not lines and not copied.fields and not copied.claims:
         return output
     block = "\n".join(["<notes>", *lines, "</notes>"])
     return f"{output}\n\n{block}".lstrip()

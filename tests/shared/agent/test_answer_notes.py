@@ -283,3 +283,22 @@ def test_a_footnote_in_a_quote_is_no_note() -> None:
     answer = noted('[c1] a.md: "Rust"', '[c2] b.md: "See', "[1] Smith.", '[2] Miller."', "[c3] x")
     assert sources_of(answer) == [("a.md", "Rust"), ("b.md", "See\n[1] Smith.\n[2] Miller.")]
     assert [claim["text"] for claim in answer.claims] == ["", "", "x"]
+
+
+def test_a_status_with_its_reason_needs_no_tags() -> None:
+    answer = read_noted_answer("\nstatus: needs_input\nneeds: Which year\ndo you mean?\n")
+    assert answer == NotedAnswer("", {"status": "needs_input", "needs": "Which year do you mean?"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["status: failed", "status: failed\nproblem: x\n\nThat is all.", "The file has:\nstatus: ok"],
+)
+def test_a_text_that_begins_with_a_status_is_text(text: str) -> None:
+    assert read_noted_answer(text) == NotedAnswer(text)
+
+
+@pytest.mark.parametrize("copied", [f"The page:\n{BLOCK}", "status: failed\nproblem: x"])
+def test_notes_at_the_end_of_a_written_output_are_text(copied: str) -> None:
+    answer = read_noted_answer(with_notes({"output": copied}))
+    assert (answer.text, answer.fields, answer.claims) == (copied, {}, [])

@@ -180,3 +180,10 @@ def test_a_reply_of_the_testing_package_is_read() -> None:
 )
 def test_an_answer_that_begins_with_json_keeps_all_its_text(text: str) -> None:
     assert FORMAT.read(text, last_try=False).output == text
+
+
+def test_text_behind_the_notes_costs_a_turn_that_names_it() -> None:
+    text = answer_of("Qdrant is written in Rust. [c1]", RUST)
+    with pytest.raises(InvalidAnswer) as raised:
+        FORMAT.read(f"{text}\n\nAsk me for more.", last_try=False)
+    assert "with no text behind the block" in raised.value.for_model
