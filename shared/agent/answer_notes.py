@@ -15,7 +15,8 @@ its text.
 
 The parser accepts small deviations. A block may have no end, or a code fence around it. Notes may
 have list dashes, marks such as `[1]` and `[^c1]`, typographic quotation marks, and quotes over
-several lines.
+several lines. A place such as `(page 3)` may follow a quote. An answer that only states a status
+and its reason needs no tags.
 """
 
 from __future__ import annotations

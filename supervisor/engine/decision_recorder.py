@@ -371,6 +371,9 @@ class DecisionRecorder:
             refs += texts_of_messages(state, step_id)
         texts = self._loader.texts(state, refs, writes)
         group: list[OutgoingHandoff] = []
+        request = ""
+        if state.submitted.parent:
+            request = self._loader.text(state, state.submitted.request)
         dependents, instead = state.dependents, dict(command.instead)
         for index, step_id in enumerate(with_pauses(command.steps)):
             step = plan.by_id[step_id].model_copy(
@@ -382,7 +385,7 @@ class DecisionRecorder:
             if text is not None:
                 writes.ref(text)
             if spec.output_schema == {"type": "string"}:  # another form always has the confidence
-                step = step.model_copy(update={"task": with_confidence(plan, step)})
+                step = step.model_copy(update={"task": with_confidence(plan, step, request)})
             handoff = step_handoff(
                 state,
                 step,

@@ -20,10 +20,18 @@ CONFIDENCE = "Your notes also have a line `confidence:` with a number from 0.0 t
 """Sentence in the task of a step whose confidence a condition reads. Others need not state it."""
 
 
-def with_confidence(plan: Plan, step: Step) -> str:
+def with_confidence(plan: Plan, step: Step, request: str = "") -> str:
     """Return the task of a step. If a condition reads the confidence of its result, the task asks
     for it.
+
+    Args:
+        request: request of a child job, which may ask for it. The confidence of a child job is
+            that of the last steps of its plan. Empty for other jobs.
     """
+    if CONFIDENCE in step.task:
+        return step.task
+    if CONFIDENCE in request and not any(step.id in other.depends_on for other in plan.steps):
+        return f"{step.task}\n\n{CONFIDENCE}"
     for other in plan.steps:
         when = other.when
         if when and step.id in when.steps.values() and "confidence" in when.text:

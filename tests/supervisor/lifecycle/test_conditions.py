@@ -307,3 +307,14 @@ def test_only_a_step_whose_confidence_a_condition_reads_is_asked_for_it() -> Non
     asked, not_asked = plan.steps
     assert with_confidence(plan, asked) == f"{asked.task}\n\n{CONFIDENCE}"
     assert with_confidence(plan, not_asked) == not_asked.task
+
+
+def test_the_last_steps_of_a_child_job_are_asked_for_the_confidence_that_its_parent_reads() -> None:
+    plan = plan_with({}, search="", write="search")
+    search, write = plan.steps
+    request = f"Write a page.\n\n{CONFIDENCE}"
+    assert with_confidence(plan, write, request) == f"{write.task}\n\n{CONFIDENCE}"
+    assert with_confidence(plan, search, request) == search.task
+    assert with_confidence(plan, write, "Write a page.") == write.task
+    only = write.model_copy(update={"task": request})
+    assert with_confidence(plan, only, request) == request
