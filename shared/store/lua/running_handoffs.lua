@@ -6,6 +6,7 @@
 -- (Unix ms) or '', worker, doing, turns, first claimed (Unix ms)}...}
 local due, most, reads_jobs = KEYS[1], tonumber(ARGV[1]), ARGV[2] == '1'
 local at, jobs, open, asking, read, handoffs = now_ms(), {}, 0, 0, 0, {}
+local is_read = {} -- jobs whose state was read: a job can be due in the sets of several roles
 local function count(id)
   if jobs[id] then return end
   jobs[id] = true
@@ -13,6 +14,8 @@ local function count(id)
 end
 -- Count a due job if it is open. An ended job is due until its end is reported.
 local function count_if_open(id)
+  if is_read[id] then return end
+  is_read[id] = true
   local f = redis.call('HMGET', key_of(id), 'status', 'asks')
   if f[1] and f[1] ~= 'queued' and f[1] ~= 'running' then return end
   count(id)

@@ -119,6 +119,19 @@ def test_open_jobs_that_wait_for_a_person_are_counted(store: Store, job_id: JobI
     assert (load.open_jobs, load.waiting_jobs) == (3, 2)
 
 
+def test_a_waiting_job_that_is_due_for_several_roles_counts_once(
+    store: Store, job_id: JobId
+) -> None:
+    redis = store.connection.redis
+    redis.hset(keys.progress(job_id), mapping={"asked_last": "7", "approval:7": "plan"})
+    make_due(store, job_id)
+    redis.zadd(keys.due("researcher"), {job_id: 1})
+
+    load = store.fleet_load.now()
+
+    assert (load.open_jobs, load.waiting_jobs) == (1, 1)
+
+
 def test_supervisors_are_counted(store: Store) -> None:
     store.presence.announce_supervisor("s1")
     store.presence.announce_supervisor("s2")
