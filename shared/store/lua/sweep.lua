@@ -1,7 +1,7 @@
 -- Find the work that a time limit or a lost message makes necessary. The script finds and notes it
 -- in one step, so that any number of sweepers share the work. The work stays due until a process
 -- claims the handoff or runs `mark_sent`. So a wake-up may be lost, or its receiver may die.
--- KEYS due, queues.  ARGV: most entries of each kind, bump_ms (time until a wake-up or a lost
+-- KEYS due, queues.  ARGV: most entries of each set, bump_ms (time until a wake-up or a lost
 -- handoff is found again), grace_ms (time that a message may be in no queue), lease_ms.
 -- Returns {`job` and `job/handoff` members for the supervisor's queue, jobs for the queue of
 -- submissions, whether more may be due (1|0)}
@@ -154,7 +154,8 @@ local function look_at(set, role, member)
   set = handoff.set -- an older version has all handoffs in one set
   if handoff.has_lapsed then abandon(handoff) end
   if not handoff.is_issued then
-    redis.call('ZADD', set, handoff.lease, member)
+    -- a worker may have written any state
+    redis.call('ZADD', set, handoff.lease > at and handoff.lease or at + bump, member)
     return
   end
   redis.call('ZADD', set, at + bump, member)
@@ -166,11 +167,14 @@ local function look_at(set, role, member)
 end
 
 -- Evaluate the due entries of a set. An entry whose handoff has fields that cannot be read is due
--- again later. It stops no other entry.
-local is_more = 0
+-- again later. It stops no other entry. All sets together have a limit, so that Redis is not
+-- blocked for long when the handoffs of hundreds of roles are due at once.
+local is_more, left = 0, 5 * most
 local function look_through(set, role)
-  local members = redis.call('ZRANGEBYSCORE', set, '-inf', at, 'LIMIT', 0, most)
-  if #members == most then is_more = 1 end
+  local part = math.min(most, left)
+  local members = redis.call('ZRANGEBYSCORE', set, '-inf', at, 'LIMIT', 0, part)
+  if #members == part then is_more = 1 end
+  left = left - #members
   for _, member in ipairs(members) do
     if not pcall(look_at, set, role, member) then
       redis.call('ZADD', set, 'XX', whole(at + bump), member)

@@ -26,6 +26,7 @@ from tests.doubles.jobs import (
     expire_lease,
     finish,
     granted_claim,
+    handoff_key,
     issue,
     model_reply,
     nothing_reserved,
@@ -262,3 +263,31 @@ def test_a_handoff_that_ended_is_never_found(store: Store, job_id: JobId) -> Non
     assert store.jobs.sweep().due == {}
     assert due_at(store, f"{job_id}/a.1") == math.inf
     assert store.connection.redis.zscore(keys.WAITING + QUEUE, f"{job_id}/a.1") is None
+
+
+def test_a_sweep_has_a_limit_for_the_due_times_of_all_roles_together(store: Store) -> None:
+    redis = store.connection.redis
+    roles = [f"role-{number}" for number in range(10)]
+    for role in roles:
+        redis.hset(keys.QUEUES, role, 0)
+        redis.zadd(keys.due(role), {f"{role}-{number}": 1 for number in range(SWEEP_AT_MOST)})
+
+    def due_left() -> int:
+        return sum(redis.zcard(keys.due(role)) for role in roles)
+
+    assert store.jobs.sweep().more
+    assert due_left() == 5 * SWEEP_AT_MOST
+    assert store.jobs.sweep().more
+    assert due_left() == 0
+    assert not store.jobs.sweep().more
+
+
+def test_a_handoff_whose_state_is_unknown_is_not_due_at_each_sweep(
+    store: Store, job_id: JobId
+) -> None:
+    store.connection.redis.hset(handoff_key(store, job_id, HandoffId("a.1")), "state", "odd")
+    store.connection.redis.zadd(keys.due(QUEUE), {f"{job_id}/a.1": 1})
+
+    store.jobs.sweep()
+
+    assert store.connection.redis.zcount(keys.due(QUEUE), 0, store.connection.now() * 1000) == 0
