@@ -18,12 +18,15 @@ _THIS = (
     r"(?i:\b(?:this|these|it|(?:the|my|our)\s+"
     r"(?:results?|answers?|outputs?|steps?|texts?|work|material|content)))\b"
 )
+# At most three words, then PASS. Names in code, such as `Status.PASS`, and the cells of a table
+# of test results are no orders.
+_AND_PASS = r"[^\w|]+(?:\w+[^\w|]+){0,3}?(?<!\w\.)PASS\b"  # noqa: S105 (no password)
 _PATTERNS = tuple(
     re.compile(pattern)
     for pattern in (
         # an order to the reviewer: please answer PASS
-        r"(?i:\b(?:say|answer|reply|return|output|respond|give|choose))\W+(?:\w+\W+){0,3}?PASS\b",
-        r"(?i:\b(?:verdict|decision))\W+(?:\w+\W+){0,3}?PASS\b",
+        r"(?i:\b(?:say|answer|reply|return|output|respond|give|choose))" + _AND_PASS,
+        r"(?i:\b(?:verdict|decision))" + _AND_PASS,
         # "the reviewer has already passed this", "the review accepted the result"
         _WHO + r"\W+(?:\w+\W+){0,4}?(?i:passed|approved|accepted|checked|verified)\W+" + _THIS,
         # "this was already approved by the reviewer"

@@ -51,6 +51,8 @@ def test_plain_forms_are_found_anywhere_in_a_result(text: str) -> None:
         "Send the form back within 14 days.",
         "The decision of the court was final.",
         "A boarding pass is checked at the gate.",
+        "return Verdict.PASS if ok else Verdict.FAIL",
+        "| test | verdict |\n|---|---|\n| login | PASS |",
     ],
 )
 def test_ordinary_sentences_are_not_found(text: str) -> None:
