@@ -37,6 +37,9 @@ MOST_WAIT_S = WEBHOOK_GIVEN_UP_AFTER_S - TIMEOUT_S - 5.0
 """Seconds after which a delivery that waits for a thread is dropped. Together with its timeout,
 this is less than the time after which the journal counts the try as lost and repeats it.
 """
+LATEST_OUTCOME_S = WEBHOOK_GIVEN_UP_AFTER_S - 2.0
+"""Seconds after which a dropped delivery gets no outcome, because the next try may have begun."""
+NO_THREAD = "no thread was free: the receivers are slow"
 WAIT_AT_THE_END_S = 3.0
 """Most seconds for which a supervisor that shuts down waits for running deliveries. It is less
 than the time that `handoff up` gives to a process after its drain.
@@ -51,6 +54,8 @@ class _Delivery:
 
     job_id: JobId
     send: Callable[[], None]
+    drop: Callable[[], None] | None
+    """Records that the delivery was not sent. None: nothing is recorded."""
     since: float
     """Monotonic time in seconds."""
 
@@ -59,9 +64,10 @@ class Deliveries:
     """Sends webhooks and end tasks in threads.
 
     The journal says that a try has begun before the try comes here, and its thread appends the
-    outcome. A try that is dropped or killed has no outcome, so the sweeper repeats it after
-    `WEBHOOK_GIVEN_UP_AFTER_S`. The outcome of each other try wakes the job, because `append` sets
-    the time of its next evaluation.
+    outcome. A dropped try has failed, so that the next try comes as late as after each other
+    failure. A try that ends with its process has no outcome, so the sweeper repeats it after
+    `WEBHOOK_GIVEN_UP_AFTER_S`. An outcome wakes the job, because `append` sets the time of its next
+    evaluation.
     """
 
     def __init__(
@@ -98,10 +104,11 @@ class Deliveries:
         match effect:
             case DeliverWebhook():
                 send = partial(self._webhooks.deliver, state, effect.attempt)
-                self._add(_receiver(state), state.job_id, send)
+                drop = partial(self._webhooks.not_delivered, state, effect.attempt, NO_THREAD)
+                self._add(_receiver(state), state.job_id, send, drop)
             case SendEndTask():
                 send = partial(self._end_tasks.send, state, effect.attempt)
-                self._add("on_end", state.job_id, send)
+                self._add("on_end", state.job_id, send, partial(send, not_sent=NO_THREAD))
             case AskApproval() | RemindUser():
                 if state.submitted.webhook_url is not None:
                     send = partial(self._webhooks.ask, state)
@@ -120,14 +127,24 @@ class Deliveries:
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
 
-    def _add(self, receiver: str, job_id: JobId, send: Callable[[], None]) -> None:
+    def _add(
+        self,
+        receiver: str,
+        job_id: JobId,
+        send: Callable[[], None],
+        drop: Callable[[], None] | None = None,
+    ) -> None:
         with self._lock:
             waiting = self._waiting.setdefault(receiver, deque())
-            waiting.append(_Delivery(job_id, send, self._clock()))
+            waiting.append(_Delivery(job_id, send, drop, self._clock()))
             if len(self._threads) < MOST_THREADS and self._busy[receiver] < self._most_for_one:
                 thread = threading.Thread(target=self._run, name="deliveries", daemon=True)
-                self._threads.add(thread)
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:  # the system allows no more threads
+                    log.warning("no thread for a delivery", job_id=job_id, why=str(error))
+                else:
+                    self._threads.add(thread)
 
     def _run(self) -> None:
         while (taken := self._take()) is not None:
@@ -156,11 +173,14 @@ class Deliveries:
             return None
 
     def _send(self, delivery: _Delivery) -> None:
-        if self._clock() - delivery.since > MOST_WAIT_S:
-            log.warning("delivery dropped", job_id=delivery.job_id, why="its receiver is slow")
-            return
+        waited_s = self._clock() - delivery.since
         try:
-            delivery.send()
+            if waited_s <= MOST_WAIT_S:
+                delivery.send()
+                return
+            log.warning("delivery dropped", job_id=delivery.job_id, why=NO_THREAD)
+            if delivery.drop is not None and waited_s < LATEST_OUTCOME_S:
+                delivery.drop()
         except HandoffError as error:  # for example, Redis cannot be reached
             log.warning("delivery without outcome", job_id=delivery.job_id, why=str(error))
         except Exception:  # no fault of a delivery may end the thread

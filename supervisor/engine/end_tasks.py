@@ -57,9 +57,12 @@ class EndTasks:
         if url is not None:
             check_transport("HANDOFF_ON_END_BROKER_URL", url)
 
-    def send(self, state: JobState, attempt: int) -> None:
+    def send(self, state: JobState, attempt: int, *, not_sent: str = "") -> None:
         """Make one try. Each try for the same end has the same task id. After the last try,
         the task becomes a dead letter.
+
+        Args:
+            not_sent: why the try failed before it was sent; '' to send the task.
 
         Raises:
             StoreUnavailable: Redis cannot be reached. The try has no outcome.
@@ -72,7 +75,9 @@ class EndTasks:
         except HandoffError as error:
             self._record(state, _tried(state, attempt, False, str(error)), "of the end", "")
             return
-        delivered, detail = self._published(task, state)
+        delivered, detail = False, not_sent
+        if not not_sent:
+            delivered, detail = self._published(task, state)
         self._record(state, _tried(state, attempt, delivered, detail), task.task, text)
 
     def _text(self, state: JobState) -> str:

@@ -55,7 +55,13 @@ class Webhooks:
                 "attempt": attempt,
             }
         ).encode()
-        delivered, detail = self._post(state.submitted.webhook_url or "", body)
+        self._record(state, attempt, *self._post(state.submitted.webhook_url or "", body))
+
+    def not_delivered(self, state: JobState, attempt: int, detail: str) -> None:
+        """Record that a try failed before it was sent. The next try comes after the usual time."""
+        self._record(state, attempt, False, detail)
+
+    def _record(self, state: JobState, attempt: int, delivered: bool, detail: str) -> None:
         tried = WebhookTried(
             attempt=attempt, delivered=delivered, detail=detail, end=state.ended_version
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,6 +14,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import (
+    CancelRequested,
     EndTaskTried,
     Event,
     JobEnded,
@@ -22,13 +23,19 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.job_options import EndTask
 from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.engine.deliveries import MOST_WAIT_S, Deliveries
+from handoff_queue.supervisor.engine.deliveries import (
+    MOST_THREADS,
+    MOST_WAIT_S,
+    NO_THREAD,
+    Deliveries,
+)
 from handoff_queue.supervisor.engine.end_tasks import EndTasks
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.engine.webhooks import Webhooks
 from handoff_queue.supervisor.lifecycle.commands import DeliverWebhook, SendEndTask
-from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_GIVEN_UP_AFTER_S
+from handoff_queue.supervisor.lifecycle.job_end import after_the_end
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.jobs import a_job
 from tests.doubles.webhook_server import WebhookServer
@@ -57,22 +64,25 @@ class Sender:
     redis_url: str
     clock: Clock = field(default_factory=Clock)
     answers: threading.Event = field(default_factory=threading.Event)
+    end_tasks: EndTasks = field(init=False)
     deliveries: Deliveries = field(init=False)
     slow: WebhookServer = field(init=False)
 
     def __post_init__(self) -> None:
         app = make_app("supervisor", self.redis_url, SETTINGS, ())
+        self.end_tasks = EndTasks(self.store, PayloadCache(self.store), app, None, ())
         self.deliveries = Deliveries(
             Webhooks(self.store, None, ("127.0.0.1",)),
-            EndTasks(self.store, PayloadCache(self.store), app, None, ()),
+            self.end_tasks,
             most_for_one=1,
             clock=self.clock,
         )
         self.slow = WebhookServer(200, answers_after=self.answers)
 
-    def ended(self, url: str, tenant: str = "acme") -> JobState:
+    def ended(self, url: str, tenant: str = "acme", payloads: Sequence[str] = ()) -> JobState:
         """Return an ended job with a webhook."""
         job_id = a_job(self.store)
+        self.store.journal.append_unless_ended(job_id, CancelRequested(), payloads=payloads)
         self.store.journal.append(job_id, JobEnded(status=JobStatus.OK))
         state = StateCache(self.store.journal).load(job_id)
         assert state is not None
@@ -162,22 +172,74 @@ def test_all_deliveries_of_a_receiver_are_sent_one_after_another(sender: Sender)
     assert len(sender.slow.posts) == 3
 
 
-def test_a_delivery_that_waits_too_long_has_no_outcome_so_the_sweeper_repeats_it(
-    sender: Sender,
+@pytest.mark.parametrize(("waited_s", "fails"), [(MOST_WAIT_S + 0.1, True), (29.0, False)])
+def test_a_delivery_that_waits_too_long_fails_unless_the_next_try_may_have_begun(
+    sender: Sender, waited_s: float, fails: bool
 ) -> None:
     first, late, last = (sender.ended(sender.slow.url) for _ in range(3))
     sender.deliveries.start(first, FIRST)
     wait_until(lambda: sender.slow.posts, expected="the first post")
     sender.deliveries.start(late, FIRST)
-    sender.clock.now = MOST_WAIT_S + 0.1
+    sender.clock.now = waited_s
     sender.deliveries.start(last, FIRST)
 
     sender.answers.set()
 
     wait_until(lambda: sender.outcome(last.job_id), expected="the outcome of the last")
-    assert sender.outcome(late.job_id) is None
+    failed = WebhookTried(attempt=1, delivered=False, detail=NO_THREAD, end=late.ended_version)
+    assert sender.outcome(late.job_id) == (failed if fails else None)
     assert len(sender.slow.posts) == 2
-    assert MOST_WAIT_S < WEBHOOK_GIVEN_UP_AFTER_S
+
+
+def test_the_tries_of_a_webhook_that_waits_behind_slow_receivers_are_spread_over_an_hour(
+    sender: Sender,
+) -> None:
+    state = sender.ended("https://hooks.example/done")
+    webhooks = Webhooks(sender.store, None)
+    webhooks.not_delivered(state, 5, NO_THREAD)
+
+    after = StateCache(sender.store.journal).load(state.job_id)
+
+    assert after is not None
+    after = after.model_copy(update={"submitted": state.submitted})
+    (tried,) = sender.store.journal.read(state.job_id)[-1:]
+    assert after_the_end(after, tried.at + 3_599) == ()
+    assert after_the_end(after, tried.at + 3_601) == (DeliverWebhook(6),)
+
+
+def test_an_end_task_that_waited_too_long_is_a_failed_try(sender: Sender) -> None:
+    task = EndTask(task="host.notify").to_json()
+    state = sender.ended("", payloads=[task])
+    submitted = state.submitted.model_copy(update={"on_end": ref(task)})
+    state = state.model_copy(update={"submitted": submitted})
+
+    sender.end_tasks.send(state, 6, not_sent=NO_THREAD)
+
+    outcome = sender.outcome(state.job_id)
+    assert isinstance(outcome, EndTaskTried)
+    assert (outcome.delivered, outcome.detail) == (False, NO_THREAD)
+    (letter,) = sender.store.dead_letters.newest()
+    assert NO_THREAD in letter.reason
+
+
+def test_a_thread_that_cannot_start_takes_no_place(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    states = [sender.ended(sender.slow.url) for _ in range(MOST_THREADS + 1)]
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        for state in states[1:]:
+            sender.deliveries.start(state, FIRST)
+    sender.answers.set()
+
+    sender.deliveries.start(states[0], FIRST)
+
+    wait_until(
+        lambda: all(sender.outcome(state.job_id) for state in states), expected="the outcomes"
+    )
 
 
 def test_a_supervisor_that_shuts_down_waits_for_a_running_delivery_and_starts_no_other(
