@@ -144,9 +144,11 @@ local function look_at(set, role, member)
   if not handoff then
     redis.call('ZREM', set, member) -- the evaluation sets the next time
     local status = redis.call('HGET', key_of(member), 'status')
-    if status and not is_woken(member) and not (role and is_seen(member)) then
-      table.insert(note_wake_up(member, status), member)
-    end
+    if not status or role and is_seen(member) then return end
+    -- An evaluation that read the journal before the event ends with `set_next_evaluation`, which
+    -- leaves the time of the job in `handoff:due` as it is. So that time must be early.
+    if role then redis.call('ZADD', due, 'LT', whole(at + bump), member) end
+    if not is_woken(member) then table.insert(note_wake_up(member, status), member) end
     return
   end
   if handoff.is_gone or handoff.set ~= set then redis.call('ZREM', set, member) end

@@ -291,3 +291,19 @@ def test_a_handoff_whose_state_is_unknown_is_not_due_at_each_sweep(
     store.jobs.sweep()
 
     assert store.connection.redis.zcount(keys.due(QUEUE), 0, store.connection.now() * 1000) == 0
+
+
+def test_a_result_that_comes_during_an_evaluation_wakes_its_job_after_a_sweep(
+    store: Store, job_id: JobId
+) -> None:
+    """The wake-up of the evaluation still counts as waiting, so the sweep sends no other."""
+    redis = store.connection.redis
+    known = version_of(store, job_id)
+    finish(granted_claim(store, job_id, "a.1"))
+    redis.zadd(keys.WAITING + SUPERVISOR_QUEUE, {job_id: store.connection.now() * 1000})
+    redis.zadd(keys.due(QUEUE), {job_id: 1})
+    assert store.jobs.sweep().due == {}
+
+    store.journal.set_due(job_id, store.connection.now() + 3_600, known)
+
+    assert redis.zscore(keys.DUE, job_id) / 1000 < store.connection.now() + 60
