@@ -27,6 +27,7 @@ from handoff_queue.supervisor.lifecycle.child_job_budgets import has_teams, lack
 from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
 from handoff_queue.supervisor.lifecycle.job_budget import closing_roles, reserved_budget
 from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.user_messages import MOST_CHARS_IN_A_BRIEF
 from handoff_queue.supervisor.roles.briefs import MAX_REQUEST_CHARS, read_role_once
 
 FRAME_BYTES = 4_000
@@ -35,6 +36,8 @@ UNWRITTEN_CHARS = 6_000
 """Assumed characters of a missing result: two pages and their claims. An existing result
 counts with its own length.
 """
+MESSAGE_HEAD_BYTES = 100
+"""Assumed bytes of the recipients in front of a message of a user."""
 ESCAPED = 1.25
 """Bytes in a request for each byte of a result. A request holds a result as JSON within JSON,
 where each quote is escaped.
@@ -119,6 +122,10 @@ def _input_tokens(state: JobState) -> int:
     brief = min(submitted.request.size, MAX_REQUEST_CHARS)
     if state.plan:
         brief += state.plan.plan.size
+    messages = 0
+    for message in state.messages:
+        messages += message.text.size + MESSAGE_HEAD_BYTES
+    brief += min(messages, MOST_CHARS_IN_A_BRIEF)
     rubric = submitted.rubric or DEFAULT_RUBRIC
     schemas = 2 * len(rubric.to_json().encode())
     if submitted.answer_schema:

@@ -103,6 +103,21 @@ def test_the_forecast_is_at_least_the_final_reservation(shell: Shell, pages: int
     ), "nor much more"
 
 
+def test_the_forecast_counts_the_messages_of_users(shell: Shell) -> None:
+    job_id = shell.jobs.submit(Request("Compare Qdrant and Milvus", mode=Mode.TEAM))
+    shell.advance(job_id)
+    for _ in range(3):
+        shell.jobs.say(job_id, "Milvus " * 1_000)
+    last = forecast_of(shell, job_id)
+    while steps := shell.open(job_id):
+        for event in steps:
+            shell.do(job_id, event)
+        last = forecast_of(shell, job_id)
+        shell.advance(job_id)
+
+    assert last[0].input_tokens >= reserved_tokens(shell, job_id, "assessor")
+
+
 def test_the_forecast_for_many_results_is_bounded_by_the_prompt_size(
     shell: Shell, tmp_path: Path
 ) -> None:
