@@ -19,9 +19,10 @@ pytestmark = [
 def test_eight_worker_processes_use_90_percent_of_the_rate_limit_without_a_refusal(
     tmp_path: Path,
 ) -> None:
-    outcome = paced(tmp_path, workers=8, slots=8, limit=50, window_s=9.0, calls=100)
+    # With fewer calls, the seconds in which 64 slots begin would count too much.
+    outcome = paced(tmp_path, workers=8, slots=8, limit=50, window_s=9.0, calls=150)
     assert set(outcome.statuses) == {"ok"}
-    assert len(outcome.bucket.taken) == 100
+    assert len(outcome.bucket.taken) == 150
     assert len(outcome.buckets) == 2, "the supervisor's roles use another model"
     assert outcome.refused == 0
     assert outcome.bucket.used >= 0.9
