@@ -647,8 +647,8 @@ class HandoffReport(Message):
     turns: tuple[dict[str, Any], ...] = ()
     """The stored turns of a running handoff, or of any handoff with HANDOFF_KEEP_TURNS."""
     context: str = ""
-    """What the stored turns say about cleared results, summaries of earlier turns, and tokens that
-    the provider caches for one hour, in words.
+    """One sentence about cleared results, summaries of earlier turns, and tokens that the provider
+    caches for one hour. It comes from the stored turns.
     """
 
 
