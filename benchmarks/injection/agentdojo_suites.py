@@ -121,7 +121,7 @@ class AgentDojoSituation:
 
 @cache
 def _loaded_environment(suite: str, *, is_attacked: bool) -> Any:
-    """Return the environment at the begin of a task. Reading its YAML takes up to a second."""
+    """Return the environment at the beginning of a task. Reading its YAML takes up to a second."""
     places = dict.fromkeys(suites()[suite].get_injection_vector_defaults(), PLACE)
     return suites()[suite].load_and_inject_default_environment(places if is_attacked else {})
 

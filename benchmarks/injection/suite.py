@@ -102,8 +102,8 @@ class Suite:
     tools: Mapping[str, Mapping[str, SuiteTool]]
     """The tools of each part, by name."""
     tasks: Callable[[Sequence[str], int], Iterator[Task]]
-    """Yields the tasks of these parts: those without an injection, then each attack whose
-    number is a multiple of the second argument.
+    """Takes parts and a number N. Yields all tasks without an injection, and then each Nth
+    attack.
     """
     situation: Callable[[Task], Situation]
-    """Returns the environment at the begin of a task."""
+    """Returns the environment at the beginning of a task."""

@@ -448,7 +448,7 @@ class EnvelopeFormat:
 
     @property
     def _remedy_of_mark(self) -> str:
-        """What the model can do about a mark without a claim."""
+        """Return the remedy for a mark without a claim, for the model; '' without a special one."""
         if self.form is AnswerForm.MARKDOWN:
             return "give its note in one block <notes>, with no text behind the block"
         return ""

@@ -52,6 +52,20 @@ class Deadline:
         return min(left, most_s)
 
 
+def core_request(request: httpx2.Request) -> httpcore2.Request:
+    """Return a request of httpx2 as a request of its connection pool."""
+    url = request.url
+    return httpcore2.Request(
+        method=request.method,
+        url=httpcore2.URL(
+            scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
+        ),
+        headers=request.headers.raw,
+        content=request.stream,
+        extensions=request.extensions,
+    )
+
+
 class PinnedTransport(httpx2.BaseTransport):
     """A transport for one exchange, including redirects. It checks the addresses for each
     connection.
@@ -66,19 +80,8 @@ class PinnedTransport(httpx2.BaseTransport):
         )
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        url = request.url
         assert isinstance(request.stream, httpx2.SyncByteStream)
-        response = self._pool.handle_request(
-            httpcore2.Request(
-                method=request.method,
-                url=httpcore2.URL(
-                    scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
-                ),
-                headers=request.headers.raw,
-                content=request.stream,
-                extensions=request.extensions,
-            )
-        )
+        response = self._pool.handle_request(core_request(request))
         assert isinstance(response.stream, Iterable)
         return httpx2.Response(
             response.status,

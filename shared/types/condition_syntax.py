@@ -237,23 +237,22 @@ def step_named(node: ast.AST) -> str | None:
         if node.id in RESERVED or node.id in ("True", "False", "None"):
             return None
         return node.id
-    if isinstance(node, ast.Subscript) and is_name(node.value, STEPS):
-        index = index_of(node)
-        if isinstance(index, str):
-            return index
-        return None
-    return None
+    return _name_in_brackets(node, STEPS)
 
 
 def _column(node: ast.AST) -> str | None:
     """Return the field in a node `item.field` or `item["field"]`; None for other nodes."""
     if isinstance(node, ast.Attribute) and is_name(node.value, ITEM):
         return node.attr
-    if isinstance(node, ast.Subscript) and is_name(node.value, ITEM):
+    return _name_in_brackets(node, ITEM)
+
+
+def _name_in_brackets(node: ast.AST, container: str) -> str | None:
+    """Return the name in a node `container["name"]`; None for other nodes."""
+    if isinstance(node, ast.Subscript) and is_name(node.value, container):
         index = index_of(node)
         if isinstance(index, str):
             return index
-        return None
     return None
 
 

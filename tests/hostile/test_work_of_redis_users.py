@@ -1,4 +1,4 @@
-"""With its own Redis user, each process does its work. Refused commands are in the audit log."""
+"""Each process does its work with its own Redis user. Refused commands are in the audit log."""
 
 from __future__ import annotations
 

@@ -45,9 +45,9 @@ for n = #newest, 1, -1 do tail[#tail + 1] = newest[n] end
 local runs, deferred, asked = {}, {}, 0
 local members, more = {}, 0
 local function search(set)
-  local found = redis.call('ZRANGEBYSCORE', set, at, '+inf', 'LIMIT', 0, most_due)
-  for _, member in ipairs(found) do members[#members + 1] = member end
-  if #found == most_due then more = 1 end
+  local due_members = redis.call('ZRANGEBYSCORE', set, at, '+inf', 'LIMIT', 0, most_due)
+  for _, member in ipairs(due_members) do members[#members + 1] = member end
+  if #due_members == most_due then more = 1 end
 end
 search(due)
 for role in string.gmatch(redis.call('HGET', job, 'assigned') or '', '%S+') do

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 import httpcore2
 import httpx2
 
+from handoff_queue.shared.network.pinned_transport import core_request
 from handoff_queue.shared.network.ssrf_guard import (
     Policy,
     any_address,
@@ -47,19 +48,8 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         self._allowance.take(REQUEST_BYTES)
-        url = request.url
         assert isinstance(request.stream, httpx2.AsyncByteStream)
-        response = await self._pool.handle_async_request(
-            httpcore2.Request(
-                method=request.method,
-                url=httpcore2.URL(
-                    scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
-                ),
-                headers=request.headers.raw,
-                content=request.stream,
-                extensions=request.extensions,
-            )
-        )
+        response = await self._pool.handle_async_request(core_request(request))
         encoding = httpx2.Headers(response.headers).get("content-encoding", "identity")
         if encoding.strip().lower() not in ("", "identity"):
             await response.aclose()
