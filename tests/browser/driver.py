@@ -18,6 +18,24 @@ from tests.waiting import wait_until
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 """Key of a reference to an element in the protocol."""
+EXPECT_CLICK = """
+const element = arguments[0];
+window.clickReached = false;
+window.clickCheck = (event) => {
+  window.clickReached = element.contains(event.target);
+  if (!window.clickReached) { event.preventDefault(); event.stopImmediatePropagation(); }
+};
+window.addEventListener('click', window.clickCheck, { capture: true, once: true });
+return null
+"""
+"""Note whether the next click reaches the element, and stop a click on another element."""
+READ_CLICK = """
+window.removeEventListener('click', window.clickCheck, { capture: true });
+return window.clickReached ?? null
+"""
+"""Return whether the click reached the element; null on the next page."""
+MOVED_ERRORS = ("stale element reference", "element click intercepted")
+"""Errors of an element that a live page replaced or moved."""
 COPY = 1
 """Bit of the operation `copy` in a drag of the DevTools protocol."""
 
@@ -35,10 +53,29 @@ class Browser:
         self._post("url", url=url)
 
     def click(self, selector: str) -> None:
-        self._act_on(selector, "click")
+        """Click on the first element that matches.
+
+        A live page can move or replace the element between the driver's measurement and the click.
+        A click that reaches another element is stopped, and the driver clicks again.
+        """
+
+        def has_clicked() -> bool:
+            element = self._find(selector)
+            if not self._unless_moved("execute/sync", script=EXPECT_CLICK, args=[element]):
+                return False
+            is_done = self._unless_moved(f"element/{element[ELEMENT]}/click")
+            return self.run(READ_CLICK) is not False and is_done
+
+        wait_until(has_clicked, expected=f"a click on {selector}")
 
     def type(self, selector: str, text: str) -> None:
-        self._act_on(selector, "value", text=text)
+        """Type a text into the first element that matches."""
+
+        def has_typed() -> bool:
+            element = self._find(selector)
+            return self._unless_moved(f"element/{element[ELEMENT]}/value", text=text)
+
+        wait_until(has_typed, expected=f"a text in {selector}")
 
     def drop(self, selector: str, *files: Path) -> None:
         """Drag files with the mouse from outside the browser, and drop the files on an element."""
@@ -112,19 +149,19 @@ class Browser:
         entries: Sequence[dict[str, Any]] = self._post("se/log", type="browser")
         return [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
 
-    def _act_on(self, selector: str, action: str, **body: Any) -> None:
-        """Find an element and act on it. A live page can replace the element in between: then find
-        the new element.
+    def _find(self, selector: str) -> dict[str, str]:
+        """Return the reference to the first element that matches."""
+        element: dict[str, str] = self._post("element", using="css selector", value=selector)
+        return element
+
+    def _unless_moved(self, command: str, **body: Any) -> bool:
+        """Send a command about an element. Return False if the page replaced or moved the
+        element.
         """
-
-        def has_acted() -> bool:
-            element = self._post("element", using="css selector", value=selector)[ELEMENT]
-            answer = self.session.post(f"element/{element}/{action}", json=body)
-            is_stale = "stale element reference" in answer.text
-            assert answer.is_success or is_stale, answer.text
-            return not is_stale
-
-        wait_until(has_acted, expected=f"{action} on {selector}")
+        answer = self.session.post(command, json=body)
+        is_moved = any(error in answer.text for error in MOVED_ERRORS)
+        assert answer.is_success or is_moved, answer.text
+        return answer.is_success
 
     def _cdp(self, command: str, **params: Any) -> None:
         self._post("goog/cdp/execute", cmd=command, params=params)
