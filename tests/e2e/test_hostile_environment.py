@@ -205,6 +205,7 @@ def test_a_job_runs_with_the_variables_of_other_applications(
     while not has_succeeded(completed):
         name = named_variable(completed, environment)
         if name is None:
+            print(completed.stderr)  # shown if the search for the variable takes too long
             failing = failing_variables(tmp_path, model_url, environment)
             pytest.fail(f"{completed.stderr[-500:]}\n{failing}")
         del environment[name]

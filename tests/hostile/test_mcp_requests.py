@@ -123,7 +123,8 @@ def test_a_server_that_asks_for_endless_requests_is_left(
     def is_left() -> bool:
         return all(opened.allowance.is_exceeded for opened in connections._open.values())
 
-    connections.call(tickets, "act", {})
+    with suppress(ToolFailed):  # the connection may be left before its answer is read
+        connections.call(tickets, "act", {})
     wait_until(is_left, expected="the end of the requests")
 
     assert 100 < server.requests[kind] <= MOST_BYTES // REQUEST_BYTES
