@@ -12,8 +12,8 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -48,10 +48,9 @@ def walked(
     shortest_s: float,
     longest_s: float,
     *,
-    at_once: int = 1,
     fork_server: ForkServer | None = None,
-) -> Iterator[Walked]:
-    """Run the jobs on separate processes, by default one after the other.
+) -> Generator[Walked]:
+    """Run the jobs on separate processes, one after the other.
 
     Args:
         fork_server: see `fleets.fleet`.
@@ -61,19 +60,17 @@ def walked(
             **environment_of(url, 0.0, Synthesis.RECONCILE),
             CALL_S: f"{shortest_s} {longest_s}",
         }
-        with fleet(folder / "fleet", environment, PARTS, fork_server=fork_server):
-            ours = Ours(url)
+        with (
+            fleet(folder / "fleet", environment, PARTS, fork_server=fork_server),
+            closing(Ours(url)) as ours,
+        ):
             ours.wait_for_workers()
             ours.run_one(dag_of(0, shortest_s, longest_s).request)
-
-            def walk(number: int) -> Walked:
-                dag, began = dag_of(number, shortest_s, longest_s), time.perf_counter()
+            for number in numbers:
+                dag = dag_of(number, shortest_s, longest_s)
+                began = time.perf_counter()
                 ours.run_one(dag.request)
-                return Walked(dag, time.perf_counter() - began)
-
-            with ThreadPoolExecutor(at_once) as threads:
-                yield from threads.map(walk, numbers)
-            ours.close()
+                yield Walked(dag, time.perf_counter() - began)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
