@@ -27,12 +27,13 @@ from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.engine.child_jobs import children_of
 from handoff_queue.supervisor.engine.cost_forecast import CostForecast
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
+from handoff_queue.supervisor.engine.deliveries import Deliveries
 from handoff_queue.supervisor.engine.end_telemetry import tell_end
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
-from handoff_queue.supervisor.lifecycle.commands import AbandonSteps
+from handoff_queue.supervisor.lifecycle.commands import AbandonSteps, DeliverWebhook, SendEndTask
 from handoff_queue.supervisor.lifecycle.decide import decide
 from handoff_queue.supervisor.lifecycle.job_end import next_due
 from handoff_queue.supervisor.lifecycle.observations import (
@@ -50,6 +51,11 @@ log = log_of(__name__)
 MOST_DECISIONS = 100
 """Most rounds of decisions without an outside event, in addition to one for each step. A job
 has five phases, so this limit is never reached unless `decide` has a fault.
+"""
+NO_THREAD_S = (2.0, 30.0)
+"""Least and most seconds after which a try without a free thread looks for one again. Between
+them it is a quarter of the time that the try has waited. So 1,000 waiting tries need at least 33
+evaluations a second.
 """
 
 
@@ -96,6 +102,7 @@ class DecisionMaker:
         states: StateCache,
         recorder: DecisionRecorder,
         dispatcher: Dispatcher,
+        deliveries: Deliveries,
     ) -> None:
         self._store = store
         self._payload_cache = attempts.payload_cache
@@ -103,6 +110,7 @@ class DecisionMaker:
         self._states = states
         self._recorder = recorder
         self._dispatcher = dispatcher
+        self._deliveries = deliveries
         self._cost_forecast = CostForecast(
             attempts.models, prices_from(attempts.settings), recorder.fact_checker
         )
@@ -113,7 +121,8 @@ class DecisionMaker:
         recorded immediately.
 
         A step whose stored result is needed and cannot be read fails first, and the decisions
-        are made again without its result.
+        are made again without its result. A try to report the end for which no thread is free is
+        left out, and the job is due again later.
         """
         now, observations = self._store.connection.now(), self._observe(state, suspects)
         prepared, later = PendingWrites(), state
@@ -121,7 +130,10 @@ class DecisionMaker:
         for _ in range(MOST_DECISIONS + len(state.steps)):
             recorded = len(prepared.events)
             for command in decide(later, observations, now):
-                self._recorder.record(later, command, prepared)
+                if not isinstance(command, DeliverWebhook | SendEndTask) or (
+                    self._deliveries.reserve(later, command)
+                ):
+                    self._recorder.record(later, command, prepared)
             if more := _damaged(later, prepared) - damaged:
                 damaged |= more
                 prepared = self._without_results(state, damaged)
@@ -134,6 +146,9 @@ class DecisionMaker:
                 due_at = next_due(later, now, self._lease_s, observations)
                 if prepared.is_full:  # the wake-up for the next batch may be lost
                     due_at = min(due_at or now + LOST_AFTER_S, now + LOST_AFTER_S)
+                if later.ended and due_at is not None and due_at <= now:
+                    waited_s = now - max(due_at, later.as_of)
+                    due_at = now + until_a_thread_is_free(waited_s)
                 return Decision(state, later, prepared, due_at)
             if observations.handoffs:
                 observations = replace(observations, handoffs={})  # the repairs are ordered
@@ -309,6 +324,12 @@ class DecisionMaker:
             acting=acting(served),
             is_fact_checker_away=is_away,
         )
+
+
+def until_a_thread_is_free(waited_s: float) -> float:
+    """Return the seconds until a try that has waited for a thread looks for one again."""
+    soonest_s, latest_s = NO_THREAD_S
+    return min(max(soonest_s, waited_s / 4), latest_s)
 
 
 def _answered_calls(before: JobState, events: Sequence[Event]) -> tuple[AnsweredCall, ...]:

@@ -22,6 +22,7 @@ from handoff_queue.supervisor.engine.webhooks import TIMEOUT_S, Webhooks
 from handoff_queue.supervisor.lifecycle.commands import (
     AskApproval,
     DeliverWebhook,
+    Effect,
     RemindUser,
     SendEndTask,
 )
@@ -32,6 +33,10 @@ MOST_THREADS = 32
 MOST_FOR_ONE = 8
 """Most threads that send to one receiver at a time. The slow receivers of a tenant leave the other
 threads to the other tenants.
+"""
+RESERVED_S = 10.0
+"""Seconds after which an unused reservation ends, because its commit has failed. A commit takes
+far less time.
 """
 MOST_WAIT_S = WEBHOOK_GIVEN_UP_AFTER_S - TIMEOUT_S - 5.0
 """Seconds after which a delivery that waits for a thread is dropped. Together with its timeout,
@@ -60,14 +65,26 @@ class _Delivery:
     """Monotonic time in seconds."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Reservation:
+    """A thread that is kept free for one try."""
+
+    receiver: str
+    until: float
+    """Monotonic time in seconds."""
+
+
 class Deliveries:
     """Sends webhooks and end tasks in threads.
 
-    The journal says that a try has begun before the try comes here, and its thread appends the
-    outcome. A dropped try has failed, so that the next try comes as late as after each other
-    failure. A try that ends with its process has no outcome, so the sweeper repeats it after
-    `WEBHOOK_GIVEN_UP_AFTER_S`. An outcome wakes the job, because `append` sets the time of its next
-    evaluation.
+    A try to report an end first reserves a thread. Then the journal says that the try has begun,
+    and its thread appends the outcome. So the journal counts no try that waits for a thread. A
+    question reserves no thread: its report waits for one.
+
+    A try without its reservation can wait too long, for example after a stop of the process. It
+    has failed then, so that the next try comes as late as after each other failure. A try that ends
+    with its process has no outcome, so the sweeper repeats it after `WEBHOOK_GIVEN_UP_AFTER_S`. An
+    outcome wakes the job, because `append` sets the time of its next evaluation.
     """
 
     def __init__(
@@ -96,25 +113,49 @@ class Deliveries:
         self._busy: Counter[str] = Counter()
         """Receiver -> its threads that send."""
         self._threads: set[threading.Thread] = set()
+        self._reserved: dict[tuple[JobId, type], _Reservation] = {}
+        """Job and type of the command -> the thread that its try will use."""
+
+    def reserve(self, state: JobState, command: DeliverWebhook | SendEndTask) -> bool:
+        """Keep a thread free for a try, until `start` or for `RESERVED_S`. Return False if none is
+        free.
+        """
+        receiver, key = _receiver(state, command), (state.job_id, type(command))
+        now = self._clock()
+        with self._lock:
+            for old_key, reservation in list(self._reserved.items()):
+                if reservation.until < now:
+                    del self._reserved[old_key]
+            if key not in self._reserved and not self._is_free(receiver):
+                return False
+            self._reserved[key] = _Reservation(receiver, now + RESERVED_S)
+            return True
 
     def start(
         self, state: JobState, effect: DeliverWebhook | SendEndTask | AskApproval | RemindUser
     ) -> None:
         """Send the webhook or the end task of a job in a thread. Return at once."""
+        receiver = _receiver(state, effect)
         match effect:
             case DeliverWebhook():
                 send = partial(self._webhooks.deliver, state, effect.attempt)
                 drop = partial(self._webhooks.not_delivered, state, effect.attempt, NO_THREAD)
-                self._add(_receiver(state), state.job_id, send, drop)
+                self._add(receiver, effect, self._delivery(state, send, drop))
             case SendEndTask():
                 send = partial(self._end_tasks.send, state, effect.attempt)
-                self._add("on_end", state.job_id, send, partial(send, not_sent=NO_THREAD))
+                drop = partial(send, not_sent=NO_THREAD)
+                self._add(receiver, effect, self._delivery(state, send, drop))
             case AskApproval() | RemindUser():
                 if state.submitted.webhook_url is not None:
                     send = partial(self._webhooks.ask, state)
-                    self._add(_receiver(state), state.job_id, send)
+                    self._add(receiver, effect, self._delivery(state, send))
             case _:
                 assert_never(effect)
+
+    def _delivery(
+        self, state: JobState, send: Callable[[], None], drop: Callable[[], None] | None = None
+    ) -> _Delivery:
+        return _Delivery(state.job_id, send, drop, self._clock())
 
     def finish(self) -> None:
         """Drop the deliveries that wait, and wait for the running ones at the end of the process.
@@ -127,33 +168,50 @@ class Deliveries:
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
 
-    def _add(
-        self,
-        receiver: str,
-        job_id: JobId,
-        send: Callable[[], None],
-        drop: Callable[[], None] | None = None,
-    ) -> None:
+    def _add(self, receiver: str, effect: Effect, delivery: _Delivery) -> None:
+        """Give a delivery with a reservation to a new thread. Another delivery waits for a thread,
+        which is new if one is free.
+        """
         with self._lock:
-            waiting = self._waiting.setdefault(receiver, deque())
-            waiting.append(_Delivery(job_id, send, drop, self._clock()))
-            if len(self._threads) < MOST_THREADS and self._busy[receiver] < self._most_for_one:
-                thread = threading.Thread(target=self._run, name="deliveries", daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError as error:  # the system allows no more threads
-                    log.warning("no thread for a delivery", job_id=job_id, why=str(error))
-                else:
-                    self._threads.add(thread)
+            is_reserved = self._reserved.pop((delivery.job_id, type(effect)), None) is not None
+            if is_reserved and self._start_thread(delivery.job_id, (receiver, delivery)):
+                self._busy[receiver] += 1
+                return
+            self._waiting.setdefault(receiver, deque()).append(delivery)
+            if self._is_free(receiver):
+                self._start_thread(delivery.job_id, None)
 
-    def _run(self) -> None:
-        while (taken := self._take()) is not None:
+    def _is_free(self, receiver: str) -> bool:
+        """Return whether one more thread may start for the receiver. Reserved threads count."""
+        of_receiver = self._busy[receiver]
+        for reservation in self._reserved.values():
+            of_receiver += reservation.receiver == receiver
+        is_room = len(self._threads) + len(self._reserved) < MOST_THREADS
+        return is_room and of_receiver < self._most_for_one
+
+    def _start_thread(self, job_id: JobId, first: tuple[str, _Delivery] | None) -> bool:
+        """Start a thread for a receiver's delivery and then for the waiting ones. Return whether
+        the system allows the thread.
+        """
+        thread = threading.Thread(target=self._run, args=(first,), name="deliveries", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            log.warning("no thread for a delivery", job_id=job_id, why=str(error))
+            return False
+        self._threads.add(thread)
+        return True
+
+    def _run(self, first: tuple[str, _Delivery] | None) -> None:
+        taken = first or self._take()
+        while taken is not None:
             receiver, delivery = taken
             try:
                 self._send(delivery)
             finally:
                 with self._lock:
                     self._busy[receiver] -= 1
+            taken = self._take()
 
     def _take(self) -> tuple[str, _Delivery] | None:
         """Take the next delivery of a receiver with a free thread. If there is none, remove this
@@ -187,10 +245,14 @@ class Deliveries:
             log.exception("delivery without outcome", job_id=delivery.job_id)
 
 
-def _receiver(state: JobState) -> str:
-    """Return the name under which deliveries share threads: the tenant of the job, or else the
-    host of its webhook.
+def _receiver(
+    state: JobState, effect: DeliverWebhook | SendEndTask | AskApproval | RemindUser
+) -> str:
+    """Return the name under which deliveries share threads: of a webhook the tenant of the job, or
+    else the host of the webhook. All end tasks share the threads of their broker.
     """
+    if isinstance(effect, SendEndTask):
+        return "on_end"
     if state.submitted.tenant != DEFAULT_TENANT:
         return f"tenant {state.submitted.tenant}"
     try:

@@ -90,7 +90,7 @@ class JobLoop:
         guard = JournalGuard(store, attempts.settings.retention_s)
         self._states = StateCache(store.journal, guard)
         self._decision_maker = DecisionMaker(
-            store, attempts, role_runner, self._states, self._recorder, dispatcher
+            store, attempts, role_runner, self._states, self._recorder, dispatcher, deliveries
         )
         self._failure_guard = FailureGuard(store, self._states, dispatcher)
         self._wake_ups = WakeUpCoalescer()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,20 +24,23 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.job_options import EndTask
+from handoff_queue.shared.types.job_options import ApprovalOf, EndTask
 from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.engine.decisions import until_a_thread_is_free
 from handoff_queue.supervisor.engine.deliveries import (
+    MOST_FOR_ONE,
     MOST_THREADS,
     MOST_WAIT_S,
     NO_THREAD,
+    RESERVED_S,
     Deliveries,
 )
 from handoff_queue.supervisor.engine.end_tasks import EndTasks
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.engine.webhooks import Webhooks
-from handoff_queue.supervisor.lifecycle.commands import DeliverWebhook, SendEndTask
+from handoff_queue.supervisor.lifecycle.commands import AskApproval, DeliverWebhook, SendEndTask
 from handoff_queue.supervisor.lifecycle.job_end import after_the_end
-from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.state import JobState, Question
 from tests.doubles.jobs import a_job
 from tests.doubles.webhook_server import WebhookServer
 from tests.supervisor.shell import Shell
@@ -89,10 +93,29 @@ class Sender:
         changes = {"webhook_url": url, "tenant": tenant}
         return state.model_copy(update={"submitted": state.submitted.model_copy(update=changes)})
 
+    def asking(self, url: str) -> JobState:
+        """Return a job that waits for an answer, with a webhook."""
+        question = Question(what=ApprovalOf.PLAN, version=1, at=0.0, until=1.0)
+        return self.ended(url).model_copy(update={"question": question})
+
     def outcome(self, job_id: JobId) -> Event | None:
         """Return the outcome of a job's try, or None before that."""
         event = self.store.journal.read(job_id)[-1].event
         return None if isinstance(event, JobEnded) else event
+
+
+def tries(shell: Shell, job_id: JobId) -> list[WebhookTried]:
+    return [event for event in shell.events(job_id) if isinstance(event, WebhookTried)]
+
+
+def evaluated_and_delivered(shell: Shell, job_ids: Sequence[JobId]) -> bool:
+    """Evaluate the jobs whose webhook has no thread yet, as the sweeper does. Return whether all
+    webhooks are delivered.
+    """
+    for job_id in job_ids:
+        if not tries(shell, job_id):
+            shell.advance(job_id)
+    return all(any(tried.delivered for tried in tries(shell, job_id)) for job_id in job_ids)
 
 
 @pytest.fixture
@@ -128,6 +151,109 @@ def test_a_supervisor_evaluates_jobs_while_a_receiver_does_not_answer(shell: She
     delivered = shell.events(job_id)[-1]
     assert isinstance(delivered, WebhookTried)
     assert delivered.delivered
+
+
+def test_a_burst_of_webhooks_to_a_slow_receiver_counts_only_the_tries_that_were_sent(
+    shell: Shell,
+) -> None:
+    answers = threading.Event()
+    with WebhookServer(200, answers_after=answers) as hook:
+        job_ids = [
+            shell.jobs.submit(Request("Compare.", webhook_url=hook.url, tenant="acme"))
+            for _ in range(MOST_FOR_ONE + 4)
+        ]
+        for job_id in job_ids:
+            shell.jobs.cancel(job_id)
+            shell.advance(job_id)
+        wait_until(lambda: len(hook.posts) == MOST_FOR_ONE, expected="the posts that have a thread")
+
+        waiting = [job_id for job_id in job_ids if not tries(shell, job_id)]
+        assert len(waiting) == 4
+        for _ in range(10):
+            for job_id in waiting:
+                shell.advance(job_id)
+        assert [tries(shell, job_id) for job_id in waiting] == [[]] * 4
+        answers.set()
+        wait_until(lambda: evaluated_and_delivered(shell, job_ids), expected="all outcomes")
+        assert len(hook.posts) == len(job_ids)
+
+    for job_id in job_ids:
+        assert [(tried.attempt, tried.under_way) for tried in tries(shell, job_id)] == [
+            (1, True),
+            (1, False),
+        ]
+
+
+def test_a_webhook_without_a_free_thread_is_due_again_after_two_seconds(
+    shell: Shell,
+) -> None:
+    answers, redis = threading.Event(), shell.store.connection.redis
+    with WebhookServer(200, answers_after=answers) as hook:
+        job_ids = [
+            shell.jobs.submit(Request("Compare.", webhook_url=hook.url))
+            for _ in range(MOST_FOR_ONE + 1)
+        ]
+        for job_id in job_ids:
+            shell.jobs.cancel(job_id)
+            shell.advance(job_id)
+        now_ms = shell.store.connection.now() * 1_000
+        soon_ms = redis.zscore(keys.DUE, job_ids[-1])
+        answers.set()
+
+    assert soon_ms is not None
+    assert now_ms < soon_ms <= now_ms + 2_100
+
+
+@pytest.mark.parametrize(("waited_s", "again_s"), [(0.0, 2.0), (40.0, 10.0), (7_200.0, 30.0)])
+def test_a_try_without_a_thread_looks_for_one_after_a_quarter_of_its_waiting_time(
+    waited_s: float, again_s: float
+) -> None:
+    assert until_a_thread_is_free(waited_s) == again_s
+
+
+def test_a_question_does_not_take_the_thread_that_a_try_has_reserved(sender: Sender) -> None:
+    ended, asking = sender.ended(sender.slow.url), sender.asking(sender.slow.url)
+    assert sender.deliveries.reserve(ended, FIRST)
+
+    sender.deliveries.start(asking, AskApproval(ApprovalOf.PLAN, ""))
+
+    assert sender.slow.posts == []
+    sender.deliveries.start(ended, FIRST)
+    wait_until(lambda: sender.slow.posts, expected="the post of the try")
+    sender.answers.set()
+    wait_until(lambda: len(sender.slow.posts) == 2, expected="the post of the question")
+    assert [json.loads(post.body)["status"] for post in sender.slow.posts] == ["ok", "waiting"]
+
+
+def test_a_reservation_is_kept_for_a_second_decision_and_ends_if_no_commit_uses_it(
+    sender: Sender,
+) -> None:
+    first, second = sender.ended(sender.slow.url), sender.ended(sender.slow.url)
+    assert sender.deliveries.reserve(first, FIRST)
+    assert sender.deliveries.reserve(first, FIRST)
+    assert not sender.deliveries.reserve(second, FIRST)
+
+    sender.clock.now = RESERVED_S + 0.1
+
+    assert sender.deliveries.reserve(second, FIRST)
+
+
+def test_all_receivers_together_reserve_no_more_threads_than_a_supervisor_may_have(
+    sender: Sender,
+) -> None:
+    states = [sender.ended(sender.slow.url, f"tenant-{n}") for n in range(MOST_THREADS + 1)]
+
+    reserved = [sender.deliveries.reserve(state, FIRST) for state in states]
+
+    assert reserved == [True] * MOST_THREADS + [False]
+
+
+def test_end_tasks_and_webhooks_of_one_job_reserve_threads_of_their_own(sender: Sender) -> None:
+    state, other = sender.ended(sender.slow.url), sender.ended(sender.slow.url)
+
+    assert sender.deliveries.reserve(state, FIRST)
+    assert sender.deliveries.reserve(state, SendEndTask(1))
+    assert not sender.deliveries.reserve(other, SendEndTask(1))
 
 
 def test_the_slow_receivers_of_a_tenant_do_not_delay_another_tenant(sender: Sender) -> None:
