@@ -44,7 +44,8 @@ class Webhooks:
 
     def deliver(self, state: JobState, attempt: int) -> None:
         """Report the end of the job, with one try. The body holds the id, status and reason of
-        the job and the number of the try. The receiver must ask for the result.
+        the job, the version of its journal and the number of the try. The receiver must ask for
+        the result.
         """
         assert state.ended is not None
         body = json.dumps(
@@ -52,6 +53,7 @@ class Webhooks:
                 "job_id": state.job_id,
                 "status": state.ended.status.value,
                 "reason": state.ended.reason,
+                "version": state.version,
                 "attempt": attempt,
             }
         ).encode()
@@ -81,6 +83,7 @@ class Webhooks:
         waits: dict[str, object] = {
             "job_id": state.job_id,
             "status": "waiting",
+            "version": state.version,
             "approval": question.what,
             "reminder": question.reminders,
         }

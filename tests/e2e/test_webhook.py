@@ -36,15 +36,14 @@ def test_a_webhook_gets_one_signed_post_and_a_failed_post_is_repeated(fleet: Fle
         wait_until(lambda: delivered(fleet, other), expected="its success in the journal")
 
         (post,) = healthy.posts
-        assert json.loads(post.body) == {
-            "job_id": job_id,
-            "status": "ok",
-            "reason": None,
-            "attempt": 1,
-        }
+        body = json.loads(post.body)
+        assert body.pop("version") > 0
+        assert body == {"job_id": job_id, "status": "ok", "reason": None, "attempt": 1}
         sent = post.headers[SIGNATURE_HEADER.lower()], post.headers[TIMESTAMP_HEADER.lower()]
         assert sent[0] == signature(WEBHOOK_SECRET, sent[1], post.body)
-        assert [json.loads(post.body)["attempt"] for post in failing.posts] == [1, 2]
+        first, second = (json.loads(post.body) for post in failing.posts)
+        assert (first["attempt"], second["attempt"]) == (1, 2)
+        assert first["version"] < second["version"]
 
 
 def delivered(fleet: Fleet, job_id: str) -> bool:

@@ -15,7 +15,7 @@ from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.jobs import JobFilter
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.events import Approved, JobStatus
+from handoff_queue.shared.types.events import ApprovalAsked, Approved, JobStatus, WebhookTried
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, OnTimeout
 from handoff_queue.shared.types.limits import JobLimits
@@ -24,6 +24,8 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import Join
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.request import check_request
+from handoff_queue.supervisor.engine.state_cache import StateCache
+from handoff_queue.supervisor.engine.webhooks import Webhooks
 from handoff_queue.supervisor.serve.open_questions import open_questions
 from tests.doubles.webhook_server import WebhookServer
 from tests.refusals import refusal_of
@@ -82,6 +84,18 @@ def finish_all(shell: Shell, job_id: JobId) -> None:
         for event in open_handoffs:
             shell.do(job_id, event)
         shell.advance(job_id)
+
+
+def end_and_deliver(shell: Shell, job_id: JobId) -> None:
+    """Cancel the job, and wait until its webhook is delivered."""
+    shell.jobs.cancel(job_id)
+    shell.advance(job_id)
+    wait_until(lambda: is_delivered(shell, job_id), expected="the outcome of the webhook")
+
+
+def is_delivered(shell: Shell, job_id: JobId) -> bool:
+    event = shell.store.journal.read(job_id)[-1].event
+    return isinstance(event, WebhookTried) and event.delivered
 
 
 def seconds_until_due(shell: Shell, job_id: JobId) -> float:
@@ -466,10 +480,36 @@ def test_the_webhook_is_notified_that_the_job_waits(shell: Shell) -> None:
     with WebhookServer(200) as hook:
         job_id = submit_with_approvals(shell, ApprovalOf.PLAN, webhook_url=hook.url)
 
-        wait_until(lambda: hook.posts, expected="the webhook")
-        assert [json.loads(post.body) for post in hook.posts] == [
-            {"job_id": job_id, "status": "waiting", "approval": "plan", "reminder": 0}
-        ]
+        (post,) = wait_until(lambda: hook.posts, expected="the webhook")
+
+    asked = shell.store.journal.read(job_id)[-1]
+    assert isinstance(asked.event, ApprovalAsked)
+    assert json.loads(post.body) == {
+        "job_id": job_id,
+        "status": "waiting",
+        "version": asked.version,
+        "approval": "plan",
+        "reminder": 0,
+    }
+
+
+def test_each_later_webhook_of_a_job_has_a_higher_version(shell: Shell) -> None:
+    with WebhookServer(200) as hook:
+        job_id = submit_with_approvals(shell, ApprovalOf.PLAN, webhook_url=hook.url)
+        wait_until(lambda: len(hook.posts) == 1, expected="the webhook about the plan")
+        question = StateCache(shell.store.journal).load(job_id)
+        assert question is not None
+        end_and_deliver(shell, job_id)
+        shell.jobs.retry(job_id)
+        end_and_deliver(shell, job_id)
+        Webhooks(shell.store, None, ("127.0.0.1",)).ask(question)
+
+    bodies = [json.loads(post.body) for post in hook.posts]
+    *in_order, late = bodies
+    assert [body["status"] for body in bodies] == ["waiting", "cancelled", "cancelled", "waiting"]
+    versions = [body["version"] for body in in_order]
+    assert versions == sorted(set(versions))
+    assert late["version"] < versions[-1]
 
 
 @pytest.mark.parametrize(

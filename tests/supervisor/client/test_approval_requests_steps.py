@@ -210,6 +210,7 @@ def test_the_webhook_names_the_steps_that_a_job_asks_about(shell: Shell, tmp_pat
     assert json.loads(post.body) == {
         "job_id": job_id,
         "status": "waiting",
+        "version": shell.store.journal.read(job_id)[-1].version,
         "approval": "step",
         "reminder": 0,
         "steps": ["b", "c"],

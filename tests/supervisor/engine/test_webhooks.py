@@ -53,6 +53,7 @@ def test_the_post_says_which_job_ended_and_how(store: Store) -> None:
         "job_id": state.job_id,
         "status": "ok",
         "reason": None,
+        "version": state.version,
         "attempt": 3,
     }
     assert SIGNATURE_HEADER.lower() not in post.headers
@@ -218,6 +219,7 @@ def test_a_post_about_tool_calls_names_the_tools(store: Store) -> None:
     assert json.loads(post.body) == {
         "job_id": state.job_id,
         "status": "waiting",
+        "version": state.version,
         "approval": "tools",
         "reminder": 0,
         "tools": ["send_mail", "send_mail"],
