@@ -31,7 +31,7 @@ from handoff_queue.supervisor.serve.metrics_export import exporting_metrics
 from handoff_queue.supervisor.serve.openapi_document import PROBLEMS, openapi_document
 from handoff_queue.supervisor.serve.problem_documents import answer_with_problems
 from handoff_queue.supervisor.serve.query_parameters import check_query
-from handoff_queue.supervisor.serve.request_limits import BodyLimit, OpenStreams
+from handoff_queue.supervisor.serve.request_limits import BodyLimit, OpenStreams, WholeBody
 from handoff_queue.supervisor.serve.security_headers import SecurityHeaders
 
 ROUTERS = (
@@ -101,6 +101,7 @@ def make_routes(settings: Settings) -> FastAPI:
         app.include_router(router, dependencies=[Depends(check_query)])
     for router in CONSOLE_ROUTERS:
         app.include_router(router)
+    app.add_middleware(WholeBody)
     app.add_middleware(BodyLimit, most_bytes=settings.serve_max_body_bytes)
     app.add_middleware(SecurityHeaders)
     answer_with_problems(app, respond)

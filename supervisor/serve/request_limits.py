@@ -1,5 +1,5 @@
-"""Limits of the server: the bytes of a body, the requests of a token in a minute, its open
-streams, and wrong tokens.
+"""Limits of the server: the bytes of a body and its end, the requests of a token in a minute, its
+open streams, and wrong tokens.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,6 +20,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 MOST_WRONG_TOKENS = 30
 """Most wrong tokens of one address in a minute. The next wrong tokens get status 429."""
+_LINE_END = b"\r\n"
 _NETWORK_BITS = 64
 """Bits of an IPv6 address that one client cannot choose."""
 
@@ -61,6 +63,51 @@ class BodyLimit:
             "or raise HANDOFF_SERVE_MAX_BODY_BYTES",
             headers={"Connection": "close"},
         )
+
+
+class WholeBody:
+    """ASGI middleware that refuses a body that ends early.
+
+    The parser of forms leaves out the last part of a form without its closing boundary. So a
+    document would be lost without an error. Text after the closing boundary is refused, too.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        closing = _closing_boundary(headers.get("content-type", ""))
+        has_body = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+        end, is_whole = _LINE_END, not has_body
+
+        async def receive_checked() -> Message:
+            nonlocal end, is_whole
+            message = await receive()
+            if is_whole:
+                return message
+            if message["type"] == "http.disconnect":
+                raise Problem(400, "the body ends early: send it again")
+            end = (end + message.get("body", b""))[-len(closing) - len(_LINE_END) :]
+            is_whole = not message.get("more_body", False)
+            if is_whole and not end.removesuffix(_LINE_END).endswith(closing):
+                raise Problem(400, "the form ends before its closing boundary: send it again")
+            return message
+
+        await self._app(scope, receive_checked, send)
+
+
+def _closing_boundary(content_type: str) -> bytes:
+    """Return the text that ends a form with several parts; b'' for other bodies."""
+    media_type, options = parse_options_header(content_type)
+    boundary = options.get(b"boundary")
+    if media_type != b"multipart/form-data" or boundary is None:
+        return b""
+    return _LINE_END + b"--" + boundary + b"--"
 
 
 class OpenStreams:

@@ -137,6 +137,7 @@ SURFACES: dict[str, tuple[int, tuple[str, ...]]] = {
         60,
         (
             f"{HOSTILE}open_streams",
+            f"{HOSTILE}unfinished_bodies",
             f"{SERVE}authentication.py",
             f"{SERVE}any_input.py",
             f"{SERVE}request_limits.py",
