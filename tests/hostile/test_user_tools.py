@@ -50,6 +50,46 @@ except BlockingIOError:
     print(started, flush=True)
 """
 """Program that starts processes until the system refuses."""
+CHANGES_OF_ITS_PARENT = """
+import ctypes, os, platform, resource, sys
+from handoff_queue.workers.tools.tool_confinement import confine
+from handoff_queue.workers.tools.tool_host_protocol import ToolLimits
+
+if os.getuid() == 0:
+    os.setresuid(65_534, 65_534, 65_534)
+worker = os.getpid()
+ioprio_set = {"x86_64": 251, "aarch64": 30}[platform.machine()]
+idle = 3 << 13
+
+
+def set_priority_of_input():
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(ioprio_set, 1, worker, idle) < 0:
+        raise OSError(ctypes.get_errno(), "")
+
+
+ways = {
+    "prlimit": lambda: resource.prlimit(worker, resource.RLIMIT_CORE, (0, 0)),
+    "setpriority": lambda: os.setpriority(os.PRIO_PROCESS, worker, 1),
+    "group": lambda: os.setpriority(os.PRIO_PGRP, os.getpgid(worker), 1),
+    "user": lambda: os.setpriority(os.PRIO_USER, os.getuid(), 1),
+    "affinity": lambda: os.sched_setaffinity(worker, {0}),
+    "scheduler": lambda: os.sched_setscheduler(worker, os.SCHED_BATCH, os.sched_param(0)),
+    "parameters": lambda: os.sched_setparam(worker, os.sched_param(0)),
+    "input": set_priority_of_input,
+}
+if (child := os.fork()) == 0:
+    confine(ToolLimits.model_validate_json(sys.argv[1]))
+    for name, way in ways.items():
+        try:
+            way()
+            print(name, flush=True)
+        except PermissionError:
+            pass
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+"""Program that forks a call of a tool, which prints each change of its parent that worked."""
 TOOLS = '''
 """Tools that do damage."""
 
@@ -238,6 +278,15 @@ def spy() -> dict[str, str]:
     return found
 
 
+def change_itself() -> str:
+    """Change limits and priorities of this process."""
+    resource.prlimit(0, resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (30, 30))
+    os.nice(1)
+    os.sched_setaffinity(0, os.sched_getaffinity(0))
+    return "changed"
+
+
 @tool(secrets=["SHOP_TOKEN"])
 def shop() -> list[str]:
     """Return the names of all variables."""
@@ -399,6 +448,19 @@ def test_a_tool_can_neither_read_nor_end_another_process(tools: dict[str, Tool])
     kills = {text for name, text in output.items() if name.startswith("kill")}
     assert kills == {"PermissionError"}
     assert output_of(tools["host"]) == host
+
+
+@NEEDS_LANDLOCK
+def test_a_tool_changes_no_limit_and_no_priority_of_another_process() -> None:
+    command = [sys.executable, "-c", CHANGES_OF_ITS_PARENT, LIMITS.model_dump_json()]
+
+    changed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert changed.split() == []
+
+
+def test_a_tool_may_lower_its_own_limits_and_its_own_priority(tools: dict[str, Tool]) -> None:
+    assert observe(tools["change_itself"]).text == "changed"
 
 
 def test_the_worker_starts_a_host_again_that_has_ended(tools: dict[str, Tool]) -> None:

@@ -1,7 +1,8 @@
 """A filter of system calls (seccomp), which a process sets for itself and its children. Linux only.
 
 A namespace separates a process from IP networks, but not from Unix sockets in files and not from
-sockets of virtual machines (AF_VSOCK). The filter refuses these.
+sockets of virtual machines (AF_VSOCK). Landlock separates processes, but not their limits and
+priorities. A filter refuses these.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ _BY_NAME: dict[str, tuple[int, int | None]] = {
     "inotify_init1": (294, 26),
     "io_setup": (206, 0),
     "io_uring_setup": (425, 425),
+    "ioprio_set": (251, 30),
     "kexec_file_load": (320, 294),
     "kexec_load": (246, 104),
     "keyctl": (250, 219),
@@ -93,15 +95,21 @@ _BY_NAME: dict[str, tuple[int, int | None]] = {
     "pidfd_getfd": (438, 438),
     "pivot_root": (155, 41),
     "prctl": (157, 167),
+    "prlimit64": (302, 261),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "ptrace": (101, 117),
     "quotactl": (179, 60),
     "quotactl_fd": (443, 443),
     "request_key": (249, 218),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
     "seccomp": (317, 277),
     "semget": (64, 190),
     "setns": (308, 268),
+    "setpriority": (141, 140),
     "setsockopt": (54, 208),
     "setxattr": (188, 5),
     "shmget": (29, 194),
@@ -120,9 +128,22 @@ _BY_NAME: dict[str, tuple[int, int | None]] = {
 }
 """System call -> its number on each machine of `_COLUMNS`, from asm/unistd.h."""
 _BY_ARGUMENTS = ("clone", "clone3", "fcntl", "mmap", "prctl", "setsockopt", "socket", "socketpair")
+_OF_ONE_PROCESS = (
+    "prlimit64",
+    "sched_setaffinity",
+    "sched_setattr",
+    "sched_setparam",
+    "sched_setscheduler",
+)
+"""System calls that change a process. Its id is the first argument; 0: the caller."""
+_OF_SOME_PROCESSES = {"ioprio_set": 1, "setpriority": 0}
+"""System call that changes processes -> its first argument that says that the second one is the id
+of a process; 0: the caller. From linux/ioprio.h and sys/resource.h.
+"""
 _ATTRIBUTES = ("fsetxattr", "lsetxattr", "setxattr")
 """Lists of access rights in attributes are memory that no limit of a folder counts."""
-_NEVER_IN_A_SANDBOX = tuple(name for name in _BY_NAME if name not in (*_BY_ARGUMENTS, *_ATTRIBUTES))
+_ALLOWED_IN_PART = (*_BY_ARGUMENTS, *_OF_ONE_PROCESS, *_OF_SOME_PROCESSES, *_ATTRIBUTES)
+_NEVER_IN_A_SANDBOX = tuple(name for name in _BY_NAME if name not in _ALLOWED_IN_PART)
 """System calls that plain programs do not need. They reach far into the kernel, or they keep
 memory that belongs to no process.
 """
@@ -173,6 +194,36 @@ def sandbox_filter() -> bytes:
     )
 
 
+def own_process_filter() -> bytes:
+    """Return a filter that lets a process change the limits and the priority of itself only. With a
+    limit of processor time, the kernel ends any process of the same user.
+
+    Raises:
+        OSError: the filter does not know the numbers of this machine.
+    """
+    number = _numbers()
+    instructions = _beginning()
+    for name in _OF_ONE_PROCESS:
+        instructions += [
+            (_EQUALS, 0, 4, number[name]),
+            (_LOAD, 0, 0, _FIRST),
+            (_EQUALS, 1, 0, 0),
+            (_RETURN, 0, 0, _REFUSE),
+            (_LOAD, 0, 0, _NUMBER),
+        ]
+    for name, of_process in _OF_SOME_PROCESSES.items():
+        instructions += [
+            (_EQUALS, 0, 6, number[name]),
+            (_LOAD, 0, 0, _FIRST),
+            (_EQUALS, 0, 2, of_process),
+            (_LOAD, 0, 0, _SECOND),
+            (_EQUALS, 1, 0, 0),
+            (_RETURN, 0, 0, _REFUSE),
+            (_LOAD, 0, 0, _NUMBER),
+        ]
+    return _assembled([*instructions, (_RETURN, 0, 0, _ALLOW)])
+
+
 def filter_system_calls(program: bytes) -> None:
     """Set a filter for this process and all processes that it will start.
 
@@ -203,16 +254,25 @@ def _numbers() -> dict[str, int]:
     return {name: number for name, number in numbers_of_machine.items() if number is not None}
 
 
+def _beginning() -> list[Instruction]:
+    """Return instructions that refuse system calls with the numbers of another architecture, and
+    load the number of the call.
+    """
+    return [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUALS, 1, 0, _ARCHITECTURES[platform.machine()]),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+        (_AT_LEAST, 0, 1, _OTHER_ABI),
+        (_RETURN, 0, 0, _REFUSE),
+    ]
+
+
 def _filter(number: Mapping[str, int], refusals: Iterable[Instruction]) -> bytes:
     """Return the filter with these refusals, and the rules about sockets."""
     return _assembled(
         [
-            (_LOAD, 0, 0, _ARCHITECTURE),
-            (_EQUALS, 1, 0, _ARCHITECTURES[platform.machine()]),
-            (_RETURN, 0, 0, _KILL),
-            (_LOAD, 0, 0, _NUMBER),
-            (_AT_LEAST, 0, 1, _OTHER_ABI),
-            (_RETURN, 0, 0, _REFUSE),
+            *_beginning(),
             *refusals,
             (_EQUALS, 0, 5, number["socket"]),
             (_LOAD, 0, 0, _FIRST),
