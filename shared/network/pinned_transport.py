@@ -28,6 +28,41 @@ _CONNECT_S = 5.0
 """Longest time in seconds to connect to one address of a host."""
 _MOST_ADDRESSES = 3
 """Addresses of a host that are tried."""
+MOST_HEAD_BYTES = 262_144
+"""Most bytes of a server before its response begins. The parser takes a head of 102,400 bytes, and
+reads 65,536 bytes at once.
+"""
+
+
+class HeadLimit:
+    """The bytes that a server may send before a response begins. A server may send interim
+    responses (status 1xx) before, which would otherwise use the processor without end.
+    """
+
+    def __init__(self) -> None:
+        self._left: int | None = MOST_HEAD_BYTES
+
+    def begin(self) -> None:
+        """Begin a request."""
+        self._left = MOST_HEAD_BYTES
+
+    def end(self) -> None:
+        """Count no more bytes, because the response has begun."""
+        self._left = None
+
+    def take(self, count: int) -> None:
+        """Count bytes that the server has sent.
+
+        Raises:
+            httpcore2.RemoteProtocolError: there are too many.
+        """
+        if self._left is None:
+            return
+        self._left -= count
+        if self._left < 0:
+            raise httpcore2.RemoteProtocolError(
+                f"sent more than {MOST_HEAD_BYTES:,} bytes before its response"
+            )
 
 
 class Deadline:
@@ -74,14 +109,17 @@ class PinnedTransport(httpx2.BaseTransport):
     def __init__(
         self, resolver: Resolver, policy: Policy, deadline: Deadline, tls: ssl.SSLContext
     ) -> None:
-        backend = _CheckedBackend(resolver, policy, deadline)
+        self._head = HeadLimit()
+        backend = _CheckedBackend(resolver, policy, deadline, self._head)
         self._pool = httpcore2.ConnectionPool(
             ssl_context=tls, network_backend=backend, max_connections=2, retries=0
         )
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         assert isinstance(request.stream, httpx2.SyncByteStream)
+        self._head.begin()
         response = self._pool.handle_request(core_request(request))
+        self._head.end()
         assert isinstance(response.stream, Iterable)
         return httpx2.Response(
             response.status,
@@ -110,10 +148,13 @@ class _Body(httpx2.SyncByteStream):
 class _CheckedBackend(httpcore2.NetworkBackend):
     """Opens connections only to addresses that the policy allows."""
 
-    def __init__(self, resolver: Resolver, policy: Policy, deadline: Deadline) -> None:
+    def __init__(
+        self, resolver: Resolver, policy: Policy, deadline: Deadline, head: HeadLimit
+    ) -> None:
         self._resolver = resolver
         self._policy = policy
         self._deadline = deadline
+        self._head = head
         self._sockets = httpcore2.SyncBackend()
 
     def connect_tcp(
@@ -133,7 +174,7 @@ class _CheckedBackend(httpcore2.NetworkBackend):
                 )
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 continue
-            return _TimedStream(stream, self._deadline)
+            return _LimitedStream(stream, self._deadline, self._head)
         raise httpcore2.ConnectError(f"{host} does not answer on port {port}")
 
     def _resolve_in_time(self, host: str, port: int) -> list[str]:
@@ -160,15 +201,20 @@ class _CheckedBackend(httpcore2.NetworkBackend):
         return answer
 
 
-class _TimedStream(httpcore2.NetworkStream):
-    """A connection whose reads and writes end at the deadline."""
+class _LimitedStream(httpcore2.NetworkStream):
+    """A connection whose reads and writes end at the deadline, and whose heads have a limit."""
 
-    def __init__(self, stream: httpcore2.NetworkStream, deadline: Deadline) -> None:
+    def __init__(
+        self, stream: httpcore2.NetworkStream, deadline: Deadline, head: HeadLimit
+    ) -> None:
         self._stream = stream
         self._deadline = deadline
+        self._head = head
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, self._deadline.left_s(timeout))
+        data = self._stream.read(max_bytes, self._deadline.left_s(timeout))
+        self._head.take(len(data))
+        return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._stream.write(buffer, self._deadline.left_s(timeout))
@@ -182,9 +228,10 @@ class _TimedStream(httpcore2.NetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> httpcore2.NetworkStream:
-        return _TimedStream(
+        return _LimitedStream(
             self._stream.start_tls(ssl_context, server_hostname, self._deadline.left_s(timeout)),
             self._deadline,
+            self._head,
         )
 
     def get_extra_info(self, info: str) -> Any:

@@ -41,6 +41,10 @@ MAX_BYTES = 5_000_000
 """Bytes of one page, after decompression."""
 MAX_SECONDS = 20.0
 """Seconds of one fetch, including redirects."""
+MOST_PIECES = 20_000
+"""Most pieces of one page. A server may send each byte as a chunk, which costs more processor
+time.
+"""
 MAX_REDIRECTS = 5
 MOST_CHARS = 12_000
 """Characters of one result."""
@@ -249,8 +253,10 @@ def _body(response: httpx2.Response, url: str, max_bytes: int, deadline: Deadlin
     if encoding not in ("identity", ""):
         unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
     data = bytearray()
-    for piece in response.iter_raw():
+    for number, piece in enumerate(response.iter_raw()):
         deadline.left_s()
+        if number >= MOST_PIECES:
+            raise ToolFailed(f"{url} comes in more than {MOST_PIECES:,} pieces: try another page")
         if unpacker is None:
             data += piece
         else:

@@ -11,6 +11,10 @@ REQUEST_BYTES = 40_000
 server may end a stream and ask for another one at once, or ask the worker in its stream.
 """
 
+PIECE_BYTES = 400
+"""Bytes that each piece of an answer over HTTP counts as, in addition to its length: 20,000 pieces
+until the next call. A server may send each byte as a chunk, which costs more processor time.
+"""
 OBJECT_BYTES = 200
 """Bytes that each JSON object counts as, in addition to its length. An empty text of a result has
 26 bytes of JSON, and takes about 2,500 bytes of memory.

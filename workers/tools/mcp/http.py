@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
 
 import httpcore2
 import httpx2
 
-from handoff_queue.shared.network.pinned_transport import core_request
+from handoff_queue.shared.network.pinned_transport import HeadLimit, core_request
 from handoff_queue.shared.network.ssrf_guard import (
     Policy,
     any_address,
@@ -17,7 +18,7 @@ from handoff_queue.shared.network.ssrf_guard import (
     is_public,
     system_resolver,
 )
-from handoff_queue.workers.tools.mcp.allowance import REQUEST_BYTES, Allowance
+from handoff_queue.workers.tools.mcp.allowance import PIECE_BYTES, REQUEST_BYTES, Allowance
 
 CONNECT_S = 5.0
 """Longest time in seconds to connect to one address of a host."""
@@ -50,6 +51,9 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
         self._allowance.take(REQUEST_BYTES)
         assert isinstance(request.stream, httpx2.AsyncByteStream)
         response = await self._pool.handle_async_request(core_request(request))
+        stream = response.extensions["network_stream"]
+        if isinstance(stream, _LimitedStream):
+            stream.head.end()
         encoding = httpx2.Headers(response.headers).get("content-encoding", "identity")
         if encoding.strip().lower() not in ("", "identity"):
             await response.aclose()
@@ -78,6 +82,7 @@ class _Body(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for piece in self._response.aiter_stream():
+            self._allowance.take(PIECE_BYTES)
             self._allowance.take_text(piece)
             yield piece
 
@@ -105,16 +110,48 @@ class _CheckedBackend(httpcore2.AsyncNetworkBackend):
         )
         for address in addresses[:_MOST_ADDRESSES]:
             try:
-                return await self._sockets.connect_tcp(
+                stream = await self._sockets.connect_tcp(
                     address,
                     port,
                     min(timeout or CONNECT_S, CONNECT_S),
                     local_address,
                     socket_options,
                 )
+                return _LimitedStream(stream)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 continue
         raise httpcore2.ConnectError(f"{host} does not answer on port {port}")
 
     async def sleep(self, seconds: float) -> None:
         await self._sockets.sleep(seconds)
+
+
+class _LimitedStream(httpcore2.AsyncNetworkStream):
+    """A connection whose heads have a limit."""
+
+    def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
+        self._stream = stream
+        self.head = HeadLimit()
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        data = await self._stream.read(max_bytes, timeout)
+        self.head.take(len(data))
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self.head.begin()  # a request, or a part of its body
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        return _LimitedStream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
