@@ -5,13 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
+from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobEnded, JobStatus
 from handoff_queue.shared.types.memory_notes import Note
 from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
+from handoff_queue.supervisor.cli.display.job_report import section
+from handoff_queue.supervisor.cli.display.tables import Column, fit_table
+from handoff_queue.supervisor.cli.display.terminal import stderr, stdout, write_line
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
+from tests.doubles.handoffs import a_handoff
+from tests.doubles.jobs import a_job, issue_handoff
 from tests.e2e.commands import HandoffInProcess
 
 SEQUENCES = {
@@ -118,6 +125,58 @@ def test_no_command_prints_a_stored_text_that_a_terminal_obeys(
 
     assert obeyed == {}
     assert silent == {"audit"}
+
+
+def test_no_command_prints_what_a_worker_writes_into_its_handoff(
+    broker: Client, redis_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A worker writes the state of the handoffs of its role."""
+    store = broker.store
+    job_id = a_job(store)
+    handoff = a_handoff(job_id=job_id)
+    issue_handoff(store, handoff, handoff.to_json())
+    handoff_state = {"state": "Look " + SEQUENCES["title"], "worker": SEQUENCES["one byte"]}
+    store.connection.redis.hset(
+        keys.handoff(job_id, "researcher", handoff.handoff_id), mapping=handoff_state
+    )
+    end = JobEnded(status=JobStatus.FAILED, reason="no_plan")
+    store.journal.append(job_id, end, {"status": "failed"})
+    program = HandoffInProcess(tmp_path, capture=capfd)
+
+    printed: dict[str, str] = {}
+    for line in ("show", "show --handoff ID"):
+        name, *options = line.replace("ID", handoff.handoff_id).split()
+        completed = program.run(name, job_id, *options, HANDOFF_REDIS_URL=redis_url)
+        printed[line] = completed.stdout + completed.stderr
+
+    assert all("Look" in text for text in printed.values())
+    assert not {line: text for line, text in printed.items() if OBEYED & {*text}}
+
+
+@pytest.mark.parametrize("kind", SEQUENCES)
+def test_a_table_and_a_line_change_no_terminal(
+    capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    text = f"Look {SEQUENCES[kind]} here"
+
+    stdout().print(fit_table([Column("name", 0, least=4)], [([text], "red")], 80))
+    stderr().print(Text(text, style="bold"))
+    write_line(text)
+    section(text, "body")
+    printed = capsys.readouterr()
+
+    assert not OBEYED & {*printed.out, *printed.err}
+    assert printed.out.count("Look") == 3
+
+
+def test_a_table_keeps_its_own_colours(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+
+    stdout().print(Text("Look", style="red"))
+
+    assert capsys.readouterr().out == "\x1b[31mLook\x1b[0m\n"
 
 
 @pytest.mark.parametrize("kind", SEQUENCES)

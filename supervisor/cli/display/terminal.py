@@ -16,12 +16,13 @@ import select
 import sys
 import termios
 import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.errors import (
@@ -77,7 +78,7 @@ def can_ask() -> bool:
 
 def confirm(question: str) -> bool:
     """Ask a question on stderr. Return whether the answer is yes; the end of the input is no."""
-    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.write(f"{plain(question)} [y/N] ")
     sys.stderr.flush()
     line = line_of_terminal()
     if not line:
@@ -219,6 +220,19 @@ def shorten(text: str, most: int) -> str:
     return line[: most - 1].rstrip() + "…"
 
 
+class _PlainConsole(Console):
+    """A console without the control characters of texts. Its own escapes, such as colours, stay."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(plain(segment.text), segment.style)
+
+
 def stderr() -> Console:
     return _console(sys.stderr)
 
@@ -234,7 +248,7 @@ def _console(stream: TextIO) -> Console:
     terminal.
     """
     is_terminal = stream.isatty()
-    return Console(
+    return _PlainConsole(
         file=stream,
         highlight=False,
         markup=False,
@@ -257,14 +271,15 @@ def write(text: str) -> None:
 
 
 def write_line(text: str = "") -> None:
-    """Write a line to standard output at once.
+    """Write a line to standard output at once. The line may have texts of others, so control
+    characters are made visible.
 
     Raises:
         OutputFailed: it cannot be written. The error repeats a short line, such as a job id.
         BrokenPipe: standard output has no reader.
     """
     try:
-        write(text + "\n")
+        write(plain(text) + "\n")
     except OutputFailed as error:
         if len(text) > _REPEATED_CHARS or not text.strip():
             raise
