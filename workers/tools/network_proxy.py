@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from handoff_queue.shared.agent.seen_texts import is_allowed_host
 from handoff_queue.shared.network.ssrf_guard import (
@@ -41,6 +43,14 @@ MOST_REFUSALS = 20
 CONNECTED_WITHIN_S = 10.0
 IDLE_S = 300.0
 """Seconds after which a connection without traffic ends."""
+PROCESSOR_SHARE = 0.1
+"""Part of one processor that the proxy of a call may use. A connection with large pieces needs far
+less.
+"""
+FIRST_S = 1.0
+"""Seconds of processor time that each call has, in addition to its share."""
+_MOST_INTERIM_BYTES = 262_144
+"""Most bytes of the interim responses before a response."""
 _PIECE = 65_536
 _log = log_of(__name__)
 
@@ -68,6 +78,42 @@ class CallNetwork:
         return NetworkAccess.PROXY if all(self.lists) else NetworkAccess.NONE
 
 
+class ProcessorShare:
+    """The processor time of the worker that one call uses through its proxy.
+
+    A tool can send requests without end, or a body in very small pieces. The proxy then rests, so
+    that the worker has the processor for its other calls.
+    """
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._used_s = 0.0
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._of_thread = threading.local()
+
+    def end(self) -> None:
+        """Let no thread rest any more."""
+        self._ended.set()
+
+    def paced(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the pieces, and rest between them. The work of the caller counts, too."""
+        for piece in pieces:
+            yield piece
+            self.rest()
+
+    def rest(self) -> None:
+        """Rest if the call has used more than its share."""
+        now = time.thread_time()
+        with self._lock:
+            self._used_s += now - getattr(self._of_thread, "counted_s", 0.0)
+            rest_s = (self._used_s - FIRST_S) / PROCESSOR_SHARE
+            rest_s -= time.monotonic() - self._began
+        self._of_thread.counted_s = now
+        if rest_s > 0:
+            self._ended.wait(rest_s)
+
+
 class NetworkProxy:
     """The proxy of one call. `close` ends it and all its connections."""
 
@@ -93,10 +139,12 @@ class NetworkProxy:
         self._is_closed = False
         self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._refusals = 0
+        self._share = ProcessorShare()
         _in_thread(self._accept)
 
     def close(self) -> None:
         """End all connections."""
+        self._share.end()
         with self._lock:
             self._is_closed = True
             for connection in self._sockets:
@@ -111,6 +159,7 @@ class NetworkProxy:
                 except OSError:  # the call has ended
                     return
                 _in_thread(self._serve, client)
+                self._share.rest()
 
     def _serve(self, client: socket.socket) -> None:
         with client:
@@ -120,6 +169,7 @@ class NetworkProxy:
                         self._answer(client)
             finally:
                 self._forget(client)
+                self._share.rest()
                 self._slots.release()
 
     def _answer(self, client: socket.socket) -> None:
@@ -143,7 +193,7 @@ class NetworkProxy:
             with server:
                 try:
                     if self._keep(server):
-                        _relay(client, server, request)
+                        _relay(client, server, request, self._share)
                 finally:
                     self._forget(server)
 
@@ -202,7 +252,9 @@ def _send_problem(client: socket.socket, status: str, why: str) -> None:
     client.sendall(f"{head}Connection: close\r\n\r\n".encode() + body)
 
 
-def _relay(client: socket.socket, server: socket.socket, request: ProxyRequest) -> None:
+def _relay(
+    client: socket.socket, server: socket.socket, request: ProxyRequest, share: ProcessorShare
+) -> None:
     """Send the request to the host, and the bytes of the host to the call, until the host ends.
 
     Raises:
@@ -211,9 +263,9 @@ def _relay(client: socket.socket, server: socket.socket, request: ProxyRequest) 
     server.settimeout(IDLE_S)
     if request.head is None:
         client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-    back = _in_thread(_copy if request.head is None else _copy_response, server, client)
+    back = _in_thread(_copy if request.head is None else _copy_response, server, client, share)
     try:
-        for piece in request.pieces(client.recv):
+        for piece in share.paced(request.pieces(client.recv)):
             server.sendall(piece)
         if request.head is None:
             server.shutdown(socket.SHUT_WR)
@@ -222,12 +274,16 @@ def _relay(client: socket.socket, server: socket.socket, request: ProxyRequest) 
     back.join()
 
 
-def _copy_response(server: socket.socket, client: socket.socket) -> None:
+def _copy_response(server: socket.socket, client: socket.socket, share: ProcessorShare) -> None:
     """Copy the response of a host, after its interim responses such as 100 Continue."""
-    data, is_final = b"", False
+    data, is_final, count = b"", False, 0
     try:
         while not is_final and len(data) < MOST_HEAD_BYTES and (piece := server.recv(_PIECE)):
             data += piece
+            count += len(piece)
+            if count > _MOST_INTERIM_BYTES:
+                _end(server, client)
+                return
             while not is_final and (end := END.search(data)):
                 head, data = data[: end.end()], data[end.end() :]
                 is_final = not head.startswith(b"HTTP/1.1 1")
@@ -236,13 +292,13 @@ def _copy_response(server: socket.socket, client: socket.socket) -> None:
     except OSError:
         _end(server, client)
         return
-    _copy(server, client)
+    _copy(server, client, share)
 
 
-def _copy(source: socket.socket, target: socket.socket) -> None:
+def _copy(source: socket.socket, target: socket.socket, share: ProcessorShare) -> None:
     """Copy bytes until the source ends, and end the target's input then."""
     try:
-        while piece := source.recv(_PIECE):
+        for piece in share.paced(iter(partial(source.recv, _PIECE), b"")):
             target.sendall(piece)
         target.shutdown(socket.SHUT_WR)
     except OSError:

@@ -13,7 +13,13 @@ from ipaddress import ip_address
 
 import pytest
 
-from handoff_queue.workers.tools.network_proxy import CallNetwork, Network, NetworkProxy
+from handoff_queue.workers.tools import network_proxy
+from handoff_queue.workers.tools.network_proxy import (
+    CallNetwork,
+    Network,
+    NetworkProxy,
+    ProcessorShare,
+)
 
 HOST = "allowed.example.org"
 NETWORK = Network(
@@ -318,3 +324,79 @@ def test_a_tunnel_passes_all_bytes(address: tuple[str, int], host: Host, head: s
     assert answer.startswith(b"HTTP/1.1 200 Connection established\r\n\r\n")
     assert answer.endswith(b"reached")
     assert host.received[-1] == b"any\0\nbytes END"
+
+
+def without_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each call use up its part of the processor with its first piece."""
+    monkeypatch.setattr(network_proxy, "FIRST_S", 0.0)
+    monkeypatch.setattr(network_proxy, "PROCESSOR_SHARE", 1e-8)
+
+
+def test_a_call_that_has_used_its_part_of_the_processor_rests_until_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without_a_share(monkeypatch)
+    share, over = ProcessorShare(), threading.Event()
+    passed: list[bytes] = []
+
+    def work() -> None:
+        passed.extend(share.paced([b"a", b"b", b"c"]))
+        over.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    rested = not over.wait(0.3)
+    share.end()
+    thread.join()
+
+    assert rested
+    assert passed == [b"a", b"b", b"c"]
+
+
+def test_a_call_with_a_part_of_the_processor_left_does_not_rest() -> None:
+    assert list(ProcessorShare().paced([b"a"] * 1_000)) == [b"a"] * 1_000
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    ["POST http://{name}/ HTTP/1.1", "CONNECT {name} HTTP/1.1"],
+    ids=["request", "tunnel"],
+)
+def test_the_proxy_rests_between_the_pieces_of_a_call_that_has_used_its_part(
+    host: Host, monkeypatch: pytest.MonkeyPatch, request_line: str
+) -> None:
+    without_a_share(monkeypatch)
+    listener = socket.create_server(("127.0.0.1", 0))
+    proxy = NetworkProxy(listener, "tool", CallNetwork(((HOST,),), NETWORK))
+    line = request_line.format(name=host.name)
+    head = f"{line}\r\nHost: {host.name}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    if line.startswith("CONNECT"):
+        head = f"{line}\r\nHost: {host.name}\r\n\r\n"
+    answered = threading.Event()
+
+    def call() -> None:
+        with suppress(OSError):
+            answer = answer_to(listener.getsockname(), f"{head}1\r\na\r\n0\r\n\r\nEND".encode())
+            if b"reached" in answer:
+                answered.set()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    rested = not answered.wait(0.3)
+    proxy.close()
+    thread.join()
+
+    assert rested
+
+
+def test_interim_responses_without_end_cut_the_connection(
+    address: tuple[str, int], host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "response", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 20_000 + b"end")
+
+    head = f"GET http://{host.name}/ HTTP/1.1\r\nHost: {host.name}\r\n\r\n"
+    answer = answer_to(address, head.encode())
+
+    assert answer.startswith(b"HTTP/1.1 103 Early Hints")
+    assert len(answer) <= 262_144
+    assert not answer.endswith(b"end")
