@@ -13,8 +13,10 @@ from pydantic import JsonValue
 
 from handoff_queue.supervisor.client.repeated_step_rows import COLUMNS, Row
 
-_FORMULA = re.compile(r"^[=@+\t\r]|^-(?![0-9.]+$)")
-"""First characters of a cell that a spreadsheet would run as a formula."""
+_FORMULA = re.compile(r"^[=@+\t\n＝＠＋－]|^-(?![0-9.]+$)")
+"""First characters of a cell that a spreadsheet would run as a formula. A spreadsheet of East Asia
+also takes those of full width (OWASP, "CSV Injection").
+"""
 
 
 def rows_as_text(rows: Sequence[Row], target: Path) -> str:
@@ -56,12 +58,12 @@ def _named(output: JsonValue) -> dict[str, JsonValue]:
 
 def _cell(value: JsonValue) -> str:
     """Return the text of a cell. A text that a spreadsheet would run as a formula begins with
-    `'`.
+    `'`. A carriage return becomes a line feed: `csv` does not quote it, so it would end the row.
     """
     if value is None:
         return ""
     if isinstance(value, str):
-        text = value
+        text = value.replace("\r\n", "\n").replace("\r", "\n")
     else:
         text = json.dumps(value, ensure_ascii=False)
     if isinstance(value, str) and _FORMULA.search(text):

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from pydantic import ValidationError
+
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobSubmitted
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import Manifest
+from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.supervisor.client.export import Export
 from handoff_queue.supervisor.client.job_result import report_of
@@ -54,7 +57,8 @@ def case_of(export: Export, name: str) -> NewCase:
         name: the id of the case.
 
     Raises:
-        UserError: the job has not ended, or has no answer.
+        UserError: the job has not ended, has no answer, or has a request that is too long for a
+            case.
     """
     result = report_of(export.record())
     answer = text_of(result)
@@ -81,7 +85,11 @@ def case_of(export: Export, name: str) -> NewCase:
         "rubric": rubric,
         "reference": answer[:LONGEST_REFERENCE],
     }
-    return NewCase(GoldenCase(**fields), documents)
+    try:
+        return NewCase(GoldenCase(**fields), documents)
+    except ValidationError as error:
+        problem = problems_of(error, kind=GoldenCase)
+        raise UserError(f"{result.job_id} cannot be a case: {problem}") from None
 
 
 def _documents(export: Export, submitted: JobSubmitted) -> dict[str, str]:

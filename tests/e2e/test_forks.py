@@ -199,6 +199,18 @@ def test_a_job_becomes_a_case_of_a_golden_set(fleet: Fleet, handoff: Handoff) ->
     assert (case.id, case.request, case.reference) == ("bridge", "plan golden", result.answer)
 
 
+def test_a_job_with_a_request_that_is_too_long_for_a_golden_set_is_no_case(
+    fleet: Fleet, handoff: Handoff
+) -> None:
+    job_id = fleet.submit("x" * 50_000, a="")
+    fleet.wait_for_success(job_id)
+
+    line = run(fleet, handoff, "golden", "add", job_id, exit_code=BAD_INPUT)
+
+    assert f"{job_id} cannot be a case: request:" in line
+    assert not (handoff.folder / "golden.jsonl").exists()
+
+
 def test_a_golden_set_takes_no_second_case_with_the_same_id(fleet: Fleet, handoff: Handoff) -> None:
     job_id = fleet.submit("golden-twice", a="")
     fleet.wait_for_success(job_id)

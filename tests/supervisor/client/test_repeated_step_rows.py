@@ -32,6 +32,7 @@ TWO_STEPS = f"""
     id: draft, specialist: writer, for_each: rows, depends_on: [look], task: 'Write to {{name}}.'
     id: sum, specialist: writer, depends_on: [draft], task: Sum it up.
 """
+FORMULAS = ("=", "@", "+", "-", "\t", "\n", "＝", "＠", "＋", "－")
 ORDERS = ("A-1042", "A-1043", "A-1044")
 
 
@@ -179,6 +180,24 @@ def test_a_table_has_a_column_for_each_property_of_the_outputs() -> None:
         ("", "", ""),
     ]
     assert table[2]["why"] == '"no"'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("=1", "@SUM(A1)", "+1", "-1+1", "-A1", "\t=1", "\n=1", "\r=1"),
+        *("＝1", "＠A1", "＋1", "－1"),
+        *("a\r=1", "a\r\n=1", "a\n=1", 'a"\r=1', "a,=1", 'a",=1'),
+    ],
+)
+def test_no_cell_and_no_name_of_a_column_begins_a_formula(text: str) -> None:
+    rows = [Row(key=text, n=1, step="look", status="ok", output={text: text}, why=text)]
+    written = rows_as_text(rows, Path("rows.csv"))
+
+    read = list(csv.reader(io.StringIO(written, newline=None)))  # each end of a line ends a row
+
+    assert len(read) == 2
+    assert not [cell for cell in (*read[0], *read[1]) if cell.startswith(FORMULAS)]
 
 
 def test_json_lines_hold_the_same_rows_as_python() -> None:
