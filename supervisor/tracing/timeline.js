@@ -1,81 +1,113 @@
 // The timeline of a job: a row for each handoff on one axis of time, a zoom and a legend.
 // Equal rows are folded, and pauses can be drawn short.
 
-const SHORT_IDLE = 0.05; // the width of a short pause, as a part of the time in which a process worked
-const MOST_IDLE = 0.3; // the width of all short pauses together, as a part of that time
-const BETWEEN_TICKS = 6; // least pixels between two ticks
-const TICKS = 5;
+const SHORT_IDLE = 0.05; // width of a short pause, as a part of the time in which a process worked
+const MAX_IDLE = 0.3; // width of all short pauses together, as a part of that time
+const TICK_GAP = 6; // least pixels between two ticks
+const TICKS = 5; // ticks of the axis at the smallest zoom, besides the one at the begin
 const ZOOMS = [1, 2, 4, 8, 16, 32];
 const LEGEND = [
-  ["worked ok", "worked, ok"], ["worked partial", "partial, or needs input"], ["worked failed", "failed"], ["worked running", "running"],
-  ["worked stopped", "given up"], ["waited", "waited"], ["lost", "its process was lost"],
+  ["worked ok", "worked, ok"],
+  ["worked partial", "partial, or needs input"],
+  ["worked failed", "failed"],
+  ["worked running", "running"],
+  ["worked stopped", "given up"],
+  ["waited", "waited"],
+  ["lost", "its process was lost"],
 ];
 
 // --- time
 
 // The times in which a process worked, and the pauses between them: [from, to, isBusy].
 function pausesOf(job) {
-  const spans = job.bars.flatMap((bar) => spellsOf(job, bar)).filter(([, , what]) => what !== "waited").sort((a, b) => a[0] - b[0]);
   const pieces = [];
   let until = job.begins_at;
-  for (const [from, to] of spans) {
+  for (const [from, to] of claimedPeriodsOf(job, job.bars)) {
     if (from > until) pieces.push([until, from, false]);
-    if (to > Math.max(from, until)) pieces.push([Math.max(from, until), to, true]);
+    const begin = Math.max(from, until);
+    if (to > begin) pieces.push([begin, to, true]);
     until = Math.max(until, to);
   }
   if (job.ends_at > until) pieces.push([until, job.ends_at, false]);
   return pieces;
 }
 
-// Functions from a time to its place on the axis in percent, and back. `hidesIdle`: draw pauses short.
+const sumOf = (numbers) => numbers.reduce((sum, number) => sum + number, 0);
+const lengthOf = ([from, to]) => to - from;
+
+// The greatest width of a pause that is drawn short, in seconds of the axis.
+function shortPause(busy, pauseCount) {
+  return Math.min(busy * SHORT_IDLE, (busy * MAX_IDLE) / Math.max(1, pauseCount));
+}
+
+// The index of the first piece that ends at this time or later; the number of pieces without one.
+function pieceAt(pieces, time) {
+  let n = 0;
+  let last = pieces.length;
+  while (n < last) {
+    const middle = (n + last) >> 1;
+    if (pieces[middle][1] < time) n = middle + 1;
+    else last = middle;
+  }
+  return n;
+}
+
+// The axis of time. `at` turns a time into a place in percent, and `timeAt` turns it back.
+// `squeezes`: the pauses are longer than the work. `hidesIdle`: draw pauses short.
 function scaleOf(job, hidesIdle) {
   const pieces = pausesOf(job);
-  const sum = (wanted) => pieces.reduce((all, [from, to, isBusy]) => all + (isBusy === wanted ? to - from : 0), 0);
-  const [busy, idle] = [sum(true), sum(false)];
-  const pauses = pieces.filter(([, , isBusy]) => !isBusy).length;
-  const short = hidesIdle && busy ? Math.min(busy * SHORT_IDLE, (busy * MOST_IDLE) / Math.max(1, pauses)) : Infinity;
-  const widths = pieces.map(([from, to, isBusy]) => (isBusy ? to - from : Math.min(to - from, short)));
-  const whole = widths.reduce((all, width) => all + width, 0) || 1;
+  const pauses = pieces.filter(([, , isBusy]) => !isBusy);
+  const idle = sumOf(pauses.map(lengthOf));
+  const busy = sumOf(pieces.filter(([, , isBusy]) => isBusy).map(lengthOf));
+  const short = hidesIdle && busy ? shortPause(busy, pauses.length) : Infinity;
+  const widths = pieces.map((piece) => {
+    const isBusy = piece[2];
+    return isBusy ? lengthOf(piece) : Math.min(lengthOf(piece), short);
+  });
+  const whole = sumOf(widths) || 1;
   const starts = [];
-  widths.reduce((all, width) => { starts.push(all); return all + width; }, 0);
+  let start = 0;
+  for (const width of widths) {
+    starts.push(start);
+    start += width;
+  }
   const at = (time) => {
-    let [n, last] = [0, pieces.length];
-    while (n < last) { // find the first piece that ends at this time or later
-      const middle = (n + last) >> 1;
-      if (pieces[middle][1] < time) n = middle + 1; else last = middle;
-    }
+    const n = pieceAt(pieces, time);
     if (n === pieces.length) return 100;
     const [from, to] = pieces[n];
     const part = to > from ? Math.max(0, (time - from) / (to - from)) : 0;
     return ((starts[n] + part * widths[n]) / whole) * 100;
   };
   const timeAt = (percent) => {
-    const place = (percent / 100) * whole;
-    const n = Math.max(0, starts.findLastIndex((start) => start <= place));
     if (!pieces.length) return job.begins_at;
+    const place = (percent / 100) * whole;
+    const n = Math.max(0, starts.findLastIndex((begin) => begin <= place));
     const [from, to] = pieces[n];
-    return Math.min(to, from + (widths[n] ? ((place - starts[n]) / widths[n]) * (to - from) : 0));
+    const part = widths[n] ? (place - starts[n]) / widths[n] : 0;
+    return Math.min(to, from + part * (to - from));
   };
   return { at, timeAt, squeezes: busy > 0 && idle > busy };
 }
 
 function placePieces(root, scale) {
   for (const bar of root.querySelectorAll("i[data-from]")) {
-    const [left, right] = [scale.at(Number(bar.dataset.from)), scale.at(Number(bar.dataset.to))];
+    const left = scale.at(Number(bar.dataset.from));
+    const right = scale.at(Number(bar.dataset.to));
     bar.style.left = `${left}%`;
     bar.style.width = `${Math.max(0, right - left)}%`;
   }
 }
 
-// A time below an hour in words, else as 10:00:45: ticks can be seconds apart if pauses are drawn short.
+// A time below an hour in words, else as 10:00:45: ticks can be seconds apart beside short pauses.
 function tickOf(s) {
   if (s < 3600) return seconds(s);
   const whole = Math.round(s);
-  const two = (n) => String(n).padStart(2, "0");
-  return `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
+  const twoDigits = (n) => String(n).padStart(2, "0");
+  const minutes = twoDigits(Math.floor(whole / 60) % 60);
+  return `${Math.floor(whole / 3600)}:${minutes}:${twoDigits(whole % 60)}`;
 }
 
-function axisInto(axis, job, scale, zoom) {
+function fillAxis(axis, job, scale, zoom) {
   axis.replaceChildren();
   const count = TICKS * zoom;
   for (let n = 0; n <= count; n += 1) {
@@ -87,35 +119,43 @@ function axisInto(axis, job, scale, zoom) {
   placeTicks(axis);
 }
 
-// Put each tick below its time, inside of the axis. Hide ticks that would overlap, but never the first or the last.
+// Put each tick below its time, inside of the axis. Hide ticks that would overlap, but never the
+// first or the last.
 function placeTicks(axis) {
   const ticks = [...axis.children];
-  const wide = axis.clientWidth;
-  if (!wide) return;
+  const axisWidth = axis.clientWidth;
+  if (!axisWidth) return;
   for (const tick of ticks) tick.classList.remove("hidden");
   const places = ticks.map((tick) => {
     const width = tick.offsetWidth;
-    const left = Math.max(0, Math.min(wide - width, (tick.dataset.at / 100) * wide - width / 2));
-    return [left, left + width];
+    const centred = (tick.dataset.at / 100) * axisWidth - width / 2;
+    const left = Math.max(0, Math.min(axisWidth - width, centred));
+    return { left, right: left + width };
   });
+  const last = ticks.length - 1;
   let until = -Infinity;
   ticks.forEach((tick, n) => {
-    const fits = places[n][0] >= until && (n === 0 || n === ticks.length - 1 || places[n][1] + BETWEEN_TICKS <= places[ticks.length - 1][0]);
+    const { left, right } = places[n];
+    const leavesLast = n === 0 || n === last || right + TICK_GAP <= places[last].left;
+    const fits = left >= until && leavesLast;
     tick.classList.toggle("hidden", !fits);
-    tick.style.left = `${(100 * places[n][0]) / wide}%`;
-    if (fits) until = places[n][1] + BETWEEN_TICKS;
+    tick.style.left = `${(100 * left) / axisWidth}%`;
+    if (fits) until = right + TICK_GAP;
   });
 }
 
 function legend() {
-  return el("ul", "legend", ...LEGEND.map(([className, text]) => el("li", "", el("i", className), text)), el("li", "", el("b", "mark", "\u25C6"), "on the critical path"));
+  const entries = LEGEND.map(([className, text]) => el("li", "", el("i", className), text));
+  const critical = el("li", "", el("b", "mark", "\u25C6"), "on the critical path");
+  return el("ul", "legend", ...entries, critical);
 }
 
 // --- rows
 
-// Groups of more than `MOST_SIBLINGS` handoffs with one kind and one state. A handoff with a lost claim or a child job is in no group.
-function equalOf(job) {
-  const large = [];
+// Groups of more than `MAX_SIBLINGS` handoffs with one kind and one state. A handoff with a lost
+// claim or a child job is in no group.
+function equalBarsOf(job) {
+  const groups = [];
   for (const bars of kindsOf(job.bars)) {
     const byState = new Map();
     for (const bar of bars) {
@@ -124,16 +164,18 @@ function equalOf(job) {
       if (!byState.has(key)) byState.set(key, []);
       byState.get(key).push(bar);
     }
-    large.push(...[...byState.values()].filter((some) => some.length > MOST_SIBLINGS));
+    groups.push(...byState.values());
   }
-  return large;
+  return groups.filter((bars) => bars.length > MAX_SIBLINGS);
 }
 
-function mergedOf(job, bars) {
+// The periods in which a process worked on one of the handoffs: [from, to], without overlaps.
+function mergedPeriodsOf(job, bars) {
   const merged = [];
-  for (const [from, to] of bars.flatMap((bar) => spellsOf(job, bar)).filter(([, , what]) => what !== "waited").sort((a, b) => a[0] - b[0])) {
+  for (const [from, to] of claimedPeriodsOf(job, bars)) {
     const last = merged.at(-1);
-    if (last && from <= last[1]) last[1] = Math.max(last[1], to); else merged.push([from, to]);
+    if (last && from <= last[1]) last[1] = Math.max(last[1], to);
+    else merged.push([from, to]);
   }
   return merged;
 }
@@ -144,18 +186,27 @@ function commonName(bars) {
   return names.size === 1 ? [...names][0] : bars[0].who;
 }
 
-// A row in place of equal rows. A click shows and hides the equal rows.
-function groupOf(job, bars, rows) {
+function groupTrack(job, bars) {
   const track = el("span", "track");
-  const begun = Math.min(...bars.map((bar) => bar.began_at ?? bar.ended_at ?? job.ends_at));
+  const begun = Math.min(...bars.map((bar) => beginOf(job, bar)));
   const issued = Math.min(...bars.map((bar) => bar.issued_at));
   if (begun > issued) track.append(piece("waited", issued, begun));
-  for (const [from, to] of mergedOf(job, bars)) track.append(piece(`worked ${bars[0].state}`, from, to));
-  const text = `${commonName(bars)} \u00d7 ${bars.length}`;
-  const about = `${bars[0].handoff_id} to ${bars.at(-1).handoff_id}`;
-  const button = el("button", "", el("span", "label", el("span", "begin", text), el("span", "who", ` ${bars[0].state}${bars[0].who === commonName(bars) ? "" : ` ${bars[0].who}`}`)), track);
+  for (const [from, to] of mergedPeriodsOf(job, bars)) {
+    track.append(piece(`worked ${bars[0].state}`, from, to));
+  }
+  return track;
+}
+
+// A row in place of equal rows. A click shows and hides the equal rows.
+function groupOf(job, bars, rows) {
+  const { state, who } = bars[0];
+  const name = commonName(bars);
+  const text = `${name} \u00d7 ${bars.length}`;
+  const suffix = el("span", "who", ` ${state}${who === name ? "" : ` ${who}`}`);
+  const label = el("span", "label", el("span", "begin", text), suffix);
+  const button = el("button", "", label, groupTrack(job, bars));
   button.type = "button";
-  button.title = `${text}, ${bars[0].state}: ${about}`;
+  button.title = `${text}, ${state}: ${bars[0].handoff_id} to ${bars.at(-1).handoff_id}`;
   button.setAttribute("aria-label", `${button.title}: equal rows`);
   button.setAttribute("aria-expanded", "false");
   button.addEventListener("click", () => {
@@ -163,25 +214,45 @@ function groupOf(job, bars, rows) {
     button.setAttribute("aria-expanded", String(opens));
     for (const row of rows) row.classList.toggle("folded", !opens);
   });
-  return el("div", bars.some((bar) => bar.is_critical) ? "row group critical" : "row group", button);
+  const isCritical = bars.some((bar) => bar.is_critical);
+  return el("div", isCritical ? "row group critical" : "row group", button);
 }
 
-function rowsInto(into, job) {
+function addRows(parent, job) {
   const rows = new Map(job.bars.map((bar) => [bar.handoff_id, rowOf(job, bar)]));
-  const groups = new Map(equalOf(job).map((bars) => [bars[0].handoff_id, bars]));
-  const grouped = new Set([...groups.values()].flat().map((bar) => bar.handoff_id));
+  const groups = new Map(); // first handoff of a group -> its handoffs
+  const grouped = new Set();
+  for (const bars of equalBarsOf(job)) {
+    groups.set(bars[0].handoff_id, bars);
+    for (const bar of bars) grouped.add(bar.handoff_id);
+  }
   for (const bar of job.bars) {
     const bars = groups.get(bar.handoff_id);
-    if (bars) {
-      const members = bars.map((bar) => rows.get(bar.handoff_id));
-      const head = groupOf(job, bars, members);
-      for (const row of members) {
-        row.classList.add("folded");
-        row.opensGroup = () => { if (row.classList.contains("folded")) head.querySelector("button").click(); };
-      }
-      into.append(head, ...members);
-    } else if (!grouped.has(bar.handoff_id)) into.append(rows.get(bar.handoff_id));
+    if (bars) addGroup(parent, job, bars, rows);
+    else if (!grouped.has(bar.handoff_id)) parent.append(rows.get(bar.handoff_id));
   }
+}
+
+function addGroup(parent, job, bars, rows) {
+  const members = bars.map((bar) => rows.get(bar.handoff_id));
+  const head = groupOf(job, bars, members);
+  for (const row of members) {
+    row.classList.add("folded");
+    row.opensGroup = () => {
+      if (row.classList.contains("folded")) head.querySelector("button").click();
+    };
+  }
+  parent.append(head, ...members);
+}
+
+// Open the row of a handoff, and scroll to it.
+function show(job, bar) {
+  const row = document.getElementById(`${job.id}/${bar.handoff_id}`);
+  const button = row.querySelector("button");
+  row.opensGroup?.();
+  if (!row.querySelector(".detail")) button.click();
+  button.focus({ preventScroll: true });
+  row.scrollIntoView({ block: "center" });
 }
 
 // --- the whole
@@ -193,45 +264,52 @@ function timelineOf(job) {
   area.tabIndex = 0;
   area.setAttribute("role", "group");
   area.setAttribute("aria-label", "Timeline");
-  rowsInto(area, job);
-  const hides = el("input");
-  hides.type = "checkbox";
-  hides.checked = scaleOf(job, false).squeezes;
+  addRows(area, job);
+  const hidesIdle = el("input");
+  hidesIdle.type = "checkbox";
+  hidesIdle.checked = scaleOf(job, false).squeezes;
   let zoom = 1;
   const draw = () => {
-    const scale = scaleOf(job, hides.checked);
+    const scale = scaleOf(job, hidesIdle.checked);
     placePieces(area, scale);
-    axisInto(axis, job, scale, zoom);
+    fillAxis(axis, job, scale, zoom);
   };
-  const zoomTo = (times) => {
-    zoom = times;
+  const zoomTo = (factor) => {
+    zoom = factor;
     draw();
   };
-  hides.addEventListener("change", draw);
+  hidesIdle.addEventListener("change", draw);
   new ResizeObserver(() => placeTicks(axis)).observe(axis);
   draw();
+  const controls = el("div", "controls", zoomOf(area, zoomTo));
   const hasPauses = pausesOf(job).some(([, , isBusy]) => !isBusy);
-  const controls = el("div", "controls", zoomOf(area, zoomTo), hasPauses ? el("label", "", hides, "hide idle time") : null);
+  if (hasPauses) controls.append(el("label", "", hidesIdle, "hide idle time"));
   return el("div", "", controls, legend(), area);
 }
 
-// Buttons that change the width of a timeline and keep its middle in place. `changed` is called with the new zoom.
+// Buttons that change the width of a timeline and keep its middle in place. `changed` is called
+// with the new zoom.
 function zoomOf(area, changed) {
-  let zoom = 0;
+  let level = 0;
   const shown = el("output", "", "1\u00d7");
-  const button = (text, name, change) => {
-    const made = el("button", "", text);
-    made.type = "button";
-    made.setAttribute("aria-label", name);
-    made.addEventListener("click", () => {
-      const middle = (area.scrollLeft + area.clientWidth / 2) / area.scrollWidth;
-      zoom = Math.max(0, Math.min(ZOOMS.length - 1, change(zoom)));
-      area.style.setProperty("--zoom", ZOOMS[zoom]);
-      area.scrollLeft = middle * area.scrollWidth - area.clientWidth / 2;
-      shown.textContent = `${ZOOMS[zoom]}\u00d7`;
-      changed(ZOOMS[zoom]);
-    });
-    return made;
+  const setLevel = (wanted) => {
+    const middle = (area.scrollLeft + area.clientWidth / 2) / area.scrollWidth;
+    level = Math.max(0, Math.min(ZOOMS.length - 1, wanted));
+    const zoom = ZOOMS[level];
+    area.style.setProperty("--zoom", zoom);
+    area.scrollLeft = middle * area.scrollWidth - area.clientWidth / 2;
+    shown.textContent = `${zoom}\u00d7`;
+    changed(zoom);
   };
-  return el("span", "zoom", button("\u2212", "Zoom out", (n) => n - 1), shown, button("+", "Zoom in", (n) => n + 1), button("Whole", "Show the whole time", () => 0));
+  const button = (text, name, act) => {
+    const element = el("button", "", text);
+    element.type = "button";
+    element.setAttribute("aria-label", name);
+    element.addEventListener("click", act);
+    return element;
+  };
+  const out = button("\u2212", "Zoom out", () => setLevel(level - 1));
+  const closer = button("+", "Zoom in", () => setLevel(level + 1));
+  const whole = button("Whole", "Show the whole time", () => setLevel(0));
+  return el("span", "zoom", out, shown, closer, whole);
 }

@@ -3,52 +3,85 @@
 
 const REFRESH_MS = 3000;
 const COUNT_AFTER_MS = 500; // the counts read the whole list: the rows come first
-const COUNT_PART = 10; // the counts take at most one part of this many parts of the time
-const MOST_BATCH = 50; // most jobs of one request
-const UPDATES = 10; // least changes of the progress of an action, if the action has so many jobs
-const USUAL = { cancel: ["queued", "running", "waiting"], retry: ["partial", "failed", "cancelled"], finish: ["partial"], approve: ["waiting"] }; // statuses that an action can change
-const MOST_PROBLEMS = 20; // most problems of an action that are shown
+const COUNT_PAUSE_FACTOR = 10; // a pause is this many times as long as the count before it
+const MAX_BATCH = 50; // most jobs of one request
+const MIN_UPDATES = 10; // least updates of the progress of an action that has so many jobs
+const MAX_PROBLEMS = 20; // most problems of an action that are shown
+// The statuses that an action can change.
+const STATUSES_OF = {
+  cancel: ["queued", "running", "waiting"],
+  retry: ["partial", "failed", "cancelled"],
+  finish: ["partial"],
+  approve: ["waiting"],
+};
 const table = document.querySelector("#jobs tbody");
 const filter = document.getElementById("filter");
 const query = location.search;
 const chosen = new Set();
 let isBusy = false; // an action runs
-let nextCount = 0; // earliest time of the next refresh of the counts, as `performance.now()`
+let nextCount = 0; // earliest time of the next count, as `performance.now()`
 
 // --- filter
 
+// An empty field is left out, which keeps the URL short.
 filter.addEventListener("submit", () => {
-  for (const field of filter.elements) if (field.name && !field.value) field.disabled = true; // keeps the URL short
+  for (const field of filter.elements) {
+    if (field.name && !field.value) field.disabled = true;
+  }
 });
 filter.addEventListener("change", () => filter.requestSubmit());
-addEventListener("pageshow", () => { for (const field of filter.elements) field.disabled = false; });
+addEventListener("pageshow", () => {
+  for (const field of filter.elements) field.disabled = false;
+});
+
+const figure = (n) => n.toLocaleString("en");
 
 async function count() {
   const began = performance.now();
   const counts = await read(await request(`/jobs/counts${query}`));
-  for (const place of document.querySelectorAll("[data-count]")) place.textContent = (counts[place.dataset.count] ?? 0).toLocaleString("en");
-  nextCount = performance.now() + COUNT_PART * (performance.now() - began);
+  for (const place of document.querySelectorAll("[data-count]")) {
+    place.textContent = figure(counts[place.dataset.count] ?? 0);
+  }
+  const ended = performance.now();
+  nextCount = ended + COUNT_PAUSE_FACTOR * (ended - began);
 }
 
 // --- live rows
 
 async function refresh() {
-  const names = [...table.rows].map((row) => `job=${encodeURIComponent(row.id)}`);
-  if (!names.length) return;
-  const answer = await request(`/jobs/rows?${names.join("&")}`);
+  const jobs = [...table.rows].map((row) => `job=${encodeURIComponent(row.id)}`);
+  if (!jobs.length) return;
+  const answer = await request(`/jobs/rows?${jobs.join("&")}`);
   if (!answer.ok) return;
-  const fresh = new DOMParser().parseFromString(`<table>${await answer.text()}</table>`, "text/html"); // the server has escaped all texts
+  const fresh = parsed(`<table>${await answer.text()}</table>`);
   for (const row of fresh.querySelectorAll("tr")) {
     const old = document.getElementById(row.id);
-    if (!old) continue;
-    if (old.dataset.status !== row.dataset.status) announce(`${row.id}: ${row.dataset.status}`);
-    old.dataset.status = row.dataset.status;
-    [...row.cells].forEach((cell, n) => { if (!isInUse(old.cells[n])) update(old.cells[n], cell); });
+    if (old) updateRow(old, row);
   }
 }
 
+function updateRow(old, fresh) {
+  const status = fresh.dataset.status;
+  if (old.dataset.status !== status) announce(`${fresh.id}: ${status}`);
+  old.dataset.status = status;
+  [...fresh.cells].forEach((cell, n) => {
+    if (!isInUse(old.cells[n])) update(old.cells[n], cell);
+  });
+}
+
+async function refreshAndCount() {
+  if (document.hidden) return;
+  const updates = [refresh()];
+  if (performance.now() >= nextCount) updates.push(count());
+  await Promise.all(updates);
+}
+
 async function live() {
-  try { if (!document.hidden) await Promise.all([refresh(), performance.now() < nextCount ? null : count()]); } catch (error) { announce(error.message); }
+  try {
+    await refreshAndCount();
+  } catch (error) {
+    announce(error.message);
+  }
   setTimeout(live, REFRESH_MS);
 }
 
@@ -74,8 +107,10 @@ const matching = document.getElementById("matching");
 const buttons = [...document.querySelectorAll("[data-action]")];
 
 function showChosen() {
-  document.getElementById("chosen").textContent = matching.checked ? "all jobs that match" : `${chosen.size} selected`;
-  for (const button of buttons) button.disabled = isBusy || (!matching.checked && !chosen.size);
+  const text = matching.checked ? "all jobs that match" : `${chosen.size} selected`;
+  document.getElementById("chosen").textContent = text;
+  const isNothingChosen = !matching.checked && !chosen.size;
+  for (const button of buttons) button.disabled = isBusy || isNothingChosen;
 }
 
 function clearChosen() {
@@ -84,54 +119,66 @@ function clearChosen() {
   showChosen();
 }
 
-// Without a status in the filter, the jobs are only the jobs that the action can change.
-async function* matchingIds(action) {
+// The ids of all jobs that match the filter. Without a status in the filter, these are only jobs
+// that the action can change.
+async function matchingIds(action) {
   const params = new URLSearchParams(query);
   params.delete("cursor");
-  if (!params.has("status")) for (const status of USUAL[action]) params.append("status", status);
-  for (let cursor = ""; cursor !== null;) {
+  if (!params.has("status")) {
+    for (const status of STATUSES_OF[action]) params.append("status", status);
+  }
+  const ids = [];
+  let cursor = "";
+  while (cursor !== null) {
     if (cursor) params.set("cursor", cursor);
     const page = await read(await request(`/jobs/ids?${params}`));
-    yield* page.jobs;
+    ids.push(...page.jobs);
     cursor = page.next_cursor;
   }
+  return ids;
 }
 
-async function act(action) {
-  const names = [];
-  if (matching.checked) for await (const name of matchingIds(action)) names.push(name); else names.push(...chosen);
-  if (!names.length) {
-    announce(`There are no jobs to ${action}`);
-    return;
-  }
-  if (!confirm(`${action[0].toUpperCase()}${action.slice(1)} ${names.length.toLocaleString("en")} jobs?`)) return;
+// The progress of an action, with the first problems. Returns a function that shows a new state.
+function showProgress(action, total) {
   const place = document.getElementById("progress");
   const [bar, text, list] = place.children;
   place.hidden = false;
   list.replaceChildren();
-  bar.max = names.length;
-  bar.value = 0;
-  const batch = Math.min(MOST_BATCH, Math.ceil(names.length / UPDATES));
+  bar.max = total;
   let failed = 0;
-  const show = (done) => {
-    bar.value = done;
-    text.textContent = `${action}: ${done.toLocaleString("en")} of ${names.length.toLocaleString("en")}, ${failed} failed`;
-  };
-  show(0);
-  for (let done = 0; done < names.length;) {
-    const part = names.slice(done, done + batch);
-    const problems = await post("/jobs/actions", { action, jobs: part });
-    done += part.length;
-    for (const [name, problem] of Object.entries(problems)) {
+  return (done, problems) => {
+    for (const [id, problem] of Object.entries(problems)) {
       failed += 1;
+      if (failed > MAX_PROBLEMS) continue;
       const item = document.createElement("li");
-      item.textContent = `${name}: ${problem}`;
-      if (failed <= MOST_PROBLEMS) list.append(item);
+      item.textContent = `${id}: ${problem}`;
+      list.append(item);
     }
-    show(done);
+    bar.value = done;
+    text.textContent = `${action}: ${figure(done)} of ${figure(total)}, ${failed} failed`;
+    return text.textContent;
+  };
+}
+
+// Ask the user, and then do an action on the chosen jobs in batches.
+async function act(action) {
+  const ids = matching.checked ? await matchingIds(action) : [...chosen];
+  if (!ids.length) {
+    announce(`There are no jobs to ${action}`);
+    return;
+  }
+  const verb = action[0].toUpperCase() + action.slice(1);
+  if (!confirm(`${verb} ${figure(ids.length)} jobs?`)) return;
+  const show = showProgress(action, ids.length);
+  let text = show(0, {});
+  const batch = Math.min(MAX_BATCH, Math.ceil(ids.length / MIN_UPDATES));
+  for (let first = 0; first < ids.length; first += batch) {
+    const part = ids.slice(first, first + batch);
+    const problems = await post("/jobs/actions", { action, jobs: part });
+    text = show(first + part.length, problems);
   }
   clearChosen();
-  announce(text.textContent);
+  announce(text);
   await Promise.all([refresh(), count()]);
 }
 
@@ -139,26 +186,39 @@ async function act(action) {
 async function start(action) {
   isBusy = true;
   showChosen();
-  try { await act(action); } catch (error) { announce(error.message); }
+  try {
+    await act(action);
+  } catch (error) {
+    announce(error.message);
+  }
   isBusy = false;
   showChosen();
 }
 
+// Add the job of a checkbox to the chosen jobs, or take it away.
+function choose(box) {
+  if (box.checked) chosen.add(box.value);
+  else chosen.delete(box.value);
+}
+
+// A user without the right to operate has no checkboxes.
 if (all) {
   table.addEventListener("change", (event) => {
     if (!event.target.matches(".choose")) return;
-    if (event.target.checked) chosen.add(event.target.value); else chosen.delete(event.target.value);
+    choose(event.target);
     showChosen();
   });
   all.addEventListener("change", () => {
     for (const box of table.querySelectorAll(".choose")) {
       box.checked = all.checked;
-      if (all.checked) chosen.add(box.value); else chosen.delete(box.value);
+      choose(box);
     }
     showChosen();
   });
   matching.addEventListener("change", showChosen);
-  for (const button of buttons) button.addEventListener("click", () => start(button.dataset.action));
+  for (const button of buttons) {
+    button.addEventListener("click", () => start(button.dataset.action));
+  }
 }
 
 setTimeout(() => count().catch((error) => announce(error.message)), COUNT_AFTER_MS);
