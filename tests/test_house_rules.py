@@ -83,6 +83,20 @@ def test_every_module_has_a_docstring() -> None:
     assert not undocumented
 
 
+@pytest.mark.parametrize(("ending", "most"), [("js", 100), ("css", 100), ("html", 120)])
+def test_scripts_styles_and_templates_have_short_lines(ending: str, most: int) -> None:
+    """A template has the attributes of one element, and the texts, in a line."""
+    long_lines = [
+        f"{relative(path)}:{number}"
+        for room in ROOMS
+        for path in sorted((ROOT / room).rglob(f"*.{ending}"))
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if len(line) > most
+    ]
+
+    assert not long_lines
+
+
 def test_every_folder_of_code_is_a_package() -> None:
     """Without an __init__.py, `import supervisor` finds tests/supervisor."""
     folders = {

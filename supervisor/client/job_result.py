@@ -113,22 +113,20 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
         raise UnreadableJob.named(job_id)
     if not isinstance(journal[0].event, JobSubmitted):
         raise UnusableSubmission.named(job_id)
-    issued = _events_of(journal, HandoffIssued)
-    handoff_ids = [event.handoff_id for event in issued]
-    finished, results = set[HandoffId](), set[str]()
-    for event in _events_of(journal, HandoffFinished):
-        finished.add(event.handoff_id)
-        results.add(event.result.digest)
-    open_handoffs = [handoff_id for handoff_id in handoff_ids if handoff_id not in finished]
+    handoff_ids = [event.handoff_id for event in _events_of(journal, HandoffIssued)]
+    finished = _events_of(journal, HandoffFinished)
+    finished_ids = {event.handoff_id for event in finished}
+    open_handoffs = [handoff_id for handoff_id in handoff_ids if handoff_id not in finished_ids]
+    result_digests = {event.result.digest for event in finished}
+    other_digests = _digests_except(result_digests, journal)
+    waits = waiting_reasons_for(store, standing, open_handoffs)
     return JobRecord(
         at=store.connection.now(),
         job=standing,
         journal=journal,
         handoffs=store.jobs.handoffs(job_id, handoff_ids),
-        payloads=store.payloads.get(
-            job_id, _digests_except(results, journal), results=list(results)
-        ),
-        waits=tuple(map(str, waiting_reasons_for(store, standing, open_handoffs))),
+        payloads=store.payloads.get(job_id, other_digests, results=list(result_digests)),
+        waits=tuple(str(reason) for reason in waits),
     )
 
 
@@ -327,60 +325,85 @@ def report_on(store: Store, job_id: JobId) -> JobResult:
 def report_of(record: JobRecord) -> JobResult:
     """Return the report of a record. Pure."""
     events, standing, payloads = record.journal, record.job, record.payloads
-    texts, plans = ResultTexts(payloads), _plans(events)
+    texts = ResultTexts(payloads)
     submitted = _events_of(events, JobSubmitted)[0]
-    state = folded = None
-    if plans or any(isinstance(entry.event, ApprovalAsked | UserMessageSent) for entry in events):
-        folded = fold(standing.job_id, None, events)
-    if plans:
-        state = folded
-    open_questions: set[int] = set()
-    if folded and not folded.ended:
-        open_questions = {call.version for call in folded.open_calls}
-        if folded.question:
-            open_questions.add(folded.question.version)
+    forked_from = None
+    if submitted.fork:
+        forked_from = submitted.fork.job_id
+    plans = _plans(events)
+    state = _state_for_report(record, plans)
+    planned_state = state if plans else None
+    plan = None
+    if planned_state:
+        plan = _plan(planned_state, plans, record, texts)
+    rows, last_repeated = _rows(planned_state, record, texts)
     ended, until = _end(record)
     answer = None
     if ended and ended.answer:
         answer = Answer.from_json(payloads[ended.answer.digest])
-    rows, last = _rows(state, record, texts)
+    to_finish_usd = None
+    if answer:
+        to_finish_usd = cost_usd(answer.to_finish_microusd)
+    notes = _notes(answer, plans, ended, texts, record.waits)
+    if state:
+        notes += missed_messages(state, texts)
     return JobResult(
         job_id=standing.job_id,
         status=standing.status,
         tenant=submitted.tenant,
         priority=submitted.priority,
-        forked_from=submitted.fork.job_id if submitted.fork else None,
+        forked_from=forked_from,
         answer=answer.content if answer else None,
         citations=_citations(answer),
         mode=_mode(events),
         route=_route(events, texts),
-        plan=_plan(state, plans, record, texts) if state else None,
+        plan=plan,
         handoffs=_handoffs(record),
         results=_results(record),
         verdicts=tuple(_verdict(event, texts) for event in _events_of(events, Reviewed)),
         patches=tuple(change_of(event, texts) for event in _events_of(events, PlanPatched)),
         gates=checks_of([recorded.event for recorded in events], texts),
-        conflicts=_conflicts(state, texts),
-        approvals=approvals_in(events, payloads, open_questions),
+        conflicts=_conflicts(planned_state, texts),
+        approvals=approvals_in(events, payloads, _open_questions(state)),
         messages=messages_in(events, payloads),
         gaps=_gaps(answer),
-        to_finish_usd=cost_usd(answer.to_finish_microusd) if answer else None,
+        to_finish_usd=to_finish_usd,
         quote=_quote(events),
         usage=usage_of(standing),
         wall_s=round(until - events[0].at, 3),
         worked_s=_worked_s(record),
         model=_models(events),
-        notes=(
-            *_notes(answer, plans[-1] if plans else None, ended, texts, record.waits),
-            *(missed_messages(folded, texts) if folded else ()),
-        ),
+        notes=notes,
         waiting_since=standing.asked_at,
         waits_for=tuple(map(str, answers_to_wait_for(standing))),
         has_open_points=answer is not None and bool(answer.open_points),
         row_results=rows,
-        last_repeated=last,
+        last_repeated=last_repeated,
         asked_for_a_form=submitted.answer_schema is not None,
     )
+
+
+def _state_for_report(record: JobRecord, plans: Sequence[PlanMade]) -> JobState | None:
+    """Return the state of a job. None: the job has no plan, question or message, so its report
+    needs no state.
+    """
+    is_needed = bool(plans)
+    for recorded in record.journal:
+        if isinstance(recorded.event, ApprovalAsked | UserMessageSent):
+            is_needed = True
+    if not is_needed:
+        return None
+    return fold(record.job.job_id, None, record.journal)
+
+
+def _open_questions(state: JobState | None) -> set[int]:
+    """Return the versions of the questions that a person can still answer."""
+    if state is None or state.ended:
+        return set()
+    versions = {call.version for call in state.open_calls}
+    if state.question:
+        versions.add(state.question.version)
+    return versions
 
 
 def _rows(
@@ -492,11 +515,10 @@ def _route(events: Sequence[RecordedEvent], texts: ResultTexts) -> dict[str, Any
     why = None
     if route and last.problem is None:
         why = Route.of(route.output).why
-    return {
-        "specialist": last.specialist,
-        "why": why,
-        "problem": last.problem or (route and texts.why(last.result)),
-    }
+    problem = last.problem or None
+    if problem is None and route:
+        problem = texts.why(last.result)
+    return {"specialist": last.specialist, "why": why, "problem": problem}
 
 
 def _plans(events: Sequence[RecordedEvent]) -> list[PlanMade]:
@@ -517,7 +539,8 @@ def _plans(events: Sequence[RecordedEvent]) -> list[PlanMade]:
 def _plan(
     state: JobState, plans: Sequence[PlanMade], record: JobRecord, texts: ResultTexts
 ) -> dict[str, Any]:
-    synthesized, lacks = _events_of(record.journal, Synthesized), record.job.teams_lack
+    """Return the current plan in the form of `JobResult.plan`."""
+    synthesized = _events_of(record.journal, Synthesized)
     method = None
     if synthesized:
         method = synthesized[-1].method.value
@@ -529,11 +552,14 @@ def _plan(
         plan = state.plan.plan
     else:
         plan = plans[-1].plan
-    if layers := bill_of(state):
-        bill = {"sub_teams": bill_text(layers) + (lacks and f"; {lacks}")}
-    else:
-        bill = {}
-    return {**json.loads(record.payloads[plan.digest]), "degraded": why, "method": method, **bill}
+    fields = json.loads(record.payloads[plan.digest])
+    fields |= {"degraded": why, "method": method}
+    layers = bill_of(state)
+    if layers:
+        fields["sub_teams"] = bill_text(layers)
+        if record.job.teams_lack:
+            fields["sub_teams"] += f"; {record.job.teams_lack}"
+    return fields
 
 
 def _handoffs(record: JobRecord) -> tuple[dict[str, Any], ...]:
@@ -618,7 +644,7 @@ def _conflicts(state: JobState | None, texts: ResultTexts) -> tuple[dict[str, An
 
 def _notes(
     answer: Answer | None,
-    plan: PlanMade | None,
+    plans: Sequence[PlanMade],
     ended: JobEnded | None,
     texts: ResultTexts,
     waits: Iterable[str],
@@ -629,7 +655,7 @@ def _notes(
     if answer:
         notes = list(answer.notes)
     elif ended:
-        notes = list(plan_notes(plan, texts))
+        notes = list(plan_notes(plans[-1] if plans else None, texts))
     else:
         notes = []
     if ended and ended.reason:

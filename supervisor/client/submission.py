@@ -150,9 +150,9 @@ def keep_documents(store: Store, state: JobState) -> None:
         store.payloads.get(state.job_id, [manifest_ref.digest])[manifest_ref.digest]
     )
     digests = [document.digest for document in manifest.documents]
-    if gone := store.payloads.missing_documents(
-        digests, state.submitted.limits.max_seconds, state.submitted.tenant
-    ):
+    submitted = state.submitted
+    gone = store.payloads.missing_documents(digests, submitted.limits.max_seconds, submitted.tenant)
+    if gone:
         raise UserError(
             f"{len(gone)} of the documents of {state.job_id} are no longer stored: give them again"
             " in documents (--docs)"
@@ -241,60 +241,76 @@ def submission_of(
         UserError: the workflow needs documents or items that are missing, or the gates of the
             settings cannot be used.
     """
+    given: tuple[GivenResult, ...] = ()
+    after: EarlierJob | None = None
+    manifest_ref: BlobRef | None = None
+    document_count = 0
+    priority = request.priority or settings.priority
+    earlier_payloads: tuple[str, ...] = ()
+    if follows:
+        given = follows.given
+        after = follows.earlier
+        manifest_ref, document_count = follows.manifest, follows.document_count
+        priority = request.priority or follows.priority
+        earlier_payloads = follows.payloads
+    documents: Mapping[str, str] = {}
     manifest = None
-    if reading := _reading(request):
+    reading = _reading(request)
+    if reading:
+        documents = reading.texts
         manifest = reading.manifest.to_json()
+        manifest_ref, document_count = ref(manifest), len(reading.manifest.documents)
     schema = None
     if request.answer_schema is not None:
         schema = json.dumps(request.answer_schema, sort_keys=True)
-    given: tuple[GivenResult, ...] = ()
-    if follows:
-        given = follows.given
-    plan = plan_of(request, answers_in(given))
-    gating, workflow = answer_gates(request, settings), plan.to_json() if plan else None
-    on_end = None
-    if request.on_end is not None:
-        on_end = end_task_of(request.on_end).to_json()
-    manifest_ref, document_count = None, 0
-    if manifest and reading:
-        manifest_ref, document_count = ref(manifest), len(reading.manifest.documents)
-    elif follows:
-        manifest_ref, document_count = follows.manifest, follows.document_count
     limits = request.limits
     if request.deadline_s is not None:
         limits = limits.model_copy(update={"max_seconds": request.deadline_s})
+    mode = request.mode or settings.mode
+    workflow = None
+    plan = plan_of(request, answers_in(given))
+    if plan:
+        mode = Mode.PIPELINE
+        limits = _enough_for(limits, len(plan.steps))
+        workflow = plan.to_json()
+    is_reviewed = True
+    if request.workflow:
+        is_reviewed = request.workflow.review
+    gating = answer_gates(request, settings)
+    on_end = None
+    if request.on_end is not None:
+        on_end = end_task_of(request.on_end).to_json()
     event = JobSubmitted(
         request=ref(request.text),
         title=title_of(request.text),
-        limits=_enough_for(limits, len(plan.steps)) if plan else limits,
+        limits=limits,
         manifest=manifest_ref,
         document_count=document_count,
         model=request.model,
         answer_schema=ref(schema) if schema else None,
         tenant=request.tenant,
-        priority=request.priority or (follows.priority if follows else settings.priority),
+        priority=priority,
         webhook_url=request.webhook_url,
         on_end=ref(on_end) if on_end else None,
         specialists=request.specialists,
-        mode=Mode.PIPELINE if plan else request.mode or settings.mode,
+        mode=mode,
         workflow=ref(workflow) if workflow else None,
-        is_reviewed=request.workflow.review if request.workflow else True,
+        is_reviewed=is_reviewed,
         **gating.fields,
         approvals=request.approvals or Approvals(),
         rubric=request.rubric,
         given=given,
-        after=follows.earlier if follows else None,
+        after=after,
         is_quoted=request.is_quoted,
         is_batched=request.deadline_s is not None or None,
     )
     key = request.idempotency_key
-    own = (request.text, manifest, schema, workflow, on_end, gating.facts)
-    texts = (*own, *(follows.payloads if follows else ()))
+    own_payloads = (request.text, manifest, schema, workflow, on_end, gating.facts)
     return Submission(
         job_id=job_id_for(request.tenant, key) if key else new_job_id(),
         event=event,
-        payloads=tuple(filter(None, texts)),
-        documents=reading.texts if reading else {},
+        payloads=tuple(filter(None, (*own_payloads, *earlier_payloads))),
+        documents=documents,
         has_key=bool(key),
         shares_runs=request.shares_runs,
     )
@@ -312,11 +328,10 @@ def plan_of(request: Request, given: tuple[StepId, ...] = ()) -> Plan | None:
     """
     if request.workflow is None:
         return None
+    files: list[str] = []
     reading = _reading(request)
     if reading:
         files = [document.path for document in reading.manifest.documents]
-    else:
-        files = []
     plan = expand(
         request.workflow,
         request.text,
@@ -383,7 +398,8 @@ def budget_fields(limits: BudgetLimits) -> dict[str, int]:
     """Return the limits that are set as fields of the job's hash, which the budget scripts read."""
     fields: dict[str, int] = {}
     for measure in MEASURES:
-        if (limit := measure.of(limits)) is not None:
+        limit = measure.of(limits)
+        if limit is not None:
             fields[measure.stored_limit] = limit
     return fields
 
@@ -599,9 +615,11 @@ def _enter(
             new[submission.job_id] = (request, submission)
     problems: dict[JobId, StoreError | None] = {}
     if new:
-        problems.update(zip(new, _commit_each(store, dispatcher, list(new.values())), strict=True))
+        new_problems = _commit_each(store, dispatcher, list(new.values()))
+        problems = dict(zip(new, new_problems, strict=True))
     for _, submission in batch:
-        if isinstance(problem := problems.get(submission.job_id), VersionConflict):
+        problem = problems.get(submission.job_id)
+        if isinstance(problem, VersionConflict):
             _check_same(store, submission)
         elif problem is not None:
             raise problem
@@ -628,7 +646,8 @@ def _commit_each(
             problems = store.journal.commit_each(commits)
         except StoreUnavailable:
             # Redis may have stored the jobs and lost its replies: a second commit then finds them
-            problems, is_second_try = _commit_each_again(store, commits), True
+            problems = _commit_each_again(store, commits)
+            is_second_try = True
         refusals: list[StoreError | None] = []
         to_announce: list[JobId] = []
         for commit, problem in zip(commits, problems, strict=True):

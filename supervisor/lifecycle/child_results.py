@@ -38,6 +38,7 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 
 MOST_CLAIMS = 9_999
 """Most claims of a result."""
+MOST_ERROR_CHARS = 500
 _STATUS = {JobStatus.OK: ResultStatus.OK, JobStatus.PARTIAL: ResultStatus.PARTIAL}
 
 
@@ -68,42 +69,58 @@ def result_for_parent(
     assert state.submitted.parent is not None
     parent = state.submitted.parent
     step, _, attempt = parent.handoff_id.rpartition(".")
-    is_new = answer is not None and not (answer_stands(state) and state.kept.is_known_above)
     output: JsonValue = None
     claims: tuple[Claim, ...] = ()
-    parts: list[HandoffResult] = []
+    confidence = 0.0
+    to_finish_microusd = None
     if answer:
         output, claims = _output_and_claims(state, texts, answer, StepId(step))
-        parts = texts.results(parts_of(state))
+        confidence = _mean_confidence(texts.results(parts_of(state)))
+        if has_gaps_alone(state):
+            to_finish_microusd = answer.to_finish_microusd
+    has_parent_this_answer = answer_stands(state) and state.kept.is_known_above
+    is_new = answer is not None and not has_parent_this_answer
     status = ResultStatus.FAILED
     if is_new and output is not None:
         status = _STATUS.get(state.ended.status, ResultStatus.FAILED)
-    why = texts.why(state.ended.because) or state.ended.reason or "it has no answer"
-    if answer and output is None:
-        why = "its answer is not in the form that the step asks for"
     error = None
-    if status is ResultStatus.FAILED:
-        error = f"its team {state.job_id}: {why}"
     if answer and answer.gaps and (status is ResultStatus.PARTIAL or not is_new):
         error = f"its team {state.job_id} lacks {lacking(answer.gaps)}"
+    elif status is ResultStatus.FAILED:
+        why = texts.why(state.ended.because) or state.ended.reason or "it has no answer"
+        if answer and output is None:
+            why = "its answer is not in the form that the step asks for"
+        error = f"its team {state.job_id}: {why}"
+    if status is ResultStatus.FAILED:
+        output, claims = None, ()
+    model = next(iter(state.models), None)
+    if OFFLINE_MODEL in state.models:
+        model = OFFLINE_MODEL
     return HandoffResult(
         handoff_id=parent.handoff_id,
         job_id=parent.job_id,
         step_id=StepId(step),
         attempt=int(attempt),
         status=status,
-        output=output if status is not ResultStatus.FAILED else None,
-        claims=claims if status is not ResultStatus.FAILED else (),
-        confidence=sum(part.confidence for part in parts) / len(parts) if parts else 0.0,
+        output=output,
+        claims=claims,
+        confidence=confidence,
         usage=used.usage,
         turns=used.turns,
         stop_reason=_stop_reason(state, so_far),
-        error=error[:500] if error else None,
+        error=error and error[:MOST_ERROR_CHARS],
         acted=any(step_state.acted for step_state in state.steps.values()) or None,
-        to_finish_microusd=answer.to_finish_microusd if answer and has_gaps_alone(state) else None,
-        model=OFFLINE_MODEL if OFFLINE_MODEL in state.models else next(iter(state.models), None),
+        to_finish_microusd=to_finish_microusd,
+        model=model,
         origins=origins_of_job(state),
     )
+
+
+def _mean_confidence(parts: Sequence[HandoffResult]) -> float:
+    """Return the mean confidence of the results, from 0 to 1. It is 0 without a result."""
+    if not parts:
+        return 0.0
+    return sum(part.confidence for part in parts) / len(parts)
 
 
 def _output_and_claims(

@@ -89,6 +89,11 @@ def money(usd: float | None) -> str:
     return f"${usd:,.4f}"
 
 
+def figure(number: float) -> str:
+    """Return a number with a comma after each three digits."""
+    return f"{number:,}"
+
+
 def path_segment(name: str) -> str:
     """Return a name as one segment of the path of a URL."""
     return quote(name, safe="")
@@ -137,6 +142,7 @@ def environment() -> Environment:
     )
     made.globals["static_url"] = static_url
     made.filters["money"] = money
+    made.filters["figure"] = figure
     made.filters["duration"] = duration
     made.filters["utc"] = utc
     made.filters["iso"] = iso
