@@ -16,6 +16,11 @@ def count_of(count: int, word: str) -> str:
     return f"{count:,} {word if count == 1 else plural}"
 
 
+def has_digit(word: str) -> bool:
+    """Return whether a word has a digit, also a raised one as in `m²`."""
+    return any(character.isdigit() for character in word)
+
+
 @lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
     """Return the English stem of a word: filter, filters, filtering and filtered have the same

@@ -29,12 +29,16 @@ class Statement:
 
 
 def statement_of(claim: Claim | KnownFact) -> Statement:
-    subject, attribute, value = claim.subject or "", claim.attribute or "", claim.value or ""
+    """Return the parts of a claim or of a fact. A part that is missing is read as an empty text."""
+    attribute = claim.attribute or ""
+    when: tuple[Period, ...] = ()
     if claim.date:
         when = periods_of(claim.date)
-    else:
-        when = ()
-    return Statement(subject_of(subject, attribute), read_value(value, claim.unit, attribute), when)
+    return Statement(
+        subject=subject_of(claim.subject or "", attribute),
+        value=read_value(claim.value or "", claim.unit, attribute),
+        when=when,
+    )
 
 
 def are_of_one_time(first: Statement, second: Statement) -> bool:
@@ -75,20 +79,20 @@ def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
     for claim in claims:
         if claim.is_comparable:
             known.setdefault(claim.id, claim)
-    alike: dict[tuple[str | None, ...], list[Claim]] = {}
+    by_parts: dict[tuple[str | None, ...], list[Claim]] = {}
     for claim in known.values():
-        alike.setdefault(
-            (claim.subject, claim.attribute, claim.value, claim.unit, claim.date), []
-        ).append(claim)
-    statements = list(alike.values())[:MOST_STATEMENTS]
-    groups = _groups([statement_of(same[0]) for same in statements])
+        parts = (claim.subject, claim.attribute, claim.value, claim.unit, claim.date)
+        by_parts.setdefault(parts, []).append(claim)
+    equal_claims = list(by_parts.values())[:MOST_STATEMENTS]
+    compared = sum(len(claims_of_statement) for claims_of_statement in equal_claims)
+    groups = _groups([statement_of(same[0]) for same in equal_claims])
     conflicts: list[Conflict] = []
     for number, group in enumerate(groups, start=1):
         members: list[Claim] = []
         for index in group:
-            members += statements[index]
+            members += equal_claims[index]
         conflicts.append(Conflict(id=f"k{number}", claims=tuple(members)))
-    return Conflicts(conflicts=tuple(conflicts)), len(known) - sum(map(len, statements))
+    return Conflicts(conflicts=tuple(conflicts)), len(known) - compared
 
 
 def contradicts(first: Claim, second: Claim) -> bool:
@@ -105,14 +109,19 @@ def _groups(statements: Sequence[Statement]) -> list[list[int]]:
     for index, statement in enumerate(statements):
         earlier = by_head.setdefault(statement.subject.head, [])
         for before in earlier:
-            if group_of[before] is not group_of[index] and can_not_both_be_right(
-                statements[before], statement
-            ):
+            if group_of[before] is group_of[index]:
+                continue
+            if can_not_both_be_right(statements[before], statement):
                 joined = sorted(group_of[before] + group_of[index])
                 for member in joined:
                     group_of[member] = joined
         earlier.append(index)
-    return [group for index, group in enumerate(group_of) if len(group) > 1 and group[0] == index]
+    groups: list[list[int]] = []
+    for index, group in enumerate(group_of):
+        is_first_member = group[0] == index
+        if is_first_member and len(group) > 1:
+            groups.append(group)
+    return groups
 
 
 MOST_CLAIMS = 200
@@ -128,20 +137,19 @@ def against_the_facts(claims: Iterable[Claim], table: FactTable) -> tuple[str, .
     """Return a sentence for each claim that contradicts the facts, with the claim, the facts
     and their sources. A further sentence counts the claims beyond a limit.
     """
-    known = list({claim.id: claim for claim in claims if claim.is_comparable}.values())
-    wrong = [
-        _sentence(claim, facts)
-        for claim, facts in find_contradicted_claims(known[:MOST_CLAIMS], table)
-    ]
-    if (rest := len(wrong) - MOST_TOLD) > 0:
-        more = [f"And {count_of(rest, 'more claim')} like these."]
-    else:
-        more = []
-    if (rest := len(known) - MOST_CLAIMS) > 0:
-        unread = [f"It has {count_of(rest, 'claim')} more than can be compared with the facts."]
-    else:
-        unread = []
-    return (*wrong[:MOST_TOLD], *more, *unread)
+    by_id = {claim.id: claim for claim in claims if claim.is_comparable}
+    comparable = list(by_id.values())
+    wrong: list[str] = []
+    for claim, facts in find_contradicted_claims(comparable[:MOST_CLAIMS], table):
+        wrong.append(_sentence(claim, facts))
+    sentences = wrong[:MOST_TOLD]
+    if len(wrong) > MOST_TOLD:
+        rest = count_of(len(wrong) - MOST_TOLD, "more claim")
+        sentences.append(f"And {rest} like these.")
+    if len(comparable) > MOST_CLAIMS:
+        rest = count_of(len(comparable) - MOST_CLAIMS, "claim")
+        sentences.append(f"It has {rest} more than can be compared with the facts.")
+    return tuple(sentences)
 
 
 def find_contradicted_claims(
@@ -150,24 +158,29 @@ def find_contradicted_claims(
     """Yield each claim that contradicts facts and agrees with no fact, with the contradicted
     facts.
     """
-    statements = [(claim, statement_of(claim)) for claim in claims if claim.is_comparable]
-    if statements:
-        known = _by_subject(table.facts)
-    else:
-        known = {}
-    read: dict[KnownFact, Statement] = {}
-    for claim, statement in statements:
-        facts: list[KnownFact] = []
-        for subject, about in known.get(statement.subject.head, {}).items():
-            if is_same(subject, statement.subject):
-                facts += about
-        read |= {fact: statement_of(fact) for fact in facts if fact not in read}
-        same = [
-            (fact, read[fact].value) for fact in facts if are_of_one_time(read[fact], statement)
-        ]
-        against = tuple(fact for fact, value in same if contradict(value, statement.value))
-        if against and not any(agree(value, statement.value) for _, value in same):
-            yield claim, against
+    comparable = [claim for claim in claims if claim.is_comparable]
+    if not comparable:
+        return
+    by_subject = _by_subject(table.facts)
+    parsed: dict[KnownFact, Statement] = {}
+    for claim in comparable:
+        statement = statement_of(claim)
+        against: list[KnownFact] = []
+        is_confirmed = False
+        for subject, facts in by_subject.get(statement.subject.head, {}).items():
+            if not is_same(subject, statement.subject):
+                continue
+            for fact in facts:
+                if fact not in parsed:
+                    parsed[fact] = statement_of(fact)
+                if not are_of_one_time(parsed[fact], statement):
+                    continue
+                if contradict(parsed[fact].value, statement.value):
+                    against.append(fact)
+                elif agree(parsed[fact].value, statement.value):
+                    is_confirmed = True
+        if against and not is_confirmed:
+            yield claim, tuple(against)
 
 
 def _by_subject(facts: Iterable[KnownFact]) -> dict[str, dict[ClaimSubject, list[KnownFact]]]:
@@ -187,10 +200,7 @@ def _sentence(claim: Claim, facts: tuple[KnownFact, ...]) -> str:
 
 
 def _fact(fact: KnownFact) -> str:
-    if fact.unit:
-        value = f"{fact.value} {fact.unit}"
-    else:
-        value = fact.value
+    value = f"{fact.value} {fact.unit}" if fact.unit else fact.value
     when = ""
     if fact.date:
         when = f" ({_short(fact.date)})"

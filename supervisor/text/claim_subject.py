@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from handoff_queue.shared.text.word_forms import stem
+from handoff_queue.shared.text.word_forms import has_digit, stem
 
 _WORD = re.compile(r"[^\W_][\w+#]*(?:[.-][\w+#]+)*")
 _GRAMMAR = frozenset(
@@ -27,6 +27,8 @@ _FILLERS = frozenset(
     " annual yearly".split()
 )
 """Words that add nothing to an attribute with other words."""
+_NAME = frozenset(("name",))
+"""A word that adds nothing to any attribute."""
 _PHRASES = (
     (r"\bhead ?office\b|\bhq\b|\bheadquartered\b|\bbased\b", "headquarters"),
     (r"\bchief executive(?: officer)?\b", "ceo"),
@@ -132,13 +134,22 @@ def subject_of(subject: str, attribute: str) -> ClaimSubject:
     left out.
     """
     subject = re.sub(r"\([^)]*\)", " ", subject)
-    words = _words(_turned(_phrased(attribute)))
-    kept = [
-        word for word in words if word.casefold() not in _FILLERS and word.casefold() != "name"
-    ] or [word for word in words if word.casefold() != "name"]
-    about = [word for word in _words(_turned(_phrased(subject))) if word.casefold() not in _TITLES]
-    names = frozenset(_stem(word) for word in about if _is_name(word))
-    return ClaimSubject(tuple(dict.fromkeys(map(_stem, (*about, *kept)))), names, attribute)
+    subject_words = _phrase_words(subject, _TITLES)
+    attribute_words = _phrase_words(attribute, _FILLERS | _NAME)
+    if not attribute_words:
+        attribute_words = _phrase_words(attribute, _NAME)
+    names = frozenset(_stem(word) for word in subject_words if _is_name(word))
+    stems = dict.fromkeys(_stem(word) for word in (*subject_words, *attribute_words))
+    return ClaimSubject(tuple(stems), names, attribute)
+
+
+def _phrase_words(text: str, left_out: frozenset[str]) -> list[str]:
+    """Return the words of a noun phrase with its head last, without grammar and these words."""
+    words: list[str] = []
+    for word in _words(_turned(_phrased(text))):
+        if word.casefold() not in left_out:
+            words.append(word)
+    return words
 
 
 def _is_name(word: str) -> bool:
@@ -172,23 +183,27 @@ def _same_name(ours: list[str], theirs: list[str]) -> bool:
     few, many = sorted((ours, theirs), key=len)
     if not few:
         return False
-    if len(few) == 1 and few[0] == "".join(word[0] for word in many) and len(many) > 1:
-        return True
     if len(few) == len(many) == 1:
         short, long = sorted((few[0], many[0]), key=len)
-        return len(short) >= 6 and long.startswith(short) and len(long) - len(short) <= 3
-    extra = many[: -len(few)]
-    return many[-len(few) :] == few and not any(
-        word in _MEASURES or any(map(str.isdigit, word)) for word in extra
-    )
+        extra_letters = len(long) - len(short)
+        return len(short) >= 6 and long.startswith(short) and extra_letters <= 3
+    initials = "".join(word[0] for word in many)
+    if few == [initials]:
+        return True
+    if many[-len(few) :] != few:
+        return False
+    extra_words = many[: -len(few)]
+    return not any(word in _MEASURES or has_digit(word) for word in extra_words)
 
 
 def _phrased(text: str) -> str:
     for pattern, phrase in _PHRASES:
         text = re.sub(pattern, phrase, text, flags=re.IGNORECASE)
-    if match := _PER.search(text):  # "dose per day" -> "daily dose"
-        text = f"{_PERIODIC[match[1].casefold()]} {text[: match.start()]}{text[match.end() :]}"
-    return text
+    match = _PER.search(text)
+    if match is None:
+        return text
+    without_period = text[: match.start()] + text[match.end() :]
+    return f"{_PERIODIC[match[1].casefold()]} {without_period}"  # "dose per day" -> "daily dose"
 
 
 def _turned(text: str) -> str:

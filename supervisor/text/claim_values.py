@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from handoff_queue.shared.text.word_forms import stem
+from handoff_queue.shared.text.word_forms import has_digit, stem
 from handoff_queue.supervisor.text.periods import Period, are_apart, minutes_of, periods_of
 from handoff_queue.supervisor.text.quantities import (
     Quantity,
@@ -99,9 +99,12 @@ _EMPTY = frozenset(
     ).split()
 )
 _IS_DATED = re.compile(r"\b(?:date|day|month|year|time|on)\b", re.IGNORECASE)
-_IS_NAMED = re.compile(
+_IS_IDENTIFIER = re.compile(
     r"\b(?:version|release|id|identifier|number plate|phone|zip|postcode)\b", re.IGNORECASE
 )
+"""Attributes whose values are names in digits, and no quantities."""
+_VERSION_MARK = re.compile(r"^v(?=\d)")
+"""The letter in `v2.1`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,25 +131,33 @@ def read_value(value: str, unit: str | None, attribute: str) -> ClaimValue:
         attribute: the attribute of the claim. A version, for instance, is no quantity.
     """
     text = " ".join(value.replace("’", "'").split())
-    known = text.casefold().strip(" .!")
-    negated = _NEGATION.search(text) is not None
-    named = _IS_NAMED.search(attribute) is not None and not _IS_DATED.search(attribute)
-    words = tuple(
-        stem(word) for word in map(str.casefold, _WORD.findall(text)) if word not in _EMPTY
-    )
+    plain = text.casefold().strip(" .!")
+    words: list[str] = []
+    for word in _WORD.findall(text):
+        if word.casefold() not in _EMPTY:
+            words.append(_VERSION_MARK.sub("", stem(word.casefold())))
     yes = None
-    if known in _YES:
+    if plain in _YES:
         yes = True
-    elif known in _NO or _NEGATION.match(text):
+    elif plain in _NO or _NEGATION.match(text):
         yes = False
+    quantity = None
+    periods: tuple[Period, ...] = ()
+    minutes: tuple[int, ...] = ()
+    is_identifier = _IS_IDENTIFIER.search(attribute) and not _IS_DATED.search(attribute)
+    if not is_identifier:
+        quantity = quantity_of(text, unit)
+        if unit is None:
+            periods = periods_of(text)
+            minutes = minutes_of(text)
     return ClaimValue(
-        text=known,
+        text=plain,
         yes=yes,
-        quantity=None if named else quantity_of(text, unit),
-        periods=periods_of(text) if unit is None and not named else (),
-        words=tuple(re.sub(r"^v(?=\d)", "", word) for word in words),
-        is_negated=negated,
-        minutes=minutes_of(text) if unit is None and not named else (),
+        quantity=quantity,
+        periods=periods,
+        words=tuple(words),
+        is_negated=_NEGATION.search(text) is not None,
+        minutes=minutes,
         is_one_of_many=has_many(attribute) and not is_whole(text),
     )
 
@@ -161,10 +172,10 @@ def contradict(first: ClaimValue, second: ClaimValue) -> bool:  # noqa: PLR0911 
         return _denies(first, second) or _denies(second, first)
     if first.periods and second.periods:
         return are_apart(first.periods, second.periods)
+    if first.minutes and second.minutes:
+        return not set(first.minutes) & set(second.minutes)
     if first.minutes or second.minutes:
-        return bool(first.minutes and second.minutes) and not set(first.minutes) & set(
-            second.minutes
-        )
+        return False
     if first.quantity and second.quantity:
         return disagree(first.quantity, second.quantity)
     if first.quantity or second.quantity or first.periods or second.periods:
@@ -180,20 +191,25 @@ def agree(first: ClaimValue, second: ClaimValue) -> bool:
         return True
     if first.quantity and second.quantity:
         return are_comparable(first.quantity, second.quantity)
-    if (
-        first.text == second.text
-        or (first.yes is not None and second.yes is not None)
-        or (first.periods and second.periods)
-    ):
+    are_both_yes_or_no = first.yes is not None and second.yes is not None
+    if first.text == second.text or are_both_yes_or_no or (first.periods and second.periods):
         return True
-    is_read: list[bool] = []
-    for value in (first, second):
-        is_read.append(value.yes is not None or bool(value.quantity or value.periods))
-    return (
-        not any(is_read)
-        and bool(first.words and second.words)
-        and not _are_others(*_without_initials(first.words, second.words))
-    )
+    if _has_meaning(first) or _has_meaning(second):
+        return False
+    return _have_same_words(first.words, second.words)
+
+
+def _has_meaning(value: ClaimValue) -> bool:
+    """Return whether code can read a value as a yes, a no, a quantity or a period."""
+    return value.yes is not None or bool(value.quantity or value.periods)
+
+
+def _have_same_words(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
+    """Return whether two texts with these words say the same. A text without words does not."""
+    if not first or not second:
+        return False
+    ours, theirs = _spell_initials(first, second)
+    return not _are_others(ours, theirs)
 
 
 def _denies(plain: ClaimValue, other: ClaimValue) -> bool:
@@ -206,7 +222,7 @@ def _denies(plain: ClaimValue, other: ClaimValue) -> bool:
 
 
 def _differ(first: ClaimValue, second: ClaimValue) -> bool:
-    ours, theirs = _without_initials(first.words, second.words)
+    ours, theirs = _spell_initials(first.words, second.words)
     if not ours or not theirs:
         return False
     if first.is_negated != second.is_negated:
@@ -221,18 +237,18 @@ def _are_others(ours: frozenset[str], theirs: frozenset[str]) -> bool:
     short text has a word that the other text lacks, or if less than half of the shorter text's
     words are shared.
     """
-    figures: list[frozenset[str]] = []
-    for words in (ours, theirs):
-        figures.append(frozenset(word for word in words if any(map(str.isdigit, word))))
-    if all(figures) and not (figures[0] <= figures[1] or figures[1] <= figures[0]):
+    our_figures = frozenset(filter(has_digit, ours))
+    their_figures = frozenset(filter(has_digit, theirs))
+    if our_figures - their_figures and their_figures - our_figures:
         return True
-    shared, shorter = len(ours & theirs), min(len(ours), len(theirs))
+    shared = len(ours & theirs)
+    shorter = min(len(ours), len(theirs))
     if shorter <= FEW:
         return shared < shorter
     return 2 * shared < shorter
 
 
-def _without_initials(
+def _spell_initials(
     ours: tuple[str, ...], theirs: tuple[str, ...]
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Return the words with initials replaced by the words that they may abbreviate: "J.
@@ -240,22 +256,28 @@ def _without_initials(
     return the abbreviation twice.
     """
     for few, many in ((ours, theirs), (theirs, ours)):
-        if (
-            len(few) == 1
-            and len(many) > 1
-            and few[0]
-            in ("".join(word[0] for word in many), "".join(word[0] for word in many) + "a")
-        ):
+        if len(few) == 1 and _abbreviates(few[0], many):
             return frozenset(few), frozenset(few)
-    spelt = {word[0]: word for word in (*ours, *theirs) if len(word) > 1}
-    if any(len(word) > 1 for word in ours) and any(len(word) > 1 for word in theirs):
-        our_spelt = frozenset(_spelt(word, spelt, theirs) for word in ours)
-        their_spelt = frozenset(_spelt(word, spelt, ours) for word in theirs)
-        return our_spelt, their_spelt
-    return frozenset(ours), frozenset(theirs)
+    our_long_words = [word for word in ours if len(word) > 1]
+    their_long_words = [word for word in theirs if len(word) > 1]
+    if not our_long_words or not their_long_words:
+        return frozenset(ours), frozenset(theirs)
+    by_initial = {word[0]: word for word in (*our_long_words, *their_long_words)}
+    our_spelt = frozenset(_spell(word, by_initial, theirs) for word in ours)
+    their_spelt = frozenset(_spell(word, by_initial, ours) for word in theirs)
+    return our_spelt, their_spelt
 
 
-def _spelt(word: str, spelt: dict[str, str], other: tuple[str, ...]) -> str:
+def _abbreviates(word: str, words: tuple[str, ...]) -> bool:
+    """Return whether a word has the initials of several words, or these and an "a" ("USA")."""
+    initials = "".join(other[0] for other in words)
+    return len(words) > 1 and word in (initials, f"{initials}a")
+
+
+def _spell(word: str, by_initial: dict[str, str], other: tuple[str, ...]) -> str:
+    """Return the word that an initial may stand for, or else the word itself. An initial that
+    the other text also has stays.
+    """
     if len(word) == 1 and word.isalpha() and word not in other:
-        return spelt.get(word, word)
+        return by_initial.get(word, word)
     return word

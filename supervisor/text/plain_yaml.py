@@ -178,18 +178,28 @@ def line_at(root: yaml.Node, place: Sequence[str]) -> int:
     """
     line, node = line_of(root), root
     for name in place:
-        if isinstance(node, yaml.MappingNode) and (
-            pairs := [pair for pair in node.value if getattr(pair[0], "value", None) == name]
-        ):
-            line, node = line_of(pairs[0][0]), pairs[0][1]
-        elif (
-            isinstance(node, yaml.SequenceNode) and name.isdecimal() and int(name) < len(node.value)
-        ):
-            node = node.value[int(name)]
-            line = line_of(node)
-        else:
+        marked = _child_of(node, name)
+        if marked is None:
             break
+        mark, node = marked
+        line = line_of(mark)
     return line
+
+
+def _child_of(node: yaml.Node, name: str) -> tuple[yaml.Node, yaml.Node] | None:
+    """Return the node with the line of a part of a node, and the part; None: there is none.
+
+    Args:
+        name: key of a mapping, or index of a list.
+    """
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if getattr(key, "value", None) == name:
+                return key, value
+    if isinstance(node, yaml.SequenceNode) and name.isdecimal() and int(name) < len(node.value):
+        item = node.value[int(name)]
+        return item, item
+    return None
 
 
 def line_of(node: yaml.Node) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 COUNT = "count"
@@ -203,12 +203,12 @@ _SMALL = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
     " sixteen seventeen eighteen nineteen"
 ).split()
-_WORDS = {word: number for number, word in enumerate(_SMALL)} | {
-    word: 10 * number
-    for number, word in enumerate(
-        "twenty thirty forty fifty sixty seventy eighty ninety".split(), 2
-    )
-}
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_WORDS = {word: number for number, word in enumerate(_SMALL)}
+_WORDS |= {word: 10 * number for number, word in enumerate(_TENS, start=2)}
+_HALF = re.compile(r"half (?:an?|of an?)\s+", re.IGNORECASE)
+MOST_POWER = 300
+"""Greatest power of ten of an amount. A greater one would make the arithmetic slow."""
 _TIMES = {
     "hundred": 100,
     "dozen": 12,
@@ -246,18 +246,21 @@ def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
     phrase = " ".join(text.split()).strip(" .,;")
     bare = _ABOUT.sub("", phrase)
     is_about = bare != phrase
-    least, most = _FROM.sub("", bare), _UP_TO.sub("", bare)
-    if (match := _RANGE.match(bare)) and (ends := _ends(match[1], match[2], unit)):
-        return Quantity(ends[0], ends[1], ends[2], is_about)
-    amount = _measured(least if least != bare else most, unit)
-    if amount is None:
+    match = _RANGE.match(bare)
+    if match:
+        between = _range_of(match[1], match[2], unit)
+        if between:
+            return replace(between, is_about=is_about)
+    without_from = _FROM.sub("", bare)
+    without_up_to = _UP_TO.sub("", bare)
+    is_least = without_from != bare
+    is_most = without_up_to != bare
+    measured = _measured(without_from if is_least else without_up_to, unit)
+    if measured is None:
         return None
-    return Quantity(
-        None if most != bare else amount[0],
-        None if least != bare else amount[0],
-        amount[1],
-        is_about,
-    )
+    low = None if is_most else measured.amount
+    high = None if is_least else measured.amount
+    return Quantity(low, high, measured.unit, is_about)
 
 
 def disagree(first: Quantity, second: Quantity) -> bool:
@@ -307,18 +310,18 @@ def _readings(quantity: Quantity, beside: Unit | None) -> list[Quantity]:
     A number without a unit has the unit of the other quantity (`beside`). If that is percent,
     the number may also be a share: 0.12 for 12 %.
     """
-    units: tuple[Unit, ...] = (
-        readings_of(quantity.unit) if quantity.unit else (beside or Unit(COUNT),)
-    )
-    if quantity.unit is None and beside is not None and beside.dimension == "percent":
-        units = (*units, Unit("percent"))
+    if quantity.unit:
+        units = readings_of(quantity.unit)
+    elif beside is None:
+        units = (Unit(COUNT),)
+    elif beside.dimension == "percent":
+        units = (beside, Unit("percent"))
+    else:
+        units = (beside,)
     readings: list[Quantity] = []
     for unit in units:
-        readings.append(
-            Quantity(
-                _in_base(quantity.low, unit), _in_base(quantity.high, unit), unit, quantity.is_about
-            )
-        )
+        low, high = _in_base(quantity.low, unit), _in_base(quantity.high, unit)
+        readings.append(Quantity(low, high, unit, quantity.is_about))
     return readings
 
 
@@ -337,32 +340,32 @@ def _comparable(first: Quantity, second: Quantity) -> bool:
 
 
 def _agree(first: Quantity, second: Quantity) -> bool:
-    if first.is_about or second.is_about:
-        share = ABOUT
-    else:
-        share = ROUNDED
+    """Return whether two quantities of one unit can both be right: equal numbers, ranges of
+    which one lies within the other, or open ranges that overlap.
+    """
+    is_about = first.is_about or second.is_about
+    share = ABOUT if is_about else ROUNDED
     if first.low == first.high and second.low == second.high and first.low and second.low:
-        return _same(first.low, second.low, share, is_about=first.is_about or second.is_about)
+        return _same(first.low, second.low, share, is_about=is_about)
     if None in (first.low, first.high, second.low, second.high):
-        return _begins_before(first.low, second.high, share) and _begins_before(
-            second.low, first.high, share
-        )
+        return _overlap(first, second, share)
     return _within(first, second, share) or _within(second, first, share)
 
 
+def _overlap(first: Quantity, second: Quantity, share: Fraction) -> bool:
+    begins = _begins_before(first.low, second.high, share)
+    return begins and _begins_before(second.low, first.high, share)
+
+
 def _within(inner: Quantity, outer: Quantity, share: Fraction) -> bool:
-    return _begins_before(outer.low, inner.low, share) and _begins_before(
-        inner.high, outer.high, share
-    )
+    begins = _begins_before(outer.low, inner.low, share)
+    return begins and _begins_before(inner.high, outer.high, share)
 
 
 def _begins_before(low: Amount | None, high: Amount | None, share: Fraction) -> bool:
-    return (
-        low is None
-        or high is None
-        or low.value <= high.value
-        or _same(low, high, share, is_about=False)
-    )
+    if low is None or high is None or low.value <= high.value:
+        return True
+    return _same(low, high, share, is_about=False)
 
 
 def _same(first: Amount, second: Amount, share: Fraction, *, is_about: bool) -> bool:
@@ -377,21 +380,20 @@ def _same(first: Amount, second: Amount, share: Fraction, *, is_about: bool) -> 
     """
     if first.value == second.value:
         return True
-    if first.grain >= second.grain:
-        coarse, fine = (first, second)
-    else:
-        coarse, fine = (second, first)
-    is_near = abs(first.value - second.value) <= share * max(abs(first.value), abs(second.value))
+    larger = max(abs(first.value), abs(second.value))
+    is_near = abs(first.value - second.value) <= share * larger
+    if not is_near or is_about:
+        return is_near
+    coarse, fine = first, second
+    if first.grain < second.grain:
+        coarse, fine = second, first
+    grain = coarse.grain
     if fine.grain < coarse.grain:
         grain = _rounded_to(coarse)
-    else:
-        grain = coarse.grain
-    half = grain / 2
-    is_even = bool(grain) and (coarse.value / grain) % 2 == 0
-    is_rounded = coarse.value - half <= fine.value < coarse.value + half or (
-        is_even and fine.value == coarse.value + half
-    )
-    return is_near and (is_about or is_rounded)
+    low, middle = coarse.value - grain / 2, coarse.value + grain / 2
+    if fine.value == middle:
+        return bool(grain) and (coarse.value / grain) % 2 == 0
+    return low <= fine.value < middle
 
 
 def _rounded_to(amount: Amount) -> Fraction:
@@ -399,18 +401,36 @@ def _rounded_to(amount: Amount) -> Fraction:
     rounding, but at least three digits count: 8,850 may be 8,848.86.
     """
     grain = amount.grain
-    while (
-        grain
-        and (abs(amount.value) / grain) % 10 == 0
-        and abs(amount.value) / grain >= LEAST_DIGITS
-    ):
+    if not grain:
+        return grain
+    steps = abs(amount.value) / grain
+    while steps % 10 == 0 and steps >= LEAST_DIGITS:
         grain *= 10
+        steps /= 10
     return grain
 
 
-def _ends(first: str, second: str, unit: str | None) -> tuple[Amount, Amount, Unit | None] | None:
-    """Return the two ends of a range and their unit. In "10 to 15 bar" both ends have the
-    unit.
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """An amount with its unit. None: it has no unit."""
+
+    amount: Amount
+    unit: Unit | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Leading:
+    """The number at the beginning of a text."""
+
+    amount: Amount
+    currency: str
+    """The sign of its currency; empty: it has none."""
+    rest: str
+    """The text after the number."""
+
+
+def _range_of(first: str, second: str, unit: str | None) -> Quantity | None:
+    """Return the range between two amounts. In "10 to 15 bar" both ends have the unit.
 
     None: the texts are no amounts of one unit in ascending order.
     """
@@ -418,14 +438,18 @@ def _ends(first: str, second: str, unit: str | None) -> tuple[Amount, Amount, Un
     low = _measured(first, unit)
     if high is None or low is None:
         return None
-    if low[1] is not None and high[1] is not None and low[1] != high[1]:
+    if low.unit is not None and high.unit is not None and low.unit != high.unit:
         return None
-    if low[0].value < high[0].value:
-        return (low[0], high[0], high[1] or low[1])
-    return None
+    if low.amount.value >= high.amount.value:
+        return None
+    return Quantity(low.amount, high.amount, high.unit or low.unit)
 
 
-def _measured(text: str, unit: str | None) -> tuple[Amount, Unit | None] | None:
+_NEXT_NUMBER = re.compile(r"(?:,|\band\b)?\s*\d")
+"""The beginning of the next amount in "1 h 30 min" or "1 h and 30 min"."""
+
+
+def _measured(text: str, unit: str | None) -> _Measured | None:
     """Return an amount with its unit, or the sum of several amounts ("1 h 30 min"). None: the
     text is no amount.
     """
@@ -436,35 +460,34 @@ def _measured(text: str, unit: str | None) -> tuple[Amount, Unit | None] | None:
         leading = _leading(rest)
         if leading is None:
             return None
-        amount, currency, behind = leading
-        next_at = None
-        if is_unit(_until_number(behind)):
-            next_at = re.search(r"(?:,|\band\b)?\s*\d", behind)
-        if next_at:
-            unit_text, rest = (
-                behind[: next_at.start()],
-                behind[next_at.start() :].lstrip(", ").removeprefix("and "),
-            )
-        else:
-            unit_text, rest = (behind, "")
-        measured = _unit_behind(currency or unit_text.strip(" ,-()"), unit)
-        if measured is None and re.search(r"\d", unit_text):
+        unit_text, rest = _split_at_next_number(leading.rest)
+        own_unit = _unit_behind(leading.currency or unit_text.strip(" ,-()"), unit)
+        if own_unit is None and re.search(r"\d", unit_text):
             return None
         if total is None:
-            total, base = amount, measured
-        elif (
-            base is not None
-            and measured is not None
-            and base.dimension == measured.dimension
-            and not base.offset
-        ):
-            times = measured.factor / base.factor
-            total = Amount(total.value + amount.value * times, amount.grain * times)
-        else:
+            total, base = leading.amount, own_unit
+            continue
+        if base is None or own_unit is None or base.dimension != own_unit.dimension or base.offset:
             return None
-    if total:
-        return (total, base)
-    return None
+        factor = own_unit.factor / base.factor
+        total = Amount(total.value + leading.amount.value * factor, leading.amount.grain * factor)
+    if total is None:
+        return None
+    return _Measured(total, base)
+
+
+def _split_at_next_number(text: str) -> tuple[str, str]:
+    """Return the unit of an amount and the next amount in the text behind a number.
+
+    A text that does not begin with a known unit is not split: then the next amount is empty.
+    """
+    next_number = _NEXT_NUMBER.search(text)
+    if next_number is None:
+        return text, ""
+    unit_text, rest = text[: next_number.start()], text[next_number.start() :]
+    if not is_unit(unit_text.strip(" ,-()")):
+        return text, ""
+    return unit_text, rest.lstrip(", ").removeprefix("and ")
 
 
 def _unit_behind(text: str, unit: str | None) -> Unit | None:
@@ -474,66 +497,63 @@ def _unit_behind(text: str, unit: str | None) -> Unit | None:
     return unit_of(text or unit or "")
 
 
-def _until_number(text: str) -> str:
-    return re.split(r"(?:,|\band\b)?\s*\d", text, maxsplit=1)[0].strip(" ,-()")
-
-
-def _leading(text: str) -> tuple[Amount, str, str] | None:
-    """Return the number at the beginning of a text, the sign of its currency, and the rest of
-    the text.
-    """
-    if not (match := _AMOUNT.match(text)):
+def _leading(text: str) -> _Leading | None:
+    """Return the number at the beginning of a text, in digits or in words, or None."""
+    match = _AMOUNT.match(text)
+    if match is None:
         return _in_words(text)
-    return _valued(match), match["currency"] or "", text[match.end() :]
+    return _Leading(_valued(match), match["currency"] or "", text[match.end() :])
 
 
 def _valued(match: re.Match[str]) -> Amount:
+    """Return the amount of a match of `_AMOUNT`."""
     digits = match["digits"]
     grouped = re.fullmatch(r"\d+(?:[,  '’_]\d{3})+(?:\.\d+)?", digits)
     if grouped:
         plain = re.sub(r"[,  '’_]", "", digits)
     else:
         plain = digits.replace(",", ".")
-    power = (
-        int((match["e"] or "0")[:4])
-        + int((match["ten"] or "0")[:4])
-        + _SCALES.get((match["short"] or match["long"] or "").casefold(), 0)
-    )
-    scale = Fraction(10) ** max(-300, min(300, power))
+    exponent = int((match["e"] or "0")[:4])
+    power_of_ten = int((match["ten"] or "0")[:4])
+    scale_word = (match["short"] or match["long"] or "").casefold()
+    power = exponent + power_of_ten + _SCALES.get(scale_word, 0)
+    scale = Fraction(10) ** max(-MOST_POWER, min(MOST_POWER, power))
     decimals = len(plain.partition(".")[2])
-    value = (
-        Fraction(plain)
-        * scale
-        * (
-            -1
-            if "-" in (sign := f"{match['sign'] or ''}{match['minus'] or ''}") or "−" in sign
-            else 1
-        )
-    )
+    value = Fraction(plain) * scale
+    signs = f"{match['sign'] or ''}{match['minus'] or ''}"
+    if "-" in signs or "−" in signs:
+        value = -value
     return Amount(value, Fraction(1, 10**decimals) * scale)
 
 
-def _in_words(text: str) -> tuple[Amount, str, str] | None:
+def _is_one(text: str) -> bool:
+    """Return whether the text before "hundred" means one: "a hundred", or no text."""
+    return text.strip().casefold() in ("", "a", "one")
+
+
+def _in_words(text: str) -> _Leading | None:
     """Return an amount in words: "three hundred patients", "a dozen", "half an hour"."""
-    if half := re.match(r"half (?:an?|of an?)\s+", text, re.IGNORECASE):
-        return Amount(Fraction(1, 2), Fraction(1, 10)), "", text[half.end() :]
+    half = _HALF.match(text)
+    if half:
+        return _Leading(Amount(Fraction(1, 2), Fraction(1, 10)), "", text[half.end() :])
     total = current = grain = 0
     end = 0
     for word in re.finditer(r"[A-Za-z]+", text):
         name = word[0].casefold()
         if name in _WORDS:
-            current, grain = current + _WORDS[name], 1
-        elif name in _TIMES and (
-            current or end or text[: word.start()].strip().casefold() in ("", "a", "one")
-        ):
-            current, grain = max(current, 1) * _TIMES[name], _TIMES[name]
-            if _TIMES[name] >= 1_000:
-                total, current = total + current, 0
-        elif name not in ("a", "and") or (name == "a" and word.start()):
-            break
-        else:
+            current += _WORDS[name]
+            grain = 1
+        elif name in _TIMES and (current or end or _is_one(text[: word.start()])):
+            grain = _TIMES[name]
+            current = max(current, 1) * grain
+            if grain >= 1_000:
+                total += current
+                current = 0
+        elif name == "and" or (name == "a" and word.start() == 0):
             continue
+        else:
+            break
         end = word.end()
-    if end:
-        return (Amount(Fraction(total + current), Fraction(grain)), "", text[end:])
-    return None
+    if not end:
+        return None
+    return _Leading(Amount(Fraction(total + current), Fraction(grain)), "", text[end:])

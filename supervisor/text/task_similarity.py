@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 
-from handoff_queue.shared.text.word_forms import stem
+from handoff_queue.shared.text.word_forms import has_digit, stem
 
 SAME_FROM = 0.6
 """Least likeness of two texts that ask for the same. In the pairs of
@@ -84,23 +84,28 @@ def _is_one_pattern(ours: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
     """Return whether both are one sentence pattern: the same number of words, of which more
     than half, but not all, are the same at the same place.
     """
-    alike = 0
-    for our_word, their_word in zip(ours, theirs, strict=False):
-        alike += our_word == their_word
-    return len(ours) == len(theirs) != alike and 2 * alike > len(ours)
+    if len(ours) != len(theirs):
+        return False
+    equal_words = 0
+    for our_word, their_word in zip(ours, theirs, strict=True):
+        if our_word == their_word:
+            equal_words += 1
+    return len(ours) / 2 < equal_words < len(ours)
 
 
 def find_names(text: str) -> frozenset[str]:
     """Return figures, and words with a capital that does not begin a sentence, in small letters."""
-    names, last, end = set(), "", 0
+    names: set[str] = set()
+    end = 0  # place after the word before
+    before = ""  # the last visible character before the word
     for match in _WORD.finditer(text):
-        word, last = match[0], text[end : match.start()].rstrip()[-1:] or last
-        begins = not last or last in ".!?:"
-        last, end = word[-1], match.end()
-        if word.islower() and word.isalpha():
-            continue
-        if any(map(str.isdigit, word)) or (
-            any(map(str.isupper, word[1:] if begins else word)) and len(word) > 1
-        ):
+        word = match[0]
+        between = text[end : match.start()].rstrip()
+        before = between[-1:] or before
+        begins_sentence = not before or before in ".!?:"
+        letters = word[1:] if begins_sentence else word
+        has_capital = len(word) > 1 and any(letter.isupper() for letter in letters)
+        if has_capital or has_digit(word):
             names.add(word.casefold())
+        before, end = word[-1], match.end()
     return frozenset(names)
