@@ -552,7 +552,7 @@ def _plan(
         plan = state.plan.plan
     else:
         plan = plans[-1].plan
-    fields = json.loads(record.payloads[plan.digest])
+    fields: dict[str, Any] = json.loads(record.payloads[plan.digest])
     fields |= {"degraded": why, "method": method}
     layers = bill_of(state)
     if layers:
