@@ -58,8 +58,10 @@ def usable_sinks(state: JobState) -> tuple[StepId, ...]:
     """
     usable = state.usable_steps
     skipped = tuple(step_id for step_id, step in state.steps.items() if step.is_skipped)
-    if skipped and (sinks := _not_built_upon(state, usable, (*usable, *skipped))):
-        return sinks
+    if skipped:
+        sinks = _not_built_upon(state, usable, (*usable, *skipped))
+        if sinks:
+            return sinks
     return _not_built_upon(state, usable, usable)
 
 
@@ -67,7 +69,8 @@ def _not_built_upon(
     state: JobState, usable: Sequence[StepId], builders: Sequence[StepId]
 ) -> tuple[StepId, ...]:
     """Return the usable steps on which no builder depends, directly or indirectly."""
-    built_upon, frontier = set[StepId](), list(builders)
+    built_upon: set[StepId] = set()
+    frontier = list(builders)
     while frontier:
         for dependency in state.steps[frontier.pop()].outline.depends_on:
             if dependency not in built_upon:
@@ -117,8 +120,9 @@ def sources_of_answer(state: JobState) -> dict[StepId, BlobRef]:
         return {StepId("synthesizer"): state.synthesis}
     sources: dict[StepId, BlobRef] = {}
     for step_id in usable_sinks(state):
-        if ref := state.steps[step_id].result:
-            sources[step_id] = ref
+        result = state.steps[step_id].result
+        if result:
+            sources[step_id] = result
     return sources
 
 
@@ -174,28 +178,32 @@ def content_of(state: JobState, texts: ResultTexts) -> AnswerContent:
     """
     parts = texts.results(parts_of(state))
     claims = _by_id(texts.claims(parts_of(state)))
-    has_the_form = (
-        state.synthesis is not None
-        or state.submitted.answer_schema is None
-        or usable_sinks(state) == state.sinks
-    )
-    is_form = (
-        len(parts) == 1
-        and has_the_form
-        and (state.submitted.answer_schema is not None or not isinstance(parts[0].output, str))
-    )
     notes: dict[str, None] = {}
     for part in parts:
         notes |= dict.fromkeys(part.notes)
+    is_form = _is_form(state, parts)
     if is_form:
         value, citations = number_form(parts[0].output, claims)
         return AnswerContent("", _as_text(value), value, citations, is_form, tuple(notes))
     body = body_of(state, parts)
     text, cited = number_citations(body, claims)
     citations = number_rest(claims, cited)
-    if rest := citations[len(cited) :]:
+    rest = citations[len(cited) :]
+    if rest:
         notes[note_on_rest(rest)] = None
     return AnswerContent(body, text, None, citations, is_form, tuple(notes))
+
+
+def _is_form(state: JobState, parts: Sequence[HandoffResult]) -> bool:
+    """Return whether the answer is the output of one result as it is (`AnswerContent.is_form`).
+
+    With an answer schema, only a synthesizer and the plan's only sink were asked for the form.
+    """
+    if len(parts) != 1:
+        return False
+    if state.submitted.answer_schema is None:
+        return not isinstance(parts[0].output, str)
+    return state.synthesis is not None or usable_sinks(state) == state.sinks
 
 
 def _by_id(claims: Iterable[Claim]) -> dict[str, Claim]:
@@ -209,22 +217,26 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
         texts: payloads of `parts_of(state)` and `results_for_answer(state)`.
         label: text that must accompany the answer everywhere; None: no text.
     """
-    content, disputes = content_of(state, texts), disputes_of(state, texts)
-    gaps, open_points = gaps_of(state, texts), _open_points(state, texts)
-    text, citations = content.text, content.citations
+    content = content_of(state, texts)
+    text, value, citations = content.text, content.value, content.citations
+    if isinstance(value, str):
+        value = None
+    disputes = disputes_of(state, texts)
+    gaps = gaps_of(state, texts)
+    open_points = _open_points(state, texts)
+    method = AnswerMethod.NONE
+    if state.synthesized:
+        method = state.synthesized.method
     notes = _own_notes(state, texts)
     if content.is_form:  # a form has no place for notes
         form = texts.result(parts_of(state)[0])
         notes += (*dispute_notes(disputes, form), *map(gap_line, gaps), *open_points)
     else:
         claims = _by_id(disputed_claims(disputes))
-        disputed, citations = number_citations(
-            disputes_section(disputes, content.body), claims, citations
-        )
-        footer = ""
-        if label:
-            footer = f"_{label}_"
-        blocks = (f"{text}{disputed}", gap_text(gaps), open_text(open_points), footer)
+        section = disputes_section(disputes, content.body)
+        numbered_section, citations = number_citations(section, claims, citations)
+        footer = f"_{label}_" if label else ""
+        blocks = (f"{text}{numbered_section}", gap_text(gaps), open_text(open_points), footer)
         text = "\n\n".join(filter(None, blocks))
         if is_private(state.origins) and is_untrusted(state.origins):
             text = without_foreign_images(text)
@@ -233,13 +245,13 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
     return Answer(
         status=status,
         text=text,
-        value=None if isinstance(content.value, str) else content.value,
+        value=value,
         citations=citations,
         gaps=gaps,
         to_finish_microusd=to_finish(state),
         open_points=open_points,
         notes=(*notes, *content.notes),
-        method=state.synthesized.method if state.synthesized else AnswerMethod.NONE,
+        method=method,
     )
 
 
@@ -306,9 +318,12 @@ def _points_of_review(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
 
 def open_text(points: tuple[str, ...]) -> str:
     """Return the section with the open points; '' if there are none."""
-    if points:
-        return "\n".join(["**Open points:**", "", *(f"- {point}" for point in points)])
-    return ""
+    if not points:
+        return ""
+    lines = ["**Open points:**", ""]
+    for point in points:
+        lines.append(f"- {point}")
+    return "\n".join(lines)
 
 
 def plan_notes(plan: PlanMade | None, texts: ResultTexts) -> tuple[str, ...]:
@@ -319,42 +334,39 @@ def plan_notes(plan: PlanMade | None, texts: ResultTexts) -> tuple[str, ...]:
         return tuple(f"The plan: {note}." for note in texts.result(plan.noted).notes)
     if plan is None or not plan.degraded:
         return ()
-    return (
-        (
-            f"No usable plan was made{_in_brackets(texts.why(plan.degraded))}: one specialist got"
-            " the whole request."
-        ),
-    )
+    why = _in_brackets(texts.why(plan.degraded))
+    return (f"No usable plan was made{why}: one specialist got the whole request.",)
 
 
 def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     """Return the notes that code makes on the course of the job, a sentence each."""
     notes = list(plan_notes(state.plan, texts))
-    if state.routed and state.routed.problem:
-        notes.append(
-            "A team got the job:"
-            f" {state.routed.problem}{_in_brackets(texts.why(state.routed.result))}."
-        )
+    routed = state.routed
+    if routed and routed.problem:
+        why = _in_brackets(texts.why(routed.result))
+        notes.append(f"A team got the job: {routed.problem}{why}.")
     notes += _failures_of_replanner(state, texts)
-    if why := reason_for_no_replanning(state):
-        notes.append(f"The plan was not changed any more: {why}.")
-    notes += [*_unsettled(state, texts), *settled_notes(state, texts)]
-    made, last = state.synthesized, state.last_round
-    if made and made.problem:
-        notes.append(
-            "The results were put together by code:"
-            f" {made.problem}{_in_brackets(texts.why(made.result))}."
-        )
-    if last is not None and last.repeats_earlier_revisions:
+    why_unchanged = reason_for_no_replanning(state)
+    if why_unchanged:
+        notes.append(f"The plan was not changed any more: {why_unchanged}.")
+    notes += _unsettled(state, texts)
+    notes += settled_notes(state, texts)
+    synthesized = state.synthesized
+    if synthesized and synthesized.problem:
+        why = _in_brackets(texts.why(synthesized.result))
+        notes.append(f"The results were put together by code: {synthesized.problem}{why}.")
+    review = state.last_round
+    if review is not None and review.repeats_earlier_revisions:
         notes.append(
             "The review asked for the same again, in other words: there was no further round."
         )
-    if last is not None and last.decision is None:
-        notes.append(f"{NOT_REVIEWED}: {last.problem}{_in_brackets(texts.why(last.result))}.")
-    if (checked := state.fact_checks.outcome) and checked.problem:
-        notes.append(
-            f"{NOT_CHECKED}: {checked.problem}{_in_brackets(texts.why_unchecked(checked))}."
-        )
+    if review is not None and review.decision is None:
+        why = _in_brackets(texts.why(review.result))
+        notes.append(f"{NOT_REVIEWED}: {review.problem}{why}.")
+    fact_check = state.fact_checks.outcome
+    if fact_check and fact_check.problem:
+        why = _in_brackets(texts.why_unchecked(fact_check))
+        notes.append(f"{NOT_CHECKED}: {fact_check.problem}{why}.")
     return tuple(notes)
 
 
@@ -372,11 +384,10 @@ def _failures_of_replanner(state: JobState, texts: ResultTexts) -> list[str]:
 def _unsettled(state: JobState, texts: ResultTexts) -> list[str]:
     """Return the notes on a judge that failed, and on claims that were not compared."""
     notes = []
-    if state.judged and state.judged.problem:
-        notes.append(
-            "No contradiction was settled:"
-            f" {state.judged.problem}{_in_brackets(texts.why(state.judged.result))}."
-        )
+    judged = state.judged
+    if judged and judged.problem:
+        why = _in_brackets(texts.why(judged.result))
+        notes.append(f"No contradiction was settled: {judged.problem}{why}.")
     if state.conflicts and state.conflicts.left_out:
         notes.append(
             f"{state.conflicts.left_out} claims were not compared, because there are too many."

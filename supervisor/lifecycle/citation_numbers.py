@@ -30,7 +30,7 @@ def number_citations(
     numbers: _Numbers = {}
     for numbered in before:
         numbers[_place_of(numbered.citation)] = numbered
-    text = MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text)
+    text = _with_numbers(text, claims, numbers)
     return text, tuple(numbers.values())
 
 
@@ -67,14 +67,17 @@ def number_form(
     of its other claims, which have no marker, follow.
     """
     numbers: _Numbers = {}
-    numbered = in_every_text(
-        form, lambda text: MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text)
-    )
+    numbered = in_every_text(form, lambda text: _with_numbers(text, claims, numbers))
     return numbered, number_rest(claims, tuple(numbers.values()))
 
 
 def _place_of(citation: Citation) -> _Place:
     return citation.digest, citation.start, citation.end
+
+
+def _with_numbers(text: str, claims: Mapping[str, Claim], numbers: _Numbers) -> str:
+    """Return a text with numbers in place of markers. New citations are added to `numbers`."""
+    return MARKER.sub(lambda match: _numbers_of(match, claims, numbers), text)
 
 
 def _numbers_of(match: re.Match[str], claims: Mapping[str, Claim], numbers: _Numbers) -> str:
@@ -84,9 +87,12 @@ def _numbers_of(match: re.Match[str], claims: Mapping[str, Claim], numbers: _Num
         return match[0]
     marks: dict[str, None] = {}
     for claim_id in claim_ids:
-        if claim := claims.get(claim_id):
-            for citation in claim.sources:
-                marks[f"[{_number(numbers, claim_id, claim.text, citation)}]"] = None
+        claim = claims.get(claim_id)
+        if claim is None:
+            continue
+        for citation in claim.sources:
+            number = _number(numbers, claim_id, claim.text, citation)
+            marks[f"[{number}]"] = None
     return "".join(marks) or UNPROVEN
 
 

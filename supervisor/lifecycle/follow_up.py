@@ -11,7 +11,7 @@ from handoff_queue.shared.types.citation_markers import in_every_text
 from handoff_queue.shared.types.handoff import BlobRef, Claim, GivenResult, HandoffResult, ref
 from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.origins import origins_or_unknown, union
+from handoff_queue.shared.types.origins import Origins, origins_or_unknown, union
 from handoff_queue.supervisor.lifecycle.answer import parts_of, usable_sinks
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -34,7 +34,8 @@ def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
     if state.synthesis:
         results[StepId("synthesizer")] = state.synthesis
     for step_id in (*usable_sinks(state), *state.usable_steps):
-        if result := state.steps[step_id].result:
+        result = state.steps[step_id].result
+        if result:
             results[step_id] = result
     for given in state.submitted.given:
         results[given.step] = given.result
@@ -71,32 +72,28 @@ def results_as_given(
         before[given_result.step] = given_result
     for step_id, result in results.items():
         step = state.steps.get(step_id)
+        step_origins: Origins = ()
         if step:
-            title = step.outline.title
+            title, specialist = step.outline.title, step.specialist
+            step_origins = step.origins
         elif step_id in before:
-            title = before[step_id].title
+            title, specialist = before[step_id].title, before[step_id].specialist
         else:
-            title = "The answer"
-        if step:
-            specialist = step.specialist
-        elif step_id in before:
-            specialist = before[step_id].specialist
-        else:
-            specialist = step_id
-        renamed = _under(name_in_later_job(step_id), texts.result(result))
-        text = renamed.to_json()
-        is_answer = result in answers
+            title, specialist = "The answer", step_id
+        later_name = name_in_later_job(step_id)
+        renamed = _under(later_name, texts.result(result))
+        payload = renamed.to_json()
         given.append(
             GivenResult(
-                step=name_in_later_job(step_id),
+                step=later_name,
                 specialist=specialist,
                 title=title,
-                result=ref(text),
-                is_answer=is_answer,
-                origins=union(origins_or_unknown(renamed.origins), step.origins if step else ()),
+                result=ref(payload),
+                is_answer=result in answers,
+                origins=union(origins_or_unknown(renamed.origins), step_origins),
             )
         )
-        payloads.append(text)
+        payloads.append(payload)
     return tuple(given), tuple(payloads)
 
 
@@ -109,9 +106,9 @@ def name_in_later_job(step_id: StepId) -> StepId:
         name = f"prev{int(match[1] or 1) + 1}_{match[2]}"
     else:
         name = f"prev_{step_id}"
-    return StepId(
-        name if len(name) <= _LONGEST else f"{name[: _LONGEST - 9]}_{digest_of(step_id)[:8]}"
-    )
+    if len(name) > _LONGEST:
+        name = f"{name[: _LONGEST - 9]}_{digest_of(step_id)[:8]}"
+    return StepId(name)
 
 
 def _under(name: StepId, result: HandoffResult) -> HandoffResult:
@@ -137,4 +134,10 @@ def _claim(claim: Claim) -> Claim:
 
 
 def _renamed(text: str) -> str:
-    return _QUALIFIED.sub(lambda match: f"[{name_in_later_job(StepId(match[1]))}.{match[2]}]", text)
+    """Return a text whose markers have the names of the steps in a later job."""
+
+    def renamed_marker(marker: re.Match[str]) -> str:
+        step_id, claim = StepId(marker[1]), marker[2]
+        return f"[{name_in_later_job(step_id)}.{claim}]"
+
+    return _QUALIFIED.sub(renamed_marker, text)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from handoff_queue.shared.types.errors import HandoffError
-from handoff_queue.shared.types.handoff import AgentHandoff, Artifact, ContextResult
+from handoff_queue.shared.types.handoff import AgentHandoff, Artifact, ContextResult, Feedback
 from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.limits import HandoffLimits
@@ -51,9 +51,11 @@ def reassigned_steps(
     """Return the steps that go to a less busy specialist of the same capability, with its
     name. Steps that were tried before stay with their specialists.
     """
-    given, reassigned = Counter[str](), dict[StepId, str]()
+    given = Counter[str]()
+    reassigned: dict[StepId, str] = {}
 
     def busy(name: str) -> float:
+        """Return the handoffs of a specialist for each of its slots."""
         load = observations.loads[name]
         return (load.queued + given[name]) / max(1, load.slots)
 
@@ -124,7 +126,12 @@ def step_handoff(
         form = dict(answer_schema)
     else:
         form = planned.output_schema
+    task = with_requirements(state, step.id, _task(step, ended), MOST_TASK_CHARS)
+    feedback: list[Feedback] = []
+    for remark in remarks_on_step(state, step.id):
+        feedback.append(texts.feedback(step.id, remark))
     max_turns = _max_turns(state, spec)
+    max_tokens = TOKENS_PER_TURN * max_turns
     return AgentHandoff(
         handoff_id=handoff_id(step.id, attempt),
         job_id=state.job_id,
@@ -132,18 +139,14 @@ def step_handoff(
         attempt=attempt,
         assigned_to=step.specialist,
         specialist=spec_digest,
-        task_description=with_requirements(state, step.id, _task(step, ended), MOST_TASK_CHARS),
+        task_description=task,
         depends_on=tuple(inputs),
         context=context_for(state, inputs),
-        feedback=tuple(
-            texts.feedback(step.id, remark) for remark in remarks_on_step(state, step.id)
-        ),
+        feedback=tuple(feedback),
         artifacts=artifacts(state),
         expected_output_format=form,
         fallback_instruction=step.fallback,
-        limits=_limits(
-            _within(spec, planned), max_turns, TOKENS_PER_TURN * max_turns, state.working_deadline
-        ),
+        limits=_limits(_within(spec, planned), max_turns, max_tokens, state.working_deadline),
         compared=_is_compared(state),
         acts_with=_effects_allowed(state, step.id, spec, planned),
         call_approval_s=_call_approval_s(state),
@@ -299,11 +302,14 @@ def _task(step: Step, ended: Collection[StepId]) -> str:
 def _limits(
     spec: SpecialistSpec, max_turns: int, max_tokens: int, deadline: float
 ) -> HandoffLimits:
+    max_microusd = None
+    if spec.max_usd is not None:
+        max_microusd = max(1, microusd(spec.max_usd))
     return HandoffLimits(
         max_turns=max_turns,
         max_tokens=max_tokens,
         max_output_tokens=spec.max_output_tokens,
-        max_microusd=None if spec.max_usd is None else max(1, microusd(spec.max_usd)),
+        max_microusd=max_microusd,
         max_seconds=spec.max_seconds,
         deadline=deadline,
     )

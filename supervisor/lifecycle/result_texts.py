@@ -264,10 +264,12 @@ class ResultTexts:
         """Return why the fact-check failed, or else the fact-checker's own reason, in one line
         of at most WHY_CHARS characters; None if there is no reason.
         """
-        check = None
-        if checked.result:
+        reason = self.why(checked.result)
+        if not reason and checked.result:
             check = self.fact_check(checked.result)
-        reason = self.why(checked.result) or (check.why if check else "")
+            reason = check.why if check else None
+        if not reason:
+            return None
         return " ".join(reason.split())[:WHY_CHARS] or None
 
     def plan(self, ref: BlobRef) -> Plan:
@@ -380,15 +382,11 @@ def _reasons(result: HandoffResult) -> list[str]:
         return [STOPPED_BY[result.stop_reason]]
     if result.status is not ResultStatus.PARTIAL:
         return []
-    unproven = 0
-    for claim in result.claims:
-        unproven += not claim.sources
+    unproven = [claim for claim in result.claims if not claim.sources]
     if unproven:
-        verb = "have"
-        if unproven == 1:
-            verb = "has"
+        verb = "has" if len(unproven) == 1 else "have"
         claims = count_of(len(result.claims), "claim")
-        return [f"{unproven} of its {claims} {verb} no source that could be checked"]
+        return [f"{len(unproven)} of its {claims} {verb} no source that could be checked"]
     return [UNEXPLAINED]
 
 

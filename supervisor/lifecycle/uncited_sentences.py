@@ -8,7 +8,7 @@ answers.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN
@@ -105,7 +105,8 @@ def find_uncited_sentences(
         sources: number of sources.
         claims: texts of the answer's own claims.
     """
-    uncited, proven = list[str](), set[str]()
+    uncited: list[str] = []
+    proven: set[str] = set()
     known = set(map(_bare, claims)) - {""}
     for sentences in _passages(text):
         last_mark = _MARK_AT_END.search(sentences[-1])
@@ -169,14 +170,17 @@ def _is_list(title: str) -> bool:
 
 
 def _sentences(text: str) -> list[str]:
-    sentences, begin = list[str](), 0
+    """Return the sentences of a text. The full stop of an abbreviation ends no sentence."""
+    sentences: list[str] = []
+    begin = 0
     for end in _CLOSED.finditer(text):
-        if text[end.start()] != "." or not _SHORT.search(
-            text[max(begin, end.start() - _LONGEST_SHORT) : end.start()]
-        ):
+        before = text[max(begin, end.start() - _LONGEST_SHORT) : end.start()]
+        is_abbreviation = text[end.start()] == "." and _SHORT.search(before)
+        if not is_abbreviation:
             sentences.append(text[begin : end.end()].strip())
             begin = end.end()
-    return [*sentences, text[begin:].strip()]
+    sentences.append(text[begin:].strip())
+    return sentences
 
 
 def _has_source(text: str, sources: int) -> bool:
@@ -192,11 +196,19 @@ def _bare(text: str) -> str:
 
 
 def _has_a_figure(sentence: str) -> bool:
+    """Return whether a sentence states a figure. A question states none."""
     if sentence.rstrip("\"'”’*_) ").endswith("?"):
         return False
-    plain = _NO_WORDS.sub(" ", _MARK.sub(" ", sentence))
-    clauses = _stated_clauses(plain) if _OPEN.search(plain) else (plain,)
-    return any(any(map(_is_figure, _FIGURE.finditer(clause))) for clause in clauses)
+    without_marks = _MARK.sub(" ", sentence)
+    plain = _NO_WORDS.sub(" ", without_marks)
+    clauses: Iterable[str] = (plain,)
+    if _OPEN.search(plain):
+        clauses = _stated_clauses(plain)
+    for clause in clauses:
+        for number in _FIGURE.finditer(clause):
+            if _is_figure(number):
+                return True
+    return False
 
 
 def _stated_clauses(sentence: str) -> Iterator[str]:
