@@ -6,7 +6,7 @@ after a time limit.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, assert_never
 
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
@@ -348,11 +348,14 @@ class DecisionRecorder:
             request = self._loader.text(state, submitted.request)
             plan = one_step(request, command.specialist, "", answers_in(submitted.given))
             is_reviewed = False
+        origins = None
+        if submitted.fork:
+            origins = submitted.fork.task_origins
         event, text = make_plan_event(
             plan,
             is_reviewed=is_reviewed or submitted.rubric is not None,
             acting=acting(self._store.presence.served()),
-            origins=submitted.fork.task_origins if submitted.fork else None,
+            origins=origins,
         )
         writes.ref(text)
         writes.events.append(event)
@@ -374,26 +377,17 @@ class DecisionRecorder:
         request = ""
         if state.submitted.parent:
             request = self._loader.text(state, state.submitted.request)
-        dependents, instead = state.dependents, dict(command.instead)
+        reassigned = dict(command.instead)
+        dependents = state.dependents
         for index, step_id in enumerate(with_pauses(command.steps)):
-            step = plan.by_id[step_id].model_copy(
-                update={"specialist": instead.get(step_id, state.steps[step_id].specialist)}
-            )
-            spec, digest, text = pin_spec(
-                state, step.specialist, self._payload_cache, self._store.presence
-            )
-            if text is not None:
-                writes.ref(text)
+            specialist = reassigned.get(step_id, state.steps[step_id].specialist)
+            spec, digest = self._pin(state, specialist, writes)
+            step = plan.by_id[step_id].model_copy(update={"specialist": specialist})
             if spec.output_schema == {"type": "string"}:  # another form always has the confidence
                 step = step.model_copy(update={"task": with_confidence(plan, step, request)})
+            contract = self._contract(state, plan.by_id[step_id], specialist)
             handoff = step_handoff(
-                state,
-                step,
-                spec,
-                digest,
-                texts,
-                self._answer_schema(state),
-                self._contract(state, plan.by_id[step_id], step.specialist),
+                state, step, spec, digest, texts, self._answer_schema(state), contract
             )
             message = handoff.to_json()
             group.append(OutgoingHandoff(handoff, message, command.group, index))
@@ -402,6 +396,17 @@ class DecisionRecorder:
             acts = self._acts(spec, handoff, state.steps[step_id].outline) or None
             writes.events.append(event.model_copy(update={"acts": acts}))
         writes.groups.append(group)
+
+    def _pin(
+        self, state: JobState, specialist: str, writes: PendingWrites
+    ) -> tuple[SpecialistSpec, str]:
+        """Return the version of a specialist that the job uses, and its digest. A version that
+        the job has not used before is stored.
+        """
+        spec, digest, text = pin_spec(state, specialist, self._payload_cache, self._store.presence)
+        if text is not None:
+            writes.ref(text)
+        return spec, digest
 
     def _issue_to_child(self, state: JobState, step_id: StepId, writes: PendingWrites) -> None:
         refs = [*payloads_for_remarks(state.steps[step_id]), *texts_of_messages(state, step_id)]
@@ -508,11 +513,7 @@ class DecisionRecorder:
         self, state: JobState, command: IssueFactCheck, writes: PendingWrites
     ) -> None:
         assert state.submitted.fact_checker is not None
-        spec, digest, text = pin_spec(
-            state, state.submitted.fact_checker, self._payload_cache, self._store.presence
-        )
-        if text is not None:
-            writes.ref(text)
+        spec, digest = self._pin(state, state.submitted.fact_checker, writes)
         task = fact_check_task(self._loader.text(state, state.submitted.request))
         handoff = fact_check_handoff(
             state, spec, digest, command.attempt, task=task, schema=fact_check_schema()
@@ -533,15 +534,13 @@ class DecisionRecorder:
         return writes.ref(assemble(state, status, texts, label).to_json())
 
     def _end(self, state: JobState, command: EndJob, writes: PendingWrites) -> None:
-        if state.is_withheld:
-            answer = None
-        else:
+        answer = None
+        if not state.is_withheld:
             answer = self._answer(state, command.status, writes)
-        writes.events.append(
-            JobEnded(
-                status=command.status, answer=answer, reason=command.reason, because=command.because
-            )
+        ended = JobEnded(
+            status=command.status, answer=answer, reason=command.reason, because=command.because
         )
+        writes.events.append(ended)
 
     def outgoing(self, state: JobState, handoff_ids: Sequence[HandoffId]) -> list[OutgoingHandoff]:
         """Return the handoffs that are still open, with their stored bytes, to publish them
@@ -613,20 +612,26 @@ def make_patch_event(
         return PlanPatched(result=proposal, problem="the replanner failed"), None
     if state.is_reviewed:
         patch = patch_after_review(patch, acting)
-    made = apply_patch(plan, patch, unbegun_steps(state), state.submitted.limits.max_steps)
-    text = None
-    if made.plan:
-        text = made.plan.to_json()
+    patched = apply_patch(plan, patch, unbegun_steps(state), state.submitted.limits.max_steps)
+    plan_text = None
+    plan_ref = None
+    if patched.plan:
+        plan_text = patched.plan.to_json()
+        plan_ref = ref(plan_text)
     origins = origins_of_task(texts.result(proposal))
+
+    def outlines(steps: Iterable[Step]) -> tuple[StepOutline, ...]:
+        return tuple(outline_of(step, plan.given, acting, origins) for step in steps)
+
     event = PlanPatched(
         result=proposal,
-        plan=ref(text) if text else None,
-        added=tuple(outline_of(step, plan.given, acting, origins) for step in made.added),
-        changed=tuple(outline_of(step, plan.given, acting, origins) for step in made.changed),
-        dropped=made.dropped,
-        too_late=made.too_late,
+        plan=plan_ref,
+        added=outlines(patched.added),
+        changed=outlines(patched.changed),
+        dropped=patched.dropped,
+        too_late=patched.too_late,
         repeats=patch.repeats,
         is_final=patch.finalize,
-        problem=made.problem,
+        problem=patched.problem,
     )
-    return event, text
+    return event, plan_text

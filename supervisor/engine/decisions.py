@@ -33,7 +33,12 @@ from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
-from handoff_queue.supervisor.lifecycle.commands import AbandonSteps, DeliverWebhook, SendEndTask
+from handoff_queue.supervisor.lifecycle.commands import (
+    AbandonSteps,
+    Command,
+    DeliverWebhook,
+    SendEndTask,
+)
 from handoff_queue.supervisor.lifecycle.decide import decide
 from handoff_queue.supervisor.lifecycle.job_end import next_due
 from handoff_queue.supervisor.lifecycle.observations import (
@@ -124,25 +129,26 @@ class DecisionMaker:
         are made again without its result. A try to report the end for which no thread is free is
         left out, and the job is due again later.
         """
-        now, observations = self._store.connection.now(), self._observe(state, suspects)
-        prepared, later = PendingWrites(), state
+        now = self._store.connection.now()
+        observations = self._observe(state, suspects)
+        prepared = PendingWrites()
+        later = state
         damaged: set[StepId] = set()
         for _ in range(MOST_DECISIONS + len(state.steps)):
             recorded = len(prepared.events)
             for command in decide(later, observations, now):
-                if not isinstance(command, DeliverWebhook | SendEndTask) or (
-                    self._deliveries.reserve(later, command)
-                ):
+                if self._reserves_thread(later, command):
                     self._recorder.record(later, command, prepared)
-            if more := _damaged(later, prepared) - damaged:
-                damaged |= more
+            newly_damaged = _damaged(later, prepared) - damaged
+            if newly_damaged:
+                damaged |= newly_damaged
                 prepared = self._without_results(state, damaged)
                 later = fold_on(state, _as_of(state, now, prepared.events))
                 continue
-            new = prepared.events[recorded:]
-            if new:
-                later = fold_on(later, _as_of(later, now, new))
-            if not new or prepared.is_full:
+            new_events = prepared.events[recorded:]
+            if new_events:
+                later = fold_on(later, _as_of(later, now, new_events))
+            if not new_events or prepared.is_full:
                 due_at = next_due(later, now, self._lease_s, observations)
                 if prepared.is_full:  # the wake-up for the next batch may be lost
                     due_at = min(due_at or now + LOST_AFTER_S, now + LOST_AFTER_S)
@@ -153,6 +159,15 @@ class DecisionMaker:
             if observations.handoffs:
                 observations = replace(observations, handoffs={})  # the repairs are ordered
         raise AssertionError("the decisions on one state never end")
+
+    def _reserves_thread(self, state: JobState, command: Command) -> bool:
+        """Reserve a thread for a report of the end. Return False if no thread is free.
+
+        Other commands need no thread.
+        """
+        if isinstance(command, DeliverWebhook | SendEndTask):
+            return self._deliveries.reserve(state, command)
+        return True
 
     def _without_results(self, state: JobState, damaged: Collection[StepId]) -> PendingWrites:
         """Begin a decision with the failure of steps whose stored results cannot be read."""
@@ -205,9 +220,7 @@ class DecisionMaker:
         if following is None:
             return claim.finish(end), None
         decision, commit, ready = following
-        claiming = None
-        if ready:
-            claiming = ready.claiming
+        claiming = ready.claiming if ready else None
         try:
             followed = self._store.claims.end_and_commit(claim, end, commit, claiming)
         except StoreError:
@@ -264,11 +277,12 @@ class DecisionMaker:
         before, later, prepared = decision.before, decision.state, decision.prepared
         self._payload_cache.remember(prepared.texts.values(), before.job_id)
         dropped = _dropped(decision)
-        asks = any(isinstance(event, ApprovalAsked) for event in prepared.events)
+        asks_user = any(isinstance(event, ApprovalAsked) for event in prepared.events)
         fields = {
             "status": later.status.value,
             **waiting_fields(before, later),
             **self._cost_forecast.fields(later),
+            **plan_fields(before, later, prepared.events),
         }
         return Commit(
             job_id=before.job_id,
@@ -276,10 +290,10 @@ class DecisionMaker:
             tip=journaled.as_of,
             events=prepared.events,
             payloads=list(prepared.texts.values()),
-            fields=fields | plan_fields(before, later, prepared.events),
+            fields=fields,
             drop=dropped,
             dropped_children=children_of(before, dropped),
-            keep=later.handed_over if asks else (),
+            keep=later.handed_over if asks_user else (),
             answered=_answered_calls(before, prepared.events),
             deadline=None if later.status.ended else later.deadline,
             due_at=decision.due_at,

@@ -130,15 +130,15 @@ class Sweeper:
         """Announce this supervisor, and set its daily caps, unless a supervisor that started
         later has set other caps. Caps that Redis has lost are set again.
         """
-        held_since_ms = self._store.presence.announce_supervisor(self._name, self._node())
-        if self._caps is not None and (
-            self._caps_since_ms is None or held_since_ms < self._caps_since_ms
-        ):
-            self._caps_since_ms = self._store.daily_budgets.set_caps(
-                self._caps, self._caps_since_ms
-            )
-            if self._caps.tenant_open_jobs is not None:
-                self._count_open_jobs()
+        stored_since_ms = self._store.presence.announce_supervisor(self._name, self._node())
+        if self._caps is None:
+            return
+        own_since_ms = self._caps_since_ms
+        if own_since_ms is not None and stored_since_ms >= own_since_ms:
+            return
+        self._caps_since_ms = self._store.daily_budgets.set_caps(self._caps, own_since_ms)
+        if self._caps.tenant_open_jobs is not None:
+            self._count_open_jobs()
 
     def _count_open_jobs(self) -> None:
         """Count the open jobs that a process of an older version has stored, or that Redis has
@@ -151,6 +151,7 @@ class Sweeper:
             self._store.daily_budgets.note_open({job: labels[job].tenant for job in part})
 
     def _sweep(self) -> tuple[int, bool]:
+        """Wake the jobs as `sweep`. Return their number, and whether more jobs are due."""
         swept = self._store.jobs.sweep()
         for job_id, suspects in swept.due.items():
             self._dispatcher.wake(job_id, suspects)
@@ -159,21 +160,26 @@ class Sweeper:
         return len(swept.due) + len(swept.fresh), swept.more
 
     def _announce_in_time(self) -> None:
-        if time.monotonic() - self._announced_at >= ANNOUNCED_FOR_S / 3:
-            self.announce()
-            self._announced_at = time.monotonic()
-            self._store.refusals.copy_commands()
-            self._store.refusals.move_reports()
-            self._store.dead_letters.forget_old()
-            self.refuse_announcements()
-            self._cancel_batches()
+        """Announce the supervisor, and do the other regular work, before the announcement ends."""
+        if time.monotonic() - self._announced_at < ANNOUNCED_FOR_S / 3:
+            return
+        self.announce()
+        self._announced_at = time.monotonic()
+        self._store.refusals.copy_commands()
+        self._store.refusals.move_reports()
+        self._store.dead_letters.forget_old()
+        self.refuse_announcements()
+        self._cancel_batches()
 
     def _round(self) -> None:
-        while self._sweep()[1]:  # thousands of jobs may be due after an outage
-            pass
-        if self._rounds % FORGET_EVERY == 0:
+        """Wake all jobs that are due, and clean up in every `FORGET_EVERY`th round."""
+        has_more = True
+        while has_more:  # thousands of jobs may be due after an outage
+            _, has_more = self._sweep()
+        cleans_up = self._rounds % FORGET_EVERY == 0
+        if cleans_up:
             self._store.jobs.forget_older_than(self._store.connection.now() - self._keep_s)
-        if self._rounds % FORGET_EVERY == 0 or self._store.queue_repair.has_more:
+        if cleans_up or self._store.queue_repair.has_more:
             self._store.queue_repair.drop_orphans()
         self._rounds += 1
 

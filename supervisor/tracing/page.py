@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from html import escape
 from importlib.resources import files
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
@@ -47,20 +46,29 @@ _HIGHEST = 5
 
 def report_sections(report: JobResult) -> dict[str, Any]:
     """Return the sections below the answer, by heading: sentences, or rows of a table."""
+    verdicts: list[str] = []
+    for verdict in report.verdicts:
+        verdicts += _verdict(verdict)
+    gates: list[str] = []
+    if report.gates:
+        gates += _gates(report.gates)
+    route: list[str] = []
+    if report.route:
+        route.append(_route(report.route))
     plan = report.plan or {}
     notes = list(report.notes)
     if plan.get("why"):
         notes.insert(0, plan["why"])
     return {
-        "gaps": list(map(_gap, report.gaps)),
-        "verdicts": list(chain.from_iterable(map(_verdict, report.verdicts))),
-        "conflicts": list(map(_conflict, report.conflicts)),
-        "gates": list(_gates(report.gates)) if report.gates else [],
-        "changes of the plan": [f"{change_in_words(entry)}." for entry in report.patches],
-        "approvals": list(map(_approval, report.approvals)),
-        "messages": list(map(message_line, report.messages)),
-        "route": _route(report.route) if report.route else [],
-        "plan": list(map(_step, plan.get("steps", ()))),
+        "gaps": [_gap(gap) for gap in report.gaps],
+        "verdicts": verdicts,
+        "conflicts": [_conflict(conflict) for conflict in report.conflicts],
+        "gates": gates,
+        "changes of the plan": [f"{change_in_words(change)}." for change in report.patches],
+        "approvals": [_approval(approval) for approval in report.approvals],
+        "messages": [message_line(message) for message in report.messages],
+        "route": route,
+        "plan": [_step(step) for step in plan.get("steps", ())],
         "notes": notes,
     }
 
@@ -132,7 +140,8 @@ def _gates(gates: Mapping[str, Any]) -> Iterator[str]:
 def _approval(approval: Mapping[str, Any]) -> str:
     decision = approval["decision"] or "waits for a person"
     by = ""
-    if who := approval.get("actor") or approval.get("by"):
+    who = approval.get("actor") or approval.get("by")
+    if who:
         by = f" by {who}"
     note = ""
     if approval.get("note"):
@@ -143,14 +152,14 @@ def _approval(approval: Mapping[str, Any]) -> str:
     return f"Approval of {subject_of(approval)}{why}: {decision}{by}{note}"
 
 
-def _route(route: Mapping[str, Any]) -> list[str]:
+def _route(route: Mapping[str, Any]) -> str:
     who = "A team"
     if route["specialist"]:
         who = f"The specialist {route['specialist']}"
-    sentence = f"{who} got the job"
-    if why := route["problem"] or route["why"]:
-        sentence += f": {why}"
-    return [sentence]
+    why = route["problem"] or route["why"]
+    if not why:
+        return f"{who} got the job"
+    return f"{who} got the job: {why}"
 
 
 def _step(step: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,13 +228,15 @@ def _source(citation: Mapping[str, Any], prefix: str, links: Mapping[int, str]) 
     step = ""
     if citation["step"]:
         step = f' <span class="soft">found by {escape(citation["step"])}</span>'
-    opened = ""
-    if url := links.get(citation["n"]):
-        label = f'open the quote<span class="hidden-text"> of source {citation["n"]}</span>'
-        opened = f' <a href="{escape(url)}">{label}</a>'
+    number = citation["n"]
+    link = ""
+    if links.get(number):
+        label = f'open the quote<span class="hidden-text"> of source {number}</span>'
+        link = f' <a href="{escape(links[number])}">{label}</a>'
     return (
-        f'<li id="{escape(source_id(prefix, citation["n"]))}" value="{citation["n"]}">'
-        f"<strong>{name}</strong>{step}{opened}<blockquote>{escape(citation['quote'])}</blockquote></li>"
+        f'<li id="{escape(source_id(prefix, number))}" value="{number}">'
+        f"<strong>{name}</strong>{step}{link}"
+        f"<blockquote>{escape(citation['quote'])}</blockquote></li>"
     )
 
 
@@ -292,7 +303,8 @@ def _safe_attributes(state: StateCore) -> None:
     """
     for block in state.tokens:
         for token in (block, *(block.children or ())):
-            if style := token.attrs.pop("style", None):
+            style = token.attrs.pop("style", None)
+            if style:
                 token.attrs["class"] = str(style).rpartition(":")[2]
             if token.type == "link_open" and not str(token.attrs["href"]).startswith("#"):
                 token.attrs["rel"] = _REL
@@ -322,11 +334,13 @@ def page_of(jobs: Sequence[TracedJob], made_by: str) -> str:
 
     `made_by`: name and version of the program that read the jobs.
     """
-    first = jobs[0]
-    style, script = "".join(map(_asset, STYLES)), "".join(map(_asset, SCRIPTS))
+    record = jobs[0].record
+    style = "".join(_asset(name) for name in STYLES)
+    script = "".join(_asset(name) for name in SCRIPTS)
+    answers = "".join(_answer(traced) for traced in jobs)
     data = {
         "made_by": made_by,
-        "at": first.record.at,
+        "at": record.at,
         "jobs": [_job(traced) for traced in jobs],
         "absent": absent_from(jobs),
     }
@@ -335,10 +349,10 @@ def page_of(jobs: Sequence[TracedJob], made_by: str) -> str:
             f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}';"
             " base-uri 'none'; form-action 'none'"
         ),
-        "title": escape(in_one_line(f"{first.record.job.job_id} {first.record.job.title}")),
+        "title": escape(in_one_line(f"{record.job.job_id} {record.job.title}")),
         "style": style,
         "script": script,
-        "answers": plain("".join(map(_answer, jobs))),
+        "answers": plain(answers),
         "data": plain(_inert(data)),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _asset("page.html"))
@@ -357,11 +371,14 @@ def _answer(traced: TracedJob) -> str:
 
 
 def _asset(name: str) -> str:
+    """Return the text of a file in this folder."""
     return files("handoff_queue.supervisor.tracing").joinpath(name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+    """Return the digest of a script or a style for a content security policy."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
 
 
 def _inert(data: Any) -> str:

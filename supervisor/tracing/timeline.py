@@ -147,12 +147,12 @@ def steps_without_handoff(
     for bar in bars:
         latest[bar.step_id] = bar.handoff_id
     planned = {step["id"]: step for step in steps if step["id"] not in latest}
-    ended, names = _ended_without_handoff(journal), {**latest}
-    for step_id in planned:
-        names[step_id] = f"{PLANNED}{step_id}"
+    ended = _ended_without_handoff(journal)
+    names = dict(latest)
     sorter = TopologicalSorter[str]()
     for step_id, step in planned.items():
-        sorter.add(step_id, *(name for name in step["depends_on"] if name in planned))
+        names[step_id] = f"{PLANNED}{step_id}"
+        sorter.add(step_id, *[name for name in step["depends_on"] if name in planned])
     planned_steps: list[PlannedStep] = []
     for step_id in sorter.static_order():
         step = planned[step_id]
@@ -269,8 +269,10 @@ class _Past:
             self.seen[issued.handoff_id] = len(self.place)
             after = list(self.since)
         elif earlier is not None:
-            after = [handoff for handoff in after if self.place[handoff] > self.place[earlier]]
-            if not (self.role and self.seen.get(self.role, 0) > self.place[earlier]):
+            earlier_place = self.place[earlier]
+            after = [handoff_id for handoff_id in after if self.place[handoff_id] > earlier_place]
+            has_role_seen_it = self.role and self.seen.get(self.role, 0) > earlier_place
+            if not has_role_seen_it:
                 cause = earlier
         if not after and cause:
             after = [cause]
@@ -291,7 +293,8 @@ def _bars(record: JobRecord) -> list[TimelineBar]:
             issued[recorded.event.handoff_id] = recorded.event
         elif isinstance(recorded.event, HandoffFinished):
             finished[recorded.event.handoff_id] = recorded.event
-    past, bars = _Past(), list[TimelineBar]()
+    past = _Past()
+    bars: list[TimelineBar] = []
     for recorded in record.journal:
         match recorded.event:
             case HandoffFinished(handoff_id=handoff_id) if handoff_id in issued:
@@ -365,6 +368,18 @@ def _bar(
     done: HandoffFinished | None,
     after: tuple[HandoffId, ...],
 ) -> TimelineBar:
+    """Return the bar of a handoff.
+
+    Args:
+        at: time of the event, for a handoff whose own time is not known.
+        done: the event of its result; None: there is no result.
+        after: the handoffs before it.
+    """
+    result = model = stop_reason = None
+    if done:
+        result = done.result.digest
+        model = _models_of(done)
+        stop_reason = done.stop_reason.value
     return TimelineBar(
         handoff_id=event.handoff_id,
         step_id=event.step_id,
@@ -376,10 +391,10 @@ def _bar(
         ended_at=standing.finished_at,
         after=after,
         payload=event.handoff.digest,
-        result=done.result.digest if done else None,
+        result=result,
         worker=standing.worker,
-        model=_models_of(done) if done else None,
-        stop_reason=done.stop_reason.value if done else None,
+        model=model,
+        stop_reason=stop_reason,
         claims=standing.claims,
         lost_claims=standing.lost_claims,
         past_claims=_past_claims(standing),
@@ -392,8 +407,13 @@ def _bar(
 
 
 def _state(standing: HandoffStanding, done: HandoffFinished | None) -> str:
+    """Return the status of the result, or else `running`, `stopped` or `queued`."""
     if done is not None:
         return done.status.value
-    return {"running": "running", "done": "running", "dropped": STOPPED}.get(
-        standing.state, "queued"
-    )
+    match standing.state:
+        case "running" | "done":
+            return "running"
+        case "dropped":
+            return STOPPED
+        case _:
+            return "queued"
