@@ -86,23 +86,13 @@ def approvals_in(
     answers = answers_in(events)
     approvals: list[dict[str, Any]] = []
     for recorded in events:
-        if not isinstance(asked := recorded.event, ApprovalAsked):
+        asked = recorded.event
+        if not isinstance(asked, ApprovalAsked):
             continue
         answer = answers.get(recorded.version)
         draft = None
         if asked.draft:
-            draft = Answer.from_json(payloads[asked.draft.digest])
-        if isinstance(answer, Rejected):
-            own_plan = answer.own_plan
-        elif answer and answer.plan:
-            own_plan = answer.plan.plan
-        else:
-            own_plan = None
-        author = None
-        if isinstance(answer, Approved):
-            author = answer.by
-        elif answer:
-            author = "user"
+            draft = Answer.from_json(payloads[asked.draft.digest]).content
         approvals.append(
             {
                 "version": recorded.version,
@@ -110,15 +100,37 @@ def approvals_in(
                 "why": asked.why,
                 "asked_at": recorded.at,
                 "decision": _decision(recorded.version, answer, open_questions),
-                "by": author,
-                "actor": answer.actor.name if answer and answer.actor else None,
-                "note": payloads[answer.note.digest] if answer and answer.note else None,
-                "draft": draft.content if draft else None,
-                "own_plan": json.loads(payloads[own_plan.digest]) if own_plan else None,
+                **_author_and_note(answer, payloads),
+                "draft": draft,
+                "own_plan": _own_plan_in(answer, payloads),
                 "call": _call_of(asked, answer, payloads),
             }
         )
     return tuple(approvals)
+
+
+def _author_and_note(
+    answer: Approved | Rejected | None, payloads: Mapping[str, str]
+) -> dict[str, str | None]:
+    """Return the fields `by`, `actor` and `note` of an answer. None: there is no answer yet."""
+    if answer is None:
+        return {"by": None, "actor": None, "note": None}
+    author = answer.by if isinstance(answer, Approved) else "user"
+    actor = answer.actor.name if answer.actor else None
+    note = payloads[answer.note.digest] if answer.note else None
+    return {"by": author, "actor": actor, "note": note}
+
+
+def _own_plan_in(answer: Approved | Rejected | None, payloads: Mapping[str, str]) -> Any:
+    """Return the plan that a person gave with an answer, as JSON; None: the person gave none."""
+    own_plan = None
+    if isinstance(answer, Rejected):
+        own_plan = answer.own_plan
+    elif answer and answer.plan:
+        own_plan = answer.plan.plan
+    if own_plan is None:
+        return None
+    return json.loads(payloads[own_plan.digest])
 
 
 def _call_of(
@@ -178,26 +190,15 @@ def approve(
             `asked` is None.
     """
     events = store.journal.read(job_id)
-    if (about := find_question_about_call(job_id, events, asked)) is not None:
+    about = find_question_about_call(job_id, events, asked)
+    if about is not None:
         refuse_parts(about, {"plan": plan, "steps": steps, "rows": rows})
         if asked is None:
             raise UserError(
                 f"{job_id} asks about a call of {about.call.tool}: read the call, and name its"
                 f" question (--question {about.version})"
             )
-        texts = _texts(note)
-        changed = None
-        if arguments is not None:
-            texts.append(arguments_text(store, about, arguments))
-            changed = ref(texts[-1])
-        approved = Approved(
-            asked=about.version,
-            note=_ref(note),
-            arguments=changed,
-            call=about.reference,
-            actor=actor,
-        )
-        _answer_about_call(store, events, about, approved, texts)
+        _approve_call(store, events, about, note, arguments, actor)
         return
     state, question, given = _waiting(job_id, events, asked)
     if arguments is not None:
@@ -210,12 +211,12 @@ def approve(
             f"{job_id} waits for {awaited_answer(question.what)}, not of steps:"
             " leave out steps (--step) and rows (--row)"
         )
-    steps = find_steps(store, state, question, steps, rows)
-    plan_made, texts = None, _texts(note)
+    named = find_steps(store, state, question, steps, rows)
+    plan_made = None
+    texts = _texts(note)
     if plan is not None:
-        plan_made, text = _own_plan(store, state, question, plan)
-        texts.append(text)
-    named = tuple(map(StepId, steps))
+        plan_made, plan_text = _own_plan(store, state, question, plan)
+        texts.append(plan_text)
     answer = Approved(
         asked=question.version, note=_ref(note), plan=plan_made, steps=named, actor=actor
     )
@@ -223,6 +224,27 @@ def approve(
         _say(store, state, answer, texts)
     else:
         _check_same(job_id, given, answer)
+
+
+def _approve_call(
+    store: Store,
+    events: Sequence[RecordedEvent],
+    about: QuestionAboutCall,
+    note: str | None,
+    arguments: JsonValue,
+    actor: Actor | None,
+) -> None:
+    """Approve a call of a tool. `arguments`: see `approve`."""
+    texts = _texts(note)
+    edited = None
+    if arguments is not None:
+        edited_text = arguments_text(store, about, arguments)
+        texts.append(edited_text)
+        edited = ref(edited_text)
+    approved = Approved(
+        asked=about.version, note=_ref(note), arguments=edited, call=about.reference, actor=actor
+    )
+    _answer_about_call(store, events, about, approved, texts)
 
 
 def find_steps(
@@ -264,10 +286,12 @@ def find_steps(
 def _rows_of_steps(plan: Plan | None, steps: Sequence[StepId]) -> dict[StepId, ItemRef]:
     """Return the item of each step that is a copy of a repeated step."""
     rows: dict[StepId, ItemRef] = {}
-    if plan:
-        for step_id in steps:
-            if step_id in plan.by_id and (row := plan.by_id[step_id].row):
-                rows[step_id] = row
+    if plan is None:
+        return rows
+    for step_id in steps:
+        step = plan.by_id.get(step_id)
+        if step and step.row:
+            rows[step_id] = step.row
     return rows
 
 
@@ -325,7 +349,8 @@ def reject(
             the plan is not valid, or no planner would read the plan.
     """
     events = store.journal.read(job_id)
-    if (about := find_question_about_call(job_id, events, asked)) is not None:
+    about = find_question_about_call(job_id, events, asked)
+    if about is not None:
         refuse_parts(about, {"plan": plan, "steps": steps, "rows": rows})
         rejected = Rejected(asked=about.version, note=_ref(note), call=about.reference, actor=actor)
         _answer_about_call(store, events, about, rejected, _texts(note))
@@ -336,18 +361,18 @@ def reject(
             f"{job_id} waits for {awaited_answer(question.what)}: there is no finished step to"
             " repeat, so leave out steps (--step) and rows (--row)"
         )
-    steps = find_steps(store, state, question, steps, rows)
-    own_plan, texts = None, _texts(note)
+    named = find_steps(store, state, question, steps, rows)
+    own_plan = None
+    texts = _texts(note)
     if plan is not None:
-        plan_made, text = _own_plan(store, state, question, plan)
+        plan_made, plan_text = _own_plan(store, state, question, plan)
         if not can_plan_again(state):
             raise UserError(
                 f"{job_id} cannot be planned again: `handoff approve {job_id} --edit FILE` uses"
                 " your plan unchanged"
             )
         own_plan = plan_made.plan
-        texts.append(text)
-    named = tuple(map(StepId, steps))
+        texts.append(plan_text)
     answer = Rejected(
         asked=question.version, note=_ref(note), steps=named, own_plan=own_plan, actor=actor
     )
@@ -387,33 +412,31 @@ def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]
     Raises:
         PlanRefused: all mistakes in the plan.
     """
-    if (
-        not isinstance(value, dict)
-        or not isinstance(entries := value.get("steps"), list)
-        or not entries
-    ):
+    fields = value if isinstance(value, dict) else {}
+    entries = fields.get("steps")
+    if not isinstance(entries, list) or not entries:
         raise PlanRefused(
             [("the plan has no steps: write it as `handoff show --full` prints it", ("steps",))]
         )
     problems: list[_Problem] = []
     known = _OF_A_PLAN | _OF_A_REPORT
-    for name in value:
+    for name in fields:
         if name not in known:
             advice = suggestion(name, sorted(known))
             problems.append((f"a plan has no field {name}: {advice}", (name,)))
     given = tuple(earlier.step for earlier in state.submitted.given)
-    entries = _with_counted_joins(entries, given)
-    problems += _problems_of_steps(entries, given, state, served)
+    counted = _with_counted_joins(entries, given)
+    problems += _problems_of_steps(counted, given, state, served)
     if problems:
         raise PlanRefused(problems)
-    fields: dict[str, Any] = {}
-    for name in value.keys() & _OF_A_PLAN:
-        fields[name] = value[name]
-    fields |= {"steps": entries, "given": given}
-    if "join" in fields:
-        fields["join"] = join_as_json(fields["join"], _count_of_sinks(entries))
+    plan: dict[str, Any] = {}
+    for name in fields.keys() & _OF_A_PLAN:
+        plan[name] = fields[name]
+    plan |= {"steps": counted, "given": given}
+    if "join" in plan:
+        plan["join"] = join_as_json(plan["join"], _count_of_sinks(counted))
     try:
-        return Plan.model_validate_json(json.dumps(fields))
+        return Plan.model_validate_json(json.dumps(plan))
     except ValidationError as error:
         for where, what in each_problem(error):
             problems.append((f"{'.'.join(where)}: {what}", where))
@@ -479,13 +502,11 @@ def _with_counted_joins(entries: Sequence[JsonValue], given: Collection[str]) ->
     """
     counted: list[JsonValue] = []
     for entry in entries:
-        if isinstance(entry, dict) and "join" in entry:
-            count = 0
-            for dependency in _dependencies(entry):
-                count += dependency not in given
-            counted.append({**entry, "join": join_as_json(entry["join"], count)})
-        else:
+        if not isinstance(entry, dict) or "join" not in entry:
             counted.append(entry)
+            continue
+        awaited = [name for name in _dependencies(entry) if name not in given]
+        counted.append({**entry, "join": join_as_json(entry["join"], len(awaited))})
     return counted
 
 
@@ -495,10 +516,8 @@ def _count_of_sinks(entries: Sequence[JsonValue]) -> int:
     depended_on: set[JsonValue] = set()
     for step in steps:
         depended_on.update(_dependencies(step))
-    count = 0
-    for step in steps:
-        count += step.get("id") not in depended_on
-    return count
+    sinks = [step for step in steps if step.get("id") not in depended_on]
+    return len(sinks)
 
 
 def _dependencies(step: Mapping[str, JsonValue]) -> list[str]:

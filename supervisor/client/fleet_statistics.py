@@ -182,15 +182,21 @@ def _role(
         workers, slots = load.supervisors, load.role_slots
     elif served is not None:
         workers, slots = len(served.workers), served.slots
+    oldest_s = None
+    if waiting.since is not None:
+        oldest_s = max(0.0, load.at - waiting.since)
+    median_s = None
+    if samples:
+        median_s = median(sample["ms"] for sample in samples) / 1000
     return RoleStats(
         role=name,
         workers=workers,
         slots=slots,
         busy=load.busy(name),
         queued=waiting.handoffs,
-        oldest_s=None if waiting.since is None else max(0.0, load.at - waiting.since),
+        oldest_s=oldest_s,
         deferred=load.deferred(name),
         is_paused=name in load.paused,
-        seconds=median(sample["ms"] for sample in samples) / 1000 if samples else None,
+        seconds=median_s,
         wanted_slots=wanted,
     )

@@ -119,22 +119,28 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
         UnreadableJob: the record of the job cannot be read.
     """
     summary = _summary(store, job_id)
-    job, submitted = summary.job, summary.first.event
+    job = summary.job
+    submitted = summary.first.event
     assert isinstance(submitted, JobSubmitted)
-    routed = None
-    if submitted.mode is Mode.AUTO:
+    forked_from = None
+    if submitted.fork:
+        forked_from = submitted.fork.job_id
+    mode = submitted.mode
+    if mode is Mode.AUTO:
         routed = store.job_summaries.routed(job.job_id)
+        mode = routed.mode if routed else mode
+    plan = None
+    if summary.plan:
+        plan = json.loads(summary.plan)
     ended, until = _end(summary)
-    running, newest = summary.running[:MOST_NAMED], _newest(summary)
+    running = summary.running[:MOST_NAMED]
+    newest = _newest(summary)
     named = [*summary.failed, *summary.dropped, *running, *newest]
     handoffs, messages, answer = _read_payloads(store, summary, named, ended)
     short_answer = None
     if answer and len(answer.text) <= MOST_ANSWER_CHARS:
         short_answer = answer.content
-    if short_answer is None:
-        unshown_end = ended
-    else:
-        unshown_end = None
+    unshown_end = ended if short_answer is None else None
 
     def shown(handoff_ids: Iterable[HandoffId]) -> tuple[dict[str, Any], ...]:
         return tuple(handoffs[handoff_id] for handoff_id in handoff_ids if handoff_id in handoffs)
@@ -145,10 +151,10 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
         title=job.title,
         tenant=submitted.tenant,
         priority=submitted.priority,
-        forked_from=submitted.fork.job_id if submitted.fork else None,
-        mode=routed.mode if routed else submitted.mode,
+        forked_from=forked_from,
+        mode=mode,
         events=job.version,
-        plan=json.loads(summary.plan) if summary.plan else None,
+        plan=plan,
         counts={**asdict(summary.tally), "open": summary.tally.open},
         at_work={
             "running": len(summary.running),
@@ -192,7 +198,8 @@ def _newest(summary: JobSummary) -> tuple[HandoffId, ...]:
 def _reviews(summary: JobSummary) -> tuple[dict[str, Any], ...]:
     reviews: list[dict[str, Any]] = []
     for recorded in summary.tail:
-        if isinstance(review := recorded.event, Reviewed):
+        review = recorded.event
+        if isinstance(review, Reviewed):
             reviews.append(
                 {"round": review.round, "decision": review.decision, "problem": review.problem}
             )

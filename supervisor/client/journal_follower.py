@@ -81,7 +81,8 @@ def wait_for_end(
     store: Store, job_id: JobId, wait_s: float, patience: ReconnectLimit | None = None
 ) -> JobStatus:
     """See `Client.wait`."""
-    until, patience = time.monotonic() + wait_s, patience or ReconnectLimit()
+    until = time.monotonic() + wait_s
+    patience = patience or ReconnectLimit()
     standing = get_standing(store, job_id)
     status, version = standing.status, standing.version
     while not status.ended and (time.monotonic() < until or patience.is_away):
@@ -94,7 +95,8 @@ def wait_for_end(
                 patience.reset()
                 continue
             new = store.journal.follow(job_id, version, min(left, FOLLOW_S))
-            if new and isinstance(last := new[-1].event, JobEnded):
+            last = new[-1].event if new else None
+            if isinstance(last, JobEnded):
                 return last.status
             # events of the webhook may follow the event JobEnded
             if not new or _has_end(new):

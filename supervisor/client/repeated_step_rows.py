@@ -91,16 +91,16 @@ def rows_of(state: JobState, copies: Sequence[Step], texts: ResultTexts) -> Iter
         if step.row is None or step.id not in state.steps:
             continue
         current = state.steps[step.id]
-        result = None
-        if current.usable:
-            result = current.result
+        output = None
+        if current.usable and current.result:
+            output = texts.result(current.result).output
         yield Row(
             key=step.row.key,
             n=step.row.n,
             step=step.row.step,
             status=_status(current),
-            output=texts.result(result).output if result else None,
-            why=texts.why(current.trouble) if current.trouble else None,
+            output=output,
+            why=texts.why(current.trouble),
         )
 
 

@@ -34,10 +34,16 @@ def checks_of(events: Sequence[Event], texts: ResultTexts) -> dict[str, Any] | N
             answers.append({"vetoes": vetoes, "sent_back": event.is_sent_back})
         elif isinstance(event, FactsChecked):
             fact_checks.append(_fact_check(event, texts))
+    gates_from = None
+    if submitted.gates_from:
+        gates_from = submitted.gates_from.value
+    fact_count = 0
+    if submitted.facts:
+        fact_count = len(texts.facts(submitted.facts).facts)
     checks = {
-        "from": submitted.gates_from.value if submitted.gates_from else None,
+        "from": gates_from,
         "checks": submitted.gates.model_dump(mode="json", exclude_defaults=True),
-        "facts": len(texts.facts(submitted.facts).facts) if submitted.facts else 0,
+        "facts": fact_count,
         "answers": answers,
     }
     if submitted.fact_checker:
@@ -76,6 +82,9 @@ def change_of(event: PlanPatched, texts: ResultTexts) -> dict[str, Any]:
     repeats: dict[str, str] = {}
     for repeat in event.repeats:
         repeats[repeat.step] = repeat.earlier
+    problem = event.problem
+    if problem:
+        problem = texts.why(event.result) or problem
     return {
         "added": added,
         "changed": [step.id for step in event.changed],
@@ -84,7 +93,7 @@ def change_of(event: PlanPatched, texts: ResultTexts) -> dict[str, Any]:
         "repeats": repeats,
         "final": event.is_final,
         "why": patch.why if patch else "",
-        "problem": event.problem and (texts.why(event.result) or event.problem),
+        "problem": problem,
     }
 
 

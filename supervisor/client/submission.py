@@ -95,7 +95,8 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
             documents are gone.
         StoreError: a payload is gone.
     """
-    if (job_id := request.after) is None:
+    job_id = request.after
+    if job_id is None:
         return None
     state = fold(job_id, None, store.journal.read(job_id))
     if state is None:
@@ -559,7 +560,8 @@ def _admitted(
     store: Store, settings: Settings, batch: Sequence[PreparedJob], clash: Clash | None
 ) -> tuple[list[PreparedJob], HandoffError | None]:
     """Return the jobs before the first refused job, and the reason for the refusal."""
-    admission, admitted = Admission(store, settings.memory_mark), list[PreparedJob]()
+    admission = Admission(store, settings.memory_mark)
+    admitted: list[PreparedJob] = []
     for place, (request, submission) in enumerate(batch):
         try:
             admission.check(submission.job_id, submission.event.fact_checker, request)
@@ -580,7 +582,8 @@ def _batches(requests: Iterable[PreparedJob]) -> Iterator[list[PreparedJob]]:
     """Yield batches that are not empty. A request that is not valid ends its batch, and its
     error is raised after the batch.
     """
-    batch, chars = list[PreparedJob](), 0
+    batch: list[PreparedJob] = []
+    chars = 0
     try:
         for request, submission in requests:
             if batch and (len(batch) == JOBS_A_BATCH or chars >= CHARS_A_BATCH):

@@ -89,9 +89,9 @@ def returning(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     return {200: {"description": "Found", "content": {"application/json": {"schema": schema}}}}
 
 
-def json_response(text: str, status: int = 200) -> Response:
+def json_response(text: str) -> Response:
     """Return a response with a JSON text."""
-    return Response(text, status, media_type="application/json")
+    return Response(text, media_type="application/json")
 
 
 async def read_request(

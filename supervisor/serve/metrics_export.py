@@ -45,12 +45,11 @@ def exporting_metrics(store: Store) -> AbstractContextManager[None]:
             "no metrics are sent: OpenTelemetry's packages are missing: install handoff-queue[otel]"
         )
         return nullcontext()
-    return exporting(
-        lambda: families_of(StoreMetrics(store).collect()),
-        store.metrics.take_turn,
-        SERVICE,
-        _interval_s(),
-    )
+
+    def read_families() -> list[Family]:
+        return families_of(StoreMetrics(store).collect())
+
+    return exporting(read_families, store.metrics.take_turn, SERVICE, _interval_s())
 
 
 def _interval_s() -> float:
@@ -69,16 +68,15 @@ def families_of(metrics: Iterable[Metric]) -> list[Family]:
         units[PREFIX + instrument.name] = _UNITS.get(instrument.unit, "1")
     families: list[Family] = []
     for metric in metrics:
-        is_histogram = metric.type == "histogram"
+        unit = units[metric.name]
+        bounds: tuple[float, ...] = ()
+        if metric.type == "histogram":
+            points = _histogram_points(metric)
+            bounds = tuple(float(bound) for bound in BUCKETS[:-1])
+        else:
+            points = _points(metric)
         families.append(
-            Family(
-                metric.name,
-                metric.documentation,
-                units[metric.name],
-                metric.type,
-                _histogram_points(metric) if is_histogram else _points(metric),
-                tuple(map(float, BUCKETS[:-1])) if is_histogram else (),
-            )
+            Family(metric.name, metric.documentation, unit, metric.type, points, bounds)
         )
     return families
 
