@@ -65,9 +65,9 @@ def ask_first(state: JobState, commands: tuple[Command, ...]) -> tuple[Command, 
     if not wanted:
         return commands
     for command in commands:
+        status = command.status if isinstance(command, EndJob) else None
         for what in (*_approvals_of(command), *_approvals_of_end(state, command)):
             if what in wanted:
-                status = command.status if isinstance(command, EndJob) else None
                 return (AskApproval(what, _why(state, what), status),)
     return commands
 
@@ -151,13 +151,12 @@ def release_question(state: JobState, commands: Sequence[Command]) -> tuple[Comm
 
 
 def _costs_too_much(state: JobState) -> bool:
-    cost, above = state.usage.cost_microusd, state.submitted.approvals.above_microusd
-    return (
-        cost is not None
-        and above is not None
-        and cost > above
-        and ApprovalOf.COST not in state.approved
-    )
+    """Return whether the job has cost more than the amount from which a person must approve."""
+    if ApprovalOf.COST in state.approved:
+        return False
+    cost = state.usage.cost_microusd
+    above = state.submitted.approvals.above_microusd
+    return cost is not None and above is not None and cost > above
 
 
 def _why(state: JobState, what: ApprovalOf) -> str:
@@ -170,7 +169,8 @@ def _why(state: JobState, what: ApprovalOf) -> str:
         case ApprovalOf.PLAN:
             noun = "step" if len(state.steps) == 1 else "steps"
             details = f"{len(state.steps)} {noun}"
-            if bill := bill_text(bill_of(state)):
+            bill = bill_text(bill_of(state))
+            if bill:
                 details += f": {bill}"
             return f"its plan is made ({details})"
         case ApprovalOf.RESEARCH:
@@ -195,18 +195,14 @@ def decide_while_asked(state: JobState, question: Question, now: float) -> tuple
     if now >= question.until and question.what is ApprovalOf.STEP:
         why = f"it was not approved within {approvals.wait_s} s"
         return (AbandonSteps(question.steps, why),)
+    if now >= question.until and approvals.on_timeout is OnTimeout.GO_ON:
+        call = None
+        if isinstance(question, AskedCall):
+            call = AnsweredCall(handoff_id=question.handoff_id, call_id=question.call_id)
+        return (ApproveOnTimeout(question.version, call),)
     if now >= question.until:
-        if approvals.on_timeout is OnTimeout.GO_ON:
-            call = None
-            if isinstance(question, AskedCall):
-                call = AnsweredCall(handoff_id=question.handoff_id, call_id=question.call_id)
-            return (ApproveOnTimeout(question.version, call),)
-        return (
-            EndJob(
-                JobStatus.CANCELLED,
-                f"the {_subject(question)} was not approved within {approvals.wait_s} s",
-            ),
-        )
+        why = f"the {_subject(question)} was not approved within {approvals.wait_s} s"
+        return (EndJob(JobStatus.CANCELLED, why),)
     if now >= question_due(state, question):
         return (RemindUser(question.version, question.reminders + 1),)
     return ()
@@ -256,25 +252,22 @@ def waiting_fields(before: JobState, later: JobState | None) -> dict[str, str]:
         later: the state after the events that the fields are written with; None: the open
             question was just answered.
     """
+    fields: dict[str, str] = {}
     if before.question:
-        answered = {f"approval:{before.question.version}": ""}
-    else:
-        answered = {}
+        fields[f"approval:{before.question.version}"] = ""
     open_calls = (later or before).open_calls
     if open_calls:  # also without another question, the job waits for a person
-        answered["asked_last"] = str(open_calls[-1].version)
+        fields["asked_last"] = str(open_calls[-1].version)
     if later is None:
-        return answered
-    fields = {**answered, "asks": reason_for_decision(later)}
+        return fields
+    fields["asks"] = reason_for_decision(later)
     since = later.asked_at
     if open_calls and since is None:
         since = open_calls[0].at
-    if (question := later.question) is not None:
+    question = later.question
+    if question is not None:
         fields[f"approval:{question.version}"] = question.what.value
         fields["asked_last"] = str(question.version)
         since = question.at
-    if since is None:
-        fields["asked_at"] = ""
-    else:
-        fields["asked_at"] = str(int(since * 1000))
+    fields["asked_at"] = "" if since is None else str(int(since * 1000))
     return fields

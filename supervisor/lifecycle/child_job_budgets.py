@@ -80,9 +80,8 @@ def child_of(state: JobState, step_id: StepId, before: JobId | None) -> Child:
     Args:
         before: the child job that did a part of the step and continues; None: a new child.
     """
-    job_id = before or child_id_for(
-        state.job_id, handoff_id(step_id, state.steps[step_id].attempt + 1)
-    )
+    next_handoff = handoff_id(step_id, state.steps[step_id].attempt + 1)
+    job_id = before or child_id_for(state.job_id, next_handoff)
     return Child(job_id=job_id, limits=child_limits(state))
 
 
@@ -125,24 +124,30 @@ def child_limits(state: JobState) -> JobLimits:
     """Return the budget of a child that begins now: its share of the budget at planning time,
     and at most the rest.
     """
-    limits, kept = state.submitted.limits, reserved_budget(state, ())
+    limits = state.submitted.limits
+    reserved = reserved_budget(state, ())
     shares = _shares(outlines_of(state.steps))
 
-    def part(most: int | None, used: int, keep: int = 0) -> int | None:
+    def part(most: int | None, used: int, reserve: int = 0) -> int | None:
+        """Return the child's part of a limit; None if the job has no such limit."""
         if most is None:
             return None
-        return max(1, min((most - keep) * SHARES_OF_A_CHILD // shares, most - keep - used))
+        share = (most - reserve) * SHARES_OF_A_CHILD // shares
+        rest = most - reserve - used
+        return max(1, min(share, rest))
 
     parts: dict[str, int | None] = {}
     for measure in MEASURES:
-        keep = kept.get(measure.kept, 0)
-        parts[measure.limit] = part(measure.of(limits), measure.used(state), keep)
+        reserve = reserved.get(measure.kept, 0)
+        parts[measure.limit] = part(measure.of(limits), measure.used(state), reserve)
+    on_limit = limits.on_limit
+    if on_limit is OnLimit.ASK:  # a child job has no user to ask
+        on_limit = OnLimit.WRAP_UP
     changes = {
         **parts,
         "max_handoffs": part(limits.max_handoffs, state.handoffs),
         "max_seconds": seconds_for(state, state.as_of),
-        # A child job has no user to ask.
-        "on_limit": OnLimit.WRAP_UP if limits.on_limit is OnLimit.ASK else limits.on_limit,
+        "on_limit": on_limit,
     }
     return limits.model_copy(update=changes)
 
@@ -180,12 +185,14 @@ def bill_of(state: JobState) -> tuple[TeamLayer, ...]:
     """Return the child jobs to which the plan can lead, by depth. Empty if the plan has no
     steps of sub-supervisors.
     """
-    planned = 0
+    teams = 0
     for step in state.steps.values():
-        planned += step.outline.specialist == SUB_SUPERVISOR
-    if not planned:
+        if step.outline.specialist == SUB_SUPERVISOR:
+            teams += 1
+    if not teams:
         return ()
-    limits, layers, teams = _first_child_limits(state), list[TeamLayer](), planned
+    limits = _first_child_limits(state)
+    layers: list[TeamLayer] = []
     for depth in range(state.submitted.depth + 1, state.submitted.limits.max_depth + 1):
         layers.append(TeamLayer(depth, teams, limits.max_turns, limits.max_microusd))
         most_steps = limits.max_steps
@@ -238,11 +245,15 @@ def _first_child_limits(state: JobState) -> JobLimits:
 
 def bill_text(layers: Sequence[TeamLayer]) -> str:
     """Return the bill in one line; '' if there are no teams."""
-    return "; ".join(_layer_text(layer, is_first=place == 0) for place, layer in enumerate(layers))
+    texts: list[str] = []
+    for layer in layers:
+        texts.append(_layer_text(layer, is_first=not texts))
+    return "; ".join(texts)
 
 
 def _layer_text(layer: TeamLayer, *, is_first: bool) -> str:
-    teams = f"{layer.at_most} sub-team{'s' if layer.at_most != 1 else ''}"
+    noun = "sub-team" if layer.at_most == 1 else "sub-teams"
+    teams = f"{layer.at_most} {noun}"
     most: list[str] = []
     if layer.max_turns:
         most.append(f"{layer.max_turns} turns")

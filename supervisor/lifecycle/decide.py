@@ -98,19 +98,18 @@ def decide(state: JobState, observations: Observations, now: float) -> tuple[Com
     if state.cancelled_by:
         return (EndJob(JobStatus.CANCELLED, why_cancelled(state)),)
     if state.fruitless >= MOST_FRUITLESS:
-        return (
-            EndJob(
-                JobStatus.FAILED,
-                f"an internal error: {state.fruitless} results of the supervisor's roles had no"
-                " effect",
-            ),
+        why = (
+            f"an internal error: {state.fruitless} results of the supervisor's roles had no effect"
         )
+        return (EndJob(JobStatus.FAILED, why),)
     return _go_on(state, observations, now)
 
 
 def _go_on(state: JobState, observations: Observations, now: float) -> tuple[Command, ...]:
+    """Return the commands for a job that has neither ended nor was cancelled."""
     recovered = recoveries(state, observations, now)
-    if about_calls := decide_about_calls(state, now):
+    about_calls = decide_about_calls(state, now)
+    if about_calls:
         return (*recovered, *about_calls)
     if state.question:
         waits = decide_while_asked(state, state.question, now)
@@ -128,10 +127,9 @@ def _beside_the_question(
 
     The job's time stands still while it only waits for the answer.
     """
+    clock = now
     if state.is_only_asking:
         clock = min(now, state.as_of)
-    else:
-        clock = now
     allowed: list[Command] = []
     for command in _unasked(state, observations, clock, ()):
         if not isinstance(command, AskApproval | AskUser):
@@ -142,17 +140,25 @@ def _beside_the_question(
 def _unasked(
     state: JobState, observations: Observations, now: float, recovered: tuple[Command, ...]
 ) -> tuple[Command, ...]:
+    """Return the commands for a job without an open question about the whole job.
+
+    Args:
+        recovered: the commands that repair lost handoffs.
+    """
     if state.rejected:
         return after_rejection(state, state.rejected)
-    if now >= state.deadline and (
-        over := end_now(state, f"the job's {state.submitted.limits.max_seconds} s are over")
-    ):
-        return release_question(state, over)
+    if now >= state.deadline:
+        why = f"the job's {state.submitted.limits.max_seconds} s are over"
+        last_commands = end_now(state, why)
+        if last_commands:
+            return release_question(state, last_commands)
     on_limit = None
     if state.spent:
         on_limit = state.submitted.limits.on_limit
-    if on_limit is OnLimit.STOP and (at_once := end_now(state, why_over(state))):
-        return release_question(state, at_once)
+    if on_limit is OnLimit.STOP:
+        last_commands = end_now(state, why_over(state))
+        if last_commands:
+            return release_question(state, last_commands)
     if on_limit is OnLimit.ASK:
         what_next = _ask(state)
     else:
@@ -161,6 +167,7 @@ def _unasked(
 
 
 def _ask(state: JobState) -> tuple[Command, ...]:
+    """Return the question about a spent budget; empty if it was asked before."""
     if state.asked_at is not None:
         return ()
     return (AskUser(why_over(state)),)
@@ -196,20 +203,20 @@ def _work(state: JobState, observations: Observations, now: float) -> tuple[Comm
     settled_first = _settle(state, observations, now, is_replanning=is_replanning)
     if settled_first is not None:
         return settled_first
-    if state.spent is not None and (unbegun := _unbegun_steps(state)):
-        return (AbandonSteps(unbegun, why_over(state)),)
+    if state.spent is not None:
+        unbegun = _unbegun_steps(state)
+        if unbegun:
+            return (AbandonSteps(unbegun, why_over(state)),)
     ready = may_begin(state, ready_steps(state, now))
     to_approve = find_unapproved_steps(state, observations, ready)
     can_begin = [step_id for step_id in ready if step_id not in {*to_approve}]
-    room = max(0, state.submitted.limits.max_handoffs - state.handoffs)
+    max_handoffs = state.submitted.limits.max_handoffs
+    room = max(0, max_handoffs - state.handoffs)
     if can_begin and not room:
-        return (
-            AbandonSteps(
-                tuple(can_begin),
-                f"the job's limit of {state.submitted.limits.max_handoffs} handoffs is reached",
-            ),
-        )
-    agents, commands = for_children(state, can_begin[: min(room, MOST_HANDOFFS_A_DECISION)])
+        why = f"the job's limit of {max_handoffs} handoffs is reached"
+        return (AbandonSteps(tuple(can_begin), why),)
+    begin_now = can_begin[: min(room, MOST_HANDOFFS_A_DECISION)]
+    agents, commands = for_children(state, begin_now)
     commands += _groups(state, agents, observations)
     needy = state.step_index.in_need
     if needy and not state.has_open("planner"):
@@ -239,19 +246,24 @@ def _settle(
     """Return the commands for steps that are late, failed, or cannot begin; None if there are
     none.
     """
-    if too_late := abandon_late_steps(state, now):
+    too_late = abandon_late_steps(state, now)
+    if too_late:
         return too_late
-    if retries := step_retries(state, observations, now):
+    retries = step_retries(state, observations, now)
+    if retries:
         return (TryAgain(retries),)
-    about = steps_to_ask_about(state, observations, now)
-    if about and (asked := _ask_about_failure(state, about)):
-        return asked
-    if not about and not is_replanning:  # the replanner may still change hopeless steps
+    failed = steps_to_ask_about(state, observations, now)
+    if failed:
+        question = _ask_about_failure(state, failed)
+        if question:
+            return question
+    elif not is_replanning:  # the replanner may still change hopeless steps
         hopeless = end_hopeless_steps(state, now)
         if hopeless:
             return hopeless
-    if (judged_first := _without_a_pass(state, now)) is not None:
-        return judged_first
+    blocked = _without_a_pass(state, now)
+    if blocked is not None:
+        return blocked
     return _check_conditions(state, now)
 
 
@@ -311,14 +323,15 @@ def _groups(state: JobState, ready: list[StepId], observations: Observations) ->
     """
     if not ready:
         return []
-    dependents, reassigned = state.dependents, reassigned_steps(state, ready, observations)
-    together: dict[frozenset[StepId], list[StepId]] = {}
+    dependents = state.dependents
+    reassigned = reassigned_steps(state, ready, observations)
+    by_dependents: dict[frozenset[StepId], list[StepId]] = {}
     for step_id in ready:
-        together.setdefault(dependents[step_id], []).append(step_id)
+        by_dependents.setdefault(dependents[step_id], []).append(step_id)
     groups: list[Command] = []
-    for n, steps in enumerate(together.values(), start=1):
+    for number, steps in enumerate(by_dependents.values(), start=state.groups + 1):
         instead = tuple((step, reassigned[step]) for step in steps if step in reassigned)
-        groups.append(IssueGroup(f"g{state.groups + n}", tuple(steps), instead))
+        groups.append(IssueGroup(f"g{number}", tuple(steps), instead))
     return groups
 
 
@@ -332,10 +345,8 @@ def _answer_needs(state: JobState, needy: Sequence[StepId]) -> Command:
         if authors.count("planner") >= MOST_NEEDS_ANSWERED:
             asked_too_often.append(step_id)
     if asked_too_often:
-        return AbandonSteps(
-            tuple(asked_too_often),
-            f"still needs something after {MOST_NEEDS_ANSWERED} answers of the planner",
-        )
+        why = f"still needs something after {MOST_NEEDS_ANSWERED} answers of the planner"
+        return AbandonSteps(tuple(asked_too_often), why)
     return ask_role(state, "planner")
 
 
@@ -350,9 +361,12 @@ def _review(state: JobState, now: float) -> Command:
 def _synthesize(state: JobState, now: float) -> tuple[Command, ...]:
     if state.has_open("synthesizer"):
         return ()
-    if (first := arbitrate(state, now)) is not None:
-        return first
+    rule_first = arbitrate(state, now)
+    if rule_first is not None:
+        return rule_first
     method = choose_method(state)
-    if method is AnswerMethod.SYNTHESIZED and now < state.working_deadline:
+    if method is not AnswerMethod.SYNTHESIZED:
+        return (ChooseAnswer(method),)
+    if now < state.working_deadline:
         return (ask_role(state, "synthesizer"),)
-    return (ChooseAnswer(AnswerMethod.MERGED if method is AnswerMethod.SYNTHESIZED else method),)
+    return (ChooseAnswer(AnswerMethod.MERGED),)

@@ -83,24 +83,23 @@ def end(state: JobState) -> EndJob:
     """
     if not state.usable_steps:
         return _fail(state)
-    is_planned = state.plan is not None and state.plan.degraded is None
-    is_accepted_or_unreviewed = not state.is_reviewed or is_accepted(state)
-    is_made = (
-        state.synthesized is not None
-        and state.synthesized.problem is None
-        and not (state.gated and state.gated.vetoes)
-    )
-    is_whole = (
-        is_planned
-        and not state.incomplete_steps
-        and is_accepted_or_unreviewed
-        and is_made
-        and not is_doubted(state)
-    )
+    status = JobStatus.OK if _is_whole(state) else JobStatus.PARTIAL
     why = None
     if state.spent:
         why = why_over(state)
-    return EndJob(JobStatus.OK if is_whole else JobStatus.PARTIAL, why)
+    return EndJob(status, why)
+
+
+def _is_whole(state: JobState) -> bool:
+    """Return whether the plan, all steps, the review, the answer and its checks succeeded."""
+    is_planned = state.plan is not None and state.plan.degraded is None
+    if not is_planned or state.incomplete_steps:
+        return False
+    if state.is_reviewed and not is_accepted(state):
+        return False
+    is_made = state.synthesized is not None and state.synthesized.problem is None
+    is_vetoed = state.gated is not None and state.gated.vetoes
+    return is_made and not is_vetoed and not is_doubted(state)
 
 
 def _fail(state: JobState) -> EndJob:
@@ -145,7 +144,8 @@ def end_now(state: JobState, why: str) -> tuple[Command, ...]:
 
 
 def _stop_working(state: JobState, why: str) -> Command:
-    if unsettled := state.unsettled_steps:
+    unsettled = state.unsettled_steps
+    if unsettled:
         return AbandonSteps(unsettled, why)
     if answer_stands(state):
         return check_or_end(state, may_send_back=False)
@@ -155,7 +155,9 @@ def _stop_working(state: JobState, why: str) -> Command:
 
 
 def _put_together(state: JobState) -> ChooseAnswer:
-    return ChooseAnswer(AnswerMethod.MERGED if usable_sinks(state) else AnswerMethod.NONE)
+    """Return the command that makes the answer without a synthesizer."""
+    method = AnswerMethod.MERGED if usable_sinks(state) else AnswerMethod.NONE
+    return ChooseAnswer(method)
 
 
 def after_the_end(state: JobState, now: float) -> tuple[Command, ...]:
@@ -234,36 +236,40 @@ def next_due(
         claim_within_s: seconds within which a role's new handoff must be claimed, or a child
             must begin, unless it is on hold.
     """
-    if state.ended and state.submitted.parent:
-        if state.parent_told:
-            return None
-        return max(now, state.as_of) + TELL_AGAIN_AFTER_S
     if state.ended:
-        dues: list[float] = []
-        for due in (_end_task_due(state), _webhook_due(state)):
-            if due is not None:
-                dues.append(due)
-        return min(dues, default=None)
+        return _report_due(state, now)
+    until = state.deadline
     if state.question:
         until = question_due(state, state.question)
-    else:
-        until = state.deadline
     for call in state.open_calls:
         until = min(until, question_due(state, call))
     time_runs = state.question is None or (state.asks_about_steps and not state.is_only_asking)
     if time_runs:
         until = min(until, state.deadline)
-    if state.phase is Phase.WORKING and time_runs and (soon := next_join(state, now)) is not None:
-        until = min(until, soon)
+    if time_runs and state.phase is Phase.WORKING:
+        join_ends_at = next_join(state, now)
+        if join_ends_at is not None:
+            until = min(until, join_ends_at)
     if waits_for_a_specialist(state):
         soonest_s, latest_s = NOBODY_THERE_S
-        return min(
-            now + min(max(soonest_s, (now - state.started_at) / 4), latest_s),
-            max(state.deadline, now + 1.0),
-        )
+        quarter_of_age_s = (now - state.started_at) / 4
+        wait_s = min(max(soonest_s, quarter_of_age_s), latest_s)
+        return min(now + wait_s, max(state.deadline, now + 1.0))
     if not _needs_no_claim(state, observations).issuperset(state.step_index.apart):
         return min(now + claim_within_s, until)
     return max(until, now + 1.0)
+
+
+def _report_due(state: JobState, now: float) -> float | None:
+    """Return the time at which an ended job next reports its end: to the parent job, or else to
+    the end task and the webhook. None: never.
+    """
+    if state.submitted.parent:
+        if state.parent_told:
+            return None
+        return max(now, state.as_of) + TELL_AGAIN_AFTER_S
+    times = [_end_task_due(state), _webhook_due(state)]
+    return min((time for time in times if time is not None), default=None)
 
 
 def _needs_no_claim(state: JobState, observations: Observations | None) -> set[HandoffId]:

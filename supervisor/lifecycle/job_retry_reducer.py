@@ -48,12 +48,18 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
         return {}
     roots = _roots(state, event)
     downstream = state.downstream(roots) - roots
-    keeps_results = event.keeps_results and event.from_step is None
-    kept = downstream if keeps_results else frozenset[StepId]()
-    keeps_answer = (
-        keeps_results and event.fills_gaps and bool(roots) and state.synthesized is not None
-    )
+    kept = frozenset[StepId]()
+    keeps_answer = False
+    if event.keeps_results and event.from_step is None:
+        kept = downstream
+        keeps_answer = event.fills_gaps and bool(roots) and state.synthesized is not None
     is_known = event.continuation is not None and event.continuation.is_known
+    phase = Phase.WORKING
+    if state.plan is None:
+        phase = first_phase(state.mode)
+    without_answer: dict[str, Any] = {}
+    if not keeps_answer:
+        without_answer = _without_answer(state)
     steps = dict(state.steps)
     for step_id in {*roots, *downstream}:
         steps[step_id] = _as_if_untried(steps[step_id], event)
@@ -61,7 +67,7 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
             steps[step_id] = _done_again(steps[step_id], event)
     return {
         "status": _status_again(state),
-        "phase": first_phase(state.mode) if state.plan is None else Phase.WORKING,
+        "phase": phase,
         "steps": steps,
         "specialists": specialists_of_fork(state.submitted),
         "started_at": at,
@@ -79,7 +85,7 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
         "spent_its_own": False,
         "asked_at": None,
         **ask_again_on_retry(),
-        **({} if keeps_answer else _without_answer(state)),
+        **without_answer,
         "ended": None,
         "ended_version": 0,
         "cancelled_by": None,

@@ -43,9 +43,13 @@ class FanIn:
 
 
 def fan_in_of(state: JobState, step_id: StepId) -> FanIn:
+    """Return the fan-in of a step."""
     outline = state.steps[step_id].outline
     parts = tuple(part for part in outline.depends_on if part not in outline.helpers)
-    return FanIn(step_id, parts, None if state.waits_for_all else outline.join, outline.helpers)
+    join = None
+    if not state.waits_for_all:
+        join = outline.join
+    return FanIn(step_id, parts, join, outline.helpers)
 
 
 def last_fan_in(state: JobState) -> FanIn:
@@ -62,16 +66,17 @@ def standing(state: JobState, fan_in: FanIn, now: float) -> tuple[JoinStanding, 
     """
     if any(not state.steps[helper].is_settled for helper in fan_in.helpers):
         return JoinStanding.OPEN, ""
-    usable, left = 0, 0
-    for part in fan_in.parts:
-        usable += state.steps[part].usable
-        left += not state.steps[part].is_settled
+    parts = [state.steps[part] for part in fan_in.parts]
+    usable = sum(part.usable for part in parts)
+    left = sum(not part.is_settled for part in parts)
     if fan_in.join is None:
         return _standing_without_join(fan_in, usable, left)
-    if why := _why_broken(state, fan_in.join, usable, left):
-        return JoinStanding.BROKEN, why
-    if why := _why_met(state, fan_in, fan_in.join, usable, left, now):
-        return JoinStanding.MET, why
+    why_broken = _why_broken(state, fan_in.join, usable, left)
+    if why_broken:
+        return JoinStanding.BROKEN, why_broken
+    why_met = _why_met(state, fan_in, fan_in.join, usable, left, now)
+    if why_met:
+        return JoinStanding.MET, why_met
     return JoinStanding.OPEN, ""
 
 
@@ -152,10 +157,12 @@ def abandon_late_steps(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
     """
     for fan_in in _fan_ins_with_join(state):
         standing_now, why = standing(state, fan_in, now)
-        if standing_now is JoinStanding.MET and (steps := _late_for(state, fan_in)):
-            return (
-                AbandonSteps(steps, f"not waited for: {why} for {fan_in.step or 'the answer'}"),
-            )
+        if standing_now is not JoinStanding.MET:
+            continue
+        late = _late_for(state, fan_in)
+        if late:
+            waiting = fan_in.step or "the answer"
+            return (AbandonSteps(late, f"not waited for: {why} for {waiting}"),)
     return ()
 
 
@@ -205,15 +212,16 @@ def _late_for(state: JobState, fan_in: FanIn) -> tuple[StepId, ...]:
     """Return the unsettled parts of a fan-in, and their unsettled dependencies, for which no
     other waiting step waits, in the plan's order.
     """
-    dependents, late = state.dependents, dict[StepId, None]()
+    dependents = state.dependents
+    late: set[StepId] = set()
     frontier = list(fan_in.parts)
     while frontier:
         step_id = frontier.pop()
         if step_id in late or state.steps[step_id].is_settled:
             continue
-        others = dependents[step_id] - late.keys() - {fan_in.step}
+        others = dependents[step_id] - late - {fan_in.step}
         if not _is_any_waiting(state, others):
-            late[step_id] = None
+            late.add(step_id)
             frontier += state.steps[step_id].outline.depends_on
     return tuple(step_id for step_id in state.steps if step_id in late)
 

@@ -107,12 +107,13 @@ Steps = Mapping[StepId, StepState]
 
 def fold(job_id: JobId, state: JobState | None, events: Iterable[RecordedEvent]) -> JobState | None:
     """Return the state after all events; None if there are none."""
-    run = iter(events)
-    if state is None and (first := next(run, None)):
+    remaining = iter(events)
+    if state is None:
+        first = next(remaining, None)
+        if first is None:
+            return None
         state = begin(job_id, first)
-    if state:
-        return fold_on(state, run)
-    return None
+    return fold_on(state, remaining)
 
 
 def fold_on(state: JobState, events: Iterable[RecordedEvent]) -> JobState:
@@ -365,14 +366,12 @@ def _finished(state: JobState, event: HandoffFinished, at: float) -> dict[str, A
     if issued.is_fact_check:
         return {**changes, **apply_check_result(state, event)}
     if issued.assigned_to in ROLES:
-        changes["role_costs"] = {
-            **state.role_costs,
-            issued.assigned_to: event.usage.cost_microusd or 0,
-        }
-    if issued.assigned_to in ROLES and event.stop_reason in BUDGETS:
+        cost = event.usage.cost_microusd or 0
+        changes["role_costs"] = {**state.role_costs, issued.assigned_to: cost}
+        if event.stop_reason not in BUDGETS:
+            # the effects of its result come next in the same commit, and reset the count
+            changes["fruitless"] = state.fruitless + 1
         return changes
-    if issued.assigned_to in ROLES:  # the consequences of its result come next, in the same commit
-        return {**changes, "fruitless": state.fruitless + 1}
     reopened = rebuild_kept_steps(state, event, issued.step_id)
     step = state.steps[issued.step_id]
     # a worker that was taken over may leave out the origins of the inputs
@@ -550,32 +549,29 @@ def _apart(before: JobState, later: JobState) -> tuple[HandoffId, ...]:
 
 def _waits_for(step: StepState, steps: Steps) -> int:
     """Return the number of unsettled dependencies of a step."""
-    count = 0
-    for dependency in {*step.outline.depends_on}:
-        count += not steps[dependency].is_settled
-    return count
+    dependencies = {*step.outline.depends_on}
+    return _count_unsettled(steps[dependency] for dependency in dependencies)
 
 
 def _count_unsettled(steps: Iterable[StepState]) -> int:
-    count = 0
-    for step in steps:
-        count += not step.is_settled
-    return count
+    return sum(not step.is_settled for step in steps)
 
 
 def _count_unwritten(steps: Iterable[StepState]) -> int:
     """Return the number of steps without a result."""
-    count = 0
-    for step in steps:
-        count += step.result is None
-    return count
+    return sum(step.result is None for step in steps)
 
 
 def _is_next(step: StepState, waits_for: int) -> bool:
     """Return whether a step may begin: it waits, and all its dependencies are settled or it
     has a join.
+
+    Args:
+        waits_for: number of its unsettled dependencies.
     """
-    return step.status is StepStatus.WAITING and (not waits_for or step.outline.join is not None)
+    if step.status is not StepStatus.WAITING:
+        return False
+    return waits_for == 0 or step.outline.join is not None
 
 
 def _is_in_need(step: StepState) -> bool:

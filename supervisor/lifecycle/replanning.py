@@ -101,7 +101,8 @@ def reason_for_no_replanning(state: JobState) -> str | None:
     """
     if state.mode is not Mode.ADAPTIVE:
         return None
-    if (loop := state.patches.loop) is not None:
+    loop = state.patches.loop
+    if loop is not None:
         asked = ", ".join(f"{repeat.step} is {repeat.earlier}" for repeat in loop.repeats)
         return f"the replanner asked for the same work again ({asked})"
     if has_news(state) and not state.patches.is_final:
@@ -134,26 +135,32 @@ def apply_patch(
         most_steps: most steps of a plan with added steps.
     """
     dropped = _dropped(plan, patch, unbegun)
-    changes: dict[StepId, Step] = {}
+    changed: dict[StepId, Step] = {}
     late = dict.fromkeys(step_id for step_id in patch.drop if step_id not in unbegun)
     for step in patch.change:
         if step.id not in unbegun:
             late[step.id] = None
         elif step.id not in dropped:
-            changes[step.id] = step
-    added = () if patch.finalize else patch.add
-    if not (dropped or changes or added):
-        return PatchedPlan(None, too_late=tuple(late))
-    kept = [changes.get(step.id, step) for step in plan.steps if step.id not in dropped]
+            changed[step.id] = step
+    too_late = tuple(late)
+    added: tuple[Step, ...] = ()
+    synthesis = plan.synthesis
+    if patch.add and not patch.finalize:
+        added = patch.add
+        synthesis = Synthesis.RECONCILE
+    if not (dropped or changed or added):
+        return PatchedPlan(None, too_late=too_late)
+    kept = [changed.get(step.id, step) for step in plan.steps if step.id not in dropped]
     steps = (*kept, *added)
-    try:
-        synthesis = Synthesis.RECONCILE if added else plan.synthesis
-        new = Plan(steps=steps, synthesis=synthesis, join=plan.join, given=plan.given, why=plan.why)
-    except ValidationError:
-        return PatchedPlan(None, too_late=tuple(late), problem=FITS_NO_MORE)
     if added and len(steps) > most_steps:
-        return PatchedPlan(None, too_late=tuple(late), problem=FITS_NO_MORE)
-    return PatchedPlan(new, added, tuple(changes.values()), dropped, tuple(late))
+        return PatchedPlan(None, too_late=too_late, problem=FITS_NO_MORE)
+    try:
+        patched = Plan(
+            steps=steps, synthesis=synthesis, join=plan.join, given=plan.given, why=plan.why
+        )
+    except ValidationError:
+        return PatchedPlan(None, too_late=too_late, problem=FITS_NO_MORE)
+    return PatchedPlan(patched, added, tuple(changed.values()), dropped, too_late)
 
 
 def _dropped(plan: Plan, patch: Patch, unbegun: Sequence[StepId]) -> tuple[StepId, ...]:

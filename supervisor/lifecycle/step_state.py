@@ -42,14 +42,24 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
     """
     if event.status is ResultStatus.FAILED and step.sent_back:
         return restore_earlier_result(step, event.result, event.stop_reason)
-    needy = event.status is ResultStatus.NEEDS_INPUT and not event.acted
-    has_failed = event.status is ResultStatus.FAILED
+    status = StepStatus.SETTLED
+    if event.status is ResultStatus.NEEDS_INPUT and not event.acted:
+        status = StepStatus.IN_NEED
+    trouble = None
+    if event.status is not ResultStatus.OK:
+        trouble = event.result
+    failures = step.failures
     tried = step.tried
-    if has_failed and step.specialist not in tried:
-        tried = (*tried, step.specialist)
+    if event.status is ResultStatus.FAILED:
+        failures += 1
+        if step.specialist not in tried:
+            tried = (*tried, step.specialist)
+    may_have_acted = bool(event.acted)
+    if event.stop_reason in BY_CODE:
+        may_have_acted = may_have_acted or step.acted
     return step.model_copy(
         update={
-            "status": StepStatus.IN_NEED if needy else StepStatus.SETTLED,
+            "status": status,
             "result": event.result,
             "result_status": event.status,
             "stop_reason": event.stop_reason,
@@ -57,9 +67,9 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
             "passages": event.passages or (),
             "cost_microusd": event.usage.cost_microusd,
             "to_finish_microusd": event.to_finish_microusd,
-            "trouble": event.result if event.status is not ResultStatus.OK else None,
-            "acted": bool(event.acted) or (step.acted and event.stop_reason in BY_CODE),
-            "failures": step.failures + has_failed,
+            "trouble": trouble,
+            "acted": may_have_acted,
+            "failures": failures,
             "tried": tried,
         }
     )
@@ -97,6 +107,12 @@ def reopen_step(
     """
     if step.acted and not is_named:
         return step
+    sent_back = step.sent_back
+    if step.usable:
+        sent_back = step.result
+    remarks = step.remarks
+    if remark:
+        remarks = (*remarks, remark)
     return step.model_copy(
         update={
             "status": StepStatus.WAITING,
@@ -108,8 +124,8 @@ def reopen_step(
             "acted": False,
             "is_met": False,
             "is_approved": None,
-            "sent_back": step.result if step.usable else step.sent_back,
-            "remarks": (*step.remarks, remark) if remark else step.remarks,
+            "sent_back": sent_back,
+            "remarks": remarks,
         }
     )
 
@@ -125,10 +141,9 @@ def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
         if step.status is StepStatus.IN_NEED:
             asked[step_id] = step
     for step_id in asked.keys() & {*event.answered}:
-        steps[step_id] = reopen_step(
-            asked[step_id],
-            AttemptFeedback(author="planner", result=event.result, previous=asked[step_id].result),
-        )
+        step = asked[step_id]
+        remark = AttemptFeedback(author="planner", result=event.result, previous=step.result)
+        steps[step_id] = reopen_step(step, remark)
     for step_id in asked.keys() & {*event.given_up}:
         step = asked[step_id]
         if step.sent_back:
@@ -140,15 +155,15 @@ def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
     if not all(outline.id in asked for outline in event.changed):
         return {"steps": steps}
     for outline in event.changed:
+        step = asked[outline.id]
         remark = AttemptFeedback(
             author="planner",
             result=event.result,
-            previous=asked[outline.id].result,
+            previous=step.result,
             helper=outline.helpers[-1],
         )
-        steps[outline.id] = reopen_step(asked[outline.id], remark).model_copy(
-            update={"outline": outline}
-        )
+        reopened = reopen_step(step, remark)
+        steps[outline.id] = reopened.model_copy(update={"outline": outline})
     steps |= new_steps(event.added)
     plan = state.plan.model_copy(update={"plan": event.plan, "steps": outlines_of(steps)})
     return {"steps": steps, "plan": plan}
