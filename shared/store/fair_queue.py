@@ -1,6 +1,6 @@
 """The fair order of a queue's messages: start-time fair queueing between tenants.
 
-`lua/fair_enqueue.lua` computes the order, and `lua/parts/fair_dequeue.lua` takes the first message.
+`lua/parts/fair_order.lua` computes the order, and takes the first message.
 This module calls the scripts, and defines the header that names a message's job.
 
 A queue is a Redis list, as everywhere in Celery, and the length of the list is its depth. A

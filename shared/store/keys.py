@@ -40,8 +40,7 @@ OUT = f"{PREFIX}out:"
 FAIR = f"{PREFIX}fair:"
 """+ queue, zset: `job/handoff TAG` or `job TAG` of a message in the queue -> its place in the
 fair order; TAG is the delivery tag. With `:messages`, hash: the same -> the message. With
-`:next`, zset: tenant -> the place of its next message. `lua/fair_enqueue.lua` and
-`lua/parts/fair_dequeue.lua` write them.
+`:next`, zset: tenant -> the place of its next message. `lua/parts/fair_order.lua` writes them.
 """
 OUTAGE = f"{PREFIX}outage"
 """hash: time of the last call of a script that checks leases, and the last period in which no

@@ -8,13 +8,13 @@
 local job, handoff, FIRST = KEYS[1], ARGV[1], 7
 local due = due_of(job, handoff)
 local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
-local f = redis.call('HMGET', h, 'fence', 'state', 'asks')
+local kept_fence, state, asks_json = unpack(redis.call('HMGET', h, 'fence', 'state', 'asks'))
 local version = job_of(job).version
-local why = gone(version, f, ARGV[2])
-if why then return why end
+local refusal = fence_refusal(version, kept_fence, state, ARGV[2])
+if refusal then return refusal end
 if is_cancelled(job) then return 'cancelled' end
 local calls = cjson.decode(ARGV[6])
-local asks = decoded(f[3] or '') or {}
+local asks = decoded(asks_json or '') or {}
 local events = {}
 local open = open_calls(job)
 local at, fields = now_ms(), {}
@@ -31,12 +31,9 @@ for n, pair in ipairs(calls) do
 end
 local keep = keep_from_now(ARGV[3], ARGV[4])
 if #events > 0 then
-  local status, asked = unpack(redis.call('HMGET', job, 'status', 'asks'))
-  if not waits_for_person(
-    status, asked, redis.call('HGET', progress_of(job), 'asked_last'), job
-  ) then
-    fields.asked_at = whole(at)
-  end
+  local status, job_asks = unpack(redis.call('HMGET', job, 'status', 'asks'))
+  local asked_last = redis.call('HGET', progress_of(job), 'asked_last')
+  if not waits_for_person(status, job_asks, asked_last, job) then fields.asked_at = whole(at) end
   keep_payloads(job, ARGV, FIRST + #calls)
   append(job, version, events, 1, #events, at, fields)
   put_open_calls(job, open)

@@ -28,53 +28,56 @@
 -- version, 0, false, result of `finish`}; or {0, -2, n, tenant} if the commit would open a job of a
 -- tenant that has n open jobs, the most that it may have.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
-local c = cjson.decode(ARGV[1])
-local issued, drops, first_event = c.issue or {}, c.drop or {}, 2 + (c.ends or 0)
-if c.after and redis.call('EXISTS', key_of(c.after)) == 0 then return { 0, -1, 0, false } end
+local decision = cjson.decode(ARGV[1])
+local issued, drops = decision.issue or {}, decision.drop or {}
+local first_event = 2 + (decision.ends or 0)
+if decision.after and redis.call('EXISTS', key_of(decision.after)) == 0 then
+  return { 0, -1, 0, false }
+end
 local children, status, evaluations, assigned, messages, parent, tenant = unpack(redis.call(
   'HMGET', job, 'children', 'status', 'evaluations', 'assigned', 'messages', 'parent', 'tenant'
 ))
 local last, tip, tally = unpack(redis.call('HMGET', progress_of(job), 'version', 'tip', 'tally'))
 local version = tonumber(status and last or 0)
-c.keep_ms = keep_from_now(c.keep_ms, c.deadline or 0)
-if c.created then c.fields.status = c.fields.status or 'queued' end
+decision.keep_ms = keep_from_now(decision.keep_ms, decision.deadline or 0)
+if decision.created then decision.fields.status = decision.fields.status or 'queued' end
 
 -- Return whether all events after `expected` are results, in the history that the decision has
 -- read.
 local function only_results_since()
   local MOST_RESULTS = 5000
   local entries = redis.call(
-    'XRANGE', job .. ':log', c.expected .. '-0', '+', 'COUNT', MOST_RESULTS
+    'XRANGE', job .. ':log', decision.expected .. '-0', '+', 'COUNT', MOST_RESULTS
   )
-  if #entries ~= version - c.expected + 1
-    or (c.tip >= 0 and tonumber(entries[1][2][4]) ~= c.tip)
-  then
-    return false
-  end
+  if #entries ~= version - decision.expected + 1 then return false end
+  if decision.tip >= 0 and tonumber(entry_time(entries[1])) ~= decision.tip then return false end
   for i = 2, #entries do
-    if cjson.decode(entries[i][2][2]).type ~= 'handoff_finished' then return false end
+    if cjson.decode(entry_event(entries[i])).type ~= 'handoff_finished' then return false end
   end
   return true
 end
 
-local is_overtaken = version ~= c.expected or (c.tip >= 0 and c.tip ~= tonumber(tip or 0))
-local is_refused = is_overtaken
-  and not (c.regardless == 1 and version > c.expected and only_results_since())
+local has_other_tip = decision.tip >= 0 and decision.tip ~= tonumber(tip or 0)
+local is_overtaken = version ~= decision.expected or has_other_tip
+local is_still_valid = not is_overtaken
+if is_overtaken and decision.regardless == 1 and version > decision.expected then
+  is_still_valid = only_results_since()
+end
 local ended = false
-if c.ends then
+if decision.ends then
   local arguments = {}
-  for place = 1, math.min(c.ends, #ARGV - 1) do arguments[place] = ARGV[1 + place] end
+  for place = 1, math.min(decision.ends, #ARGV - 1) do arguments[place] = ARGV[1 + place] end
   ended = finish(job, arguments)
   if ended[1] ~= 'ok' then return { 0, version, 0, false, ended } end
   version = ended[3]
   tally = redis.call('HGET', progress_of(job), 'tally')
   evaluations = redis.call('HGET', job, 'evaluations')
 end
-if is_refused then return { 0, version, 0, false, ended } end
+if not is_still_valid then return { 0, version, 0, false, ended } end
 -- A child job is part of the job above it.
-local is_counted = c.fields.status and not c.parent and not parent
-local owner = c.fields.tenant or tenant or 'default'
-if is_counted and is_open(c.fields.status) and not is_open(status) then
+local is_counted = decision.fields.status and not decision.parent and not parent
+local owner = decision.fields.tenant or tenant or 'default'
+if is_counted and is_open(decision.fields.status) and not is_open(status) then
   local most = figure(redis.call('HGET', 'handoff:caps', 'tenant_open_jobs'), 0)
   if most > 0 and open_jobs_of(owner, most) >= most then return { 0, -2, most, owner } end
 end
@@ -84,10 +87,10 @@ local id, now = id_of(job), whole(at)
 -- Claim the parent's handoff for a child job that begins. The claim has no lease and holds until
 -- the child has ended. Returns false if the parent no longer needs the handoff.
 local function claim_of_parent()
-  local outer = key_of(c.parent.job)
-  local h = handoff_key(outer, c.parent.handoff)
-  local its = redis.call('HMGET', h, 'state', 'child')
-  local is_issued = its[1] == 'issued' and its[2] == id
+  local outer = key_of(decision.parent.job)
+  local h = handoff_key(outer, decision.parent.handoff)
+  local state, child = unpack(redis.call('HMGET', h, 'state', 'child'))
+  local is_issued = state == 'issued' and child == id
   if not is_issued or redis.call('EXISTS', outer) == 0 or is_cancelled(outer) then return false end
   redis.call(
     'HSET', h, 'state', 'running', 'fence', id, 'worker', id, 'claims', 1, 'started_at', at,
@@ -95,7 +98,7 @@ local function claim_of_parent()
   )
   local earlier = string.match(redis.call('HGET', job, 'parent') or '', '/(.+)$')
   begin_amounts_for(h, job, earlier and handoff_key(outer, earlier))
-  redis.call('HSET', job, 'parent', c.parent.job .. '/' .. c.parent.handoff)
+  redis.call('HSET', job, 'parent', decision.parent.job .. '/' .. decision.parent.handoff)
   redis.call('HSETNX', job, 'submitted_at', at)
   return true
 end
@@ -103,13 +106,13 @@ end
 -- Add the issued handoffs to the tally of the job, and their queues to its field `assigned`, which
 -- the filter of the list of jobs reads.
 local function count_issued()
-  tally = tally_on(tally, { issued = #issued })
-  c.fields.tally = tally
+  tally = add_to_tally(tally, { issued = #issued })
+  decision.fields.tally = tally
   for _, handoff in ipairs(issued) do
     local queue = handoff.queue
     if queue and not has_word(assigned, queue) then
       assigned = (assigned and assigned .. ' ' or '') .. queue
-      c.fields.assigned = assigned
+      decision.fields.assigned = assigned
     end
   end
 end
@@ -148,12 +151,13 @@ local function issue()
   -- Publishing a message takes about a millisecond. So the last of thousands of messages does not
   -- count as late.
   local PUBLISHING_MS = 2
-  local kept_ms, leaving = math.max(c.keep_ms, left_of(job)), {}
+  local kept_ms, leaving = math.max(decision.keep_ms, left_of(job)), {}
   store_roles(kept_ms)
   for place, handoff in ipairs(issued) do
     local queue = handoff.queue
     store_handoff(handoff, kept_ms)
-    if c.claim and handoff.id == c.claim[1] and not queue then to_claim = handoff.fields end
+    local is_claimed = decision.claim and handoff.id == decision.claim[1]
+    if is_claimed and not queue then to_claim = handoff.fields end
     if queue then
       local entries = leaving[queue] or {}
       entries[#entries + 1] = whole(at + PUBLISHING_MS * (place - 1))
@@ -176,13 +180,14 @@ local function drop_all()
   -- children of the child.
   local function cancel(child)
     local key = key_of(child)
-    local f = redis.call('HMGET', key, 'status', 'cancelled', 'parent')
-    local is_child = f[3] and string.sub(f[3], 1, #id + 1) == id .. '/'
-    if is_child and (f[1] == 'queued' or f[1] == 'running') and not f[2] then
-      append(
-        key, tonumber(redis.call('HGET', progress_of(key), 'version') or 0),
-        { c.cancels[child] or c.cancels['*'] }, 1, 1, at, { cancelled = 1 }
-      )
+    local child_status, cancelled, its_parent = unpack(
+      redis.call('HMGET', key, 'status', 'cancelled', 'parent')
+    )
+    local is_child = its_parent and string.sub(its_parent, 1, #id + 1) == id .. '/'
+    if is_child and is_open(child_status) and not cancelled then
+      local child_version = tonumber(redis.call('HGET', progress_of(key), 'version') or 0)
+      local events = { decision.cancels[child] or decision.cancels['*'] }
+      append(key, child_version, events, 1, #events, at, { cancelled = 1 })
       redis.call('ZADD', due, at, child)
     end
   end
@@ -197,31 +202,34 @@ local function drop_all()
   -- Drop a handoff that no job needs. Returns whether it was still open.
   local function drop(handoff)
     local h = handoff_key(job, handoff)
-    local f = redis.call(
+    local queue, group, bucket, child, state, asks, run, batch = unpack(redis.call(
       'HMGET', h, 'queue', 'group', 'bucket', 'child', 'state', 'asks', 'shares', 'batch'
-    )
+    ))
     local role, member = role_of(job, handoff), id .. '/' .. handoff
-    if not f[5] or f[5] == 'done' or f[5] == 'dropped' then return false end
+    if not state or state == 'done' or state == 'dropped' then return false end
     redis.call('HSET', h, 'state', 'dropped')
-    if c.claim and handoff == c.claim[1] then to_claim = nil end
+    if decision.claim and handoff == decision.claim[1] then to_claim = nil end
     local tenant_label = label('tenant', job_of(job).tenant)
     add_to_metric('1', 'handoffs', tenant_label, label('role', role), 'dropped')
     redis.call('DEL', draft_key(job, handoff))
-    if f[8] and is_batch_id(f[8]) then -- a supervisor cancels the batch
-      redis.call('ZADD', 'handoff:batches', now, f[8])
+    if batch and is_batch_id(batch) then -- a supervisor cancels the batch
+      redis.call('ZADD', 'handoff:batches', now, batch)
       redis.call('PEXPIRE', 'handoff:batches', whole(BATCHES_KEPT_MS))
     end
     settle(job, h, nil)
-    close_calls(job, f[6])
-    if f[7] then leave_run(job, handoff, f[7], false, at) end
+    close_calls(job, asks)
+    if run then leave_run(job, handoff, run, false, at) end
     redis.call('DEL', turns_key(job, handoff))
     redis.call('ZREM', due_of(job, handoff), member)
-    if f[1] then pcall(forget, f[1], member) end -- a worker may have written another queue's name
+    if queue then pcall(forget, queue, member) end -- a worker may have written any name
     redis.call('ZREM', 'handoff:on_hold:' .. role, member)
-    if f[3] then rate_limiter().leave_line(rate_limiter().bucket_of(f[3]), member) end
+    if bucket then
+      local limiter = rate_limiter()
+      limiter.leave_line(limiter.bucket_of(bucket), member)
+    end
     -- otherwise the chord would wait for it
-    if f[2] then add_to_figure(progress_of(job), 'g:' .. f[2], '-1') end
-    if f[4] then cancel(f[4]) end
+    if group then add_to_figure(progress_of(job), 'g:' .. group, '-1') end
+    if child then cancel(child) end
     return true
   end
 
@@ -231,8 +239,8 @@ local function drop_all()
   end
   if #dropped == 0 then return end
   put(progress_of(job), {
-    tally = tally_on(tally, { dropped = #dropped }),
-    dropped_last = noted(job, 'dropped_last', dropped),
+    tally = add_to_tally(tally, { dropped = #dropped }),
+    dropped_last = newest_ids(job, 'dropped_last', dropped),
   })
 end
 
@@ -248,20 +256,20 @@ local function announce()
     return newest[2] and string.format('%.17g', newest[2] + STEP) or now
   end
 
-  if c.parent then -- a child job is not in the list of jobs
+  if decision.parent then -- a child job is not in the list of jobs
     send_off('supervisor', { now, id })
-  elseif c.created then
+  elseif decision.created then
     redis.call('ZADD', jobs, place_in_list(), id)
     add_to_metric('1', 'jobs_submitted', label('tenant', job_of(job).tenant))
     -- The client publishes the wake-up of a new job.
-    if c.fields.status == 'queued' then send_off('submissions', { now, id }) end
+    if decision.fields.status == 'queued' then send_off('submissions', { now, id }) end
   end
 end
 
 -- Count the end of a job. The end of a child job is the end of a handoff, which is counted. If a
 -- handoff has ended in the same script, its result is the event before the end.
 local function count_end()
-  local submitted, result = redis.call('ZSCORE', jobs, id), c.fields.status or ''
+  local submitted, result = redis.call('ZSCORE', jobs, id), decision.fields.status or ''
   if not submitted then return end
   add_to_metric('1', 'jobs_ended', label('tenant', job_of(job).tenant), result)
   observe(at - math.floor(tonumber(submitted)), 'job_duration_seconds', result)
@@ -272,44 +280,48 @@ end
 -- retention.
 local function shorten_all()
   local AFTER_END_MS = 2 * 3600 * 1000 -- webhooks and tasks at the end are retried for so long
-  if left_of(job) <= c.keep_ms + AFTER_END_MS or above(job) then return end
+  if left_of(job) <= decision.keep_ms + AFTER_END_MS or above(job) then return end
   for _, key in ipairs(with_children(job, children)) do
-    shorten(key, math.max(c.keep_ms, AFTER_END_MS))
+    shorten(key, math.max(decision.keep_ms, AFTER_END_MS))
   end
 end
 
-if c.parent and not claim_of_parent() then return { 0, 0, 0, false } end
-if c.verified then record_verified_usage(job, c.verified, at) end
-keep_payloads(job, ARGV, first_event + c.events)
-for name, size in pairs(c.groups or {}) do c.fields['g:' .. name] = size end
+if decision.parent and not claim_of_parent() then return { 0, 0, 0, false } end
+if decision.verified then record_verified_usage(job, decision.verified, at) end
+keep_payloads(job, ARGV, first_event + decision.events)
+for name, size in pairs(decision.groups or {}) do decision.fields['g:' .. name] = size end
 if #issued > 0 then count_issued() end
-c.fields.evaluations = without(c.evaluation, evaluations)
-if c.evaluation ~= '' and not is_overtaken then c.fields.seen = whole(version + c.events) end
-version = append(job, version, ARGV, first_event, c.events, at, c.fields)
-for _, answer in ipairs(c.decided or {}) do
+decision.fields.evaluations = without(decision.evaluation, evaluations)
+if decision.evaluation ~= '' and not is_overtaken then
+  decision.fields.seen = whole(version + decision.events)
+end
+version = append(job, version, ARGV, first_event, decision.events, at, decision.fields)
+for _, answer in ipairs(decision.decided or {}) do
   local batch = { answer.place }
-  for place = 1, c.events do batch[1 + place] = ARGV[first_event + place - 1] end
+  for place = 1, decision.events do batch[1 + place] = ARGV[first_event + place - 1] end
   decide_call(job, answer.handoff, whole(answer.asked), cjson.encode(batch), at)
 end
 if #issued > 0 then issue() end
 if #drops > 0 then drop_all() end
-if c.due < 0 then
+if decision.due < 0 then
   redis.call('ZREM', due, id)
 elseif is_overtaken then
   -- a result that came in the meantime may have set an earlier time
-  redis.call('ZADD', due, 'LT', whole(c.due), id)
+  redis.call('ZADD', due, 'LT', whole(decision.due), id)
 else
-  redis.call('ZADD', due, whole(c.due), id)
+  redis.call('ZADD', due, whole(decision.due), id)
 end
 note_evaluated(id, status)
-if c.score then
+if decision.score then
   local MOST_SCORES = 100
-  keep_newest('handoff:scores', c.score, MOST_SCORES, PAST_KEPT_MS)
+  keep_newest('handoff:scores', decision.score, MOST_SCORES, PAST_KEPT_MS)
 end
 announce()
-if c.ended then count_end() end
-stay_whole(job, children, c.keep_ms)
-if is_counted then note_openness(owner, job, c.fields.status) end
-if c.ended then shorten_all() end
-for _, handoff in ipairs(c.keep or {}) do stay(job, handoff_key(job, handoff), c.keep_ms) end
-return { 1, version, at, c.claim and claim(job, c.claim, to_claim) or false, ended }
+if decision.ended then count_end() end
+stay_whole(job, children, decision.keep_ms)
+if is_counted then note_openness(owner, job, decision.fields.status) end
+if decision.ended then shorten_all() end
+for _, handoff in ipairs(decision.keep or {}) do
+  stay(job, handoff_key(job, handoff), decision.keep_ms)
+end
+return { 1, version, at, decision.claim and claim(job, decision.claim, to_claim) or false, ended }

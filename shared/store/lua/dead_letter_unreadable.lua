@@ -8,16 +8,18 @@
 local job, handoff = KEYS[1], ARGV[1]
 local due = due_of(job, handoff)
 local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
-local f = redis.call('HMGET', h, 'state', 'digest', 'queue', 'unread')
-if f[2] ~= ARGV[2] or redis.call('EXISTS', job) == 0 then return 'unknown' end
-if f[1] ~= 'issued' then return 'over' end
+local state, digest, queue, unread_since = unpack(
+  redis.call('HMGET', h, 'state', 'digest', 'queue', 'unread')
+)
+if digest ~= ARGV[2] or redis.call('EXISTS', job) == 0 then return 'unknown' end
+if state ~= 'issued' then return 'over' end
 local at = now_ms()
-if not f[4] then redis.call('HSET', h, 'unread', at) end
-if at - (f[4] or at) < tonumber(ARGV[3]) then return 'left' end
+if not unread_since then redis.call('HSET', h, 'unread', at) end
+if at - (unread_since or at) < tonumber(ARGV[3]) then return 'left' end
 redis.call('HSET', h, 'held', 1)
 redis.call('HDEL', h, 'lost', 'unread')
 redis.call('ZREM', due, member)
-if f[3] then forget(f[3], member) end
+if queue then forget(queue, member) end
 redis.call('LPUSH', KEYS[2], ARGV[4])
-add_to_metric('1', 'dead_letters', label('role', f[3] or ''))
+add_to_metric('1', 'dead_letters', label('role', queue or ''))
 return 'dead'

@@ -6,7 +6,8 @@
 local job, handoff, why = KEYS[1], ARGV[1], ARGV[4]
 local due = due_of(job, handoff)
 local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
-if gone(job_of(job).version, redis.call('HMGET', h, 'fence', 'state'), ARGV[2]) then return 0 end
+local kept_fence, state = unpack(redis.call('HMGET', h, 'fence', 'state'))
+if fence_refusal(job_of(job).version, kept_fence, state, ARGV[2]) then return 0 end
 local at = now_ms()
 local until_ms = at + tonumber(ARGV[3])
 give_back(h, 'deferred')

@@ -22,9 +22,9 @@ local together = tonumber(ARGV[7])
 local lease = tonumber(ARGV[8])
 local at = now_ms()
 
--- Count the groups of times. A time within `within` ms after the first time of a group belongs to
--- it.
-local function counted(times, within)
+-- Return the number of groups of times. A time within `within` ms after the first time of a group
+-- belongs to it. `times`: in order.
+local function count_groups(times, within)
   local count, since = 0, nil
   for _, time in ipairs(times) do
     if not since or time - since >= within then count, since = count + 1, time end
@@ -36,23 +36,24 @@ local function verdict_of(evaluations)
   note_call(at, lease)
   local open, given_up = {}, {}
   for _, evaluation in ipairs(evaluations) do
-    local is_open = end_of(evaluation.heartbeat_at + frozen) > at
-    table.insert(is_open and open or given_up, evaluation.heartbeat_at)
+    local is_open = lease_end(evaluation.heartbeat_at + frozen) > at
+    local times = is_open and open or given_up
+    times[#times + 1] = evaluation.heartbeat_at
   end
   table.sort(open)
   table.sort(given_up)
-  local failed = counted(given_up, frozen)
+  local failed = count_groups(given_up, frozen)
   if failed >= most then return #open > 0 and 'crowded' or 'frozen' end
   if failed > 0 then return #open > 0 and 'crowded' or 'ok' end
   table.insert(open, at)
-  return counted(open, together) > most and 'crowded' or 'ok'
+  return count_groups(open, together) > most and 'crowded' or 'ok'
 end
 
 local status, text = unpack(redis.call('HMGET', job, 'status', 'evaluations'))
 if status then
   local evaluations = evaluations_of(text)
-  local verdict = #evaluations > 0 and not is_among(evaluations, name) and verdict_of(evaluations)
-    or 'ok'
+  local verdict = 'ok'
+  if #evaluations > 0 and not is_among(evaluations, name) then verdict = verdict_of(evaluations) end
   if verdict == 'crowded' then
     local id = id_of(job)
     note_evaluated(id, status)
@@ -66,7 +67,8 @@ local entries = redis.call('XRANGE', log, (tonumber(ARGV[3]) + 1) .. '-0', '+', 
 local ends = {}
 if ARGV[9] == '1' then
   for _, entry in ipairs(entries) do
-    local handoff = string.match(entry[2][2], '^{"type":"handoff_finished","handoff_id":"([^"]+)"')
+    local FINISHED = '^{"type":"handoff_finished","handoff_id":"([^"]+)"'
+    local handoff = string.match(entry_event(entry), FINISHED)
     if handoff then
       local fence, version = unpack(
         redis.call('HMGET', handoff_key(job, handoff), 'fence', 'end_version')

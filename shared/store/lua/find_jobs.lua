@@ -13,8 +13,10 @@ local ids, left = {}, {}
 for n = #entries - 1, 1, -2 do left[#left + 1] = entries[n] end
 while #left > 0 do
   local id = table.remove(left)
-  local f = redis.pcall('HMGET', key_of(id), 'status', 'children')
-  if (f[1] or f.err) and string.sub(id, 1, #prefix) == prefix then ids[#ids + 1] = id end
-  for child in string.gmatch(f[2] or '', '%S+') do left[#left + 1] = child end
+  local fields = redis.pcall('HMGET', key_of(id), 'status', 'children')
+  local status, children = unpack(fields)
+  local is_there = status or fields.err
+  if is_there and string.sub(id, 1, #prefix) == prefix then ids[#ids + 1] = id end
+  for child in string.gmatch(children or '', '%S+') do left[#left + 1] = child end
 end
 return { #entries == 2 * most and '(' .. entries[#entries] or '', ids }

@@ -4,11 +4,10 @@
 -- search, most handoffs to read, most messages of users, then the fields of the job and of its
 -- progress; the first is asked_last.
 -- Returns {Unix ms, submitted (Unix ms, or '' if the job is not in the list), {values of the fields
--- in the job's hash, values in its progress},
--- {first event}, tail (oldest first), running handoffs, deferred handoffs, 1 if there may be more
--- handoffs (or 0), subject of the newest question ('' if it was answered), newest messages of users
--- (see `newest_messages`)}. Each event is {version,
--- Unix ms, event}. The text of an event that is too long is '', except for the first event. Returns
+-- in the job's hash, values in its progress}, {first event}, tail (oldest first), running handoffs,
+-- deferred handoffs, 1 if there may be more handoffs (or 0), subject of the newest question ('' if
+-- it was answered), newest messages of users (see `newest_messages`)}. Each event is {version, Unix
+-- ms, event}. The text of an event that is too long is '', except for the first event. Returns
 -- nothing if there is no such job.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local most_bytes = tonumber(ARGV[2])
@@ -28,10 +27,10 @@ end
 local function events_of(entries)
   local events = {}
   for n, entry in ipairs(entries) do
-    local event = entry[2][2]
+    local event = entry_event(entry)
     local version = string.match(entry[1], '^%d+')
     local is_short = #event <= most_bytes or version == '1'
-    events[n] = { version, entry[2][4] or '', is_short and event or '' }
+    events[n] = { version, entry_time(entry) or '', is_short and event or '' }
   end
   return events
 end
@@ -62,10 +61,12 @@ for _, member in ipairs(members) do
     end
     asked = asked + 1
     local handoff = string.sub(member, #prefix + 1)
-    local f = redis.call('HMGET', handoff_key(job, handoff), 'state', 'deferred')
-    if f[1] == 'running' then
+    local state, deferred_until = unpack(
+      redis.call('HMGET', handoff_key(job, handoff), 'state', 'deferred')
+    )
+    if state == 'running' then
       runs[#runs + 1] = handoff
-    elseif figure(f[2], 0) > at then
+    elseif figure(deferred_until, 0) > at then
       deferred[#deferred + 1] = handoff
     end
   end

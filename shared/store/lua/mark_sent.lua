@@ -5,11 +5,11 @@ local job = KEYS[1]
 if redis.call('EXISTS', job) == 0 then return 0 end
 for _, handoff in ipairs(ARGV) do
   local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
-  local f = redis.call('HMGET', h, 'state', 'lost', 'queue')
-  if f[1] == 'issued' and f[2] and f[3] then -- otherwise it was claimed in the meantime
+  local state, lost, queue = unpack(redis.call('HMGET', h, 'state', 'lost', 'queue'))
+  if state == 'issued' and lost and queue then -- otherwise it was claimed in the meantime
     redis.call('HDEL', h, 'lost')
     redis.call('ZREM', due_of(job, handoff), member)
-    note_waiting(f[3], { whole(now_ms()), member }, 1, 2)
+    note_waiting(queue, { whole(now_ms()), member }, 1, 2)
   end
 end
 return 1

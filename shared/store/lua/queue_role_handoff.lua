@@ -5,8 +5,9 @@
 local job, handoff, queue = KEYS[1], ARGV[1], ARGV[2]
 local due = due_of(job, handoff)
 local h = handoff_key(job, handoff)
-local f = redis.call('HMGET', h, 'state', 'queue', 'lost')
-if f[1] ~= 'issued' or (f[2] and not f[3]) or redis.call('EXISTS', job) == 0 then return 0 end
+local state, waits_in, lost = unpack(redis.call('HMGET', h, 'state', 'queue', 'lost'))
+local is_waiting = waits_in and not lost
+if state ~= 'issued' or is_waiting or redis.call('EXISTS', job) == 0 then return 0 end
 local member = id_of(job) .. '/' .. handoff
 redis.call('HSET', h, 'queue', queue, 'lost', 1)
 redis.call('ZADD', due, now_ms() + ARGV[3], member)

@@ -6,17 +6,19 @@
 local job, handoff = KEYS[1], ARGV[1]
 local due = due_of(job, handoff)
 local h = handoff_key(job, handoff)
-local f = redis.call('HMGET', h, 'fence', 'state', 'lost', 'messages')
-local why = gone(job_of(job).version, f, ARGV[2])
-if why then return why end
+local kept_fence, state, lost, known = unpack(
+  redis.call('HMGET', h, 'fence', 'state', 'lost', 'messages')
+)
+local refusal = fence_refusal(job_of(job).version, kept_fence, state, ARGV[2])
+if refusal then return refusal end
 if is_cancelled(job) then return 'cancelled' end
 local at = now_ms()
 note_call(at, tonumber(ARGV[3]))
 redis.call('HSET', h, 'lease', at + ARGV[3], 'heartbeat', at)
-if f[3] then redis.call('HDEL', h, 'lost') end
+if lost then redis.call('HDEL', h, 'lost') end
 if ARGV[4] ~= '' then redis.call('HSET', h, 'doing', ARGV[4]) end
 if ARGV[5] ~= '' then
   redis.call('SET', draft_key(job, handoff), ARGV[5], 'PX', whole(math.max(1, left_of(h))))
 end
 redis.call('ZADD', due, at + ARGV[3], id_of(job) .. '/' .. handoff)
-return #untaken(job, h, handoff, f[4]) > 0 and 'messages' or 'ok'
+return #untaken(job, h, handoff, known) > 0 and 'messages' or 'ok'

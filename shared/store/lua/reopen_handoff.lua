@@ -5,13 +5,16 @@
 local job, handoff = KEYS[1], ARGV[1]
 local due = due_of(job, handoff)
 local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
-local f = redis.call('HMGET', h, 'state', 'end_version', 'group', 'counts', 'status')
-if redis.call('EXISTS', job) == 0 or f[1] ~= 'done' or f[2] ~= ARGV[2] then return 0 end
+local state, end_version, group, counts_json, status = unpack(
+  redis.call('HMGET', h, 'state', 'end_version', 'group', 'counts', 'status')
+)
+local is_ended_by_it = state == 'done' and end_version == ARGV[2]
+if not is_ended_by_it or redis.call('EXISTS', job) == 0 then return 0 end
 redis.call('HSET', h, 'state', 'issued', 'lease', '0', 'lost', '1', 'claims', '0')
 redis.call('HDEL', h, 'fence', 'result', 'status', 'finished_at', 'end_version')
-if f[3] then add_to_figure(progress_of(job), 'g:' .. f[3], '1') end
-if f[5] ~= 'failed' and f[5] ~= 'needs_input' then
-  local is_json, counts = pcall(cjson.decode, f[4]) -- a worker may have written another text
+if group then add_to_figure(progress_of(job), 'g:' .. group, '1') end
+if status ~= 'failed' and status ~= 'needs_input' then
+  local is_json, counts = pcall(cjson.decode, counts_json) -- a worker may have written another text
   if not is_json or type(counts) ~= 'table' then counts = {} end
   for fan_in in pairs(counts) do add_to_figure(progress_of(job), 'in:' .. fan_in, '-1') end
 end

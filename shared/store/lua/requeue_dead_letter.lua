@@ -4,11 +4,11 @@
 local job, handoff = KEYS[1], ARGV[1]
 local due = due_of(job, handoff)
 local h = handoff_key(job, handoff)
-local f = redis.call('HMGET', h, 'state', 'role')
-if not f[1] or redis.call('EXISTS', job) == 0 then return 'unknown' end
-if f[1] ~= 'issued' then return 'over' end
+local state, role = unpack(redis.call('HMGET', h, 'state', 'role'))
+if not state or redis.call('EXISTS', job) == 0 then return 'unknown' end
+if state ~= 'issued' then return 'over' end
 local member = id_of(job) .. '/' .. handoff
-local is_paused = f[2] and redis.call('ZSCORE', 'handoff:on_hold:' .. f[2], member)
+local is_paused = role and redis.call('ZSCORE', 'handoff:on_hold:' .. role, member)
 if not is_paused and redis.call('HDEL', h, 'held') == 1 then
   redis.call('HSET', h, 'lost', 1)
   redis.call('ZADD', due, now_ms(), member)

@@ -5,7 +5,9 @@
 -- Returns {Unix ms, open jobs, jobs that wait for a person, {job, handoff, role, deferred until
 -- (Unix ms) or '', worker, doing, turns, first claimed (Unix ms)}...}
 local due, most, reads_jobs = KEYS[1], tonumber(ARGV[1]), ARGV[2] == '1'
-local at, jobs, open, asking, read, handoffs = now_ms(), {}, 0, 0, 0, {}
+local at, handoffs = now_ms(), {}
+local jobs, open, asking = {}, 0, 0 -- counted jobs as a set, and their numbers
+local read = 0
 local is_read = {} -- jobs whose state was read: a job can be due in the sets of several roles
 local function count(id)
   if jobs[id] then return end
@@ -16,11 +18,11 @@ end
 local function count_if_open(id)
   if is_read[id] then return end
   is_read[id] = true
-  local f = redis.call('HMGET', key_of(id), 'status', 'asks')
-  if f[1] and f[1] ~= 'queued' and f[1] ~= 'running' then return end
+  local status, asks = unpack(redis.call('HMGET', key_of(id), 'status', 'asks'))
+  if status and not is_open(status) then return end
   count(id)
   local asked_last = redis.call('HGET', progress_of(key_of(id)), 'asked_last')
-  if waits_for_person(f[1], f[2], asked_last, key_of(id)) then asking = asking + 1 end
+  if waits_for_person(status, asks, asked_last, key_of(id)) then asking = asking + 1 end
 end
 for n = 3, #KEYS do
   for _, job in ipairs(redis.call('ZRANGE', KEYS[n], 0, -1)) do count(job) end
@@ -39,16 +41,16 @@ for _, member in ipairs(members) do
   if handoff and read < most then
     read = read + 1
     local key = key_of(job)
-    local f = redis.call(
+    local state, deferred, worker, doing, turns, started_at = unpack(redis.call(
       'HMGET', handoff_key(key, handoff), 'state', 'deferred', 'worker', 'doing', 'turns',
       'started_at'
-    )
-    local deferred = figure(f[2], 0)
+    ))
+    deferred = figure(deferred, 0)
     local is_deferred = deferred > at
-    if f[1] == 'running' or is_deferred then
+    if state == 'running' or is_deferred then
       handoffs[#handoffs + 1] = {
-        job, handoff, role_of(key, handoff), is_deferred and whole(deferred) or '', f[3] or '',
-        f[4] or '', whole(figure(f[5], 0)), whole(figure(f[6], 0)),
+        job, handoff, role_of(key, handoff), is_deferred and whole(deferred) or '', worker or '',
+        doing or '', whole(figure(turns, 0)), whole(figure(started_at, 0)),
       }
     end
   end

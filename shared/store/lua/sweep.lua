@@ -12,20 +12,23 @@ note_call(at, tonumber(ARGV[4]))
 local WAITING = 'handoff:waiting:'
 local overdue, fresh, woken = {}, {}, {}
 
--- Return the state of a handoff; nil if the member is a job.
+-- Return the standing of the handoff of a due entry; nil if the entry is a job. `set`: the set that
+-- it must be in; `lease`: real end of its lease (Unix ms); `is_gone`: it has ended, or its job is
+-- deleted; `has_lapsed`: its claim is lost.
 local function standing(member)
   local job, handoff = string.match(member, '^(.-)/(.+)$')
   if not job then return nil end
   local key = key_of(job)
   local h = handoff_key(key, handoff)
-  local f = redis.call('HMGET', h, 'state', 'lease', 'queue')
-  local is_over = not f[1] or f[1] == 'done' or f[1] == 'dropped' or redis.call('EXISTS', key) == 0
-  local lease = end_of(figure(f[2], 0))
-  return { job = job, key = key, h = h, lease = lease, queue = f[3], is_gone = is_over,
-    set = due_of(key, handoff), has_lapsed = not is_over
-      and f[1] == 'running'
-      and lease <= at, is_issued = not is_over
-      and f[1] == 'issued' }
+  local state, stored_lease = unpack(redis.call('HMGET', h, 'state', 'lease'))
+  local is_ended = not state or state == 'done' or state == 'dropped'
+  local is_gone = is_ended or redis.call('EXISTS', key) == 0
+  local lease = lease_end(figure(stored_lease, 0))
+  return {
+    job = job, key = key, h = h, set = due_of(key, handoff), lease = lease, is_gone = is_gone,
+    has_lapsed = not is_gone and state == 'running' and lease <= at,
+    is_issued = not is_gone and state == 'issued',
+  }
 end
 
 -- End the claim of a process that is dead or treated as dead. The call in flight is charged at its
@@ -68,12 +71,12 @@ end
 -- took a message. An element is added for each missing message. Entries that no job needs are
 -- removed, because a version without the fair order has run them. Returns whether the queue is
 -- empty.
-local function even_up(queue)
+local function repair_length(queue)
   local fair, elements = 'handoff:fair:' .. queue, redis.call('LLEN', queue)
   local missing = redis.call('ZCARD', fair) - elements
-  for _, entry in ipairs(
-    missing > 0 and redis.call('ZRANGE', fair, 0, math.min(missing, most) - 1) or {}
-  ) do
+  local entries = {}
+  if missing > 0 then entries = redis.call('ZRANGE', fair, 0, math.min(missing, most) - 1) end
+  for _, entry in ipairs(entries) do
     local member = string.match(entry, '^(%S+) .')
     local text = redis.call('HGET', fair .. ':messages', entry)
     local handoff = member and standing(member)
@@ -100,10 +103,9 @@ end
 -- claimed or evaluated in the meantime is not in the waiting set.
 local function lost_in(queue, within)
   local out, waiting, lost = 'handoff:out:' .. queue, WAITING .. queue, {}
-  local is_empty = even_up(queue)
-  for _, member in ipairs(
-    redis.call('ZRANGEBYSCORE', out, '-inf', at - within, 'LIMIT', 0, most)
-  ) do
+  local is_empty = repair_length(queue)
+  local before = at - within
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', out, '-inf', before, 'LIMIT', 0, most)) do
     if not redis.call('ZSCORE', waiting, member) then
       redis.call('ZREM', out, member)
     elseif not is_alone_in(queue, member) then
@@ -111,9 +113,8 @@ local function lost_in(queue, within)
     end
   end
   if is_empty then
-    for _, member in ipairs(
-      redis.call('ZRANGEBYSCORE', waiting, '-inf', at - within, 'LIMIT', 0, most)
-    ) do
+    local members = redis.call('ZRANGEBYSCORE', waiting, '-inf', before, 'LIMIT', 0, most)
+    for _, member in ipairs(members) do
       if not redis.call('ZSCORE', out, member) then lost[#lost + 1] = member end
     end
   end
@@ -139,7 +140,7 @@ local function is_seen(job)
 end
 
 -- Evaluate an entry of a set of due jobs and handoffs. `role`: the role of the set, or nil.
-local function look_at(set, role, member)
+local function evaluate_entry(set, role, member)
   local handoff = standing(member)
   if not handoff then
     redis.call('ZREM', set, member) -- the evaluation sets the next time
@@ -151,8 +152,9 @@ local function look_at(set, role, member)
     if not is_woken(member) then table.insert(note_wake_up(member, status), member) end
     return
   end
-  if handoff.is_gone or handoff.set ~= set then redis.call('ZREM', set, member) end
-  if handoff.is_gone or (role and handoff.set ~= set) then return end
+  local is_elsewhere = handoff.set ~= set
+  if handoff.is_gone or is_elsewhere then redis.call('ZREM', set, member) end
+  if handoff.is_gone or (role and is_elsewhere) then return end
   set = handoff.set -- an older version has all handoffs in one set
   if handoff.has_lapsed then abandon(handoff) end
   if not handoff.is_issued then
@@ -172,21 +174,21 @@ end
 -- again later. It stops no other entry. All sets together have a limit, so that Redis is not
 -- blocked for long when the handoffs of hundreds of roles are due at once.
 local is_more, left = 0, 5 * most
-local function look_through(set, role)
+local function evaluate_set(set, role)
   local part = math.min(most, left)
   local members = redis.call('ZRANGEBYSCORE', set, '-inf', at, 'LIMIT', 0, part)
   if #members == part then is_more = 1 end
   left = left - #members
   for _, member in ipairs(members) do
-    if not pcall(look_at, set, role, member) then
+    if not pcall(evaluate_entry, set, role, member) then
       redis.call('ZADD', set, 'XX', whole(at + bump), member)
     end
   end
 end
 
-look_through(due)
+evaluate_set(due)
 for _, queue in ipairs(redis.call('HKEYS', queues)) do
-  look_through('handoff:due:' .. queue, queue)
+  evaluate_set('handoff:due:' .. queue, queue)
   local lost = lost_in(queue, grace)
   for _, member in ipairs(lost) do
     local handoff = standing(member)

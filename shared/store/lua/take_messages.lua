@@ -7,15 +7,15 @@
 local job, handoff = KEYS[1], ARGV[1]
 local due = due_of(job, handoff)
 local h, t, FIRST = handoff_key(job, handoff), turns_key(job, handoff), 9
-local f = redis.call('HMGET', h, 'fence', 'state', 'messages')
+local kept_fence, state, messages = unpack(redis.call('HMGET', h, 'fence', 'state', 'messages'))
 local version = job_of(job).version
-local why = gone(version, f, ARGV[2])
-if why then return why end
+local refusal = fence_refusal(version, kept_fence, state, ARGV[2])
+if refusal then return refusal end
 local stored = redis.call('LLEN', t)
 local known = tonumber(ARGV[6])
 local knows = tonumber(ARGV[7])
 local new = tonumber(ARGV[8])
-local is_repeated = stored == known + new and tonumber(f[3] or 0) >= knows
+local is_repeated = stored == known + new and tonumber(messages or 0) >= knows
 if stored ~= known and not is_repeated then return 'lost' end
 if is_cancelled(job) then return 'cancelled' end
 local at = now_ms()
@@ -23,7 +23,7 @@ note_call(at, tonumber(ARGV[3]))
 redis.call('HSET', h, 'lease', whole(at + tonumber(ARGV[3])), 'heartbeat', whole(at))
 if is_repeated then return 'ok' end
 local keep = keep_from_now(ARGV[4], ARGV[5])
-note_taken(job, handoff, untaken(job, h, handoff, f[3]), knows, cjson.decode(ARGV[FIRST]).turn)
+note_taken(job, handoff, untaken(job, h, handoff, messages), knows, cjson.decode(ARGV[FIRST]).turn)
 redis.call('RPUSH', t, unpack(ARGV, FIRST + new))
 redis.call('PEXPIRE', t, whole(keep))
 redis.call('HSET', h, 'messages', whole(knows))

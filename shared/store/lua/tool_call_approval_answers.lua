@@ -1,23 +1,23 @@
 -- Return the answers to the questions about calls of a claimed handoff. They come from the job's
--- hash,
--- because no worker may read the journal.
+-- hash, because no worker may read the journal.
 -- KEYS job.  ARGV: handoff, fence.
 -- Returns {'ok', then for each answer: id of the call, `decided` (see
--- `parts/tool_call_approvals.lua`),
--- compressed note (''), compressed arguments ('')} | {'lost'} | {'dropped'}
+-- `parts/tool_call_approvals.lua`), compressed note (''), compressed arguments ('')} | {'lost'} |
+-- {'dropped'}
 local job, h = KEYS[1], handoff_key(KEYS[1], ARGV[1])
-local f = redis.call('HMGET', h, 'fence', 'state', 'asks')
-local why = gone(job_of(job).version, f, ARGV[2])
-if why then return { why } end
+local kept_fence, state, asks_json = unpack(redis.call('HMGET', h, 'fence', 'state', 'asks'))
+local refusal = fence_refusal(job_of(job).version, kept_fence, state, ARGV[2])
+if refusal then return { refusal } end
 local answer = { 'ok' }
 local function payload(ref)
   return type(ref) == 'table' and redis.call('HGET', job .. ':blob', ref.digest) or ''
 end
-for call, version in pairs(decoded(f[3] or '') or {}) do
+for call, version in pairs(decoded(asks_json or '') or {}) do
   local decided = redis.call('HGET', job, 'decided:' .. version)
   if decided then
     local batch = cjson.decode(decided)
-    local event = cjson.decode(batch[1 + batch[1]])
+    local place = batch[1]
+    local event = cjson.decode(batch[1 + place])
     for _, value in ipairs({ call, decided, payload(event.note), payload(event.arguments) }) do
       answer[#answer + 1] = value
     end

@@ -11,46 +11,50 @@
 -- Returns {'ok', share that `admit` took...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'}
 -- | {'wait'} | {'rate_limit', ms, why} | {'limit', level, name} | {'messages'}: the agent must
 -- first take messages of users, and nothing is reserved.
+local FIRST = 13 -- position of the first new checkpoint
 local job, handoff, fence = KEYS[1], ARGV[1], ARGV[2]
 local lease = tonumber(ARGV[3])
 local keep = keep_from_now(ARGV[4], ARGV[5])
 local used = decoded(ARGV[6])
 local worst = decoded(ARGV[7])
-local h, t = handoff_key(job, handoff), turns_key(job, handoff)
-
-local member = id_of(job) .. '/' .. handoff
-local f = redis.call(
-  'HMGET', h, 'fence', 'state', 'role', 'lost', 'claims', 'turn_at', 'messages', unpack(RESERVATION)
-)
-know_reservation(h, { unpack(f, 8, 7 + #RESERVATION) })
-local why = gone(job_of(job).version, f, fence)
-if why then return { why } end
-local stored = redis.call('LLEN', t)
+local doing = ARGV[8]
 local known = tonumber(ARGV[9])
 local tools = tonumber(ARGV[10])
-local new = #ARGV - 12
+local gets_further, batch_id = ARGV[11] == '1', ARGV[12]
+local new = #ARGV - FIRST + 1
+local h, t = handoff_key(job, handoff), turns_key(job, handoff)
+local member = id_of(job) .. '/' .. handoff
+
+local fields = redis.call(
+  'HMGET', h, 'fence', 'state', 'role', 'lost', 'claims', 'turn_at', 'messages', unpack(RESERVATION)
+)
+local kept_fence, state, role, lost, claims, turn_at, messages = unpack(fields, 1, 7)
+know_reservation(h, { unpack(fields, 8, 7 + #RESERVATION) })
+local refusal = fence_refusal(job_of(job).version, kept_fence, state, fence)
+if refusal then return { refusal } end
+local stored = redis.call('LLEN', t)
 if stored ~= known and not (new > 0 and stored == known + new) then return { 'lost' } end
 if new > 0 and stored == known then
-  redis.call('RPUSH', t, unpack(ARGV, 13))
+  redis.call('RPUSH', t, unpack(ARGV, FIRST))
   redis.call('PEXPIRE', t, whole(keep))
   -- Progress shows that this handoff did not cause the lost claims: a handoff that freezes its
   -- process writes nothing. A last reply is not progress, because reading it may freeze the
   -- process.
-  if f[5] ~= '1' and ARGV[11] == '1' then redis.call('HSET', h, 'claims', '1') end
+  if claims ~= '1' and gets_further then redis.call('HSET', h, 'claims', '1') end
   if tools > 0 then redis.call('HINCRBY', h, 'tools', tools) end
-  if ARGV[12] ~= '' then redis.call('HSET', h, 'batch', ARGV[12]) end
+  if batch_id ~= '' then redis.call('HSET', h, 'batch', batch_id) end
   if used then
     settle(job, h, used)
     settle_share(used.share, member, now_ms())
   end
 end
 -- A turn ends when the next one asks for its call. A repeated request has its reservation already.
-if worst and f[6] and not reservation_of(h) then
-  observe(now_ms() - tonumber(f[6]), 'turn_duration_seconds', label('role', f[3] or ''))
+if worst and turn_at and not reservation_of(h) then
+  observe(now_ms() - tonumber(turn_at), 'turn_duration_seconds', label('role', role or ''))
   redis.call('HDEL', h, 'turn_at')
 end
 if is_cancelled(job) then return { 'cancelled' } end
-local paused = worst and if_paused(f[3])
+local paused = worst and if_paused(role)
 if paused then -- between two turns: the claim ends here, and does not count
   unreserve(job, h)
   give_back(h, 'paused')
@@ -60,15 +64,15 @@ end
 
 local at = now_ms()
 note_call(at, lease)
-redis.call('HSET', h, 'lease', whole(at + lease), 'heartbeat', whole(at), 'doing', ARGV[8])
-if f[4] then redis.call('HDEL', h, 'lost') end
-if worst and worst.takes_messages and #untaken(job, h, handoff, f[7]) > 0 then
+redis.call('HSET', h, 'lease', whole(at + lease), 'heartbeat', whole(at), 'doing', doing)
+if lost then redis.call('HDEL', h, 'lost') end
+if worst and worst.takes_messages and #untaken(job, h, handoff, messages) > 0 then
   return { 'messages' }
 end
 if worst then -- at the old end of the lease, the sweeper reads the new end
-  local no, level_or_ms, why_not, taken = admit_call(job, h, worst, member, at)
+  local no, level_or_ms, why, taken = admit_call(job, h, worst, member, at)
   if no == 'wait' then return { 'wait' } end
-  if no == 'rate_limit' then return { 'rate_limit', level_or_ms, why_not } end
+  if no == 'rate_limit' then return { 'rate_limit', level_or_ms, why } end
   if no then return { 'limit', level_or_ms, no } end
   -- no messages of users from now on
   if worst.last then redis.call('HSET', h, 'takes_none', '1') end

@@ -4,10 +4,10 @@
 -- of each} | {'lost'} | {'dropped'}
 local job, handoff = KEYS[1], ARGV[1]
 local h = handoff_key(job, handoff)
-local f = redis.call('HMGET', h, 'fence', 'state', 'messages')
-local why = gone(job_of(job).version, f, ARGV[2])
-if why then return { why } end
-local messages, count = untaken(job, h, handoff, f[3])
+local kept_fence, state, known = unpack(redis.call('HMGET', h, 'fence', 'state', 'messages'))
+local refusal = fence_refusal(job_of(job).version, kept_fence, state, ARGV[2])
+if refusal then return { refusal } end
+local messages, count = untaken(job, h, handoff, known)
 local answer = { 'ok', count }
 for _, message in ipairs(messages) do
   local text = redis.call('HGET', job .. ':blob', message.digest)

@@ -46,7 +46,7 @@ PARTS = (
     "parts/claims",
     "parts/handoff_tally",
     "parts/results",
-    "parts/fair_dequeue",
+    "parts/fair_order",
     "parts/job_filter",
 )
 """Shared parts. Each depends only on earlier ones. A part has only definitions, which begin

@@ -71,7 +71,7 @@ local function days(job, day)
 end
 
 -- Return the keys of all budgets that hold the reservation of a handoff.
-local function set_aside_at(levels, tenant, installation)
+local function accounts_of_call(levels, tenant, installation)
   local keys = { tenant, installation }
   for _, level in ipairs(levels) do keys[#keys + 1] = progress_of(level.job) end
   return keys
@@ -98,7 +98,7 @@ end
 
 -- Add the same amounts to all given budgets. `changes`: field and increment in turn. An increment
 -- costs Redis less than a read and a write. The budget of a day expires three days after its end.
-local function count_up(keys, changes)
+local function add_to_accounts(keys, changes)
   if #changes == 0 then return end -- of a reservation that cannot be read
   for _, key in ipairs(keys) do
     local is_day = string.sub(key, 1, #DAY) == DAY
@@ -118,7 +118,7 @@ end
 
 -- Return the changes of a budget when a call's upper bound is reserved (`times` 1) or released
 -- (`times` -1).
-local function set_aside(worst, times)
+local function reservation_changes(worst, times)
   local changes = {}
   for _, measure in ipairs(MEASURES) do
     local more = amount_of(measure, worst)
@@ -130,7 +130,7 @@ local function set_aside(worst, times)
 end
 
 -- Return the changes of a budget by the used amounts.
-local function spent(used)
+local function usage_changes(used)
   local changes = {}
   for _, amount in ipairs(AMOUNTS) do
     local more = used[amount.name]
@@ -189,7 +189,8 @@ end
 local function unreserve(job, h)
   local worst = reservation_of(h)
   if not worst then return end
-  count_up(set_aside_at(levels_of(job, h), days(job, worst.day)), set_aside(worst, -1))
+  local accounts = accounts_of_call(levels_of(job, h), days(job, worst.day))
+  add_to_accounts(accounts, reservation_changes(worst, -1))
   forget_reservation(h)
   redis.call('HDEL', h, 'turn_at') -- the call is not made, so the turn has not begun
 end
@@ -197,9 +198,9 @@ end
 -- Count a model call for `/metrics`. `is_open`: the call was in flight, and its end is unknown.
 -- Returns the labels of the role and of the model.
 local function count_call(job, h, used, is_open)
-  local f = redis.call('HMGET', h, 'role', 'r_model', 'turn_at')
-  local model = label('model', f[2] and f[2] ~= '' and f[2] or 'unknown')
-  local role = label('role', f[1] or '')
+  local role, model, turn_at = unpack(redis.call('HMGET', h, 'role', 'r_model', 'turn_at'))
+  model = label('model', model and model ~= '' and model or 'unknown')
+  role = label('role', role or '')
   local function add(more, name, last)
     if more > 0 then
       add_to_metric(whole(more), name, label('tenant', job_of(job).tenant), role, model, last)
@@ -215,8 +216,8 @@ local function count_call(job, h, used, is_open)
   if used.usd < 0 then add(1, 'unpriced_model_calls') end
   add(used.batched or 0, 'batch_calls')
   add(used.batch_saved or 0, 'batch_saved_usd')
-  if f[3] and not is_open then
-    observe(now_ms() - figure(f[3], now_ms()), 'model_call_duration_seconds', model)
+  if turn_at and not is_open then
+    observe(now_ms() - figure(turn_at, now_ms()), 'model_call_duration_seconds', model)
   end
   return role, model
 end
@@ -264,16 +265,16 @@ local function settle(job, h, used)
   if not used then return end
   if used.turns == 0 then return unreserve(job, h) end
   local role, model = count_call(job, h, used, is_open)
-  local levels, changes = levels_of(job, h), spent(used)
+  local levels, changes = levels_of(job, h), usage_changes(used)
   local first, day = levels[#levels].job, worst and worst.day or today()
   count_spending(day, label('tenant', job_of(job).tenant), role, model, job_of(first).mode, used)
   add_to_month(first, used.usd)
-  local keys = set_aside_at(levels, days(job, day))
-  count_up({ h }, changes)
-  for _, change in ipairs(worst and set_aside(worst, -1) or {}) do
+  local keys = accounts_of_call(levels, days(job, day))
+  add_to_accounts({ h }, changes)
+  for _, change in ipairs(worst and reservation_changes(worst, -1) or {}) do
     changes[#changes + 1] = change
   end
-  count_up(keys, changes)
+  add_to_accounts(keys, changes)
   if (used.batch_saved or 0) > 0 then -- for the sample of the handoff
     add_to_figure(h, 'batch_saved', whole(used.batch_saved))
     for _, level in ipairs(levels) do
@@ -297,25 +298,28 @@ end
 -- sums that the level has used at least. Returns nil (it fits), 'wait' (it may fit after other
 -- reservations are released), or the limit that it can never keep, with the requested amount and
 -- the rest.
-local function over(key, measure, most, worst, verified)
+local function check_limit(key, measure, most, worst, verified)
   most = tonumber(most or 0)
   if most <= 0 then return nil end
-  local more, is = amount_of(measure, worst), 0
-  local b = redis.pcall('HMGET', key, measure.reserved, unpack(measure.totals))
+  local wanted = amount_of(measure, worst)
+  local stored = redis.pcall('HMGET', key, measure.reserved, unpack(measure.totals))
+  local reserved, used = figure(stored[1], 0), 0
   for i, total in ipairs(measure.totals) do
-    is = is + math.max(figure(b[1 + i], 0), verified[total] or 0)
+    used = used + math.max(figure(stored[1 + i], 0), verified[total] or 0)
   end
-  if more < 0 or is + more > most then return measure, more, most - is end
-  return is + figure(b[1], 0) + more > most and 'wait' or nil
+  local is_unpriced = wanted < 0
+  if is_unpriced or used + wanted > most then return measure, wanted, most - used end
+  if used + reserved + wanted > most then return 'wait' end
+  return nil
 end
 
 -- Check a call against all limits of a level, in the order of MEASURES. A limit that it can never
 -- keep comes before 'wait'. `usage`: the key of the verified sums (nil: a handoff has none).
-local function misfit(key, worst, limits, usage)
+local function check_level(key, worst, limits, usage)
   local waits, verified = nil, usage and verified_at(usage) or {}
   for i, measure in ipairs(MEASURES) do
-    local no, asked, left = over(key, measure, limits[i], worst, verified)
-    if no and no ~= 'wait' then return no, asked, left end
+    local no, wanted, left = check_limit(key, measure, limits[i], worst, verified)
+    if no and no ~= 'wait' then return no, wanted, left end
     waits = waits or no
   end
   return waits
@@ -342,9 +346,9 @@ local CAPS = column(MEASURES, 'tenant_cap')
 for _, measure in ipairs(MEASURES) do CAPS[#CAPS + 1] = measure.day_cap end
 
 -- Return a limit of a job without the reserve that is kept for its closing roles; at least 1.
-local function less(job, most, kept)
-  kept = most and redis.call('HGET', job, kept)
-  return kept and math.max(1, most - kept) or most
+local function limit_without_reserve(job, most, reserve_field)
+  local reserve = most and redis.call('HGET', job, reserve_field)
+  return reserve and math.max(1, most - reserve) or most
 end
 
 -- Return the limits of a job for one handoff, in the order of MEASURES. Only a closing role may use
@@ -352,7 +356,9 @@ end
 local function limits_of(job, closes)
   local limits = redis.call('HMGET', job, unpack(LIMITS))
   if closes then return limits end
-  for i, measure in ipairs(MEASURES) do limits[i] = less(job, limits[i], measure.kept) end
+  for i, measure in ipairs(MEASURES) do
+    limits[i] = limit_without_reserve(job, limits[i], measure.kept)
+  end
   return limits
 end
 
@@ -367,27 +373,28 @@ local function reserve(job, h, worst)
   local own = redis.call('HMGET', h, 'closes', unpack(LIMITS))
   local closes = table.remove(own, 1)
   local tenant, installation = days(job, day)
-  local waits = misfit(h, worst, own)
+  local waits = check_level(h, worst, own)
   if waits and waits ~= 'wait' then return waits.limit, 'handoff' end
   for _, level in ipairs(levels) do
     local is_last = level.h == h and closes
     if level.h ~= h then is_last = redis.call('HGET', level.h, 'closes') end
-    local no = misfit(progress_of(level.job), worst, limits_of(level.job, is_last), level.job)
+    local limits = limits_of(level.job, is_last)
+    local no = check_level(progress_of(level.job), worst, limits, level.job)
     if no and no ~= 'wait' then return no.limit, level.job == job and 'job' or 'ancestor' end
     waits = waits or no
   end
   local caps = redis.call('HMGET', 'handoff:caps', unpack(CAPS))
   for place, key in ipairs({ tenant, installation }) do
     local limits = { unpack(caps, 1 + (place - 1) * #MEASURES, place * #MEASURES) }
-    local no, asked, left = misfit(key, worst, limits, verified_key_of(key))
+    local no, wanted, left = check_level(key, worst, limits, verified_key_of(key))
     if no and no ~= 'wait' then
-      note_need(key, h, closes, no, asked, left)
+      note_need(key, h, closes, no, wanted, left)
       return no.limit, place == 1 and 'tenant' or 'installation'
     end
     waits = waits or no
   end
   if waits then return waits end
-  count_up(set_aside_at(levels, tenant, installation), set_aside(worst, 1))
+  add_to_accounts(accounts_of_call(levels, tenant, installation), reservation_changes(worst, 1))
   local reservation = { 'r_day', day, 'r_model', worst.model or '' }
   -- The wait for a batch is no time of a turn, and of no call.
   if worst.batch then

@@ -5,14 +5,15 @@
 -- the holder. `how` is a value of `ClaimEnd`: lost | released | deferred | paused | asked.
 local MOST_PAST_CLAIMS = 20
 local function note_claim_end(h, until_ms, how)
-  local f = redis.call('HMGET', h, 'claimed_at', 'worker', 'past_claims')
-  if not f[1] then return end
-  local lines = {}
-  for line in string.gmatch(f[3] or '', '[^\n]+') do lines[#lines + 1] = line end
-  lines[#lines + 1] = table.concat({ f[1], until_ms, how, f[2] or '' }, ' ')
-  redis.call(
-    'HSET', h, 'past_claims', table.concat(lines, '\n', math.max(1, #lines - MOST_PAST_CLAIMS + 1))
+  local claimed_at, worker, past_claims = unpack(
+    redis.call('HMGET', h, 'claimed_at', 'worker', 'past_claims')
   )
+  if not claimed_at then return end
+  local lines = {}
+  for line in string.gmatch(past_claims or '', '[^\n]+') do lines[#lines + 1] = line end
+  lines[#lines + 1] = table.concat({ claimed_at, until_ms, how, worker or '' }, ' ')
+  local oldest = math.max(1, #lines - MOST_PAST_CLAIMS + 1)
+  redis.call('HSET', h, 'past_claims', table.concat(lines, '\n', oldest))
   redis.call('HDEL', h, 'claimed_at', 'turn_at')
 end
 

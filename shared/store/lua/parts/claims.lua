@@ -7,6 +7,19 @@ local function lower_max_usd(h, most)
   redis.call('HSET', h, 'max_usd', whole(math.min(limit, most)))
 end
 
+-- End the wait of a handoff for a person's approval of a call, or for a batch, because it is
+-- claimed again. The wait does not count as the handoff's own time. `since`: begin of the wait
+-- (Unix ms), or nil; `earlier_ms`: its earlier waits. Returns the ms of all waits.
+local function end_wait(h, since, earlier_ms, at)
+  local waited_ms = tonumber(earlier_ms or 0)
+  if since then
+    waited_ms = waited_ms + at - tonumber(since)
+    redis.call('HSET', h, 'asked_ms', whole(waited_ms))
+    redis.call('HDEL', h, 'asks_since', 'batch_since')
+  end
+  return waited_ms
+end
+
 -- Claim the exclusive right to run one handoff, for one lease.
 -- Arguments: handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, deadline (ms |
 -- 0), upper bound of the first call (JSON or ''), fence: a random word that only this claim knows
@@ -22,46 +35,46 @@ end
 -- exhausted | deferred | paused | following | busy | duplicate | cancelled | unknown. The last
 -- seven have only the first three values. Claims that were given back do not count.
 local function claim(job, arguments, fresh)
-  local handoff, digest, worker = arguments[1], arguments[2], arguments[3]
-  local lease = tonumber(arguments[4])
-  local max_claims = tonumber(arguments[5])
-  local keep = keep_from_now(arguments[6], arguments[7])
-  local worst = decoded(arguments[8])
+  local handoff, digest, worker, lease_ms, most_claims, keep_ms, deadline, worst_json, fence,
+    max_usd, run_name = unpack(arguments, 1, 11)
+  local lease = tonumber(lease_ms)
+  local keep = keep_from_now(keep_ms, deadline)
+  local worst = decoded(worst_json)
   local h, t = handoff_key(job, handoff), turns_key(job, handoff)
   local at = now_ms()
-
-  local state, issued_as, claims, queue, deferred, role, began
-  local reserved_turns, knows, asks_since, asked_ms, batch_since
+  local state, issued_digest, claims, queue, deferred, role, started_at
+  local reserved_turns, messages, asks_since, asked_ms, batch_since
   if fresh then
-    state, issued_as, role = 'issued', fresh.digest, fresh.role
+    state, issued_digest, role = 'issued', fresh.digest, fresh.role
   else
-    local asked = redis.call(
+    local stored = redis.call(
       'HMGET', h, 'state', 'digest', 'claims', 'queue', 'deferred', 'role', 'started_at', 'r_turns',
       'messages', 'asks_since', 'asked_ms', 'batch_since'
     )
-    state, issued_as, claims, queue, deferred, role, began = unpack(asked, 1, 7)
-    reserved_turns, knows, asks_since, asked_ms, batch_since = unpack(asked, 8, 12)
+    state, issued_digest, claims, queue, deferred, role, started_at = unpack(stored, 1, 7)
+    reserved_turns, messages, asks_since, asked_ms, batch_since = unpack(stored, 8, 12)
   end
-  if not state or issued_as ~= digest or not job_of(job).version then
+  if not state or issued_digest ~= digest or not job_of(job).version then
     return { 'unknown', 0, {} }
   end
   if state == 'done' or state == 'dropped' then return { 'duplicate', 0, {} } end
   if is_cancelled(job) then return { 'cancelled', 0, {} } end
   note_call(at, lease)
-  local fence, is_again, is_taken_over = arguments[9], false, false
+
+  local is_again, is_taken_over = false, false
   if state == 'running' then
-    local its = redis.call('HMGET', h, 'fence', 'lease')
-    is_again = is_fence(its[1], fence)
-    if not is_again and end_of(tonumber(its[2])) > at then return { 'busy', 0, {} } end
+    local kept_fence, lease_until = unpack(redis.call('HMGET', h, 'fence', 'lease'))
+    is_again = is_fence(kept_fence, fence)
+    if not is_again and lease_end(tonumber(lease_until)) > at then return { 'busy', 0, {} } end
     is_taken_over = not is_again
   end
   -- a second copy of its message
   if deferred and tonumber(deferred) > at then return { 'deferred', 0, {} } end
-
   if is_taken_over then count_lost(job, h) end -- before a sweep has found it
   claims = tonumber(claims or 0)
   -- the caller has not had its answer, so no call is in flight
   if is_again then claims = claims - 1 end
+
   local is_batched = reserved_turns and redis.call('HEXISTS', h, 'r_batch') == 1
   if reserved_turns and is_again and not is_batched then
     unreserve(job, h)
@@ -69,7 +82,6 @@ local function claim(job, arguments, fresh)
     settle_lost(job, h)
   end
   if not is_batched then reservations[h] = false end
-
   local paused = if_paused(role)
   if paused then
     redis.call('HSET', h, 'claims', whole(claims))
@@ -79,45 +91,45 @@ local function claim(job, arguments, fresh)
   end
 
   local member = id_of(job) .. '/' .. handoff
-  local verdict, name, copied = 'granted', arguments[11] or '', nil
-  if claims >= max_claims then verdict = 'exhausted' end
-  local is_shared = verdict == 'granted' and name ~= '' and redis.call('LLEN', t) == 0
-  if is_shared and #untaken(job, h, handoff, knows) == 0 then
-    copied = share_run(job, handoff, name, tonumber(arguments[7]), keep, state == 'issued', at)
+  local verdict = claims >= tonumber(most_claims) and 'exhausted' or 'granted'
+  local copied
+  local may_share = verdict == 'granted' and (run_name or '') ~= '' and redis.call('LLEN', t) == 0
+  if may_share and #untaken(job, h, handoff, messages) == 0 then
+    copied = share_run(job, handoff, run_name, tonumber(deadline), keep, state == 'issued', at)
     if copied == 'following' then
       if queue then forget(queue, member) end
       redis.call('HDEL', h, 'lost')
       return { 'following', 0, {} }
     end
   end
+
   local now, until_ms = whole(at), whole(at + lease)
-  began = began or now
+  started_at = started_at or now
   -- before the writes that a full Redis accepts
   redis.call('ZADD', due_of(job, handoff), until_ms, member)
   redis.call(
     'HSET', h, 'state', 'running', 'fence', redis.sha1hex(fence), 'worker', worker, 'lease',
-    until_ms, 'claims', whole(claims + 1), 'heartbeat', now,
-    'started_at', began, 'claimed_at', now
+    until_ms, 'claims', whole(claims + 1), 'heartbeat', now, 'started_at', started_at, 'claimed_at',
+    now
   )
-  lower_max_usd(h, tonumber(arguments[10]))
+  lower_max_usd(h, tonumber(max_usd))
   if not fresh then redis.call('HDEL', h, 'lost', 'held', 'unread', 'deferred', 'bucket') end
-  asks_since = asks_since or batch_since
-  if asks_since then -- the time of the wait does not count as the handoff's own time
-    asked_ms = tonumber(asked_ms or 0) + at - tonumber(asks_since)
-    redis.call('HSET', h, 'asked_ms', whole(asked_ms))
-    redis.call('HDEL', h, 'asks_since', 'batch_since')
-  end
+  local waited_ms = end_wait(h, asks_since or batch_since, asked_ms, at)
   if queue then forget(queue, member) end
   local checkpoints = fresh and {} or redis.call('LRANGE', t, '0', '-1')
   if #checkpoints > 0 then redis.call('PEXPIRE', t, whole(keep)) end
-  local no, _, _, taken = 'not asked', nil, nil, nil
+
   local may_call = worst and verdict == 'granted' and #checkpoints == 0 and not copied
   if may_call and worst.takes_messages and not fresh then
-    may_call = #untaken(job, h, handoff, knows) == 0
+    may_call = #untaken(job, h, handoff, messages) == 0
   end
-  if may_call then no, _, _, taken = admit_call(job, h, worst, member, at) end
+  local is_reserved, share = false, nil
+  if may_call then
+    local refusal, _, _, taken = admit_call(job, h, worst, member, at)
+    is_reserved, share = not refusal, taken
+  end
   return {
-    verdict, no and 0 or 1, checkpoints, taken or {}, tonumber(began), claims,
-    tonumber(asked_ms or 0), copied or {},
+    verdict, is_reserved and 1 or 0, checkpoints, share or {}, tonumber(started_at), claims,
+    waited_ms, copied or {},
   }
 end

@@ -9,11 +9,11 @@ local function is_fence(kept, fence)
 end
 
 -- Return why this claim may not write: nil (it may), 'lost' (the handoff has another claim, has
--- none, or has ended) or 'dropped' (no job needs it). `version`: of the job; `f`: fence and state
--- of the handoff. A script must not write to a deleted or expired job: its hash would exist again,
--- incomplete and without expiry.
-local function gone(version, f, fence)
-  if not version or f[2] == 'dropped' then return 'dropped' end
-  if f[2] ~= 'running' or not is_fence(f[1], fence) then return 'lost' end
+-- none, or has ended) or 'dropped' (no job needs it). `version`: of the job; `kept`, `state`: the
+-- fields `fence` and `state` of the handoff's hash; `fence`: of the message. A script must not
+-- write to a deleted or expired job: its hash would exist again, incomplete and without expiry.
+local function fence_refusal(version, kept, state, fence)
+  if not version or state == 'dropped' then return 'dropped' end
+  if state ~= 'running' or not is_fence(kept, fence) then return 'lost' end
   return nil
 end

@@ -4,15 +4,19 @@
 -- '' for any, then statuses (none: any).
 
 local FIRST_STATUS = 12
-
--- Return the wanted statuses as a set; nil for any.
-local function wanted_statuses()
-  if #ARGV < FIRST_STATUS then return nil end
-  local wanted = {}
-  for n = FIRST_STATUS, #ARGV do wanted[ARGV[n]] = true end
-  return wanted
+-- Return the filter by the names of its conditions. '': any. `statuses` is a set; nil: any.
+local function read_filter()
+  local tenant, mode, priority, text, least_usd, assigned, failed = unpack(ARGV, 5, 11)
+  local filter = {
+    tenant = tenant, mode = mode, priority = priority, text = text, least_usd = least_usd,
+    assigned = assigned, failed = failed,
+  }
+  if #ARGV >= FIRST_STATUS then
+    filter.statuses = {}
+    for n = FIRST_STATUS, #ARGV do filter.statuses[ARGV[n]] = true end
+  end
+  return filter
 end
-
 local function is_any_or(wanted, value)
   return wanted == '' or wanted == value
 end
@@ -22,26 +26,31 @@ local STORED = {
 }
 
 -- Return the status of a job that matches; nil if it does not, or if retention has removed it.
--- Another program may have written a key of another type (`f.err`), or another status.
-local function matching_status(id, wanted)
-  local f = redis.pcall(
-    'HMGET', key_of(id), 'status', 'tenant', 'asks', 'mode', 'priority', 'title', 'assigned'
+-- Another program may have written a key of another type (`fields.err`), or another status.
+local function matching_status(id, filter)
+  local job = key_of(id)
+  local fields = redis.pcall(
+    'HMGET', job, 'status', 'tenant', 'asks', 'mode', 'priority', 'title', 'assigned'
   )
-  if f.err then f = { '', '' } end
-  if not f[1] or not is_any_or(ARGV[5], f[2] or 'default') then return nil end
-  if not is_any_or(ARGV[6], f[4]) or not is_any_or(ARGV[7], f[5]) then return nil end
-  if ARGV[8] ~= ''
-    and not string.find(string.lower(id .. ' ' .. (f[6] or '')), ARGV[8], 1, true)
-  then
-    return nil
+  if fields.err then fields = { '', '' } end
+  local status, tenant, asks, mode, priority, title, assigned = unpack(fields, 1, 7)
+  if not status then return nil end
+  if not is_any_or(filter.tenant, tenant or 'default') then return nil end
+  if not is_any_or(filter.mode, mode) then return nil end
+  if not is_any_or(filter.priority, priority) then return nil end
+  local text = string.lower(id .. ' ' .. (title or ''))
+  if filter.text ~= '' and not string.find(text, filter.text, 1, true) then return nil end
+  local usd, asked_last, failed_roles = unpack(
+    redis.pcall('HMGET', progress_of(job), 'usd', 'asked_last', 'failed_roles')
+  )
+  if filter.least_usd ~= '' and figure(usd, 0) < tonumber(filter.least_usd) then return nil end
+  if filter.assigned ~= '' and not has_word(assigned, filter.assigned) then return nil end
+  if filter.failed ~= '' and not has_word(failed_roles, filter.failed) then return nil end
+  if waits_for_person(status, asks, asked_last, job) then
+    status = 'waiting'
+  elseif not STORED[status] then
+    status = 'unreadable'
   end
-  local p = redis.pcall('HMGET', progress_of(key_of(id)), 'usd', 'asked_last', 'failed_roles')
-  if p.err then p = {} end
-  if ARGV[9] ~= '' and figure(p[1], 0) < tonumber(ARGV[9]) then return nil end
-  if ARGV[10] ~= '' and not has_word(f[7], ARGV[10]) then return nil end
-  if ARGV[11] ~= '' and not has_word(p[3], ARGV[11]) then return nil end
-  local status = waits_for_person(f[1], f[3], p[2], key_of(id)) and 'waiting' or f[1]
-  if status ~= 'waiting' and not STORED[status] then status = 'unreadable' end
-  if wanted and not wanted[status] then return nil end
+  if filter.statuses and not filter.statuses[status] then return nil end
   return status
 end

@@ -15,13 +15,13 @@ local jobs_read = {}
 local function job_of(job)
   local known = jobs_read[job]
   if not known then
-    local f = redis.call(
+    local status, cancelled, parent, tenant, month, messages, mode = unpack(redis.call(
       'HMGET', job, 'status', 'cancelled', 'parent', 'tenant', 'month', 'messages', 'mode'
-    )
-    local version = f[1] and redis.call('HGET', progress_of(job), 'version')
+    ))
+    local version = status and redis.call('HGET', progress_of(job), 'version')
     known = {
-      version = tonumber(version), cancelled = f[2], parent = f[3], tenant = f[4] or 'default',
-      month = f[5], messages = f[6], mode = f[7] or '',
+      version = tonumber(version), cancelled = cancelled, parent = parent,
+      tenant = tenant or 'default', month = month, messages = messages, mode = mode or '',
     }
     jobs_read[job] = known
   end

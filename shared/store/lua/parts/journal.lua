@@ -28,6 +28,16 @@ local function append(job, version, all, from, count, at, fields)
   return last
 end
 
+-- Return the text of the event of an entry of the journal, and its time (Unix ms) as text. An entry
+-- is {stream id, {'e', event, 't', time}}.
+local function entry_event(entry)
+  return entry[2][2]
+end
+
+local function entry_time(entry)
+  return entry[2][4]
+end
+
 -- Store pairs of digest and compressed payload, from position `from` of `all` to its end. A payload
 -- that is stored already has the same content.
 local MOST_AT_ONCE = 1000 -- values in one command: Lua's stack has room for a few thousand

@@ -4,8 +4,9 @@
 -- ms; false if it does not wait). The total is the current wait plus the earlier waits in the field
 -- `waited`. A handoff waits with or without a slot.
 local function waited(h, at)
-  local f = redis.call('HMGET', h, 'waits_since', 'waited')
-  return tonumber(f[2] or 0) + math.max(0, at - tonumber(f[1] or at)), f[1]
+  local since, earlier_ms = unpack(redis.call('HMGET', h, 'waits_since', 'waited'))
+  local current_ms = math.max(0, at - tonumber(since or at))
+  return tonumber(earlier_ms or 0) + current_ms, since
 end
 
 -- Admit a call if its upper bound fits the budget and its bucket allows it. Returns nil, nil, nil

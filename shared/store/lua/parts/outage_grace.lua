@@ -14,33 +14,33 @@ local MOST_IN_A_ROW = 3 -- otherwise a Redis with rare calls would keep dead cla
 -- Note the time of a call. If the last call was longer ago than QUIET, note an outage. Redis cannot
 -- tell whether it was stopped, unreachable, full or cut off, or whether its clients were.
 local function note_call(at, lease)
-  local read = redis.pcall('HMGET', 'handoff:outage', 'last_call', 'until')
-  if read.err then redis.pcall('DEL', 'handoff:outage') end -- the key is no hash: start again
-  local last_call = figure(read[1], at)
+  local stored = redis.pcall('HMGET', 'handoff:outage', 'last_call', 'until')
+  if stored.err then redis.pcall('DEL', 'handoff:outage') end -- the key is no hash: start again
+  local last_call, grace_until = figure(stored[1], at), figure(stored[2], 0)
   -- another program wrote this grace: with it, no lease would ever end
-  if figure(read[2], 0) > at + lease * LONGEST then
+  if grace_until > at + lease * LONGEST then
     redis.call('HDEL', 'handoff:outage', 'since', 'until')
+    grace_until = 0
   end
   if at - last_call > lease * QUIET then
-    local f = redis.call('HMGET', 'handoff:outage', 'since', 'until', 'times')
-    local since, good_until, times = figure(f[1], 0), figure(f[2], 0), figure(f[3], 0) + 1
-    if last_call > good_until or times > MOST_IN_A_ROW then
+    local since, times = unpack(redis.call('HMGET', 'handoff:outage', 'since', 'times'))
+    since, times = figure(since, 0), figure(times, 0) + 1
+    if last_call > grace_until or times > MOST_IN_A_ROW then
       since, times = last_call, 1
     end
-    redis.call(
-      'HSET', 'handoff:outage', 'since', since, 'until', at + math.floor(lease * GRACE), 'times',
-      times
-    )
+    grace_until = at + math.floor(lease * GRACE)
+    redis.call('HSET', 'handoff:outage', 'since', since, 'until', grace_until, 'times', times)
   end
   redis.call('HSET', 'handoff:outage', 'last_call', whole(at))
 end
 
--- Return the real end of a lease (Unix ms). A lease that was valid when the outage began stays
--- valid until its holder has had time to renew it. A script calls `note_call` first.
+-- Return the real end of a lease (Unix ms), from the end in its hash. A lease that was valid when
+-- the outage began stays valid until its holder has had time to renew it. A script calls
+-- `note_call` first.
 local outage
-local function end_of(ends)
+local function lease_end(stored_end)
   outage = outage or redis.call('HMGET', 'handoff:outage', 'since', 'until')
-  local since, good_until = figure(outage[1], 0), figure(outage[2], 0)
-  if ends > since and ends < good_until then return good_until end
-  return ends
+  local since, grace_until = figure(outage[1], 0), figure(outage[2], 0)
+  if stored_end > since and stored_end < grace_until then return grace_until end
+  return stored_end
 end

@@ -27,18 +27,20 @@ end
 local function result_of_run(job, member, role, name)
   local h = sharing_handoff(job, member, role)
   if not h then return nil end
-  local f = redis.call('HMGET', h, 'state', 'status', 'shares', 'result', 'proof')
-  if f[1] ~= 'done' or f[2] ~= 'ok' or f[3] ~= name or not f[5] then return nil end
+  local state, status, shares, result, proof = unpack(
+    redis.call('HMGET', h, 'state', 'status', 'shares', 'result', 'proof')
+  )
+  if state ~= 'done' or status ~= 'ok' or shares ~= name or not proof then return nil end
   local id, handoff = string.match(member, '^(.-)/(.+)$')
-  return { id, handoff, f[4], f[5] }
+  return { id, handoff, result, proof }
 end
 
 -- Return whether a member of the set runs, or will run again after a lost claim.
 local function is_running(job, member, role, name)
   local h, other = sharing_handoff(job, member, role)
   if not h or is_cancelled(other) then return false end
-  local f = redis.call('HMGET', h, 'state', 'shares')
-  return (f[1] == 'running' or f[1] == 'issued') and f[2] == name
+  local state, shares = unpack(redis.call('HMGET', h, 'state', 'shares'))
+  return (state == 'running' or state == 'issued') and shares == name
 end
 
 -- Return whether the request of a job excludes shared runs. The jobs below have the same request.
@@ -67,12 +69,12 @@ local function share_run(job, handoff, name, deadline, keep, may_wait, at)
     return result
   end
   local first, score = unpack(redis.call('ZRANGE', set, '0', '0', 'WITHSCORES'))
-  if first and first ~= member and score == '0' and is_running(job, first, role, name) then
+  local has_runner = first and first ~= member and score == '0'
+  if has_runner and is_running(job, first, role, name) then
     since = figure(since, at)
+    local wait_until = at + FOLLOWS_FOR_MS
     -- A handoff waits for half of its time at most, so that it can still run itself.
-    local wait_until = math.min(
-      at + FOLLOWS_FOR_MS, deadline > 0 and (since + deadline) / 2 or math.huge
-    )
+    if deadline > 0 then wait_until = math.min(wait_until, (since + deadline) / 2) end
     if not may_wait or wait_until <= at then
       redis.call('ZREM', set, member)
       return nil
@@ -87,7 +89,7 @@ local function share_run(job, handoff, name, deadline, keep, may_wait, at)
     redis.call('ZADD', due_of(job, handoff), whole(wait_until), member)
     return 'following'
   end
-  if first and first ~= member and score == '0' then redis.call('ZREM', set, first) end
+  if has_runner then redis.call('ZREM', set, first) end
   redis.call('ZADD', set, '0', member)
   prolong(set, keep)
   redis.call('HSET', h, 'shares', name)
@@ -122,8 +124,8 @@ local function leave_run(job, handoff, name, may_copy, at)
     redis.call('DEL', set)
     return
   end
-  -- another one runs
-  if redis.call('ZSCORE', set, redis.call('ZRANGE', set, '0', '0')[1] or '') == '0' then return end
+  local first_score = redis.call('ZRANGE', set, '0', '0', 'WITHSCORES')[2]
+  if first_score == '0' then return end -- another one runs
   for _, other in ipairs(redis.call('ZRANGE', set, '0', whole(MOST_WOKEN - 1))) do
     if wake_follower(job, due, other, role, nil, at) then return end
     redis.call('ZREM', set, other)
@@ -139,6 +141,6 @@ local function count_copy(job, role, copy, at)
   add_to_metric('1', 'shared_handoffs', tenant, role, model)
   if saved > 0 then add_to_metric(whole(saved), 'shared_saved_usd', tenant, role, model) end
   add_to_spending(
-    math.floor(at / 86400000), tenant, role, model, job_of(job).mode, { copies = 1, spared = saved }
+    math.floor(at / DAY_MS), tenant, role, model, job_of(job).mode, { copies = 1, spared = saved }
   )
 end

@@ -10,8 +10,8 @@ end
 
 -- Return whether a handoff is of a role: it has no chord, and no child job does it.
 local function is_of_a_role(h)
-  local f = redis.call('HMGET', h, 'group', 'child')
-  return not f[1] and not f[2]
+  local group, child = unpack(redis.call('HMGET', h, 'group', 'child'))
+  return not group and not child
 end
 
 -- Return the messages that this handoff has not taken, and the number of all messages of the job.
@@ -51,7 +51,7 @@ end
 -- its takers as JSON ('' none).
 local function newest_messages(job, most)
   local count, messages = tonumber(redis.call('HGET', job, 'messages') or 0), {}
-  for n = math.max(1, count - most + 1), count do 
+  for n = math.max(1, count - most + 1), count do
     messages[#messages + 1] = redis.call('HGET', job, 'message:' .. whole(n))
     messages[#messages + 1] = redis.call('HGET', progress_of(job), 'taken:' .. whole(n)) or ''
   end
