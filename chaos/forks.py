@@ -16,7 +16,7 @@ from handoff_queue.chaos.model_answers import task_of
 from handoff_queue.chaos.planned_jobs import PlannedJob
 from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
-from handoff_queue.shared.store.jobs import JobFilter
+from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.events import Event, HandoffFinished, JobEnded, JobSubmitted

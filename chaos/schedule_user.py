@@ -18,7 +18,8 @@ from handoff_queue.chaos.api_records import ScheduleRecord
 from handoff_queue.chaos.api_user import ApiUser, HttpAnswer
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.planned_jobs import SPECIALISTS, PlannedJob, PlannedStep
-from handoff_queue.shared.store.jobs import JobFilter, JobStanding
+from handoff_queue.shared.store.job_filter import JobFilter
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.store.schedules import StoredSchedule
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobEnded

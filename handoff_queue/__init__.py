@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from handoff_queue.shared.agent.tool import CallContext, ToolFailed
     from handoff_queue.shared.store.dead_letters import DeadLetter
-    from handoff_queue.shared.store.jobs import JobFilter, JobStanding
+    from handoff_queue.shared.store.job_filter import JobFilter
+    from handoff_queue.shared.store.job_standing import JobStanding
     from handoff_queue.shared.types.access import Actor, ApiRole, ApiToken, AuditAction, AuditEntry
     from handoff_queue.shared.types.errors import (
         BudgetSpent,
@@ -90,12 +91,12 @@ else:
         "InvalidDocuments": "shared.types.errors",
         "Items": "supervisor.workflows",
         "JobEnded": "shared.types.events",
-        "JobFilter": "shared.store.jobs",
+        "JobFilter": "shared.store.job_filter",
         "JobId": "shared.types.ids",
         "JobLimits": "shared.types.limits",
         "JobOutline": "supervisor.client.job_outline",
         "JobResult": "supervisor.client.job_result",
-        "JobStanding": "shared.store.jobs",
+        "JobStanding": "shared.store.job_standing",
         "JobStatus": "shared.types.events",
         "StoreError": "shared.types.errors",
         "StoreUnavailable": "shared.types.errors",

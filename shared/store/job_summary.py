@@ -9,18 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.jobs import (
-    SPENT,
-    HandoffStanding,
-    JobStanding,
-    handoff_standing,
-    hashes_of,
-    job_standing,
-    with_progress,
-)
+from handoff_queue.shared.store.handoff_standing import HandoffStanding, handoff_standing, hashes_of
+from handoff_queue.shared.store.job_standing import JobStanding, job_standing, with_progress
 from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import handoff_id_in, name_in
+from handoff_queue.shared.store.spent_amounts import SPENT
 from handoff_queue.shared.store.user_messages import StoredMessage, stored_message_in
 from handoff_queue.shared.types.errors import UnknownJob
 from handoff_queue.shared.types.events import RecordedEvent, Routed

@@ -12,6 +12,7 @@ from handoff_queue.shared.store.audit import Audit
 from handoff_queue.shared.store.claim_grants import Claims
 from handoff_queue.shared.store.daily_budget import DailyBudgets
 from handoff_queue.shared.store.dead_letters import DeadLetters
+from handoff_queue.shared.store.due_work import DueWork
 from handoff_queue.shared.store.encryption_at_rest import Sealing
 from handoff_queue.shared.store.fleet_history import History
 from handoff_queue.shared.store.fleet_load import FleetLoadReader
@@ -20,7 +21,7 @@ from handoff_queue.shared.store.graceful_shutdown import Drain
 from handoff_queue.shared.store.health import Health
 from handoff_queue.shared.store.job_evaluation_lease import EvaluationLeases
 from handoff_queue.shared.store.job_summary import JobSummaries
-from handoff_queue.shared.store.jobs import Jobs, Traces
+from handoff_queue.shared.store.jobs import Jobs
 from handoff_queue.shared.store.journal import Journal
 from handoff_queue.shared.store.memory_notes import Notes
 from handoff_queue.shared.store.metrics import Metrics
@@ -31,11 +32,13 @@ from handoff_queue.shared.store.prompt_prefixes import PromptPrefixes
 from handoff_queue.shared.store.queue_repair import QueueRepair
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connection
 from handoff_queue.shared.store.refused_commands import Refusals
+from handoff_queue.shared.store.refused_events import RefusedEvents
 from handoff_queue.shared.store.request_counts import RequestCounts
 from handoff_queue.shared.store.schedules import Schedules
 from handoff_queue.shared.store.spending_history import SpendingHistory
 from handoff_queue.shared.store.tenant_keys import keys_from
 from handoff_queue.shared.store.tenants import Tenants
+from handoff_queue.shared.store.trace_contexts import Traces
 from handoff_queue.shared.store.unwanted_batches import UnwantedBatches
 from handoff_queue.shared.store.user_messages import UserMessages
 from handoff_queue.shared.trust.keyring import Right
@@ -56,6 +59,8 @@ class Store:
     payloads: PayloadStore
     claims: Claims
     jobs: Jobs
+    due_work: DueWork
+    refused_events: RefusedEvents
     job_summaries: JobSummaries
     evaluation_leases: EvaluationLeases
     daily_budgets: DailyBudgets
@@ -130,7 +135,9 @@ def open_store(
         journal=journal,
         payloads=PayloadStore(connection, keep_s),
         claims=Claims(connection, journal, settings, drain or Drain(), trust),
-        jobs=Jobs(connection, settings.lease_s),
+        jobs=Jobs(connection),
+        due_work=DueWork(connection, settings.lease_s),
+        refused_events=RefusedEvents(connection),
         job_summaries=JobSummaries(connection),
         evaluation_leases=EvaluationLeases(connection, journal, settings.lease_s),
         daily_budgets=DailyBudgets(connection),
@@ -160,4 +167,4 @@ def open_store(
 
 
 def _tenant_of(connection: Connection, job_id: JobId) -> str | None:
-    return Jobs(connection, 0).owner(job_id)
+    return Jobs(connection).owner(job_id)

@@ -34,7 +34,7 @@ class JobStatus(StrEnum):
     """The job is accepted, and no supervisor has evaluated it."""
     RUNNING = "running"
     WAITING = "waiting"
-    """The job waits for a person to approve or decide. `shared.store.jobs.job_standing`
+    """The job waits for a person to approve or decide. `shared.store.job_standing.job_standing`
     computes this status; it is not stored.
     """
     OK = "ok"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from handoff_queue.shared.store.jobs import JobFilter
+from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob, UserError
 from handoff_queue.shared.types.events import JobStatus

@@ -101,7 +101,7 @@ def _delete_tenant(tenant: str, wait_s: float, *, asks: bool) -> int:
 
 
 def _question(jobs: Client, tenant: str) -> str:
-    from handoff_queue.shared.store.jobs import JobFilter
+    from handoff_queue.shared.store.job_filter import JobFilter
 
     by_status = jobs.store.jobs.counts(JobFilter(tenant=tenant))
     still_open = sum(count for status, count in by_status.items() if not status.ended)

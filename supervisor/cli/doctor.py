@@ -22,7 +22,7 @@ from handoff_queue.shared.settings.http_values import split_credentials
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, Settings, load_settings
 from handoff_queue.shared.specialists.policy_file import rules_in
-from handoff_queue.shared.store.jobs import JobFilter
+from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.trust.keyring import NOT_SIGNED
 from handoff_queue.shared.types.errors import StoreUnavailable, UnusableRedis, UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from handoff_queue.shared.store.jobs import EVERY_JOB, JobStanding
+from handoff_queue.shared.store.job_filter import EVERY_JOB
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.connection import client_of_broker

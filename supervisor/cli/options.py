@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from handoff_queue.shared.store.jobs import JobFilter
+from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.text.durations import DurationRange
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.errors import UserError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.word_forms import close_names, suggestion
 from handoff_queue.shared.types.access import Actor, ApiRole, ApiToken, AuditAction, AuditEntry

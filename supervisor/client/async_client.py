@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 from pydantic import JsonValue
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.jobs import EVERY_JOB, JobFilter, JobStanding
+from handoff_queue.shared.store.job_filter import EVERY_JOB, JobFilter
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import JsonValue, SecretStr
 
 from handoff_queue.shared.settings.settings import Settings, load_settings, redis_url_of
-from handoff_queue.shared.store.jobs import EVERY_JOB, JobFilter, JobStanding
+from handoff_queue.shared.store.job_filter import EVERY_JOB, JobFilter
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.store.redis.connection import ONLOOKER_TIMEOUT_S, SOCKET_TIMEOUT_S
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.access import Actor, AuditAction, AuditEntry

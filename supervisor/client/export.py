@@ -18,7 +18,8 @@ from pydantic import Field
 from handoff_queue.shared.observability.redaction import HIDDEN, Redactor, secrets_of
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.dead_letters import DeadLetter
-from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.events import Event, JobSubmitted, RecordedEvent

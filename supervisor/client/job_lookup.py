@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnknownJob, UnreadableJob, UserError
 from handoff_queue.shared.types.events import JobStatus

@@ -12,8 +12,9 @@ from pydantic import BaseModel, Field, JsonValue
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 from handoff_queue.shared.store.dead_letters import DeadLetter, handoff_in
+from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.store.job_summary import HandoffRecord
-from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.checkpoints import Checkpoint

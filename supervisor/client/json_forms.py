@@ -10,7 +10,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.types.events import Event, JobSubmitted
 from handoff_queue.shared.types.usage import cost_usd
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 
-from handoff_queue.shared.store.jobs import JobFilter
+from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.store.spending_history import DAY_S, MOST_DAYS
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnknownJob, UnknownSchedule, UserError

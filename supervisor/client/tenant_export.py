@@ -16,7 +16,7 @@ from typing import Any
 
 from handoff_queue.shared.observability.redaction import Redactor, secrets_of
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.jobs import JobFilter
+from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import (
     MalformedMessage,

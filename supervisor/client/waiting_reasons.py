@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from handoff_queue.shared.store.jobs import JobFilter, JobStanding
+from handoff_queue.shared.store.job_filter import JobFilter
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.store.pauses import Pause
 from handoff_queue.shared.store.presence import Presence
 from handoff_queue.shared.store.store import Store

@@ -293,7 +293,7 @@ class JobLoop:
                 log.warning("published again", handoffs=list(effect.handoffs), job_id=state.job_id)
                 outgoing = self._recorder.outgoing(state, effect.handoffs)
                 if self._dispatcher.publish_again(state.job_id, outgoing):
-                    self._store.jobs.sent(state.job_id, effect.handoffs)
+                    self._store.due_work.mark_sent(state.job_id, effect.handoffs)
                 return None
             case RunRole():
                 return self._run_role(state, effect.handoff_id, evaluation)
@@ -338,7 +338,9 @@ class JobLoop:
         return None
 
     def _delegate_role(self, state: JobState, handoff: AgentHandoff, text: str) -> None:
-        if not self._store.jobs.queue(state.job_id, handoff.handoff_id, ROLES_QUEUE):
+        if not self._store.due_work.queue_role_handoff(
+            state.job_id, handoff.handoff_id, ROLES_QUEUE
+        ):
             return
         if self._dispatcher.send_role(handoff, text):
-            self._store.jobs.sent(state.job_id, [handoff.handoff_id])
+            self._store.due_work.mark_sent(state.job_id, [handoff.handoff_id])

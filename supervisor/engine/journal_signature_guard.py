@@ -71,7 +71,7 @@ class JournalGuard:
         """
         for refused_event in refused:
             version, event = refused_event.recorded.version, refused_event.recorded.event
-            if self._store.jobs.is_refused(job_id, version):
+            if self._store.refused_events.is_recorded(job_id, version):
                 continue
             reason = (
                 f"event {version} of {job_id} ({event.type}) is not used: {refused_event.reason}"
@@ -81,5 +81,5 @@ class JournalGuard:
                 job_id, JOURNAL, reason, refused_event.recorded.raw.decode(errors="replace")
             )
             if isinstance(event, HandoffFinished):
-                self._store.jobs.reopen(job_id, event.handoff_id, version)
-            self._store.jobs.note_refused(job_id, version, refused_event.reason, self._keep_s)
+                self._store.refused_events.reopen_handoff(job_id, event.handoff_id, version)
+            self._store.refused_events.record(job_id, version, refused_event.reason, self._keep_s)

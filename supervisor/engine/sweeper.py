@@ -15,7 +15,7 @@ from itertools import islice
 from handoff_queue.shared.broker.transport import library_scripts
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.daily_budget import DailyCaps
-from handoff_queue.shared.store.jobs import JobFilter
+from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable
@@ -152,7 +152,7 @@ class Sweeper:
 
     def _sweep(self) -> tuple[int, bool]:
         """Wake the jobs as `sweep`. Return their number, and whether more jobs are due."""
-        swept = self._store.jobs.sweep()
+        swept = self._store.due_work.sweep()
         for job_id, suspects in swept.due.items():
             self._dispatcher.wake(job_id, suspects)
         for job_id in swept.fresh:

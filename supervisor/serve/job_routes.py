@@ -11,7 +11,8 @@ from fastapi import Request as HttpRequest
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
-from handoff_queue.shared.store.jobs import JobFilter, JobStanding
+from handoff_queue.shared.store.job_filter import JobFilter
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId

@@ -63,7 +63,7 @@ def rare_faults(store: Store) -> None:
     dead = granted_claim(store, job_id, "a.1")
     assert dead.reserve(WorstCase(10, 10, 10, "some-model")) is None
     expire_lease(store, dead)
-    store.jobs.sweep()
+    store.due_work.sweep()
     live = granted_claim(store, job_id, "b.1")
     assert live.reserve(WorstCase(10, 10, 10, "some-model")) is None
     usage = Usage(

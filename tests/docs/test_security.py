@@ -72,7 +72,7 @@ def test_the_user_can_do_all_that_workers_and_supervisors_do(url_of_the_user: st
     )
     store.presence.announce_supervisor("s")
     store.dead_letters.add("researcher", "garbage", "{")
-    store.jobs.sweep()
+    store.due_work.sweep()
 
     assert store.presence.announcements()
     assert store.presence.presence([job_id]).queues == {a_spec().name, "supervisor"}

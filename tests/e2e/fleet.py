@@ -21,7 +21,7 @@ from typing import Any
 from handoff_queue.chaos.leaks import keys_for_ever
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fair_queue import is_for
-from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.store.handoff_standing import HandoffStanding
 from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId

@@ -14,7 +14,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fair_queue import PURGE
-from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.store.handoff_standing import HandoffStanding
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Priority

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from handoff_queue.shared.store.claim import CHORD_SILENCE_S
-from handoff_queue.shared.store.jobs import LOST_AFTER_S
+from handoff_queue.shared.store.due_work import LOST_AFTER_S
 from handoff_queue.shared.types.events import CancelRequested, HandoffIssued, JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher, OutgoingHandoff

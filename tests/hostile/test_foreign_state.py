@@ -46,7 +46,7 @@ def make_running(store: Store, job_id: JobId, **fields: str) -> None:
 def test_a_job_that_is_its_own_parent_stops_no_sweep(store: Store) -> None:
     make_running(store, FOREIGN, parent=f"{FOREIGN}/{HANDOFF}")
 
-    assert FOREIGN in store.jobs.sweep().due
+    assert FOREIGN in store.due_work.sweep().due
 
 
 def test_jobs_that_are_children_of_each_other_stop_no_commit(store: Store, job_id: JobId) -> None:
@@ -69,14 +69,14 @@ def test_a_lease_that_is_no_number_stops_no_sweep(store: Store, job_id: JobId) -
     issue(store, job_id, "a.1")
     store.connection.redis.zadd(keys.DUE, {job_id: 1})
 
-    assert job_id in store.jobs.sweep().due
+    assert job_id in store.due_work.sweep().due
 
 
 @pytest.mark.parametrize("member", [b"\xff\xfe/a.1", b"no job", b" j-0123456789ab/a.1"])
 def test_a_due_entry_without_a_job_is_removed(store: Store, job_id: JobId, member: bytes) -> None:
     store.connection.redis.zadd(keys.DUE, {member: 1, job_id.encode(): 1})
 
-    assert job_id in store.jobs.sweep().due
+    assert job_id in store.due_work.sweep().due
 
     assert store.connection.redis.zscore(keys.DUE, member) is None
 
@@ -89,7 +89,7 @@ def test_an_entry_without_a_member_in_a_queues_order_is_removed(
     redis.hset(f"{keys.FAIR}supervisor:messages", " no member", "{}")
     redis.zadd(keys.DUE, {job_id: 1})
 
-    assert job_id in store.jobs.sweep().due
+    assert job_id in store.due_work.sweep().due
 
     assert redis.zcard(f"{keys.FAIR}supervisor") == 0
 
@@ -100,7 +100,7 @@ def test_an_outage_key_of_another_type_is_written_again(store: Store, job_id: Jo
     redis.set(keys.OUTAGE, "1")
     redis.zadd(keys.DUE, {job_id: 1})
 
-    assert job_id in store.jobs.sweep().due
+    assert job_id in store.due_work.sweep().due
 
     assert redis.type(keys.OUTAGE) == b"hash"
 
@@ -118,7 +118,7 @@ def test_an_outage_without_an_end_keeps_no_claim_for_ever(store: Store) -> None:
     redis.hset(keys.handoff(FOREIGN, "a", HANDOFF), "lease", 1_000)
     redis.hset(keys.OUTAGE, mapping={"since": 0, "until": 2**53})
 
-    assert FOREIGN in store.jobs.sweep().due
+    assert FOREIGN in store.due_work.sweep().due
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_a_flood_of_labels_makes_no_sweep_long(server: Server) -> None:
         admin.hset(keys.QUEUES, "analyst", 0)
         before = calls_of(admin, "zrem")
 
-        supervisor.jobs.sweep()
+        supervisor.due_work.sweep()
 
         assert calls_of(admin, "zrem") - before < MANY
         admin.delete(labels)

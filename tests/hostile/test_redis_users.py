@@ -138,7 +138,7 @@ def test_a_sweep_looks_for_unknown_handoffs_after_each_write_of_a_user(
         job_id = a_job(supervisor)
         supervisor.connection.redis.zadd(keys.DUE, {job_id: 1})
 
-        assert job_id in supervisor.jobs.sweep().due
+        assert job_id in supervisor.due_work.sweep().due
 
         admin.delete(keys.WRITE_CHECK)
 

@@ -48,7 +48,7 @@ def test_a_supervisor_sweeps_past_members_that_a_worker_has_invented(
         issue(supervisor, job_id, "find.1", role="analyst")
         supervisor.connection.redis.zadd(keys.DUE, {job_id: 2})
 
-        assert job_id in supervisor.jobs.sweep().due
+        assert job_id in supervisor.due_work.sweep().due
 
         assert set(supervisor.connection.redis.zrange(key, 0, -1)).isdisjoint(
             member.encode() for member in FOREIGN_MEMBERS
@@ -79,7 +79,7 @@ def test_a_worker_moves_no_due_time_of_another_role(server: Server) -> None:
         attacker = worker.connection.redis
         attacker.zadd(keys.due("analyst"), {f"{job_id}/write.1": 1})
 
-        supervisor.jobs.sweep()
+        supervisor.due_work.sweep()
 
         redis = supervisor.connection.redis
         assert redis.zscore(keys.due("writer"), f"{job_id}/write.1") == 10**13
@@ -96,7 +96,7 @@ def test_a_worker_wakes_a_job_through_the_set_of_its_role(server: Server) -> Non
         assert redis.zscore(keys.due("analyst"), job_id) is not None
         redis.zadd(keys.due("analyst"), {job_id: 1})
 
-        assert job_id in supervisor.jobs.sweep().due
+        assert job_id in supervisor.due_work.sweep().due
 
         assert redis.zscore(keys.due("analyst"), job_id) is None
 
@@ -109,7 +109,7 @@ def test_a_wake_up_for_events_that_a_supervisor_has_seen_does_nothing(server: Se
         supervisor.journal.set_due(job_id, None, version_of(supervisor, job_id))
         supervisor.connection.redis.zadd(keys.due("analyst"), {job_id: 1})
 
-        assert job_id not in supervisor.jobs.sweep().due
+        assert job_id not in supervisor.due_work.sweep().due
 
 
 def test_a_hash_that_a_worker_has_made_is_no_job(server: Server) -> None:
@@ -119,7 +119,7 @@ def test_a_hash_that_a_worker_has_made_is_no_job(server: Server) -> None:
         connection.zadd(keys.due("analyst"), {forged: 1})
 
     with server.store("supervisor") as supervisor:
-        assert forged not in supervisor.jobs.sweep().fresh
+        assert forged not in supervisor.due_work.sweep().fresh
 
 
 @pytest.mark.parametrize("text", ["x", "", "nan", "-1e999", "0x10", "[" * 5_000])
@@ -138,7 +138,7 @@ def test_fields_of_a_handoff_that_cannot_be_read_stop_no_sweep_and_no_cancel(
         attacker.zadd(keys.due("analyst"), {f"{job_id}/find.1": 1})
         supervisor.connection.redis.zadd(keys.DUE, {other: 2})
 
-        assert other in supervisor.jobs.sweep().due
+        assert other in supervisor.due_work.sweep().due
         assert server.observed_fleet()
         version = version_of(supervisor, job_id)
         decision = Commit(job_id, version, [CancelRequested()], drop=[HandoffId("find.1")])

@@ -10,7 +10,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.jobs import JobFilter
+from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobEnded, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId

@@ -148,8 +148,8 @@ def test_a_process_that_names_an_unknown_handoff_is_no_attacker(server: Server) 
         assert claim(worker, job_id, lost).verdict is ClaimVerdict.UNKNOWN
         at_work = [running.handoff_id for running in observer.fleet_load.now().at_work]
         assert lost not in at_work
-        supervisor.jobs.sent(job_id, [lost])
-        supervisor.jobs.sweep()
+        supervisor.due_work.mark_sent(job_id, [lost])
+        supervisor.due_work.sweep()
         supervisor.journal.commit(
             Commit(job_id, version_of(supervisor, job_id), [CancelRequested()], drop=[lost])
         )

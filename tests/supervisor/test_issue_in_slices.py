@@ -11,7 +11,7 @@ import pytest
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.jobs import LOST_AFTER_S
+from handoff_queue.shared.store.due_work import LOST_AFTER_S
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE

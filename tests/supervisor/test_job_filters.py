@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from handoff_queue.shared.store.jobs import JobFilter
+from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.cli.commands import load_command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.store.handoff_standing import HandoffStanding
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.presence import WAITS_FOR

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.types.cost_quote import Estimate, Quote
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.usage import MICROUSD, cost_usd

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, RecordedEvent
 from handoff_queue.shared.types.ids import HandoffId, JobId

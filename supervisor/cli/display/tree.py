@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 from rich.tree import Tree
 
-from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.store.handoff_standing import HandoffStanding
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, PlanPatched
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import Mode

@@ -12,7 +12,8 @@ from pydantic import JsonValue
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 
-from handoff_queue.shared.store.jobs import JobFilter, JobStanding
+from handoff_queue.shared.store.job_filter import JobFilter
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.types.errors import Conflict, HandoffError, UnknownJob, UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import is_job_id

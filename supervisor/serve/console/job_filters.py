@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
 
-from handoff_queue.shared.store.jobs import JobFilter
+from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.supervisor.serve.pagination import is_cursor

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from handoff_queue.shared.store.jobs import JobLabels, JobStanding
+from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.jobs import JobLabels
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId, is_job_id

@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from handoff_queue.shared.store.fleet_load import FleetLoad
-from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.store.handoff_standing import HandoffStanding
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import (

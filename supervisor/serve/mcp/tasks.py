@@ -25,7 +25,7 @@ from pydantic import Json, ValidationError
 from pydantic.alias_generators import to_camel
 from starlette.concurrency import run_in_threadpool
 
-from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.job_result import JobResult

@@ -118,7 +118,7 @@ class Bench:
 
     def woken(self) -> set[JobId]:
         """Return the jobs whose handoffs the next sweep finds."""
-        return set(self.store.jobs.sweep().due)
+        return set(self.store.due_work.sweep().due)
 
     def wait_twice(self, first: AgentHandoff) -> tuple[AgentHandoff, AgentHandoff]:
         """Return two handoffs that wait for `first`, in the order in which they take over."""
@@ -381,7 +381,7 @@ def test_a_lost_run_continues_under_a_new_claim_while_the_others_wait(bench: Ben
     lost = bench.begin(first)[1]
     bench.attempt(second)
     expire_lease(bench.store, lost)
-    bench.store.jobs.sweep()
+    bench.store.due_work.sweep()
 
     bench.end_wait(second)
     assert bench.attempt(second).end is AttemptEnd.DEFERRED

@@ -54,7 +54,7 @@ def is_only_reserved(store: Store, job_id: JobId) -> bool:
 
 def test_the_reservation_survives_the_death_of_the_process(store: Store, job_id: JobId) -> None:
     expire_lease(store, sent(store, job_id))
-    store.jobs.sweep()
+    store.due_work.sweep()
     assert is_only_reserved(store, job_id)
     granted_claim(store, job_id, ONE, "w2")
     assert is_only_reserved(store, job_id)
@@ -166,5 +166,5 @@ def test_only_a_call_in_a_batch_stays_reserved(
     claimed = granted_claim(store, job_id, ONE)
     assert claimed.reserve(worst) is None
     expire_lease(store, claimed)
-    store.jobs.sweep()
+    store.due_work.sweep()
     assert nothing_reserved(store, job_id) is not worst.is_batched

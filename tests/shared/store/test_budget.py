@@ -161,7 +161,7 @@ def test_worst_case_costs_are_separate_from_measured_costs(store: Store, end: st
 
     if end == "killed":
         expire_lease(store, first)
-        store.jobs.sweep()
+        store.due_work.sweep()
     elif end == "dropped":
         commit = Commit(
             job_id=job_id,

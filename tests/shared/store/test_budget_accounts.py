@@ -161,7 +161,7 @@ class BudgetMachine(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         """Settle the calls of dead processes at their worst case."""
-        self.store.jobs.sweep()
+        self.store.due_work.sweep()
         self.unsettled.clear()
 
     @invariant()

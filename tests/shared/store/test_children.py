@@ -159,7 +159,7 @@ def test_a_child_is_cancelled_with_its_dropped_handoff(store: Store) -> None:
     last_event = store.journal.read(child)[-1].event
     assert last_event == CancelRequested(by=job_id)
     assert store.jobs.standings([child])[0].cancelled
-    assert child in store.jobs.sweep().due, (
+    assert child in store.due_work.sweep().due, (
         "its supervisor is woken, and drops the grandchild in its turn"
     )
     assert not store.jobs.standings([grandchild])[0].cancelled

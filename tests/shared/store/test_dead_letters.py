@@ -133,13 +133,13 @@ def test_a_handoff_of_another_version_is_left_to_that_version_and_later_becomes_
 
     assert not store.dead_letters.add_unreadable(QUEUE, "schema_version: 2", text)
     assert store.dead_letters.newest() == []
-    assert store.jobs.sweep().due == {job_id: [FUTURE]}, (
+    assert store.due_work.sweep().due == {job_id: [FUTURE]}, (
         "published again, for somebody who knows it"
     )
 
     assert store.dead_letters.add_unreadable(QUEUE, "schema_version: 2", text, patience_s=0)
     mark_evaluated(store, job_id)
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
     assert [letter.body for letter in store.dead_letters.newest()] == [text]
 
 
@@ -186,12 +186,12 @@ def test_a_retried_letter_is_found_by_the_next_sweep(
         around.format(text if around == "{}" else json.dumps(text)),
         patience_s=0,
     )
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
 
     jobs.requeue_dead(store.dead_letters.newest()[0])
 
     assert store.dead_letters.newest() == []
-    assert store.jobs.sweep().due == {job_id: [FUTURE]}
+    assert store.due_work.sweep().due == {job_id: [FUTURE]}
     jobs.store.connection.close()
 
 
@@ -204,7 +204,7 @@ def test_a_retry_of_a_long_dead_letter_uses_the_complete_handoff(
     jobs = client.connect(redis_url, Settings(offline=True))
     jobs.requeue_dead(store.dead_letters.newest()[0])
 
-    assert store.jobs.sweep().due == {job_id: [FUTURE]}
+    assert store.due_work.sweep().due == {job_id: [FUTURE]}
     jobs.store.connection.close()
 
 

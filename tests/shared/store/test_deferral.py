@@ -91,7 +91,7 @@ def test_a_second_message_does_not_run_a_deferred_handoff_early(
 
 def test_a_deferred_handoff_is_not_searched_before_its_time(store: Store, job_id: JobId) -> None:
     deferred_claim(store, job_id)
-    assert A not in store.jobs.sweep().due.get(job_id, [])
+    assert A not in store.due_work.sweep().due.get(job_id, [])
 
 
 def test_a_deferred_handoff_is_found_in_time_and_continues_after_its_last_turn(
@@ -99,7 +99,7 @@ def test_a_deferred_handoff_is_found_in_time_and_continues_after_its_last_turn(
 ) -> None:
     deferred_claim(store, job_id)
     end_deferral(store, job_id)
-    assert store.jobs.sweep().due == {job_id: [A]}
+    assert store.due_work.sweep().due == {job_id: [A]}
     standing = store.jobs.handoffs(job_id, [A])[A]
     assert (standing.lost, standing.held, standing.deferred_until) == (True, False, None)
     again = granted_claim(store, job_id, "a.1")

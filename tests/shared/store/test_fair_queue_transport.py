@@ -17,8 +17,8 @@ from handoff_queue.shared.broker.message_publisher import TaskMessage, publish_e
 from handoff_queue.shared.broker.transport import MOST_AT_ONCE
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.due_work import LOST_AFTER_S
 from handoff_queue.shared.store.fair_queue import FOR
-from handoff_queue.shared.store.jobs import LOST_AFTER_S
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import HandoffId, new_job_id
 from handoff_queue.shared.types.job_options import Priority
@@ -69,11 +69,11 @@ def test_a_message_that_waits_alone_for_hours_is_lost_only_after_it_was_taken(
 ) -> None:
     send(app, store, job_id := a_job(store), "a.1")
     age_issued(store, job_id, 7_200, "a.1")
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
     with queue_consumer(app) as queue:
         message = queue.get(timeout=5)
 
-        assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
+        assert store.due_work.sweep().due == {job_id: [HandoffId("a.1")]}
         message.ack()
 
 
@@ -115,7 +115,7 @@ def test_an_element_that_died_with_its_worker_costs_its_message_one_sweep(
     send(app, store, a_job(store), "a.1", "b.1")
     store.connection.redis.rpop(QUEUE)
 
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
     assert store.connection.redis.llen(QUEUE) == 2
     with queue_consumer(app) as queue:
         messages = [queue.get(timeout=5) for _ in range(2)]
@@ -132,7 +132,7 @@ def test_the_message_of_a_dead_worker_counts_as_lost_while_others_wait(
         queue.get(timeout=5)
         age_everything(store, LOST_AFTER_S + 1)
 
-        assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
+        assert store.due_work.sweep().due == {job_id: [HandoffId("a.1")]}
 
 
 def test_a_message_that_waits_in_its_place_for_hours_is_not_lost(app: Celery, store: Store) -> None:
@@ -146,7 +146,7 @@ def test_a_message_that_waits_in_its_place_for_hours_is_not_lost(app: Celery, st
         granted_claim(store, other, step_of(message))
         message.ack()
 
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
 
 
 def test_messages_of_the_version_before_are_delivered_in_list_order(
@@ -174,7 +174,7 @@ def test_a_message_that_an_old_worker_took_and_ran_leaves_its_place(
     client = store.connection.redis
     client.rpop(QUEUE)
     granted_claim(store, job_id, "a.1")
-    store.jobs.sweep()
+    store.due_work.sweep()
     assert [entry.decode().split()[0] for entry in client.zrange(keys.FAIR + QUEUE, 0, -1)] == [
         f"{job_id}/b.1"
     ]
@@ -182,7 +182,7 @@ def test_a_message_that_an_old_worker_took_and_ran_leaves_its_place(
 
     client.rpop(QUEUE)
     granted_claim(store, job_id, "b.1")
-    store.jobs.sweep()
+    store.due_work.sweep()
     assert not client.keys(f"{keys.FAIR}*")
 
 
@@ -207,9 +207,9 @@ def test_a_purge_empties_the_queue_and_wanted_messages_are_found_again(
     assert not store.connection.redis.exists(
         QUEUE, keys.FAIR + QUEUE, f"{keys.FAIR}{QUEUE}:messages", f"{keys.FAIR}{QUEUE}:next"
     )
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
     age_everything(store, LOST_AFTER_S + 1)
-    assert {*store.jobs.sweep().due[job_id]} == {"a.1", "b.1"}
+    assert {*store.due_work.sweep().due[job_id]} == {"a.1", "b.1"}
 
 
 def test_a_group_finds_its_places_also_in_a_redis_that_has_forgotten_the_script(

@@ -73,7 +73,7 @@ def test_an_expired_claim_keeps_its_slot_until_a_sweep_finds_it(
 ) -> None:
     expire_lease(store, granted_claim(store, job_id, "a.1"))
     before = store.fleet_load.now().busy("researcher")
-    store.jobs.sweep()
+    store.due_work.sweep()
 
     assert (before, store.fleet_load.now().busy("researcher")) == (1, 0)
 
@@ -101,7 +101,7 @@ def test_handoffs_of_a_paused_role_count_as_waiting(store: Store, job_id: JobId)
 def test_a_job_with_an_untaken_wake_up_counts_as_open(store: Store, job_id: JobId) -> None:
     make_due(store, job_id)
     make_due(store, a_job(store))
-    store.jobs.sweep()
+    store.due_work.sweep()
 
     assert store.fleet_load.now().open_jobs == 2
 

@@ -57,7 +57,7 @@ def test_a_deleted_job_leaves_nothing_but_documents(store: Store) -> None:
     assert not {name for name in left if job_id in name}
     assert store.connection.redis.zcard(keys.DUE) == 0
     assert store.connection.redis.zcard(keys.JOBS) == 0
-    store.jobs.sweep()
+    store.due_work.sweep()
     assert store.payloads.documents([page.digest]) == {page.digest: "text"}
 
 

@@ -18,7 +18,7 @@ def test_a_lost_process_stays_counted_after_progress(
 ) -> None:
     expire_lease(store, granted_claim(store, job_id, "find.1"))
     if is_swept:
-        store.jobs.sweep()
+        store.due_work.sweep()
     second = granted_claim(store, job_id, "find.1", "w2")
     second.checkpoint(model_reply())
     second.release()
@@ -49,8 +49,8 @@ def test_each_lost_process_counts_and_a_released_claim_does_not(
     granted_claim(store, job_id, "find.1").release()
     for _ in range(MAX_CLAIMS):
         expire_lease(store, granted_claim(store, job_id, "find.1"))
-        store.jobs.sweep()
-        store.jobs.sweep()
+        store.due_work.sweep()
+        store.due_work.sweep()
 
     standing = store.jobs.handoffs(job_id, [ONE])[ONE]
     assert (standing.lost_claims, standing.claimed_at) == (MAX_CLAIMS, None)

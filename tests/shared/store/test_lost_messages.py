@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.jobs import LOST_AFTER_S, SWEEP_AT_MOST
+from handoff_queue.shared.store.due_work import LOST_AFTER_S, SWEEP_AT_MOST
 from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import Cancelled
@@ -41,15 +41,15 @@ def job_id(store: Store) -> JobId:
 def test_a_message_missing_from_an_empty_queue_is_lost(store: Store, job_id: JobId) -> None:
     age_issued(store, job_id, LOST_AFTER_S + 1, "a.1")
 
-    assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
+    assert store.due_work.sweep().due == {job_id: [HandoffId("a.1")]}
     assert store.jobs.handoffs(job_id, [HandoffId("a.1")])[HandoffId("a.1")].lost
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
 
 
 def test_a_message_that_is_on_its_way_to_a_worker_is_not_lost(store: Store, job_id: JobId) -> None:
     age_issued(store, job_id, LOST_AFTER_S - 2, "a.1")
 
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
 
 
 def test_a_taken_and_unclaimed_message_is_lost_while_others_wait_in_its_queue(
@@ -58,10 +58,10 @@ def test_a_taken_and_unclaimed_message_is_lost_while_others_wait_in_its_queue(
     publish(store, "a.1", "b.1", "c.1")
     age_issued(store, job_id, 60, "a.1", "b.1", "c.1")
     age_taken(store, job_id, LOST_AFTER_S - 2, "b.1")
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
     age_taken(store, job_id, LOST_AFTER_S + 1, "b.1")
 
-    assert store.jobs.sweep().due == {job_id: [HandoffId("b.1")]}
+    assert store.due_work.sweep().due == {job_id: [HandoffId("b.1")]}
 
 
 def test_an_unpublished_message_is_lost_while_others_wait_in_its_queue(
@@ -71,7 +71,7 @@ def test_an_unpublished_message_is_lost_while_others_wait_in_its_queue(
     issue(store, job_id, "d.1", group="g2")
     age_issued(store, job_id, LOST_AFTER_S + 1, "a.1", "d.1")
 
-    assert store.jobs.sweep().due == {job_id: [HandoffId("d.1")]}
+    assert store.due_work.sweep().due == {job_id: [HandoffId("d.1")]}
 
 
 def test_a_released_message_waits_like_any_other(store: Store, job_id: JobId) -> None:
@@ -80,7 +80,7 @@ def test_a_released_message_waits_like_any_other(store: Store, job_id: JobId) ->
     publish(store, "a.1", "c.1")
     granted_claim(store, job_id, "b.1")
 
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
 
 
 def test_thousands_that_wait_in_a_queue_for_hours_are_not_lost(store: Store) -> None:
@@ -90,11 +90,11 @@ def test_thousands_that_wait_in_a_queue_for_hours_are_not_lost(store: Store) -> 
     publish(store, *names)
     age_issued(store, job_id, 7_200, *names)
 
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
     for name in names[5_000:5_050]:
         store.connection.redis.rpop(QUEUE)
         granted_claim(store, job_id, name)
-        assert store.jobs.sweep().due == {}
+        assert store.due_work.sweep().due == {}
 
 
 def test_the_last_of_thousands_is_not_lost_while_the_first_are_being_published(
@@ -122,7 +122,7 @@ def test_thousands_of_lost_messages_of_one_job_hide_none_of_another(
     publish(store, "of others")
     age_taken(store, crowd, 60, *names)
     age_taken(store, job_id, LOST_AFTER_S + 1, "a.1")
-    sweeps = [store.jobs.sweep().due for _ in range(4)]
+    sweeps = [store.due_work.sweep().due for _ in range(4)]
 
     assert {job_id: [HandoffId("a.1")]} in sweeps
 
@@ -132,7 +132,7 @@ def test_a_place_without_its_message_ends_no_sweep(store: Store, job_id: JobId) 
     store.connection.redis.zadd(keys.FAIR + QUEUE, {f"{job_id}/a.1 tag": 1})
     age_issued(store, job_id, LOST_AFTER_S + 1, "a.1")
 
-    assert store.jobs.sweep().due == {job_id: [HandoffId("a.1")]}
+    assert store.due_work.sweep().due == {job_id: [HandoffId("a.1")]}
     assert not store.connection.redis.exists(keys.FAIR + QUEUE)
 
 
@@ -202,7 +202,7 @@ def test_entries_of_jobs_removed_by_retention_are_deleted(store: Store) -> None:
     store.connection.redis.hset(keys.QUEUES, QUEUE, 0)
     store.connection.redis.zadd(keys.WAITING + QUEUE, {"j-000000000000/b.1": 1})
 
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
     assert not store.connection.redis.exists(keys.DUE, keys.WAITING + QUEUE)
 
 

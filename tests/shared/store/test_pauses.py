@@ -135,12 +135,12 @@ def test_a_sweep_finds_a_held_handoff_only_after_the_pause(store: Store, job_id:
     for handoff_id in ("find.1", "look.1"):
         claim(store, job_id, handoff_id)
 
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
     assert store.pauses.unpause("researcher") == 2
-    assert {job: sorted(handoff_ids) for job, handoff_ids in store.jobs.sweep().due.items()} == {
-        job_id: ["find.1", "look.1"]
-    }
-    assert store.jobs.sweep().due == {}
+    assert {
+        job: sorted(handoff_ids) for job, handoff_ids in store.due_work.sweep().due.items()
+    } == {job_id: ["find.1", "look.1"]}
+    assert store.due_work.sweep().due == {}
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.GRANTED
 
 
@@ -151,7 +151,7 @@ def test_a_message_in_the_queue_of_a_paused_role_is_not_published_again(
     publish(store, "find.1", "look.1")
     age_issued(store, job_id, 3_600, "find.1", "look.1")
 
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
     store.connection.redis.delete(QUEUE)
 
 
@@ -161,10 +161,10 @@ def test_a_lapsed_claim_of_a_paused_role_is_found_once_and_held(
     expire_lease(store, granted_claim(store, job_id, "find.1"))
     store.pauses.pause("researcher", "")
 
-    assert store.jobs.sweep().due == {job_id: ["find.1"]}
+    assert store.due_work.sweep().due == {job_id: ["find.1"]}
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.PAUSED
     assert standing_of(store, job_id) == ("issued", 1, True, False)
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
 
 
 def test_a_dropped_held_handoff_leaves_no_entry(store: Store, job_id: JobId) -> None:

@@ -12,7 +12,7 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
-from handoff_queue.shared.store.jobs import SWEEP_AT_MOST
+from handoff_queue.shared.store.due_work import SWEEP_AT_MOST
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import StoreRefusesWrites
@@ -68,16 +68,16 @@ def test_a_worker_that_could_not_renew_during_the_silence_keeps_its_handoff(
 ) -> None:
     held = claim_after_silence(store, job_id)
 
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
     assert claim(store, job_id, "a.1", "w2").verdict is ClaimVerdict.BUSY
     held.renew()
     held.checkpoint(model_reply())
     assert accounts(store, job_id)["turns"] == 1
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
 
 
 FIRST: dict[str, Callable[[Store, JobId, Claim], object]] = {
-    "a sweep": lambda store, job_id, other: store.jobs.sweep(),
+    "a sweep": lambda store, job_id, other: store.due_work.sweep(),
     "another's renewal": lambda store, job_id, other: other.renew(),
     "another's turn": lambda store, job_id, other: reservation_verdict(
         other, WorstCase(input_tokens=1, output_tokens=1, microusd=1)
@@ -97,7 +97,7 @@ def test_no_first_client_after_the_silence_takes_the_handoff_over(
 
     first(store, job_id, other)
 
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
     assert claim(store, job_id, "a.1", "w2").verdict is ClaimVerdict.BUSY
     held.renew()
 
@@ -106,13 +106,15 @@ def test_a_worker_that_does_not_renew_after_the_silence_is_found_half_a_lease_la
     short_lease_store: Store, job_id: JobId
 ) -> None:
     claim_after_silence(short_lease_store, job_id)
-    assert short_lease_store.jobs.sweep().due == {}
+    assert short_lease_store.due_work.sweep().due == {}
     until_ms = int(short_lease_store.connection.redis.hget(keys.OUTAGE, "until"))
     assert (
         until_ms <= (short_lease_store.connection.now() + LEASE_S / 2) * 1000 + 50
     )  # the two clocks may differ by milliseconds
 
-    swept = wait_until(lambda: short_lease_store.jobs.sweep().due, expected="the end of the grace")
+    swept = wait_until(
+        lambda: short_lease_store.due_work.sweep().due, expected="the end of the grace"
+    )
 
     assert swept == {job_id: FOUND}
 
@@ -125,7 +127,7 @@ def test_a_worker_that_was_dead_before_the_silence_is_found_at_once(
     before_ms = int((store.connection.now() - 2 * SILENCE_S) * 1000)
     store.connection.redis.hset(handoff_key(store, job_id, HandoffId("a.1")), "lease", before_ms)
 
-    assert store.jobs.sweep().due == {job_id: FOUND}
+    assert store.due_work.sweep().due == {job_id: FOUND}
 
 
 def test_consecutive_silences_add_up_to_at_most_three(store: Store, job_id: JobId) -> None:
@@ -137,7 +139,7 @@ def test_consecutive_silences_add_up_to_at_most_three(store: Store, job_id: JobI
     sweeps = []
     for _ in range(4):
         store.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": ended_ms})
-        sweeps.append(store.jobs.sweep().due)
+        sweeps.append(store.due_work.sweep().due)
         simulate_silence(store, SILENCE_S / 4)
 
     assert sweeps == [{}, {}, {}, {job_id: FOUND}]
@@ -152,7 +154,7 @@ def test_of_hundreds_of_claims_that_could_not_renew_no_claim_counts_as_dead(
         expire_lease(store, granted_claim(store, job_id, handoff_id))
     simulate_silence(store, SILENCE_S)
 
-    sweeps = [store.jobs.sweep() for _ in range(3)]
+    sweeps = [store.due_work.sweep() for _ in range(3)]
 
     assert [(swept.due, swept.more) for swept in sweeps] == [({}, True), ({}, False), ({}, False)]
 
@@ -173,7 +175,7 @@ def test_a_redis_that_took_no_writes_was_silent(store: Store, job_id: JobId) -> 
     last_call = redis.hget(keys.OUTAGE, "last_call")
     redis.config_set("maxmemory", 1)
     try:
-        for speak in (store.jobs.sweep, held.renew):
+        for speak in (store.due_work.sweep, held.renew):
             with pytest.raises(StoreRefusesWrites):
                 speak()
     finally:

@@ -67,7 +67,7 @@ def test_the_sum_of_a_day_is_the_spending_of_its_budget(store: Store) -> None:
     issue(store, job_id, "a.1")
     lost = claim(store, job_id, "a.1", first=WORST)
     expire_lease(store, lost)
-    store.jobs.sweep()
+    store.due_work.sweep()
     granted_claim(store, job_id, "a.1")  # charges the call that was in flight
 
     total = Amounts()

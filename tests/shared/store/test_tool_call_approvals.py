@@ -123,7 +123,7 @@ def test_an_answer_makes_the_handoff_due_and_the_next_claim_gets_it(
     first, second = questions(store, job_id)
 
     approve(store, job_id, first, to="b@example.com")
-    due = store.jobs.sweep().due
+    due = store.due_work.sweep().due
     again = granted_claim(store, job_id, "find.1")
 
     assert due[job_id] == [FIND]
@@ -238,7 +238,7 @@ def test_a_deleted_job_leaves_no_handoff_behind(store: Store, job_id: JobId) -> 
     redis.zadd(keys.DUE, {f"{job_id}/find.1": 1})
     redis.delete(keys.job(job_id))
 
-    store.jobs.sweep()
+    store.due_work.sweep()
 
     assert not [member for member in redis.zrange(keys.DUE, 0, -1) if b"find.1" in member]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.store.jobs import handoff_standing
+from handoff_queue.shared.store.handoff_standing import handoff_standing
 from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES, Amount, Measure
 from handoff_queue.shared.types.limits import BudgetLimits
 from handoff_queue.supervisor.lifecycle.job_budget import amount as amount_in_words

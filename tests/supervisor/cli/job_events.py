@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from handoff_queue.shared.broker.attempt_outcome import finished_event
-from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.types.events import (
     Event,
     FactsChecked,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.jobs import EVERY_JOB
+from handoff_queue.shared.store.job_filter import EVERY_JOB
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId, new_job_id

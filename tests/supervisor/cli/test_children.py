@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.types.events import Child, JobStatus, PlanMade, StepOutline
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.limits import JobLimits

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.types.events import HandoffIssued, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.display.event_lines import lines_of

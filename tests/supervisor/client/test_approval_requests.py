@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.jobs import JobFilter
+from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import ApprovalAsked, Approved, JobStatus, WebhookTried
 from handoff_queue.shared.types.ids import JobId, StepId

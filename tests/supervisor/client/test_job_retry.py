@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.types.events import CancelRequested, JobStatus
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit

@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.claim import Claim
-from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.store.pauses import Pause
 from handoff_queue.shared.store.presence import Presence
 from handoff_queue.shared.store.store import Store
@@ -168,8 +168,8 @@ def test_a_handoff_of_a_dead_worker_waits_again_when_its_lease_is_over(store: St
     store.presence.withdraw(announced)
 
     expire_lease(store, claimed)
-    store.jobs.sweep()
-    store.jobs.sent(claimed.job_id, [claimed.handoff_id])
+    store.due_work.sweep()
+    store.due_work.mark_sent(claimed.job_id, [claimed.handoff_id])
 
     assert missing_roles_of(store, claimed.job_id) == ["a worker of `researcher`: a, b"]
     serve(store, "researcher")

@@ -13,7 +13,7 @@ import pytest
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.jobs import LOST_AFTER_S
+from handoff_queue.shared.store.due_work import LOST_AFTER_S
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff, ResultStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
@@ -176,7 +176,7 @@ def test_messages_that_a_dying_supervisor_never_sent_are_sent_by_another(shell: 
     age_messages(shell)
 
     other = shell.another()
-    suspects = other.store.jobs.sweep().due
+    suspects = other.store.due_work.sweep().due
     assert set(suspects[job_id]) == {event.handoff_id for event in open_handoffs}
     other.advance(job_id, suspects[job_id])
 
@@ -257,7 +257,7 @@ def test_a_role_without_a_slot_goes_to_the_think_queue_once_in_many_evaluations(
 
         delete_messages(shell.store, ROLES_QUEUE)
         age_messages(shell)
-        assert shell.store.jobs.sweep().due == {job_id: [HandoffId("planner.1")]}
+        assert shell.store.due_work.sweep().due == {job_id: [HandoffId("planner.1")]}
         for _ in range(3):
             shell.advance(job_id)
         assert redis.llen(ROLES_QUEUE) == 1

@@ -143,7 +143,7 @@ def test_the_webhook_of_a_job_that_our_own_code_has_ended_is_sent(shell: Shell) 
             shell.do(job_id, event)
         shell.store.connection.redis.hdel(keys.blobs(job_id), plan_made.plan.digest)
         evaluate_again(fresh := shell.another(), job_id, MAX_FAILURES)
-        assert job_id in shell.store.jobs.sweep().due
+        assert job_id in shell.store.due_work.sweep().due
 
         fresh.advance(job_id)
         (post,) = wait_until(lambda: hook.posts, expected="the webhook")

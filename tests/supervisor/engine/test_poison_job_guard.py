@@ -171,7 +171,7 @@ def test_another_evaluation_does_the_remaining_work(shell: Shell) -> None:
 
     freeze_evaluations(shell, job_id)
 
-    wait_until(lambda: job_id in shell.store.jobs.sweep().due, expected="the job to be due")
+    wait_until(lambda: job_id in shell.store.due_work.sweep().due, expected="the job to be due")
     shell.advance(job_id)
     assert shell.store.connection.redis.zscore(keys.DUE, job_id) is None
 

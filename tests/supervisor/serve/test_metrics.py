@@ -223,8 +223,8 @@ def test_the_claim_of_a_dead_process_is_counted_once_with_its_call(
     dead = granted_claim(store, job_id, "a.1")
     assert dead.reserve(WORST) is None
     expire_lease(store, dead)
-    store.jobs.sweep()
-    store.jobs.sweep()
+    store.due_work.sweep()
+    store.due_work.sweep()
 
     with pytest.raises(Interrupted):
         dead.checkpoint(model_reply())
@@ -282,7 +282,7 @@ def test_a_waiting_handoff_of_a_deleted_job_leaves_the_backlog_of_its_tenant(
     issue(store, job_id, "a.1")
     store.jobs.delete(job_id)
     age_everything(store, 7_200)
-    store.jobs.sweep()
+    store.due_work.sweep()
 
     seen = scrape(http)
 

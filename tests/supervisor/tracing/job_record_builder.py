@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from handoff_queue.shared.store.claim_history import ClaimEnd, PastClaim
-from handoff_queue.shared.store.jobs import HandoffStanding, JobStanding
+from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.types.events import (
     AbandonedStep,
     Event,

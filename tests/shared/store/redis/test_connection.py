@@ -147,14 +147,14 @@ def test_a_refused_command_is_an_internal_error(store: Store) -> None:
     store.connection.redis.set("handoff:due", "not a sorted set", ex=5)
 
     with pytest.raises(StoreError, match="Redis refused the command"):
-        store.jobs.sweep()
+        store.due_work.sweep()
 
 
 def test_scripts_are_loaded_again_after_the_server_lost_them(store: Store) -> None:
-    store.jobs.sweep()
+    store.due_work.sweep()
     store.connection.redis.script_flush()
 
-    assert store.jobs.sweep().due == {}
+    assert store.due_work.sweep().due == {}
 
 
 @pytest.mark.parametrize("code", ["BUSY", "NOREPLICAS", "MASTERDOWN", "TRYAGAIN", "UNKILLABLE"])

@@ -46,7 +46,7 @@ def use_all_parts(store: Store) -> None:
     )
     store.presence.announce_supervisor("s")
     store.dead_letters.add("researcher", "garbage", "{")
-    store.jobs.sweep()
+    store.due_work.sweep()
     assert store.journal.follow(job_id, 0, 0.1)
     assert store.journal.follow_each({job_id: 0}, 0.1)[job_id]
     assert store.presence.announcements()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.store.handoff_standing import HandoffStanding
 from handoff_queue.shared.types.events import Child, StepOutline
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.limits import JobLimits

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.store.handoff_standing import HandoffStanding
 from handoff_queue.shared.types.events import Event, JobEnded, JobStatus
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId

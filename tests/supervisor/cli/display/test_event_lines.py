@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.store.handoff_standing import HandoffStanding
 from handoff_queue.shared.types.events import (
     AnswerMethod,
     CancelRequested,

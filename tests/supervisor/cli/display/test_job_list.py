@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from handoff_queue.shared.store.jobs import JobStanding
+from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.cli.list import header, lines_of_job
 from tests.supervisor.cli.job_events import JOB

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from handoff_queue.shared.store.jobs import HandoffStanding
+from handoff_queue.shared.store.handoff_standing import HandoffStanding
 from handoff_queue.shared.types.cost_quote import Estimate, Quote
 from handoff_queue.shared.types.events import (
     ApprovalAsked,

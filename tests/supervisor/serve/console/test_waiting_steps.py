@@ -166,7 +166,7 @@ def test_a_step_whose_worker_is_lost_says_that_it_is_published_again(
 ) -> None:
     job_id, issued = open_step(shell, tmp_path)
     expire_lease(shell.store, shell.claim(job_id, issued))
-    assert shell.store.jobs.sweep().due[job_id] == [issued.handoff_id]
+    assert shell.store.due_work.sweep().due[job_id] == [issued.handoff_id]
 
     assert why(local, job_id, issued) == (
         "queued: its message or its worker was lost, and the sweeper publishes it again"

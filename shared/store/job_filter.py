@@ -1,0 +1,65 @@
+"""The filter of the list of jobs. `lua/parts/job_filter.lua` applies it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from handoff_queue.shared.types.events import JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Filter of the list of jobs. A field that is not set matches every job."""
+
+    statuses: frozenset[JobStatus] = frozenset()
+    """Empty: every status."""
+    tenant: str = ""
+    submitted_before: float | None = None
+    """Unix time in seconds."""
+    submitted_after: float | None = None
+    """Unix time in seconds."""
+    mode: str = ""
+    """The mode of the request. A job of an earlier version has no mode."""
+    priority: str = ""
+    text: str = ""
+    """A part of the title or of the id. Capital letters of ASCII match small letters."""
+    min_microusd: int | None = None
+    """Least cost so far in millionths of a US dollar."""
+    specialist: str = ""
+    """A specialist that got a handoff of the job."""
+    failed_specialist: str = ""
+    """A specialist of which a handoff of the job failed, also if a later handoff did not."""
+
+
+EVERY_JOB = JobFilter()
+
+
+def first_place(where: JobFilter) -> str:
+    """Return the place in the list of jobs at which a filter begins to read."""
+    if where.submitted_before is None:
+        return "+inf"
+    return f"({int(where.submitted_before * 1000)}"
+
+
+def list_arguments(where: JobFilter, place: str, jobs_read: int, count: int) -> list[str | int]:
+    """Return the arguments of the scripts of the list: see `lua/parts/job_filter.lua`."""
+    lowest = "-inf"
+    if where.submitted_after is not None:
+        lowest = str(int(where.submitted_after * 1000))
+    least: str | int = ""
+    if where.min_microusd is not None:
+        least = where.min_microusd
+    return [
+        place,
+        lowest,
+        jobs_read,
+        count,
+        where.tenant,
+        where.mode,
+        where.priority,
+        where.text.encode().lower().decode(),  # as Lua does: ASCII only
+        least,
+        where.specialist,
+        where.failed_specialist,
+        *sorted(where.statuses),
+    ]

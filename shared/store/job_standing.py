@@ -1,0 +1,170 @@
+"""The standing of a job: its status and its usage, from its hash and its progress in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+
+from handoff_queue.shared.store.script_arguments import (
+    figure_in,
+    name_in,
+)
+from handoff_queue.shared.store.spent_amounts import SPENT, SpentAmounts, spent_fields
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import JobId, JobIdField, is_job_id
+
+_PROGRESS = frozenset(
+    name.encode()
+    for name in (
+        *SPENT,
+        "version",
+        "tip",
+        "tally",
+        "calls",
+        "asked_last",
+        "asked_at",
+        "failed_last",
+        "failed_roles",
+        "dropped_last",
+    )
+)
+"""Facts of a job that workers write. All others count only in the hash of the job, because a
+worker that was taken over may write a title, a status or children into the progress.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStanding(SpentAmounts):
+    """Standing of one job: its status and its usage. Times are Unix seconds."""
+
+    job_id: JobIdField
+    status: JobStatus
+    version: int
+    title: str
+    submitted_at: float
+    turns: int = field(default=0, kw_only=True)
+    input_tokens: int = field(default=0, kw_only=True)
+    output_tokens: int = field(default=0, kw_only=True)
+    cost_microusd: int | None = field(default=0, kw_only=True)
+    cancelled: bool
+    specialists: tuple[str, ...] = ()
+    """Allowed specialists; empty: all."""
+    cut_calls: int = 0
+    cut_tokens: int = 0
+    cut_microusd: int = 0
+    """The upper-bound part of these figures, as in `Usage`."""
+    asks: str = ""
+    """Reason why the job waits for a decision of its user; empty if it does not wait."""
+    approval: str = ""
+    """Subject of the approval that the job waits for; empty if it does not wait."""
+    calls_to_approve: tuple[str, ...] = ()
+    """Tools of the calls that wait for an approval, one for each call."""
+    asked_at: float | None = None
+    """Time since which it waits for a person; None if it does not wait."""
+    teams_lack: str = ""
+    """Words for the amount that is too small for the sub-teams of the plan; empty if it is
+    enough.
+    """
+    parent: JobId | None = None
+    """The parent of a child job, or None."""
+    children: tuple[JobId, ...] = ()
+    """Child jobs that run steps of this job, in the order of the steps' assignment. Some may
+    not have begun.
+    """
+    waiting_for: str = ""
+    """Missing specialist or role that the job waits for. The hash does not contain it;
+    `supervisor.client.waiting_reasons` adds it.
+    """
+
+
+def with_progress(
+    fields: Mapping[bytes, bytes], progress: Mapping[bytes, bytes]
+) -> dict[bytes, bytes]:
+    """Return the facts of a job: the fields of its hash, and those of its progress that workers
+    write.
+    """
+    facts = dict(fields)
+    for name, value in progress.items():
+        if name in _PROGRESS or name.startswith(b"approval:"):
+            facts[name] = value
+    return facts
+
+
+def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobStanding:
+    """Return the standing of a job from the fields of its hash and of its progress.
+
+    An open job that waits for a person's answer has the status `waiting`, also while its other
+    steps run. `waits_for_person` in `parts/jobs.lua` is the same rule for the filter of the
+    list.
+
+    Args:
+        submitted_ms: score of the job in the list of jobs; 0 for a job that is not in the list.
+    """
+    try:
+        return _standing(job_id, fields, submitted_ms)
+    except (ValueError, OverflowError):  # another program has written a field
+        return unreadable_standing(job_id, fields, submitted_ms)
+
+
+def unreadable_standing(
+    job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float
+) -> JobStanding:
+    """Return the standing of a job whose record cannot be read."""
+    words = fields.get(b"children", b"").decode(errors="replace").split()
+    return JobStanding(
+        job_id=job_id,
+        status=JobStatus.UNREADABLE,
+        version=0,
+        title="its record in Redis cannot be read",
+        submitted_at=submitted_ms / 1000 if isfinite(submitted_ms) else 0.0,
+        cost_microusd=None,
+        cancelled=False,
+        children=tuple(JobId(word) for word in words if is_job_id(word)),
+    )
+
+
+def _standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobStanding:
+    """Return the standing of a job, as `job_standing`.
+
+    Raises:
+        ValueError, OverflowError: a field has no value of its type.
+    """
+
+    def number(name: bytes) -> int:
+        figure = figure_in(fields.get(name, b"0"))
+        if figure is None:
+            raise ValueError(f"{name.decode()} is no number")
+        return figure
+
+    def amount(name: bytes) -> int:
+        # a worker writes the progress, and a wrong amount must not stop a cancel
+        return figure_in(fields.get(name)) or 0
+
+    def text(name: bytes) -> str:
+        return fields.get(name, b"").decode()
+
+    status, asks = JobStatus(text(b"status") or "queued"), text(b"asks")
+    approval = name_in(fields.get(b"approval:" + fields.get(b"asked_last", b""), b""))
+    is_waiting = not status.ended and bool(asks or approval)
+    asked_at = amount(b"asked_at") / 1000
+    is_priced = b"unpriced" not in fields and figure_in(fields.get(b"usd", b"0")) is not None
+    return JobStanding(
+        job_id=job_id,
+        status=JobStatus.WAITING if is_waiting else status,
+        version=number(b"version"),
+        title=text(b"title"),
+        submitted_at=(int(submitted_ms) or number(b"submitted_at")) / 1000,
+        **spent_fields(amount, is_priced=is_priced),
+        cancelled=b"cancelled" in fields,
+        specialists=tuple(text(b"specialists").split()),
+        asks=asks,
+        approval=approval,
+        calls_to_approve=tuple(
+            call.partition(":")[2] for call in name_in(fields.get(b"calls", b"")).split()
+        ),
+        asked_at=asked_at if is_waiting else None,
+        teams_lack=text(b"teams_lack"),
+        parent=JobId(fields[b"parent"].decode().partition("/")[0]) if b"parent" in fields else None,
+        children=tuple(map(JobId, text(b"children").split())),
+    )
