@@ -109,13 +109,13 @@ def _use_plain_redis() -> None:
 def _send_each(app: Celery, messages: Iterable[TaskMessage], put: Any) -> None:
     """Send each message with Celery's `send_task`."""
     from handoff_queue.shared.broker.message_publisher import RETRY
-    from handoff_queue.shared.store.fair_queue import FIRST, FOR
+    from handoff_queue.shared.store.fair_queue import FIRST_HEADER, MEMBER_HEADER
 
     with app.producer_pool.acquire(block=True) as producer:
         for message in messages:
-            headers: dict[str, Any] = {FOR: message.is_for}
+            headers: dict[str, Any] = {MEMBER_HEADER: message.member}
             if message.is_first:
-                headers[FIRST] = True
+                headers[FIRST_HEADER] = True
             chord: dict[str, Any] = {}
             if message.part:
                 chord = {
@@ -234,7 +234,7 @@ def measure_verified_usage(repeats: int, commits: int = 500) -> None:
     """
     from handoff_queue.shared.settings.settings import Settings
     from handoff_queue.shared.store import keys
-    from handoff_queue.shared.store.journal import Commit, VerifiedAmounts
+    from handoff_queue.shared.store.commit import Commit, VerifiedAmounts
     from handoff_queue.shared.types.events import DEFAULT_TENANT, CancelRequested
     from handoff_queue.supervisor.client import client as clients
 

@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.fair_queue import ALONE, DEQUEUE, FOR, dequeue_arguments, is_for
+from handoff_queue.shared.store.fair_queue import (
+    ALONE_SUFFIX,
+    DEQUEUE,
+    MEMBER_HEADER,
+    dequeue_arguments,
+    member_of,
+)
 
 
 def take_message(client: Any, queue: str, element: bytes) -> bytes:
@@ -15,7 +21,7 @@ def take_message(client: Any, queue: str, element: bytes) -> bytes:
     is lost, as if the worker had died with it.
     """
     popped = json.loads(element)
-    if element.endswith(ALONE) or is_for(popped) is None:
+    if element.endswith(ALONE_SUFFIX) or member_of(popped) is None:
         return element
     # One script: a fault may kill Redis between two commands.
     message: bytes | None = DEQUEUE.run(client, dequeue_arguments(queue, popped))
@@ -30,5 +36,5 @@ def delete_queue(client: Any, queue: str) -> None:
 
 def without_fair_order(message: Mapping[str, Any]) -> str:
     """Return a copy of a message that a worker receives without the fair order."""
-    headers = {name: value for name, value in message["headers"].items() if name != FOR}
+    headers = {name: value for name, value in message["headers"].items() if name != MEMBER_HEADER}
     return json.dumps({**message, "headers": headers})

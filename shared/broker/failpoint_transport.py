@@ -24,7 +24,7 @@ from handoff_queue.shared.broker.chord_result_backend import StoreBackend
 from handoff_queue.shared.broker.isolated_app import IsolatedConnection
 from handoff_queue.shared.broker.transport import PersistentChannel, ProcessQoS, Transport
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE, MIDDLE, around, at
-from handoff_queue.shared.store.fair_queue import is_for
+from handoff_queue.shared.store.fair_queue import member_of
 
 LOST: type[Exception] = redis_transport.redis.exceptions.ConnectionError
 
@@ -74,7 +74,7 @@ class _Channel(PersistentChannel):
 
     def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
         put = super()._put
-        if is_for(message) is None:
+        if member_of(message) is None:
             around("publish", queue, lambda: put(queue, message, **kwargs), LOST)
         else:
             put(queue, message, **kwargs)

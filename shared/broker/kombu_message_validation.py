@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from handoff_queue.shared.store.fair_queue import is_for
+from handoff_queue.shared.store.fair_queue import member_of
 from handoff_queue.shared.types.ids import new_word
 
 UNREADABLE = "unreadable"
@@ -82,7 +82,7 @@ def problem_with(value: object) -> str | None:
         properties.get("delivery_tag"),
         info.get("exchange"),
         info.get("routing_key"),
-        is_for(value) or "",
+        member_of(value) or "",
     ):
         return (
             "a message must have a delivery_tag, an exchange and a routing_key, and may name"

@@ -25,7 +25,7 @@ from celery.utils import uuid
 from celery.utils.nodenames import anon_nodename
 
 from handoff_queue.shared.broker.transport import PersistentChannel
-from handoff_queue.shared.store.fair_queue import FIRST, FOR
+from handoff_queue.shared.store.fair_queue import FIRST_HEADER, MEMBER_HEADER
 from handoff_queue.shared.text.gil_yielding import with_pauses
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_word
 from handoff_queue.shared.types.names import ADVANCE, SUPERVISOR_QUEUE
@@ -55,7 +55,7 @@ class TaskMessage:
     args: tuple[Any, ...]
     shown: str
     """Arguments as Flower and logs show them."""
-    is_for: str
+    member: str
     """Entry in the store's sorted sets: `job`, or `job/handoff`."""
     signature: str = ""
     """The sender's signature of the argument; empty without a keyring."""
@@ -84,7 +84,7 @@ def signature_of(message: TaskMessage) -> dict[str, Any]:
         "queue": message.queue,
         "task_id": message.task_id,
         "argsrepr": message.shown,
-        "headers": {FOR: message.is_for},
+        "headers": {MEMBER_HEADER: message.member},
         "ignore_result": True,
         "kwargsrepr": "{}",
         "declare": (),
@@ -106,7 +106,7 @@ def message_in(signature: Mapping[str, Any]) -> TaskMessage:
         queue=options["queue"],
         args=tuple(signature["args"]),
         shown=options["argsrepr"],
-        is_for=options["headers"][FOR],
+        member=options["headers"][MEMBER_HEADER],
     )
 
 
@@ -234,7 +234,7 @@ def _headers(message: TaskMessage, whose: Mapping[str, Any]) -> dict[str, Any]:
     part = message.part
     more: dict[str, Any] = {}
     if message.is_first:
-        more[FIRST] = True
+        more[FIRST_HEADER] = True
     if message.signature:
         more[SIGNATURE] = message.signature
     return {
@@ -257,7 +257,7 @@ def _headers(message: TaskMessage, whose: Mapping[str, Any]) -> dict[str, Any]:
         "replaced_task_nesting": 0,
         "stamped_headers": None,
         "stamps": {},
-        FOR: message.is_for,
+        MEMBER_HEADER: message.member,
     } | more
 
 
@@ -278,5 +278,5 @@ def wake_up(
     if suspects:
         shown = f"({job_id}, {' '.join(suspects)})"
     return TaskMessage(
-        ADVANCE, task_id or uuid(), queue, (job_id, list(suspects)), shown, is_for=job_id
+        ADVANCE, task_id or uuid(), queue, (job_id, list(suspects)), shown, member=job_id
     )

@@ -37,16 +37,16 @@ from kombu.transport import virtual
 from handoff_queue.shared.broker.kombu_message_validation import deliverable, problem_with
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.fair_queue import (
-    ALONE,
+    ALONE_SUFFIX,
     DEQUEUE,
     ENQUEUE,
-    FIRST,
-    FOR,
+    FIRST_HEADER,
+    MEMBER_HEADER,
     PURGE,
     TAKE,
     dequeue_arguments,
     enqueue_arguments,
-    is_for,
+    member_of,
     take_arguments,
 )
 from handoff_queue.shared.store.redis.fast_path import (
@@ -121,7 +121,7 @@ class PlainMessage(virtual.Message):  # type: ignore[misc]
     """
 
     def _decode(self) -> Any:
-        is_plain = FOR in self.headers and (self.content_type, self.content_encoding) == (
+        is_plain = MEMBER_HEADER in self.headers and (self.content_type, self.content_encoding) == (
             "application/json",
             "utf-8",
         )
@@ -344,7 +344,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         connection, or the element itself if no message is in the order.
         """
         popped = deliverable(frame, queue)
-        self._has_more = is_for(popped) is not None and not frame.endswith(ALONE)
+        self._has_more = member_of(popped) is not None and not frame.endswith(ALONE_SUFFIX)
         taken = None
         if self._has_more:
             taken = self._take(queue, popped, connection)
@@ -381,7 +381,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
 
     def _enter(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
         """Put messages into their queue and into its fair order. If the first message has the
-        header `FIRST`, all go in front of the waiting messages of the same priority.
+        header `FIRST_HEADER`, all go in front of the waiting messages of the same priority.
 
         Raises:
             OperationalError: Redis has not confirmed the messages in time. They may be in the
@@ -391,7 +391,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             self._run(
                 ENQUEUE,
                 enqueue_arguments(
-                    queue, messages, is_first=bool(messages[0]["headers"].get(FIRST))
+                    queue, messages, is_first=bool(messages[0]["headers"].get(FIRST_HEADER))
                 ),
             )
         except redis_transport.redis.exceptions.TimeoutError as error:
@@ -400,7 +400,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             ) from error
 
     def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
-        if is_for(message) is None:
+        if member_of(message) is None:
             super()._put(queue, message, **kwargs)
         else:
             self.put(queue, message)
@@ -413,7 +413,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         Args:
             leftmost: kombu's name for the place behind all other messages.
         """
-        if is_for(payload) is None:
+        if member_of(payload) is None:
             super()._do_restore_message(payload, exchange, routing_key, pipe, leftmost)
             return
         payload["headers"]["redelivered"] = payload["properties"]["delivery_info"][

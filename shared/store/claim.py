@@ -13,15 +13,16 @@ from enum import StrEnum
 from typing import Any
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.commit import with_versions
 from handoff_queue.shared.store.encryption_at_rest import draft_place, turns_place
 from handoff_queue.shared.store.graceful_shutdown import Drain
-from handoff_queue.shared.store.journal import with_versions
 from handoff_queue.shared.store.payloads import pack, payload_arguments, unpack
 from handoff_queue.shared.store.rate_limiter import RateLimiter
 from handoff_queue.shared.store.redis.connection import Connection, retry_until_answered
 from handoff_queue.shared.store.script_arguments import (
     json_argument,
     retention_arguments,
+    rows,
     worst_case_argument,
 )
 from handoff_queue.shared.store.tool_call_approvals import (
@@ -61,7 +62,7 @@ from handoff_queue.shared.types.ids import Digest, HandoffId, JobId
 from handoff_queue.shared.types.presence import HandoffWait, has_activity_changed
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, ExpectedUsage, RateLimits, Wait
 from handoff_queue.shared.types.tool_call_approval import CallAnswer, CallQuestion
-from handoff_queue.shared.types.usage import cost_usd
+from handoff_queue.shared.types.usage import Usage, cost_usd
 
 CHORD_SILENCE_S = 3.0
 """Seconds that the body of a chord may take after the last part has ended. Then the sweeper
@@ -109,14 +110,11 @@ class FinishRequest:
     arguments: Sequence[Any]
     """Arguments of `finish` in `parts/results.lua`."""
 
-    def finished(self, answer: Sequence[Any]) -> FinishReply:
-        """Return the reply for the script's answer, which is not a refusal."""
+    def reply_in(self, answer: Sequence[Any]) -> FinishReply:
+        """Return the reply in the script's answer, which is not a refusal."""
         _, parts_left, version, at_ms, wakes = answer
-        return FinishReply(
-            int(parts_left),
-            bool(wakes),
-            tuple(with_versions(self.events, int(version), int(at_ms) / 1000)),
-        )
+        recorded = with_versions(self.events, int(version), int(at_ms) / 1000)
+        return FinishReply(int(parts_left), bool(wakes), tuple(recorded))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +244,8 @@ class Claim:
                 worst=worst, expected=expected, takes_messages=takes_messages, is_last=is_last
             )
 
-        while (answer := ask())[0] == b"wait":
+        answer = ask()
+        while answer[0] == b"wait":
             self.heartbeat(str(HandoffWait("budget")))
             if self.ends_at is not None and self.connection.now() >= self.ends_at:
                 raise LimitReached(
@@ -254,10 +253,12 @@ class Claim:
                 )
             time.sleep(RESERVE_RETRY_S)
             self._check_drain()
+            answer = ask()
         if answer[0] == b"messages":
             raise MessagesWaiting(f"users have sent messages to {self.handoff_id}")
         if answer[0] == b"limit":
-            level, limit = Level(answer[1].decode()), answer[2].decode()
+            level = Level(answer[1].decode())
+            limit = answer[2].decode()
             raise LimitReached(limit, _refusal(WHOSE[level], limit, worst), level=level)
         if answer[0] == b"rate_limit":
             return Wait(int(answer[1]) / 1000, answer[2].decode())
@@ -303,9 +304,8 @@ class Claim:
         prompts: list[UserPrompted] = []
         own_step = self.handoff_id.rpartition(".")[0]
         sealing = self.connection.sealing
-        for message_id, digest, stored, step in zip(
-            answer[2::4], answer[3::4], answer[4::4], answer[5::4], strict=True
-        ):
+        known = int(answer[1])
+        for message_id, digest, stored, step in rows(answer[2:], 4):
             text = unpack(sealing.open(self.job_id, digest.decode(), stored))
             if step and step.decode() != own_step:  # this handoff is of a role
                 text = f"(to step {step.decode()}) {text}"
@@ -318,7 +318,7 @@ class Claim:
         if prompts:
             self.took_messages = True
             events = signed_events(self.trust, self.job_id, taken_events)
-            self._store_messages(int(answer[1]), events, prompts)
+            self._store_messages(known, events, prompts)
         return tuple(prompts)
 
     def _store_messages(
@@ -392,11 +392,11 @@ class Claim:
 
     def heartbeat(self, doing: str, draft: str | None = None) -> None:
         self.check()
-        now = time.monotonic()
-        since = now - self._heartbeat_at
-        changed, self._doing = has_activity_changed(doing, self._doing), doing
+        has_news = bool(draft) or has_activity_changed(doing, self._doing)
+        self._doing = doing
         self._unsent_draft = draft or self._unsent_draft
-        if since >= (CHANGED_HEARTBEAT_EVERY_S if changed or draft else HEARTBEAT_EVERY_S):
+        every_s = CHANGED_HEARTBEAT_EVERY_S if has_news else HEARTBEAT_EVERY_S
+        if time.monotonic() - self._heartbeat_at >= every_s:
             # Without Redis the work goes on, because the call in flight is paid for. The next
             # checkpoint waits for Redis, and the fence decides whether it is stored.
             with suppress(StoreUnavailable):
@@ -426,18 +426,14 @@ class Claim:
         `apply_answer`.
         """
         self._heartbeat_at = time.monotonic()
-        draft, self._unsent_draft = self._unsent_draft, ""
-        shown: str | bytes = ""
+        draft = self._unsent_draft
+        self._unsent_draft = ""
+        sealed_draft: str | bytes = ""
         if draft:
             place = draft_place(self.handoff_id)
-            shown = self.connection.sealing.seal(self.job_id, place, pack(draft))
-        return self._keys, [
-            self.handoff_id,
-            self.fence,
-            int(self.lease_s * 1000),
-            self._doing,
-            shown,
-        ]
+            sealed_draft = self.connection.sealing.seal(self.job_id, place, pack(draft))
+        lease_ms = int(self.lease_s * 1000)
+        return self._keys, [self.handoff_id, self.fence, lease_ms, self._doing, sealed_draft]
 
     def finish_request(
         self,
@@ -456,6 +452,7 @@ class Claim:
                 the request while users' messages wait for the agent.
         """
         text = result.to_json()
+        digest = ref(text).digest
         unwritten, stored_forms = _unzipped(self._unwritten)
         kept = stored_forms if self.keeps_turns else []
         arguments = [
@@ -463,8 +460,8 @@ class Claim:
             self.fence,
             self.keep_s * 1000,
             int(CHORD_SILENCE_S * 1000),
-            ref(text).digest,
-            self._used(unwritten) or self._open_charge,
+            digest,
+            self._used_argument(unwritten) or self._open_charge,
             len(events),
             int(result.status in URGENT),
             int(self.keeps_turns),
@@ -473,28 +470,37 @@ class Claim:
             self.limiter.usage_of_bucket(result.usage),
             len(kept),
             int(takes_messages),
-            self._sharing(result, ref(text).digest),
+            self._sharing_argument(result, digest),
             *signed_events(self.trust, self.job_id, events, word=self.fence),
             *kept,
             *payload_arguments(self.connection.sealing, self.job_id, (text, *payloads)),
         ]
         return FinishRequest(events, tuple(arguments))
 
-    def _sharing(self, result: HandoffResult, digest: Digest) -> str:
-        """Return how this handoff shares its run, for `parts/results.lua`. Others may copy an `ok`
-        result of a run without effects and without messages of users. The script refuses a run
-        about whose calls a person was asked.
+    def _sharing_argument(self, result: HandoffResult, digest: Digest) -> str:
+        """Return how this handoff shares its run, for `parts/results.lua`: '' if it does not,
+        `copy` with the saved micro-dollars and the model, or `run` with the proof of the run.
+
+        Others may copy an `ok` result of a run without effects and without messages of users. The
+        script refuses a run about whose calls a person was asked.
         """
         if result.shared is not None:
             saved = result.shared.saved_microusd
-            return f"copy{'' if saved is None else saved} {result.model or ''}"
-        took_messages = self.took_messages or any(
-            isinstance(checkpoint, UserPrompted) for checkpoint in self.checkpoints
-        )
-        is_ok = result.status is ResultStatus.OK and not result.acted and not took_messages
-        if not self.run_name or not is_ok:
+            saved_text = "" if saved is None else str(saved)
+            return f"copy{saved_text} {result.model or ''}"
+        if not self.run_name or result.status is not ResultStatus.OK:
             return ""
-        return f"run{prove_run(self.trust, self.job_id, self.handoff_id, self.run_name, digest)}"
+        if result.acted or self._has_taken_messages:
+            return ""
+        proof = prove_run(self.trust, self.job_id, self.handoff_id, self.run_name, digest)
+        return f"run{proof}"
+
+    @property
+    def _has_taken_messages(self) -> bool:
+        """Return whether the agent has taken messages of users, under this or an earlier claim."""
+        if self.took_messages:
+            return True
+        return any(isinstance(checkpoint, UserPrompted) for checkpoint in self.checkpoints)
 
     def finish(self, end: FinishRequest) -> FinishReply:
         """Store the end of the handoff.
@@ -517,7 +523,7 @@ class Claim:
             self.apply_answer(answer[0])
         if answer[0] == b"messages":
             raise MessagesWaiting(f"users have sent messages to {self.handoff_id}")
-        return end.finished(answer)
+        return end.reply_in(answer)
 
     def release(self) -> None:
         """Hand the claim back after storing its waiting checkpoints. It does not count as a
@@ -585,7 +591,7 @@ class Claim:
         with self._lock:
             self._check_claim()
             checkpoints, stored_forms = _unzipped([*self._unwritten, *map(self._packed, new)])
-            used = self._used(checkpoints)
+            used = self._used_argument(checkpoints)
             call = self.limiter.admission_arguments(expected)
             arguments = [
                 self.handoff_id,
@@ -608,7 +614,7 @@ class Claim:
             self.apply_answer(answer[0])
             return answer
 
-    def _used(self, checkpoints: Sequence[Checkpoint]) -> str:
+    def _used_argument(self, checkpoints: Sequence[Checkpoint]) -> str:
         """Return the usage of the model call in these checkpoints as JSON, or '' if there is
         no call. There is at most one call, because each is settled before the next is made.
         """
@@ -617,25 +623,10 @@ class Claim:
             return ""
         if isinstance(call, BatchClosed):
             return self._nothing_used()
-        usage = call.usage
-        used: dict[str, Any] = {}
-        for amount in AMOUNTS:
-            spent = amount.used(OneCall(usage))
-            used[amount.name] = UNKNOWN if spent is None else spent
-        if usage.cut_calls:
-            used["cut"] = True
-        if usage.cache_read_tokens:
-            used["cached"] = usage.cache_read_tokens
-        if usage.cache_saved_microusd:
-            used["saved"] = usage.cache_saved_microusd
-        if usage.cache_surcharge_microusd:
-            used["surcharge"] = usage.cache_surcharge_microusd
-        if usage.batch_calls:
-            used["batched"] = usage.batch_calls
-            used["batch_saved"] = usage.batch_saved_microusd
+        used = _used_fields(call.usage)
         if isinstance(call, ModelCallFailed):
             used["failed"] = True
-        return json_argument(used | self.limiter.returned_share(usage))
+        return json_argument(used | self.limiter.returned_share(call.usage))
 
     def _run_until_answered(
         self, script: str, arguments: Sequence[Any], script_keys: Sequence[str] | None = None
@@ -699,6 +690,26 @@ class Claim:
         elif answer == b"cancelled":
             self._interrupted = Cancelled(f"{self.job_id} was cancelled")
         self._check_claim()
+
+
+def _used_fields(usage: Usage) -> dict[str, Any]:
+    """Return the usage of one call in the form of `settle` in `parts/budgets.lua`."""
+    used: dict[str, Any] = {}
+    for amount in AMOUNTS:
+        spent = amount.used(OneCall(usage))
+        used[amount.name] = UNKNOWN if spent is None else spent
+    if usage.cut_calls:
+        used["cut"] = True
+    if usage.cache_read_tokens:
+        used["cached"] = usage.cache_read_tokens
+    if usage.cache_saved_microusd:
+        used["saved"] = usage.cache_saved_microusd
+    if usage.cache_surcharge_microusd:
+        used["surcharge"] = usage.cache_surcharge_microusd
+    if usage.batch_calls:
+        used["batched"] = usage.batch_calls
+        used["batch_saved"] = usage.batch_saved_microusd
+    return used
 
 
 def _refusal(whose: str, limit: str, worst: WorstCase) -> str:

@@ -22,10 +22,11 @@ from handoff_queue.shared.store.claim import (
     FinishReply,
     FinishRequest,
 )
+from handoff_queue.shared.store.commit import Commit, records_of_commit
 from handoff_queue.shared.store.encryption_at_rest import turns_place
 from handoff_queue.shared.store.graceful_shutdown import Drain
 from handoff_queue.shared.store.handoff_roles import roles_of
-from handoff_queue.shared.store.journal import Commit, Journal, records_of_commit
+from handoff_queue.shared.store.journal import Journal
 from handoff_queue.shared.store.payloads import unpack
 from handoff_queue.shared.store.rate_limiter import RateLimiter
 from handoff_queue.shared.store.redis.connection import (
@@ -161,7 +162,7 @@ class Claims:
 
         Args:
             claim: claim on the handoff that ends.
-            end: from `Claim.end`.
+            end: from `Claim.finish_request`.
             commit: its `expected` is the version before the end of the handoff.
             wanted: request for the next handoff, or None.
 
@@ -170,16 +171,16 @@ class Claims:
             MessagesWaiting: the agent must first take messages of users; nothing was written.
         """
         asked_at = time.monotonic()
-        answer = self._journal.run_commit(
-            commit, claim=self._arguments(wanted) if wanted else (), end=end.arguments
-        )
-        finished = claim.reply_to_finish(end, answer[4])
-        if not answer[0]:
+        claim_arguments = self._arguments(wanted) if wanted else ()
+        answer = self._journal.run_commit(commit, claim=claim_arguments, end=end.arguments)
+        is_committed, _, _, claim_answer, finish_answer = answer
+        finished = claim.reply_to_finish(end, finish_answer)
+        if not is_committed:
             return FinishedWithCommit(finished)
-        next_one = None
+        next_claim = None
         if wanted:
-            next_one = self._claim(wanted, answer[3], asked_at)
-        return FinishedWithCommit(finished, tuple(records_of_commit(commit, answer)), next_one)
+            next_claim = self._claim(wanted, claim_answer, asked_at)
+        return FinishedWithCommit(finished, tuple(records_of_commit(commit, answer)), next_claim)
 
     def of_child(self, job_id: JobId, handoff_id: HandoffId, child: JobId) -> Claim:
         """Return the claim of a child job on its parent's handoff, so that the child can end
@@ -215,16 +216,18 @@ class Claims:
         case.
         """
         checkpoints: list[Checkpoint] = []
-        sealing, place = self._connection.sealing, turns_place(handoff_id)
+        place = turns_place(handoff_id)
         try:
             for stored in stored_checkpoints:
-                packed = sealing.open(job_id, place, stored)
+                packed = self._connection.sealing.open(job_id, place, stored)
                 checkpoints.append(checkpoint_adapter.validate_json(unpack(packed)))
-            return tuple(checkpoints), None
         except ValidationError as error:
             return (), problems_of(error)
-        except (ValueError, UnreadablePayload) as error:
-            return (), str(error) if isinstance(error, UnreadablePayload) else type(error).__name__
+        except UnreadablePayload as error:
+            return (), str(error)
+        except ValueError as error:
+            return (), type(error).__name__
+        return tuple(checkpoints), None
 
     def _arguments(self, wanted: ClaimRequest) -> list[Any]:
         """Return the arguments of `claim` in `parts/claims.lua`."""
@@ -259,19 +262,23 @@ class Claims:
         Args:
             asked_at: monotonic time at which the request was sent.
         """
-        verdict, reserved, stored_checkpoints, *more = answer
-        taken, began_ms, earlier, asked_ms, copied = more or ((), 0, 0, 0, ())
-        began_s = int(began_ms) / 1000
+        verdict, reserved, stored_checkpoints, *details = answer
+        if details:
+            admission, began_ms, earlier_claims, waited_ms, copied = details
+        else:
+            admission, began_ms, earlier_claims, waited_ms, copied = (), 0, 0, 0, ()
         limiter = self._limiter(wanted)
         if reserved:
-            limiter.record_admission(wanted.expected, taken)
-        is_claimed = verdict in (b"granted", b"exhausted")
-        if is_claimed:
+            limiter.record_admission(wanted.expected, admission)
+        checkpoints: tuple[Checkpoint, ...] = ()
+        unreadable = None
+        if verdict in (b"granted", b"exhausted"):
             checkpoints, unreadable = self._read(
                 wanted.job_id, wanted.handoff_id, stored_checkpoints
             )
-        else:
-            checkpoints, unreadable = ((), None)
+        started_at = int(began_ms) / 1000 if began_ms else None
+        counted_from = (int(began_ms) + int(waited_ms)) / 1000
+        seconds_end_at = _later(counted_from, wanted.max_seconds)
         return Claim(
             connection=self._connection,
             job_id=wanted.job_id,
@@ -289,13 +296,10 @@ class Claims:
             held_at=asked_at,
             drain=self._drain,
             deadline=wanted.deadline,
-            started_at=began_s if began_ms else None,
-            ends_at=_earlier(
-                wanted.deadline,
-                _later(began_s + int(asked_ms) / 1000, wanted.max_seconds),
-            ),
+            started_at=started_at,
+            ends_at=_earlier(wanted.deadline, seconds_end_at),
             keeps_turns=self._settings.keep_turns,
-            is_first=not earlier,
+            is_first=not earlier_claims,
             run_name=wanted.run_name,
             copied_run=EndedRun.of(copied) if copied else None,
         )

@@ -38,7 +38,8 @@ class PastClaim:
 
     def lasted_s(self, now: float) -> float:
         """Return the duration in seconds, up to `now` for an open claim."""
-        return max(0.0, (self.ended_at if self.ended_at is not None else now) - self.began_at)
+        end = now if self.ended_at is None else self.ended_at
+        return max(0.0, end - self.began_at)
 
 
 def past_claims_of(fields: Mapping[bytes, bytes]) -> tuple[PastClaim, ...]:
@@ -50,7 +51,8 @@ def past_claims_of(fields: Mapping[bytes, bytes]) -> tuple[PastClaim, ...]:
         began_ms, _, rest = line.partition(" ")
         ended_ms, _, rest = rest.partition(" ")
         left, _, worker = rest.partition(" ")
-        began, ended = figure_in(began_ms.encode()), figure_in(ended_ms.encode())
+        began = figure_in(began_ms.encode())
+        ended = figure_in(ended_ms.encode())
         if began is None or ended is None:
             continue
         if min(began, ended) < 0 or max(began, ended) > 1000 * LATEST_TIME_S:

@@ -100,17 +100,15 @@ class DaySpending:
 
     @property
     def _money(self) -> str:
-        return dollars(self.microusd) + (
-            f" of {dollars(self.most_microusd)}" if self.most_microusd else ""
-        )
+        if self.most_microusd:
+            return f"{dollars(self.microusd)} of {dollars(self.most_microusd)}"
+        return dollars(self.microusd)
 
     @property
     def _tokens(self) -> str:
-        return (
-            f"{self.tokens:,}"
-            + (f" of {self.most_tokens:,}" if self.most_tokens else "")
-            + " tokens"
-        )
+        if self.most_tokens:
+            return f"{self.tokens:,} of {self.most_tokens:,} tokens"
+        return f"{self.tokens:,} tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +158,8 @@ class DailyBudgets:
             tenants: the tenant of each job.
         """
         if tenants:
-            names = list(map(keys.job, tenants))
-            self._connection.script("count_open_jobs", names, list(tenants.values()))
+            job_keys = list(map(keys.job, tenants))
+            self._connection.script("count_open_jobs", job_keys, list(tenants.values()))
 
     def today(self, tenant: str) -> TodaysBudgets:
         """Return the spending of today, in one round trip."""
@@ -172,29 +170,25 @@ class DailyBudgets:
             DaySpending(*of_all), DaySpending(*of_tenant), int(left_ms) / 1000, *open_jobs
         )
 
-    def budget_problem(self, tenant: str) -> str | None:
-        """Return one line with the cap of today that is spent or leaves too little for a new
-        job, and the time at which the next day begins; None if there is enough.
-        """
-        return _problem(self.today(tenant), tenant)
-
     def refusal(self, tenant: str) -> BudgetSpent | TooManyOpenJobs | None:
         """Return the error of a tenant that may submit no job now; None if it may."""
         today = self.today(tenant)
-        if spent := _problem(today, tenant):
-            return BudgetSpent(spent)
+        problem = _problem(today, tenant)
+        if problem is not None:
+            return BudgetSpent(problem)
         if 0 < today.most_open_jobs <= today.open_jobs:
             return TooManyOpenJobs.of(tenant, today.most_open_jobs)
         return None
 
 
 def _problem(today: TodaysBudgets, tenant: str) -> str | None:
-    for spent, whose in (
-        (today.tenant, f"tenant {tenant}"),
-        (today.installation, "this installation"),
-    ):
-        if reached := spent.reached:
-            return f"the budget of {whose} for today is spent ({reached}); {today.more}"
+    """Return one line with the cap of today that is spent or leaves too little for a new job, and
+    the time at which the next day begins; None if there is enough.
+    """
+    budgets = ((today.tenant, f"tenant {tenant}"), (today.installation, "this installation"))
+    for spent, whose in budgets:
+        if spent.reached:
+            return f"the budget of {whose} for today is spent ({spent.reached}); {today.more}"
     return None
 
 

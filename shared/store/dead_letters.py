@@ -74,10 +74,11 @@ class DeadLetters:
         another version may read it, and True if it is a dead letter now.
         """
         body = storable(body)
-        if (named := handoff_in(body)) is None:
+        handoff = handoff_in(body)
+        if handoff is None:
             self.add(queue, reason, body)
             return True
-        job_id, handoff_id, text = named
+        job_id, handoff_id, text = handoff
         if len(body) <= MOST_BODY_CHARS:
             short = body
         else:
@@ -117,13 +118,13 @@ class DeadLetters:
         Supervisors do so, because workers may only add letters.
         """
         before = self._connection.now() - self._keep_s
+        redis = self._connection.redis
         with translated_errors():
-            self._connection.redis.ltrim(keys.DEAD, 0, KEEP_AT_MOST - 1)
-            oldest = self._connection.redis.lrange(keys.DEAD, -AT_ONCE, -1)
-            for stored in oldest:
+            redis.ltrim(keys.DEAD, 0, KEEP_AT_MOST - 1)
+            for stored in redis.lrange(keys.DEAD, -AT_ONCE, -1):
                 with suppress(MalformedMessage, ValueError):
                     if DeadLetter.from_json(stored).at < before:
-                        self._connection.redis.lrem(keys.DEAD, -1, stored)
+                        redis.lrem(keys.DEAD, -1, stored)
 
     def publish_again(self, job_id: JobId, handoff_id: HandoffId) -> None:
         """Make the sweeper publish a handoff whose message was a dead letter.
@@ -189,15 +190,12 @@ def handoff_in(body: str) -> tuple[JobId, HandoffId, str] | None:
         if isinstance(value, list):
             body = value[0][0]
             value = json.loads(body)
-        job_id, handoff_id = value["job_id"], value["handoff_id"]
+        job_id = value["job_id"]
+        handoff_id = value["handoff_id"]
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
-    named = (
-        isinstance(job_id, str)
-        and isinstance(handoff_id, str)
-        and is_job_id(job_id)
-        and re.fullmatch(HANDOFF_ID_PATTERN, handoff_id)
-    )
-    if named:
-        return (JobId(job_id), HandoffId(handoff_id), body)
-    return None
+    if not isinstance(job_id, str) or not is_job_id(job_id):
+        return None
+    if not isinstance(handoff_id, str) or not re.fullmatch(HANDOFF_ID_PATTERN, handoff_id):
+        return None
+    return JobId(job_id), HandoffId(handoff_id), body

@@ -59,7 +59,7 @@ class Sealing:
         keys: TenantKeys | None = None,
         tenant_of: Callable[[JobId], str | None] = no_tenant,
     ) -> None:
-        """Store the arguments.
+        """Seal with the keys of tenants.
 
         Args:
             keys: the source of keys; None: no text is sealed, and sealed texts are refused.
@@ -143,14 +143,15 @@ class Sealing:
             return packed
         header = _header(tenant, keys[0])
         nonce = os.urandom(NONCE_BYTES)
-        cipher = _cipher(keys[0], scope)
-        return header + nonce + bytes(cipher.encrypt(nonce, packed, _bound(header, scope, place)))
+        associated = _associated_data(header, scope, place)
+        ciphertext = _cipher(keys[0], scope).encrypt(nonce, packed, associated)
+        return header + nonce + bytes(ciphertext)
 
     def open_for(self, tenant: str, scope: str, place: str, stored: bytes) -> bytes:
         """Return the packed text of a form of a tenant. Raises as `open`."""
         if stored[:1] != SEALED:
             return stored
-        owner, wanted = _header_of(stored)
+        owner, stored_key_id = _header_of(stored)
         if owner != tenant:
             raise UnreadablePayload("it is encrypted for another tenant")
         if self._keys is None:
@@ -159,11 +160,11 @@ class Sealing:
                 " (HANDOFF_TENANT_KEYS)"
             )
         for key in self._keys.of(tenant):
-            if key_id(key) == wanted:
-                return _opened(key, scope, place, stored)
+            if key_id(key) == stored_key_id:
+                return _decrypted(key, scope, place, stored)
         raise NoTenantKey(
-            f"texts of tenant {tenant} are encrypted with the key {wanted.hex()}, and this process"
-            " does not have this key"
+            f"texts of tenant {tenant} are encrypted with the key {stored_key_id.hex()}, and this"
+            " process does not have this key"
         )
 
     def document_names(self, tenant: str, digest: str) -> list[str]:
@@ -254,32 +255,37 @@ def _header_of(stored: bytes) -> tuple[str, bytes]:
         UnreadablePayload: the header cannot be read.
     """
     try:
-        _, version, wanted, length = _HEAD.unpack_from(stored)
-        name = stored[_HEAD.size : _HEAD.size + length]
-        least = _HEAD.size + length + NONCE_BYTES + TAG_BYTES
-        if version != _VERSION or len(stored) < least:
+        _, version, stored_key_id, name_bytes = _HEAD.unpack_from(stored)
+        header_bytes = _HEAD.size + name_bytes
+        name = stored[_HEAD.size : header_bytes]
+        if version != _VERSION or len(stored) < header_bytes + NONCE_BYTES + TAG_BYTES:
             raise UnreadablePayload("it is cut off, or of another version")
-        return name.decode(), wanted
+        return name.decode(), stored_key_id
     except (struct.error, UnicodeDecodeError):
         raise UnreadablePayload("it is cut off") from None
 
 
-def _opened(key: bytes, scope: str, place: str, stored: bytes) -> bytes:
+def _decrypted(key: bytes, scope: str, place: str, stored: bytes) -> bytes:
+    """Return the packed text of a sealed text whose header was read.
+
+    Raises:
+        UnreadablePayload: the text does not belong to this key, scope and place.
+    """
     from cryptography.exceptions import InvalidTag
 
-    start = _HEAD.size + _HEAD.unpack_from(stored)[3]
-    header, nonce = stored[:start], stored[start : start + NONCE_BYTES]
+    _, _, _, name_bytes = _HEAD.unpack_from(stored)
+    header_bytes = _HEAD.size + name_bytes
+    header, rest = stored[:header_bytes], stored[header_bytes:]
+    nonce, ciphertext = rest[:NONCE_BYTES], rest[NONCE_BYTES:]
+    associated = _associated_data(header, scope, place)
     try:
-        return bytes(
-            _cipher(key, scope).decrypt(
-                nonce, stored[start + NONCE_BYTES :], _bound(header, scope, place)
-            )
-        )
+        return bytes(_cipher(key, scope).decrypt(nonce, ciphertext, associated))
     except InvalidTag:
         raise UnreadablePayload("it was changed, or it is of another place") from None
 
 
-def _bound(header: bytes, scope: str, place: str) -> bytes:
+def _associated_data(header: bytes, scope: str, place: str) -> bytes:
+    """Return the data that a sealed text is bound to."""
     return b"\0".join((header, scope.encode(), place.encode()))
 
 

@@ -18,16 +18,16 @@ from typing import Any
 
 from handoff_queue.shared.store.redis.script import Script, source_of
 
-FIRST = "handoff-first"
+FIRST_HEADER = "handoff-first"
 """Header of a message that other messages have overtaken. It goes before all messages of its
 priority class.
 """
-FOR = "handoff-for"
+MEMBER_HEADER = "handoff-for"
 """Header with the job or handoff of a message, as the sorted sets name it: `job`, or
 `job/handoff`. A message without the header has no place in the order.
 """
 
-ALONE = b" "
+ALONE_SUFFIX = b" "
 """Suffix of the only element of a queue. Its message has no place in the order until another
 message comes. JSON may end with a space.
 """
@@ -39,11 +39,11 @@ TAKE = Script(source_of("fair_dequeue_many"))
 PURGE = Script(source_of("purge_queue"))
 
 
-def is_for(message: Mapping[str, Any]) -> str | None:
-    """Return the job or handoff of a message, from its header `FOR`; None without a valid
+def member_of(message: Mapping[str, Any]) -> str | None:
+    """Return the job or handoff of a message, from its header `MEMBER_HEADER`; None without a valid
     header.
     """
-    member = (message.get("headers") or {}).get(FOR)
+    member = (message.get("headers") or {}).get(MEMBER_HEADER)
     if isinstance(member, str) and member and not member[0].isspace():
         return member
     return None
@@ -51,8 +51,10 @@ def is_for(message: Mapping[str, Any]) -> str | None:
 
 def entry_of(message: Mapping[str, Any]) -> str | None:
     """Return the name of a message in the fair order, or None if its header names no job."""
-    member = is_for(message)
-    return member and f"{member} {message['properties']['delivery_tag']}"
+    member = member_of(message)
+    if member is None:
+        return None
+    return f"{member} {message['properties']['delivery_tag']}"
 
 
 def enqueue_arguments(
@@ -65,7 +67,11 @@ def enqueue_arguments(
     """
     arguments: list[Any] = [1, queue, int(is_first)]
     for message in messages:
-        arguments += (is_for(message), message["properties"]["delivery_tag"], json.dumps(message))
+        arguments += (
+            member_of(message),
+            message["properties"]["delivery_tag"],
+            json.dumps(message),
+        )
     return arguments
 
 
@@ -84,4 +90,4 @@ def dequeue_arguments(queue: str, popped: Mapping[str, Any]) -> list[Any]:
     Args:
         popped: message of the element that was popped from the list.
     """
-    return [1, queue, popped["properties"]["delivery_tag"], is_for(popped)]
+    return [1, queue, popped["properties"]["delivery_tag"], member_of(popped)]

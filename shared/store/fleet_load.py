@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
-from itertools import islice, starmap
+from itertools import starmap
 
 from redis.exceptions import ResponseError
 
@@ -18,7 +18,7 @@ from handoff_queue.shared.store.presence import (
     node_in,
 )
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import MOST_EXACT_INTEGER, name_in
+from handoff_queue.shared.store.script_arguments import MOST_EXACT_INTEGER, name_in, rows
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
 from handoff_queue.shared.types.presence import EQUAL_HANDOFF, WAITS_FOR, role_slots
@@ -132,29 +132,25 @@ class FleetLoad:
 
     def busy(self, queue: str) -> int:
         """Return the number of slots that run handoffs of this queue."""
-        total = 0
-        for handoff in self.at_work:
-            total += queue_of(handoff.role) == queue and handoff.deferred_until is None
-        return total
+        return len([each for each in self._of_queue(queue) if each.deferred_until is None])
 
     def deferred(self, queue: str) -> int:
         """Return the number of deferred handoffs of this queue."""
-        total = 0
-        for handoff in self.at_work:
-            total += queue_of(handoff.role) == queue and handoff.deferred_until is not None
-        return total
+        return len([each for each in self._of_queue(queue) if each.deferred_until is not None])
 
     def limited(self, queue: str) -> int:
         """Return the number of handoffs of this queue that are deferred because of rate limits. A
         handoff that waits for an approval or a batch needs no slot.
         """
-        total = 0
-        for handoff in self.at_work:
-            is_limited = handoff.deferred_until is not None and not handoff.doing.startswith(
-                WAITS_FOR
-            )
-            total += queue_of(handoff.role) == queue and is_limited
-        return total
+        limited: list[RunningHandoff] = []
+        for handoff in self._of_queue(queue):
+            if handoff.deferred_until is not None and not handoff.doing.startswith(WAITS_FOR):
+                limited.append(handoff)
+        return len(limited)
+
+    def _of_queue(self, queue: str) -> list[RunningHandoff]:
+        """Return the running and deferred handoffs of a queue."""
+        return [handoff for handoff in self.at_work if queue_of(handoff.role) == queue]
 
 
 class FleetLoadReader:
@@ -174,11 +170,11 @@ class FleetLoadReader:
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        woken = [keys.WAITING + SUPERVISOR_QUEUE, keys.WAITING + SUBMISSIONS_QUEUE]
+        script_keys = [keys.DUE, keys.QUEUES]
+        if counts_jobs:
+            script_keys += [keys.WAITING + SUPERVISOR_QUEUE, keys.WAITING + SUBMISSIONS_QUEUE]
         at_ms, open_jobs, waiting_jobs, entries = self._connection.script(
-            "running_handoffs",
-            [keys.DUE, keys.QUEUES, *(woken if counts_jobs else [])],
-            [MOST_DUE_HANDOFFS, int(counts_jobs)],
+            "running_handoffs", script_keys, [MOST_DUE_HANDOFFS, int(counts_jobs)]
         )
         at = int(at_ms) / 1000
         with translated_errors():
@@ -223,10 +219,9 @@ class FleetLoadReader:
                 for waiting in (keys.WAITING + role, keys.ON_HOLD + role):
                     pipe.zcard(waiting)
                     pipe.zrange(waiting, 0, 0, withscores=True)
-            answers = iter(pipe.execute(raise_on_error=False) if roles else [])
+            answers = pipe.execute(raise_on_error=False) if roles else []
         backlogs: dict[str, QueueBacklog] = {}
-        for role in roles:
-            parts = list(islice(answers, ANSWERS_OF_A_ROLE))
+        for role, parts in zip(roles, rows(answers, ANSWERS_OF_A_ROLE), strict=True):
             if any(isinstance(part, ResponseError) for part in parts):
                 continue
             published, oldest_published, held, oldest_held = parts
@@ -246,7 +241,8 @@ class FleetLoadReader:
             announced = pipe.execute() if supervisors else []
         total = 0
         for text in announced:
-            if node := node_in(text):
+            node = node_in(text)
+            if node is not None:
                 total += role_slots(node.slots)
         return total
 
@@ -262,7 +258,7 @@ class FleetLoadReader:
             else:
                 answers = []
         buckets: list[RateLimitBucket] = []
-        for name, values, line in zip(names, answers[::2], answers[1::2], strict=True):
+        for name, (values, line) in zip(names, rows(answers, 2), strict=True):
             fields = dict(zip(_BUCKET_FIELDS, values, strict=True))
             buckets.append(self._bucket(name, fields, int(line), at))
         return tuple(buckets)
@@ -277,14 +273,14 @@ class FleetLoadReader:
         """
         account, _, model = name.partition(":")
         until = _figure(fields, "until") / 1000
-        limits = {}
+        since_s = max(0.0, at - _figure(fields, "at") / 1000)
+        limits: dict[str, Allowance] = {}
         for limit_name in _LIMIT_NAMES:
-            if limit := int(_figure(fields, limit_name)):
-                since = at - _figure(fields, "at") / 1000
-                level = (
-                    _figure(fields, f"{limit_name}_level") + limit * max(0.0, since) / self.window_s
-                )
-                limits[limit_name] = Allowance(limit, max(0, min(limit, int(level))))
+            limit = int(_figure(fields, limit_name))
+            if limit:
+                stored_level = _figure(fields, f"{limit_name}_level")
+                level = int(stored_level + limit * since_s / self.window_s)
+                limits[limit_name] = Allowance(limit, max(0, min(limit, level)))
         return RateLimitBucket(
             account,
             model,

@@ -11,7 +11,7 @@ import redis
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import CLUSTER, Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import name_in
+from handoff_queue.shared.store.script_arguments import name_in, rows
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable, UnusableRedis
 
 
@@ -60,13 +60,13 @@ class Health:
             info: dict[str, Any] = self._connection.redis.info()
         _refuse_a_cluster(info)
         version_parts = str(info.get("redis_version", "")).split(".")
+        version = [int(part) for part in version_parts if part.isdigit()]
+        eviction = info.get("maxmemory_policy") or self._setting("maxmemory-policy") or "unknown"
         return RedisFacts(
-            version=tuple(map(int, filter(str.isdigit, version_parts))),
+            version=tuple(version),
             is_primary=info.get("role", "master") == "master",
             append_only=self._is_append_only(info),
-            eviction=str(
-                info.get("maxmemory_policy") or self._setting("maxmemory-policy") or "unknown"
-            ),
+            eviction=str(eviction),
             max_memory_bytes=int(info.get("maxmemory", 0)),
             used_memory_bytes=int(info.get("used_memory", 0)),
         )
@@ -99,7 +99,8 @@ class Health:
         """
         with translated_errors():
             info: dict[str, Any] = self._connection.redis.info("memory")
-        most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
+        most = int(info.get("maxmemory", 0))
+        used = int(info.get("used_memory", 0))
         if not most or used <= mark * most:
             return None
         return (
@@ -124,8 +125,11 @@ class Health:
             for queue in queues:
                 pipe.llen(queue)
                 pipe.zcard(keys.WAITING + queue)
-            counts = list(map(int, pipe.execute()))
-        return list(map(QueueDepth, queues, counts[::2], counts[1::2]))
+            answers = pipe.execute()
+        depths: list[QueueDepth] = []
+        for queue, (messages, wanted) in zip(queues, rows(answers, 2), strict=True):
+            depths.append(QueueDepth(queue, int(messages), int(wanted)))
+        return depths
 
     def _is_append_only(self, info: Mapping[str, Any]) -> bool:
         if "aof_enabled" in info:

@@ -38,7 +38,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 from handoff_queue.shared.store import keys
@@ -46,6 +45,7 @@ from handoff_queue.shared.store.claim_grants import MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.journal import READ_AT_MOST, Journal, parse_stream_entry
 from handoff_queue.shared.store.journal_signature_check import end_of
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
+from handoff_queue.shared.store.script_arguments import rows
 from handoff_queue.shared.types.errors import PoisonJob, StoreUnavailable, TooManyEvaluators
 from handoff_queue.shared.types.events import HandoffEnd, RecordedEvent
 from handoff_queue.shared.types.ids import JobId, new_word
@@ -86,12 +86,18 @@ class EvaluationLease:
             TooManyEvaluators: as many evaluations as may run have not ended. This one is not noted,
                 and the job is due again soon.
         """
-        most = [READ_AT_MOST, MAX_FAILED_EVALUATIONS]
         frozen_s = self.lease_s * FROZEN_AFTER_LEASES
-        times_ms = [int(frozen_s * 1000), int(TOGETHER_S * 1000), int(self.lease_s * 1000)]
-        wants_ends = int(self.journal.checks_signatures)
-        answer = self._evaluate("begin", after, *most, *times_ms, wants_ends)
-        verdict, entries = answer[:2]
+        answer = self._evaluate(
+            "begin",
+            after,
+            READ_AT_MOST,
+            MAX_FAILED_EVALUATIONS,
+            int(frozen_s * 1000),
+            int(TOGETHER_S * 1000),
+            int(self.lease_s * 1000),
+            int(self.journal.checks_signatures),
+        )
+        verdict = answer[0]
         if verdict == b"frozen":
             raise PoisonJob(
                 f"the evaluations of {self.job_id} never ended, {MAX_FAILED_EVALUATIONS} times in"
@@ -99,15 +105,17 @@ class EvaluationLease:
             )
         if verdict == b"crowded":
             raise TooManyEvaluators(f"the processes that evaluate {self.job_id} now may be frozen")
+        _, entries, stored_ends = answer
         ends: dict[bytes, HandoffEnd | None] = {}
-        for entry_id, fence, version in chain(*answer[2:]):
+        for entry_id, fence, version in stored_ends:
             ends[entry_id] = end_of(fence, version)
         recorded: list[RecordedEvent] = []
-        for entry_id, fields in entries:
-            entry = parse_stream_entry(
-                (entry_id, dict(zip(fields[::2], fields[1::2], strict=True)))
-            )
-            recorded.append(replace(entry, end=ends[entry_id]) if entry_id in ends else entry)
+        for entry_id, values in entries:
+            fields: dict[bytes, bytes] = dict(rows(values, 2))
+            event = parse_stream_entry((entry_id, fields))
+            if entry_id in ends:
+                event = replace(event, end=ends[entry_id])
+            recorded.append(event)
         if len(recorded) < READ_AT_MOST:
             return recorded
         return recorded + self.journal.read_all(self.job_id, recorded[-1].version)

@@ -177,7 +177,8 @@ class JobSummaries:
         with translated_errors():
             entries = self._connection.redis.xrange(keys.log(job_id), count=HEAD_EVENTS)
         for entry in entries:
-            if isinstance(event := parse_stream_entry(entry).event, Routed):
+            event = parse_stream_entry(entry).event
+            if isinstance(event, Routed):
                 return event
         return None
 

@@ -58,7 +58,8 @@ def read_ends(
         answers = pipe.execute()
     ends: dict[HandoffId, HandoffEnd] = {}
     for handoff_id, (fence, version) in zip(roles, answers, strict=True):
-        if (end := end_of(fence, version)) is not None:
+        end = end_of(fence, version)
+        if end is not None:
             ends[handoff_id] = end
     return ends
 
@@ -216,12 +217,13 @@ class JournalCheck:
         """Check that a result is the end of its handoff: the store has noted this version, and the
         fence of the claim. The fence is the word of the stamp.
         """
-        version, end = batch[-1].version, batch[0].end or self.ends.get(handoff_id)
-        if self._role_of(handoff_id) is None and (end is None or end.version != version):
+        end = batch[0].end or self.ends.get(handoff_id)
+        is_its_end = end is not None and end.version == batch[-1].version
+        if self._role_of(handoff_id) is None and not is_its_end:
             raise UntrustedMessage(f"it is a replay: the handoff {handoff_id} is not open")
-        is_own = signer.may(Right.DECIDE)
         fence = sha1(stamp.place.encode(), usedforsecurity=False).hexdigest()
-        if not is_own and (end is None or end.fence != fence):
+        has_its_fence = end is not None and end.fence == fence
+        if not signer.may(Right.DECIDE) and not has_its_fence:
             raise UntrustedMessage(f"its signer has no claim on the handoff {handoff_id}")
 
     def _accept(self, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:

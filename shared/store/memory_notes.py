@@ -84,26 +84,28 @@ class Notes:
     def _store(
         self, tenant: str, path: str, old: StoredNote | None, new: bytes, expires_at: float
     ) -> int:
-        return int(
-            self._connection.script(
-                "store_memory_note",
-                [keys.notes(tenant), keys.note_expiry(tenant)],
-                [
-                    path,
-                    b"" if old is None else old.stored,
-                    new,
-                    int(self._connection.now() * 1000),
-                    int(expires_at * 1000),
-                    MOST_NOTES,
-                ],
-            )
-        )
+        """Replace the note at a path. Return the answer of `store_memory_note.lua`.
+
+        Args:
+            old: the note that must be stored now; None: there must be none.
+            new: the sealed text; empty to remove the note.
+        """
+        arguments = [
+            path,
+            b"" if old is None else old.stored,
+            new,
+            int(self._connection.now() * 1000),
+            int(expires_at * 1000),
+            MOST_NOTES,
+        ]
+        script_keys = [keys.notes(tenant), keys.note_expiry(tenant)]
+        return int(self._connection.script("store_memory_note", script_keys, arguments))
 
     def _read(self, tenant: str, path: str, stored: bytes) -> Note | None:
+        """Return a stored note, or None if it cannot be read, or belongs to another path."""
         try:
-            note = Note.from_json(
-                unpack(self._connection.sealing.open_for(tenant, SCOPE, path, stored))
-            )
+            packed = self._connection.sealing.open_for(tenant, SCOPE, path, stored)
+            note = Note.from_json(unpack(packed))
         except (StoreError, MalformedMessage):
             return None
         if note.path != path:

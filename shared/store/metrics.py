@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import name_in
+from handoff_queue.shared.store.script_arguments import name_in, rows
 
 OTHER = "other"
 """Value of a label that all values beyond the first `MOST_VALUES` share."""
@@ -63,7 +63,8 @@ class Metrics:
         counts: list[Count] = []
         for field, value in fields.items():
             if value.isdigit() and len(value) <= MOST_DIGITS:
-                counts.append(Count(tuple(name_in(field).split(_SEPARATOR)), int(value)))
+                parts = tuple(name_in(field).split(_SEPARATOR))
+                counts.append(Count(parts, int(value)))
         return counts
 
     def handoffs_by_outcome(self) -> dict[str, dict[str, int]]:
@@ -97,14 +98,13 @@ class Metrics:
                 pipe.zrange(keys.WAITING + queue, 0, 0, withscores=True)
             answers = pipe.execute() if queues else []
         backlogs: list[Backlog] = []
-        for queue, number, oldest in zip(queues, answers[::2], answers[1::2], strict=True):
+        for queue, (number, oldest) in zip(queues, rows(answers, 2), strict=True):
             since = oldest[0][1] / 1000 if oldest else None
             backlogs.append(Backlog(queue, None, int(number), since))
-        for queue, tenant, number, since_ms in self._connection.script(
-            "tenant_backlogs", [], list(queues)
-        ):
+        of_tenants = self._connection.script("tenant_backlogs", [], list(queues))
+        for stored_queue, tenant, number, since_ms in of_tenants:
             since = float(since_ms) / 1000
-            backlogs.append(Backlog(name_in(queue), name_in(tenant), int(number), since))
+            backlogs.append(Backlog(name_in(stored_queue), name_in(tenant), int(number), since))
         return backlogs
 
     def held(self, roles: Sequence[str]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import name_in
+from handoff_queue.shared.store.script_arguments import name_in, rows
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import Message
@@ -86,14 +86,16 @@ class Pauses:
                 pipe.zrange(keys.ON_HOLD + role, 0, most - 1, withscores=True)
             answers = pipe.execute() if roles else []
         held: list[HeldHandoff] = []
-        for role, members in zip(roles, answers[1::2], strict=True):
+        number = 0
+        for role, (held_by_role, members) in zip(roles, rows(answers, 2), strict=True):
+            number += held_by_role
             for member, since_ms in members:
                 job_id, _, handoff_id = name_in(member).partition("/")
                 held.append(
                     HeldHandoff(JobId(job_id), HandoffId(handoff_id), role, since_ms / 1000)
                 )
         held.sort(key=lambda handoff: handoff.since)
-        return held[:most], sum(answers[::2])
+        return held[:most], number
 
     def roles(self) -> frozenset[str]:
         """Return the names of the paused roles."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.encryption_at_rest import DOCUMENTS, SEALED, Sealing, draft_place
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import read_entries
+from handoff_queue.shared.store.script_arguments import read_entries, rows
 from handoff_queue.shared.types.errors import (
     MalformedMessage,
     NoTenantKey,
@@ -30,7 +30,9 @@ COMPRESS_FROM = 1_000
 and takes 20 microseconds.
 """
 SMALL_BYTES = 32_000
-SMALL_WINDOW, SMALL_MEMORY = 13, 6
+"""Bytes up to which a payload is compressed with the settings for small payloads."""
+SMALL_WINDOW = 13
+SMALL_MEMORY = 6
 """zlib's window and memory level for small payloads. They need 64 KB for each payload; the
 defaults need 256 KB and save a few bytes. Their allocation takes ten times as long as the
 compression.
@@ -43,6 +45,8 @@ REMEMBERED_CHARS = 50_000
 """Characters up to which the process keeps the compressed form of a payload for the next job."""
 FETCHED = "fetched"
 """Place of the sealed entries of `keys.fetched`."""
+DOCUMENTS_AT_ONCE = 1_000
+"""Documents that one script looks for."""
 UPLOAD_CHARS = 4_000_000
 """Characters of documents after which a round trip is full."""
 
@@ -164,45 +168,44 @@ class PayloadStore:
         if not wanted:
             return {}
         with translated_errors():
-            stored = dict(zip(wanted, self._redis.hmget(keys.blobs(job_id), wanted), strict=True))
-        missing: list[str] = []
-        for digest in digests:
-            if stored[digest] is None:
-                missing.append(digest[:12])
+            values = self._redis.hmget(keys.blobs(job_id), wanted)
+        stored = dict(zip(wanted, values, strict=True))
+        missing = [digest[:12] for digest in digests if stored[digest] is None]
         if missing:
             raise StoreError(f"payloads of {job_id} are gone: {', '.join(missing)}")
         must_be_readable = {*digests}
-        texts = {}
+        texts: dict[str, str] = {}
         for digest, value in stored.items():
+            texts[digest] = ""
+            if value is None:
+                continue
             try:
-                if value is None:
-                    texts[digest] = ""
-                else:
-                    texts[digest] = self._proven(job_id, digest, value)
+                texts[digest] = self._proven(job_id, digest, value)
             except NoTenantKey:
                 raise
             except UnreadablePayload:
                 if digest in must_be_readable:
                     raise
-                texts[digest] = ""
         return texts
 
     def short(self, job_id: JobId, digests: Sequence[str], most_bytes: int) -> dict[str, str]:
         """Return the texts of at most `most_bytes` bytes, in two round trips; missing, longer
         and unreadable texts are left out.
         """
-        blobs, wanted = keys.blobs(job_id), list(dict.fromkeys(digests))
+        key = keys.blobs(job_id)
+        wanted = list(dict.fromkeys(digests))
         if not wanted:
             return {}
-        small: list[str] = []
         with translated_errors():
             pipe = self._redis.pipeline(transaction=False)
             for digest in wanted:
-                pipe.hstrlen(blobs, digest)
-            for digest, size in zip(wanted, pipe.execute(), strict=True):
+                pipe.hstrlen(key, digest)
+            sizes = pipe.execute()
+            small: list[str] = []
+            for digest, size in zip(wanted, sizes, strict=True):
                 if 0 < size <= most_bytes:
                     small.append(digest)
-            stored = self._redis.hmget(blobs, small) if small else []
+            stored = self._redis.hmget(key, small) if small else []
         texts: dict[str, str] = {}
         for digest, value in zip(small, stored, strict=True):
             if value is not None:
@@ -225,10 +228,11 @@ class PayloadStore:
             if role is None:
                 return ""
             stored = self._redis.get(keys.draft(job_id, role.decode(), handoff_id))
-        try:
-            if stored is not None:
-                return unpack(self._sealing.open(job_id, draft_place(handoff_id), stored))
+        if stored is None:
             return ""
+        try:
+            packed = self._sealing.open(job_id, draft_place(handoff_id), stored)
+            return unpack(packed)
         except UnreadablePayload:
             return ""
 
@@ -251,22 +255,20 @@ class PayloadStore:
             with_plain: whether a text counts that is stored without encryption.
         """
         missing: set[str] = set()
-        for start in range(0, len(digests), 1_000):
-            part = digests[start : start + 1_000]
-            names: list[str] = []
-            owners: list[str] = []
+        for part in rows(digests, DOCUMENTS_AT_ONCE):
+            document_keys: list[str] = []
+            digest_of_key: list[str] = []
             for digest in part:
-                own = self._names(tenant, digest, with_plain=with_plain)
-                names += own
-                owners += [digest] * len(own)
+                for name in self._names(tenant, digest, with_plain=with_plain):
+                    document_keys.append(keys.document(name))
+                    digest_of_key.append(digest)
             exist = self._connection.script(
-                "extend_ttl", list(map(keys.document, names)), [1000 * self._stay_s(work_s)]
+                "extend_ttl", document_keys, [1000 * self._stay_s(work_s)]
             )
-            there: set[str] = set()
-            for digest, exists in zip(owners, exist, strict=True):
+            missing.update(part)
+            for digest, exists in zip(digest_of_key, exist, strict=True):
                 if exists:
-                    there.add(digest)
-            missing.update(set(part) - there)
+                    missing.discard(digest)
         return missing
 
     def _names(self, tenant: str, digest: str, *, with_plain: bool = True) -> list[str]:
@@ -292,7 +294,8 @@ class PayloadStore:
             chars += len(texts[digest])
             if chars > UPLOAD_CHARS:
                 self.put_documents(batch, work_s, tenant)
-                batch, chars = {}, 0
+                batch = {}
+                chars = 0
         if batch:
             self.put_documents(batch, work_s, tenant)
 
@@ -319,16 +322,16 @@ class PayloadStore:
         """
         if not digests:
             return {}
-        names: list[str] = []
-        owners: list[str] = []
+        document_keys: list[str] = []
+        digest_of_key: list[str] = []
         for digest in digests:
-            own = self._names(tenant, digest)
-            names += own
-            owners += [digest] * len(own)
+            for name in self._names(tenant, digest):
+                document_keys.append(keys.document(name))
+                digest_of_key.append(digest)
         with translated_errors():
-            stored = self._redis.mget(list(map(keys.document, names)))
+            stored = self._redis.mget(document_keys)
         texts: dict[str, str] = {}
-        for digest, value in zip(owners, stored, strict=True):
+        for digest, value in zip(digest_of_key, stored, strict=True):
             if value is not None and digest not in texts:
                 packed = self._sealing.open_for(tenant, DOCUMENTS, digest, value)
                 texts[digest] = proven(digest, packed)
@@ -351,12 +354,13 @@ class PayloadStore:
             work_s: seconds that the job may take.
         """
         self.put_new_documents({document.digest: text}, work_s, tenant)
-        name, page = document.path, pack(document.to_json())
-        sealed = self._sealing.seal(job_id, FETCHED, page)
-        if sealed == page:
-            entry: str | bytes = document.to_json()
-        else:
-            name, entry = self._sealing.document_names(tenant, f"{job_id} {name}")[0], sealed
+        packed = pack(document.to_json())
+        sealed = self._sealing.seal(job_id, FETCHED, packed)
+        name = document.path
+        entry: str | bytes = document.to_json()
+        if sealed != packed:  # the tenant has a key
+            name = self._sealing.document_names(tenant, f"{job_id} {document.path}")[0]
+            entry = sealed
         self._connection.script("keep_fetched_page", [keys.job(job_id)], [name, entry])
 
     def _stay_s(self, work_s: float) -> int:

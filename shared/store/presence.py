@@ -8,13 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, Literal
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.pauses import Pause, pause_in, pauses_in
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import name_in, read_entries
+from handoff_queue.shared.store.script_arguments import name_in, read_entries, rows
 from handoff_queue.shared.trust.announcement_signatures import (
     SignedAnnouncement,
     announced_text,
@@ -91,6 +90,22 @@ class ServedSpecialist:
     """The tools of the specialist that are not safe to repeat, or its Celery task if that task
     is not safe to repeat.
     """
+
+
+@dataclass(slots=True)
+class _ServedVersion:
+    """A version of a specialist, with the announcements of the workers that serve it."""
+
+    spec: SpecialistSpec
+    announcements: list[SignedAnnouncement] = field(default_factory=list)
+
+    @property
+    def rank(self) -> tuple[int, int, str]:
+        """Return the order of the versions. Each key has one vote; among equals, the number of
+        workers and then the digest decide.
+        """
+        votes = {signed.vote for signed in self.announcements}
+        return len(votes), len(self.announcements), self.spec.content_digest
 
 
 def acting(served: Mapping[str, ServedSpecialist]) -> frozenset[str]:
@@ -196,11 +211,12 @@ class PresenceStore:
             check_at: time of the next check, in Unix seconds, which repeats the announcement.
         """
         names = " ".join(sorted(specialists)[:MOST_NAMED])
-        now_ms, jobs = self._connection.now() * 1000, f"{keys.UNPLANNED}:{names}"
+        jobs_key = f"{keys.UNPLANNED}:{names}"
+        now_ms = self._connection.now() * 1000
         until_ms = (check_at + CHECKED_WITHIN_S) * 1000
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            for key, member in ((keys.UNPLANNED, names), (jobs, job_id)):
+            for key, member in ((keys.UNPLANNED, names), (jobs_key, job_id)):
                 pipe.zremrangebyscore(key, "-inf", now_ms)
                 pipe.zadd(key, {member: until_ms})
                 pipe.pexpireat(key, int(until_ms))
@@ -241,7 +257,8 @@ class PresenceStore:
             job_ids: jobs whose waiting handoffs are wanted.
             handoffs: single handoffs that may wait.
         """
-        arguments: list[int | str] = [most - 1 if most else -1, LONGEST_MS, MOST_READ, *job_ids]
+        last_position = most - 1 if most else -1
+        arguments: list[int | str] = [last_position, LONGEST_MS, MOST_READ, *job_ids]
         for job_id, handoff_id in handoffs:
             arguments.append(f"{job_id}/{handoff_id}")
         served, waiting, paused = self._connection.script(
@@ -251,7 +268,7 @@ class PresenceStore:
         for member in waiting:
             role, job, handoff = name_in(member).split("/", 2)
             unclaimed.setdefault(JobId(job), {})[HandoffId(handoff)] = role
-        pauses = pauses_in(dict(zip(paused[::2], paused[1::2], strict=True)))
+        pauses = pauses_in(dict(rows(paused, 2)))
         return Presence(frozenset(map(name_in, served)), unclaimed, pauses)
 
     def announcements(self) -> list[Announcement]:
@@ -265,8 +282,11 @@ class PresenceStore:
         if self._trust.is_on:
             return False
         _, workers = self._live_names()
-        stored = self._announced(list(map(keys.worker, workers)))
-        return any(announced_text(text) is not text for text in filter(None, stored))
+        for text in self._announced(list(map(keys.worker, workers))):
+            has_signature = text is not None and announced_text(text) is not text
+            if has_signature:
+                return True
+        return False
 
     def refused_announcements(self) -> list[tuple[str, str, str]]:
         """Return the name, the reason and the text of each announcement of a live worker whose
@@ -305,14 +325,13 @@ class PresenceStore:
     def processes(self) -> list[LiveProcess]:
         """Return the live workers and supervisors, by kind and name."""
         supervisors, workers = self._live_names()
-        stored = iter(
-            self._announced([*map(keys.supervisor, supervisors), *map(keys.worker, workers)])
-        )
+        stored = self._announced([*map(keys.supervisor, supervisors), *map(keys.worker, workers)])
+        of_supervisors, of_workers = stored[: len(supervisors)], stored[len(supervisors) :]
         processes: list[LiveProcess] = []
-        for name in supervisors:
-            processes.append(LiveProcess("supervisor", name, node_in(next(stored))))
-        for name in workers:
-            processes.append(LiveProcess("worker", name, node_in(next(stored))))
+        for name, text in zip(supervisors, of_supervisors, strict=True):
+            processes.append(LiveProcess("supervisor", name, node_in(text)))
+        for name, text in zip(workers, of_workers, strict=True):
+            processes.append(LiveProcess("worker", name, node_in(text)))
         return processes
 
     def _live_names(self) -> tuple[list[str], list[str]]:
@@ -360,61 +379,54 @@ class PresenceStore:
 
     def _read(self) -> dict[str, ServedSpecialist]:
         """Read the served specialists from Redis, in two round trips."""
-        by_name: dict[str, dict[str, list[tuple[SignedAnnouncement, SpecialistSpec]]]] = {}
+        versions_by_name: dict[str, dict[str, _ServedVersion]] = {}
         for signed in self._signed_announcements():
             for spec in signed.announcement.specialists:
-                by_name.setdefault(spec.name, {}).setdefault(spec.content_digest, []).append(
-                    (signed, spec)
-                )
-        names = sorted(by_name)
+                versions = versions_by_name.setdefault(spec.name, {})
+                version = versions.setdefault(spec.content_digest, _ServedVersion(spec))
+                version.announcements.append(signed)
+        names = sorted(versions_by_name)
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
                 pipe.llen(queue_of(name))
                 pipe.zcard(keys.ON_HOLD + name)
                 pipe.hget(keys.PAUSED, name)
-            if names:
-                answers = pipe.execute()
-            else:
-                answers = []
+            answers = pipe.execute() if names else []
         specialists: dict[str, ServedSpecialist] = {}
-        for name, depth, held, paused in zip(
-            names, answers[::3], answers[1::3], answers[2::3], strict=True
-        ):
-            versions = by_name[name]
-            digest, served_by = max(versions.items(), key=_votes)
-            _, spec = served_by[0]
-            workers: list[str] = []
-            models: set[str] = set()
-            slots = 0
-            announcements: list[Announcement] = []
-            for signed, _ in chain.from_iterable(versions.values()):
-                announcement = signed.announcement
-                announcements.append(announcement)
-                workers.append(announcement.worker)
-                models.add(announcement.model)
-                slots += max(0, announcement.slots - announcement.lost_slots)
-            specialists[name] = ServedSpecialist(
-                spec=spec,
-                digest=digest,
-                workers=tuple(sorted(workers)),
-                slots=slots,
-                queued=int(depth) + int(held),
-                models=tuple(sorted(models)),
-                paused=pause_in(paused) if paused else None,
-                effects=_effects(spec, announcements),
-            )
+        for name, (depth, held, stored_pause) in zip(names, rows(answers, 3), strict=True):
+            pause = pause_in(stored_pause) if stored_pause else None
+            all_versions = list(versions_by_name[name].values())
+            specialists[name] = _served(all_versions, int(depth) + int(held), pause)
         return specialists
 
 
-def _votes(
-    version: tuple[str, Sequence[tuple[SignedAnnouncement, SpecialistSpec]]],
-) -> tuple[int, int, str]:
-    """Return the order of the versions of a specialist. Each key has one vote; among equals, the
-    number of workers and then the digest decide.
-    """
-    digest, served_by = version
-    return len({signed.vote for signed, _ in served_by}), len(served_by), digest
+def _served(
+    versions: Sequence[_ServedVersion], queued: int, pause: Pause | None
+) -> ServedSpecialist:
+    """Return a specialist by its versions. The workers of all versions count."""
+    chosen = max(versions, key=lambda version: version.rank)
+    workers: list[str] = []
+    models: set[str] = set()
+    slots = 0
+    announcements: list[Announcement] = []
+    for version in versions:
+        for signed in version.announcements:
+            announcement = signed.announcement
+            announcements.append(announcement)
+            workers.append(announcement.worker)
+            models.add(announcement.model)
+            slots += max(0, announcement.slots - announcement.lost_slots)
+    return ServedSpecialist(
+        spec=chosen.spec,
+        digest=chosen.spec.content_digest,
+        workers=tuple(sorted(workers)),
+        slots=slots,
+        queued=queued,
+        models=tuple(sorted(models)),
+        paused=pause,
+        effects=_effects(chosen.spec, announcements),
+    )
 
 
 def _effects(spec: SpecialistSpec, announcements: Iterable[Announcement]) -> frozenset[str]:

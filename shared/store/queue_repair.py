@@ -53,11 +53,10 @@ class QueueRepair:
         if not self._is_mine():
             self._passed = {}
             return 0
-        redis, served = self._connection.redis, self._presence.presence().queues
+        served = self._presence.presence().queues
         with translated_errors():
-            known: set[str] = set()
-            for name in redis.hkeys(keys.QUEUES):
-                known.add(name.decode())
+            names = self._connection.redis.hkeys(keys.QUEUES)
+        known = {name.decode() for name in names}
         unserved = sorted(known - served)
         for queue in list(self._passed):
             if queue not in unserved:
@@ -79,7 +78,7 @@ class QueueRepair:
         passed = self._passed.pop(queue, 0)
         with translated_errors():
             frames = self._connection.redis.lrange(queue, -passed - MESSAGES_A_CHECK, -passed - 1)
-        messages = list(map(_named, frames))
+        messages = list(map(_job_and_entry, frames))
         deleted_jobs = self._deleted(messages)
         orphans: list[Any] = []
         for place, (frame, (job_id, entry)) in enumerate(zip(frames, messages, strict=True), 1):
@@ -87,8 +86,9 @@ class QueueRepair:
                 orphans += (place, frame, entry)
         dropped = 0
         if orphans:
-            piece = (-passed - len(frames), -passed - 1)
-            dropped = self._connection.script("drop_orphaned_messages", [queue], [*piece, *orphans])
+            first, last = -passed - len(frames), -passed - 1
+            arguments = [first, last, *orphans]
+            dropped = self._connection.script("drop_orphaned_messages", [queue], arguments)
         if len(frames) == MESSAGES_A_CHECK:
             self._passed[queue] = passed + len(frames) - dropped
         return dropped
@@ -111,7 +111,7 @@ class QueueRepair:
         return deleted
 
 
-def _named(frame: bytes) -> tuple[JobId | None, str]:
+def _job_and_entry(frame: bytes) -> tuple[JobId | None, str]:
     """Return the job and the fair-queue entry of a message, from the id of its task.
 
     The job is None for a message of another application, which is left in place.

@@ -181,7 +181,8 @@ class RateLimiter:
 
 def account_of(*parts: str | None) -> str:
     """Return a digest that names an account, from its provider, address and key."""
-    return hashlib.sha256("\n".join(part or "" for part in parts).encode()).hexdigest()[:12]
+    text = "\n".join(part or "" for part in parts)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _limits(limits: RateLimits) -> dict[str, tuple[int, int]]:

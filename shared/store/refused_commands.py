@@ -96,15 +96,13 @@ class Refusals:
             )
         if not is_new:
             return False
-        detail = f"{_text(entry, 'reason')} {_text(entry, 'object')}"
-        self._audit.add(
-            AuditEntry(
-                at=now - float(entry.get("age-seconds", 0)),
-                action=AuditAction.REFUSE,
-                subject=f"Redis user {_text(entry, 'username')}",
-                detail=detail,
-            )
+        copy = AuditEntry(
+            at=now - float(entry.get("age-seconds", 0)),
+            action=AuditAction.REFUSE,
+            subject=f"Redis user {_text(entry, 'username')}",
+            detail=f"{_text(entry, 'reason')} {_text(entry, 'object')}",
         )
+        self._audit.add(copy)
         return True
 
 

@@ -101,22 +101,23 @@ class Schedules:
             counters = self._connection.redis.mget(
                 keys.schedule_month(schedule_id, month), keys.verified_month(schedule_id, month)
             )
-        return max(figure_in(counter) or 0 for counter in counters)
+        counted, verified = counters
+        return max(figure_in(counted) or 0, figure_in(verified) or 0)
 
     def _replace(self, schedule: Schedule, old: str, new: str) -> bool:
-        due_at = schedule.due_at
-        return bool(
-            self._connection.script(
-                "replace_schedule",
-                [keys.SCHEDULES, keys.SCHEDULE_SLOTS, keys.schedule_job(schedule.id)],
-                [
-                    _member(schedule.tenant, schedule.name),
-                    old,
-                    new,
-                    "" if due_at is None else int(due_at * 1000),
-                ],
-            )
+        """Replace the text of a schedule. Return False if it is no longer `old`.
+
+        Args:
+            old: the stored text; '': there must be none.
+            new: '' to remove the schedule.
+        """
+        member = _member(schedule.tenant, schedule.name)
+        due_ms = "" if schedule.due_at is None else int(schedule.due_at * 1000)
+        script_keys = [keys.SCHEDULES, keys.SCHEDULE_SLOTS, keys.schedule_job(schedule.id)]
+        answer = self._connection.script(
+            "replace_schedule", script_keys, [member, old, new, due_ms]
         )
+        return bool(answer)
 
 
 def _member(tenant: str, name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic_core import to_json
@@ -31,7 +31,9 @@ def figure_in(stored: bytes | None) -> int | None:
         number = int(stored or b"")
     except ValueError:
         return None
-    return number if abs(number) <= MOST_EXACT_INTEGER else None
+    if abs(number) > MOST_EXACT_INTEGER:
+        return None
+    return number
 
 
 def job_id_in(stored: bytes) -> JobId:
@@ -42,6 +44,12 @@ def job_id_in(stored: bytes) -> JobId:
 def handoff_id_in(stored: bytes) -> HandoffId:
     """Return a handoff id. A worker may have written other bytes."""
     return HandoffId(stored.decode(errors="replace"))
+
+
+def rows(values: Sequence[Any], width: int) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a flat answer of a script or of a pipeline, each with `width` values."""
+    for start in range(0, len(values), width):
+        yield tuple(values[start : start + width])
 
 
 def json_argument(fields: Mapping[str, Any]) -> str:
@@ -97,7 +105,8 @@ def read_entries(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: s
     Args:
         key: name of the Redis key, for the log.
     """
-    entries, unreadable = [], 0
+    entries: list[Entry] = []
+    unreadable = 0
     for text in stored:
         try:
             entries.append(read(text))

@@ -128,7 +128,8 @@ def open_store(
     trust = open_trust(settings)
     connection = Connection(redis_url, timeout_s=timeout_s)
     connection.sealing = Sealing(keys_from(settings), lambda job_id: _tenant_of(connection, job_id))
-    keep_s, presence = settings.retention_s, PresenceStore(connection, trust)
+    keep_s = settings.retention_s
+    presence = PresenceStore(connection, trust)
     journal = Journal(connection, keep_s, trust)
     return Store(
         connection=connection,

@@ -11,6 +11,7 @@ import binascii
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,6 +41,17 @@ class TenantKeys(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class _KnownFile:
+    """The file of a tenant at its last check."""
+
+    checked_at: float
+    """Monotonic time in seconds."""
+    version: tuple[int, ...]
+    """Time of modification, size, inode and mode; empty: there was no file."""
+    keys: tuple[bytes, ...]
+
+
 class KeyFiles:
     """Keys from a folder with a file for each tenant. A changed or deleted file has its effect
     after a second.
@@ -47,32 +59,36 @@ class KeyFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._known: dict[str, tuple[float, tuple[int, ...], tuple[bytes, ...]]] = {}
+        self._known: dict[str, _KnownFile] = {}
         self._lock = threading.Lock()
 
     def of(self, tenant: str) -> Sequence[bytes]:
         now = time.monotonic()
         with self._lock:
-            looked_at, mark, tenant_keys = self._known.get(tenant, (-CHECK_FILE_S, (), ()))
-        if now - looked_at < CHECK_FILE_S:
-            return tenant_keys
+            known = self._known.get(tenant)
+        if known is not None and now - known.checked_at < CHECK_FILE_S:
+            return known.keys
+        current = self._read(tenant, now, known)
+        with self._lock:
+            self._known[tenant] = current
+        return current.keys
+
+    def _read(self, tenant: str, now: float, known: _KnownFile | None) -> _KnownFile:
+        """Return the file of a tenant as it is now. An unchanged file is not read again."""
         file = self._folder / f"{quote(tenant, safe='')}.key"
         try:
             check_place(file)
-            there = file.stat()
+            status = file.stat()
         except FileNotFoundError:
-            mark, tenant_keys = (), ()
+            return _KnownFile(now, (), ())
         except UserError as error:
             raise NoTenantKey(str(error)) from None
         except OSError as error:
             raise NoTenantKey(f"{file} cannot be read ({error.strerror})") from None
-        else:
-            seen = (there.st_mtime_ns, there.st_size, there.st_ino, there.st_mode)
-            if seen != mark:
-                mark, tenant_keys = seen, read_key_file(file)
-        with self._lock:
-            self._known[tenant] = (now, mark, tenant_keys)
-        return tenant_keys
+        version = (status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode)
+        if known is not None and known.version == version:
+            return replace(known, checked_at=now)
+        return _KnownFile(now, version, read_key_file(file))
 
 
 def read_key_file(file: Path) -> tuple[bytes, ...]:
@@ -118,11 +134,16 @@ class KeyHook:
         with self._lock:  # one call at a time: a service may limit them
             until, tenant_keys = self._known.get(tenant, (0.0, ()))
             if time.monotonic() >= until:
-                tenant_keys = self._asked(tenant)
+                tenant_keys = self._call_function(tenant)
                 self._known[tenant] = (time.monotonic() + self._keep_s, tenant_keys)
             return tenant_keys
 
-    def _asked(self, tenant: str) -> tuple[bytes, ...]:
+    def _call_function(self, tenant: str) -> tuple[bytes, ...]:
+        """Return the keys of a tenant from the operator's function.
+
+        Raises:
+            NoTenantKey: the function failed, or returned no usable keys.
+        """
         try:
             keys: list[object] = list(self._call(tenant) or ())
         except Exception as error:  # noqa: BLE001 (the code of an operator)

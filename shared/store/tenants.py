@@ -7,7 +7,6 @@ tenant's jobs before it deletes each job, and then looks for these documents in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 from handoff_queue.shared.store import keys
@@ -15,7 +14,7 @@ from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.metrics import METRICS_WITHOUT_TENANT
 from handoff_queue.shared.store.payloads import fetched_pages, proven
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import name_in
+from handoff_queue.shared.store.script_arguments import name_in, rows
 from handoff_queue.shared.types.errors import (
     MalformedMessage,
     NoTenantKey,
@@ -28,6 +27,7 @@ from handoff_queue.shared.types.ids import JobId
 MARK_S = 3_600
 """Seconds for which used documents are noted after a look began. A look takes minutes."""
 AT_ONCE = 500
+"""Jobs, documents or fields in one round trip."""
 _SEPARATOR = "\t"
 
 
@@ -54,7 +54,8 @@ class Tenants:
 
     def _add_documents(self, job_ids: Sequence[JobId], names: dict[str, str]) -> list[JobId]:
         """Add the documents of these jobs, in two round trips. Return their child jobs."""
-        redis, children = self._connection.redis, list[JobId]()
+        redis = self._connection.redis
+        children: list[JobId] = []
         manifests: list[tuple[JobId, str]] = []
         with translated_errors():
             pipe = redis.pipeline(transaction=False)
@@ -63,13 +64,15 @@ class Tenants:
                 pipe.hvals(keys.fetched(job_id))
                 pipe.hget(keys.job(job_id), "children")
             answers = pipe.execute()
-        for place, job_id in enumerate(job_ids):
-            first, pages, below = answers[3 * place : 3 * place + 3]
-            children += map(JobId, (below or b"").decode().split())
+        for job_id, (first_entries, pages, stored_children) in zip(
+            job_ids, rows(answers, 3), strict=True
+        ):
+            children += map(JobId, (stored_children or b"").decode().split())
             for page in fetched_pages(self._connection.sealing, job_id, pages):
                 self._add(job_id, page.digest, names)
-            if named := _manifest_of(first):
-                manifests.append((job_id, named))
+            manifest_digest = _manifest_digest_in(first_entries)
+            if manifest_digest:
+                manifests.append((job_id, manifest_digest))
         with translated_errors():
             pipe = redis.pipeline(transaction=False)
             for job_id, digest in manifests:
@@ -96,23 +99,26 @@ class Tenants:
 
     def note_documents(self, tenant: str, names: Iterable[str]) -> None:
         """Note stored documents that the deletion may delete at its end."""
-        key, redis = keys.deletion(tenant), self._connection.redis
+        key = keys.deletion(tenant)
+        redis = self._connection.redis
         with translated_errors():
             for part in _parts(names):
                 pipe = redis.pipeline(transaction=False)
                 for name in part:
                     pipe.exists(keys.document(name))
-                there = [name for name, exists in zip(part, pipe.execute(), strict=True) if exists]
-                if there:
-                    redis.sadd(key, *there)
+                stored: list[str] = []
+                for name, exists in zip(part, pipe.execute(), strict=True):
+                    if exists:
+                        stored.append(name)
+                if stored:
+                    redis.sadd(key, *stored)
                     redis.expire(key, self._keep_s)
 
     def noted_documents(self, tenant: str) -> set[str]:
         """Return the documents that a deletion of the tenant has noted."""
         with translated_errors():
-            return {
-                name_in(digest) for digest in self._connection.redis.smembers(keys.deletion(tenant))
-            }
+            members = self._connection.redis.smembers(keys.deletion(tenant))
+        return set(map(name_in, members))
 
     def begin_look(self) -> int:
         """Begin to note all documents that jobs need. Return the time in Unix ms."""
@@ -166,7 +172,7 @@ class Tenants:
             redis.hdel(key, *part)
 
 
-def _manifest_of(entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> str:
+def _manifest_digest_in(entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> str:
     """Return the digest of the manifest in the first event of a journal; '' if there is none."""
     try:
         for entry in entries:
@@ -178,7 +184,6 @@ def _manifest_of(entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> str:
     return ""
 
 
-def _parts(items: Iterable[Any]) -> Iterator[list[Any]]:
-    rest = iter(items)
-    while part := list(islice(rest, AT_ONCE)):
-        yield part
+def _parts(items: Iterable[Any]) -> Iterator[Sequence[Any]]:
+    """Yield the items in parts of `AT_ONCE`."""
+    return rows(list(items), AT_ONCE)

@@ -24,11 +24,11 @@ from handoff_queue.shared.trust.event_signatures import (
 from handoff_queue.shared.trust.signatures import Trust
 from handoff_queue.shared.types.errors import MalformedMessage, UnknownJob, UntrustedMessage
 from handoff_queue.shared.types.events import (
+    OPEN_STATUSES,
     AnsweredCall,
     ApprovalAsked,
     Approved,
     CallInQuestion,
-    JobStatus,
     Rejected,
     parse_event,
 )
@@ -68,9 +68,11 @@ class CallQuestions:
             trust: the keys of this process, which sign each event by itself.
             sealing: encrypts the payloads of a tenant with a key.
         """
+        calls: list[tuple[str, str]] = []
         events: list[str] = []
         texts: list[str] = []
         for question in self.questions:
+            calls.append((question.call_id, question.tool))
             arguments = json.dumps(dict(question.arguments), ensure_ascii=False)
             schema = json.dumps(dict(question.input_schema), ensure_ascii=False)
             texts += [arguments, schema]
@@ -91,7 +93,7 @@ class CallQuestions:
             fence,
             *retention_arguments(keep_s, deadline),
             self.activity,
-            json.dumps([(question.call_id, question.tool) for question in self.questions]),
+            json.dumps(calls),
             *events,
             *payload_arguments(sealing, job_id, texts),
         ]
@@ -177,15 +179,11 @@ def answer_call(
     Raises:
         UnknownJob: the job does not exist.
     """
-    open_statuses: list[str] = []
-    for status in JobStatus:
-        if not status.ended:
-            open_statuses.append(status.value)
     arguments = [
         signed_events(trust, job_id, [answer])[0],
         answer.asked,
         handoff_id,
-        json.dumps(open_statuses),
+        json.dumps(OPEN_STATUSES),
         *payload_arguments(connection.sealing, job_id, texts),
     ]
     version = int(

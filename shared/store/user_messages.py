@@ -15,7 +15,7 @@ from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import json_argument
 from handoff_queue.shared.trust.event_signatures import signed_events
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
-from handoff_queue.shared.types.events import JobStatus, UserMessageSent
+from handoff_queue.shared.types.events import OPEN_STATUSES, UserMessageSent
 from handoff_queue.shared.types.ids import Digest, HandoffId, JobId, StepId
 
 MOST_MESSAGES = 100
@@ -76,8 +76,10 @@ def _takers_in(stored: bytes) -> tuple[tuple[HandoffId, int], ...]:
     takers is empty.
     """
     try:
-        taken = json.loads(stored) if stored else ()
-        return tuple((HandoffId(str(handoff_id)), int(turn)) for handoff_id, turn in taken)
+        taken: list[tuple[HandoffId, int]] = []
+        for handoff_id, turn in json.loads(stored or b"[]"):
+            taken.append((HandoffId(str(handoff_id)), int(turn)))
+        return tuple(taken)
     except (TypeError, ValueError, RecursionError):
         return ()
 
@@ -107,16 +109,13 @@ class UserMessages:
                 version a new message is stored. None: at any version.
             readers: open handoffs that are the only readers. Empty: there are others.
         """
-        open_statuses: list[str] = []
-        for status in JobStatus:
-            if not status.ended:
-                open_statuses.append(status.value)
+        conditions = {"open": OPEN_STATUSES, "readers": list(readers), "version": checked}
         arguments = [
             signed_events(self._trust, job_id, [event])[0],
             event.message_id,
             event.text.digest,
             event.step or "",
-            json_argument({"open": open_statuses, "readers": list(readers), "version": checked}),
+            json_argument(conditions),
             MOST_MESSAGES,
             *payload_arguments(self._connection.sealing, job_id, [text]),
         ]

@@ -24,6 +24,7 @@ from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import HandoffIdField, StepIdField
 from handoff_queue.shared.types.job_events import (
     BY_SCHEDULE,
+    OPEN_STATUSES,
     CancelRequested,
     Continuation,
     DecisionAsked,
@@ -210,6 +211,7 @@ __all__ = [
     "BY_SCHEDULE",
     "DEFAULT_TENANT",
     "LAST",
+    "OPEN_STATUSES",
     "AbandonedStep",
     "AnswerMethod",
     "AnsweredCall",

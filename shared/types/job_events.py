@@ -45,13 +45,17 @@ class JobStatus(StrEnum):
     CANCELLED = "cancelled"
     UNREADABLE = "unreadable"
     """Another program has changed the record of the job in Redis, so the job can only be deleted.
-    `shared.store.jobs` computes this status; it is not stored.
+    `shared.store.job_standing` computes this status; it is not stored.
     """
 
     @property
     def ended(self) -> bool:
         """Return whether the job has ended."""
-        return self not in (JobStatus.QUEUED, JobStatus.RUNNING, JobStatus.WAITING)
+        return self not in OPEN_STATUSES
+
+
+OPEN_STATUSES = (JobStatus.QUEUED, JobStatus.RUNNING, JobStatus.WAITING)
+"""Statuses of a job that has not ended."""
 
 
 class Parent(Message):

@@ -238,7 +238,7 @@ class Dispatcher:
             queue=queue_of(handoff.assigned_to),
             args=(message,),
             shown=f"({job_id}, {handoff_id}, {task})",
-            is_for=f"{job_id}/{handoff_id}",
+            member=f"{job_id}/{handoff_id}",
             signature=self._trust.sign_handoff(handoff.assigned_to, text),
             is_first=is_first,
             part=part,

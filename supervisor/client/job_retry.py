@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.job_standing import JobStanding
-from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.budget_measures import MEASURES

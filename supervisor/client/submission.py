@@ -19,7 +19,7 @@ from handoff_queue.shared.documents.folder import FolderReading, read_folder
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.telemetry_factory import start_telemetry
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.budget_measures import MEASURES

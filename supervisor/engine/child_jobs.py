@@ -17,9 +17,9 @@ from typing import Any
 from handoff_queue.shared.broker.attempt_outcome import finished_event
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.handoff_standing import HandoffStanding
 from handoff_queue.shared.store.job_standing import JobStanding
-from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer

@@ -14,10 +14,10 @@ from handoff_queue.shared.agent.prices import prices_from
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.attempt import Attempts, PreparedAttempt
 from handoff_queue.shared.store.claim import Claim, FinishReply, FinishRequest
+from handoff_queue.shared.store.commit import AnsweredCall, Commit, VerifiedAmounts
 from handoff_queue.shared.store.due_work import LOST_AFTER_S
 from handoff_queue.shared.store.handoff_standing import HandoffStanding
 from handoff_queue.shared.store.job_evaluation_lease import EvaluationLease
-from handoff_queue.shared.store.journal import AnsweredCall, Commit, VerifiedAmounts
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError

@@ -14,7 +14,7 @@ import redis
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.message_publisher import TaskMessage, publish_each
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.fair_queue import FOR
+from handoff_queue.shared.store.fair_queue import MEMBER_HEADER
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import JobEnded, JobStatus
@@ -84,7 +84,7 @@ def test_the_user_can_do_all_that_queues_need_also_of_a_redis_that_knows_no_scri
     url_of_the_user: str, store: Store
 ) -> None:
     app = make_app("test", url_of_the_user, Settings(), [QUEUE])
-    steps = [{FOR: f"{new_job_id()}/{step}"} for step in ("a.1", "b.1", "c.1")]
+    steps = [{MEMBER_HEADER: f"{new_job_id()}/{step}"} for step in ("a.1", "b.1", "c.1")]
 
     def nothing_is_known() -> None:
         store.connection.redis.script_flush()
@@ -94,7 +94,10 @@ def test_the_user_can_do_all_that_queues_need_also_of_a_redis_that_knows_no_scri
     nothing_is_known()
     publish_each(
         app,
-        [TaskMessage("specialist.x", step[FOR], QUEUE, (), "()", step[FOR]) for step in steps[1:]],
+        [
+            TaskMessage("specialist.x", step[MEMBER_HEADER], QUEUE, (), "()", step[MEMBER_HEADER])
+            for step in steps[1:]
+        ],
     )
     nothing_is_known()
     with app.connection_for_read() as connection, connection.SimpleQueue(QUEUE) as queue:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId, new_job_id
 from tests.doubles.jobs import submission

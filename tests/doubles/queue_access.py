@@ -8,7 +8,7 @@ from typing import Any
 
 from celery import Celery
 
-from handoff_queue.shared.store.fair_queue import FIRST, FOR
+from handoff_queue.shared.store.fair_queue import FIRST_HEADER, MEMBER_HEADER
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
 from tests.doubles.jobs import issue
@@ -26,11 +26,13 @@ def send(app: Celery, store: Store, job_id: JobId, *handoff_ids: str, again: boo
     """Issue and publish handoffs of a job. `again`: with the priority of a repeated handoff."""
     issue(store, job_id, *handoff_ids, group=f"g-{handoff_ids[0]}")
     for handoff_id in handoff_ids:
-        headers: dict[str, Any] = {FOR: f"{job_id}/{handoff_id}"} | ({FIRST: True} if again else {})
+        headers: dict[str, Any] = {MEMBER_HEADER: f"{job_id}/{handoff_id}"} | (
+            {FIRST_HEADER: True} if again else {}
+        )
         app.send_task(
             "specialist.x", args=[handoff_id], queue=QUEUE, headers=headers, ignore_result=True
         )
 
 
 def step_of(message: Any) -> str:
-    return str(message.headers[FOR].partition("/")[2])
+    return str(message.headers[MEMBER_HEADER].partition("/")[2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from handoff_queue.chaos.queue_messages import delete_queue
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId, new_job_id
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE

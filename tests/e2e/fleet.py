@@ -20,7 +20,7 @@ from typing import Any
 
 from handoff_queue.chaos.leaks import keys_for_ever
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.fair_queue import is_for
+from handoff_queue.shared.store.fair_queue import member_of
 from handoff_queue.shared.store.handoff_standing import HandoffStanding
 from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus
@@ -337,7 +337,7 @@ class Fleet:
             matching = [
                 message
                 for message in self.redis.lrange(SPECIALIST, 0, -1)
-                if (is_for(json.loads(message)) or "").startswith(f"{job_id}/")
+                if (member_of(json.loads(message)) or "").startswith(f"{job_id}/")
             ]
             return matching if len(matching) == steps else []
 

@@ -16,7 +16,7 @@ import pytest
 from handoff_queue.shared.broker.celery_app import declare_queues
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import PATIENCE_S
-from handoff_queue.shared.store.fair_queue import ENQUEUE, FOR, enqueue_arguments
+from handoff_queue.shared.store.fair_queue import ENQUEUE, MEMBER_HEADER, enqueue_arguments
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from tests import forked_processes
 from tests.doubles.jobs import handoff_key
@@ -37,7 +37,7 @@ def convert_to_next_version(fleet: Fleet, message: bytes) -> None:
     changed["headers"]["task"] += NEXT
     assert fleet.redis.lrem(SPECIALIST, 1, message) == 1
     entry, fair = (
-        f"{changed['headers'][FOR]} {changed['properties']['delivery_tag']}",
+        f"{changed['headers'][MEMBER_HEADER]} {changed['properties']['delivery_tag']}",
         keys.FAIR + SPECIALIST,
     )
     assert fleet.redis.zrem(fair, entry) == fleet.redis.hdel(f"{fair}:messages", entry)

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.redis.script import source_of
 from handoff_queue.shared.types.events import (
     CancelRequested,

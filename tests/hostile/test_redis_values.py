@@ -10,8 +10,8 @@ import time
 import pytest
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.commit import Commit, VerifiedAmounts
 from handoff_queue.shared.store.daily_budget import DailyCaps
-from handoff_queue.shared.store.journal import Commit, VerifiedAmounts
 from handoff_queue.shared.store.spending_history import DAY_S
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.events import CancelRequested, JobStatus

@@ -10,8 +10,8 @@ from redis.exceptions import NoPermissionError
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import ClaimVerdict
-from handoff_queue.shared.store.fair_queue import ENQUEUE, FOR, enqueue_arguments
-from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.commit import Commit
+from handoff_queue.shared.store.fair_queue import ENQUEUE, MEMBER_HEADER, enqueue_arguments
 from handoff_queue.shared.store.spending_history import DAY_S
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.store.tool_call_approvals import answer_call
@@ -172,7 +172,7 @@ def test_a_worker_wakes_a_supervisor_while_other_wake_ups_wait(server: Server) -
     with server.connected_as("worker-writer") as connection:
         for number in range(3):
             message = {
-                "headers": {FOR: f"j-00000000000{number}"},
+                "headers": {MEMBER_HEADER: f"j-00000000000{number}"},
                 "properties": {"delivery_tag": f"tag-{number}"},
             }
             ENQUEUE.run(connection, enqueue_arguments("supervisor", [message], is_first=False))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from handoff_queue.shared.store.fair_queue import FOR
+from handoff_queue.shared.store.fair_queue import MEMBER_HEADER
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE
 from tests.warm_interpreter import WarmInterpreter
@@ -81,7 +81,7 @@ print(json.dumps({"job": job, "current": current_apps(), "transport": kind.__mod
 def submissions_queued(store: Store) -> list[str]:
     """Return the ids of the announced jobs."""
     frames = store.connection.redis.lrange(SUBMISSIONS_QUEUE, 0, -1)
-    return [json.loads(frame)["headers"][FOR] for frame in frames]
+    return [json.loads(frame)["headers"][MEMBER_HEADER] for frame in frames]
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,9 @@ from handoff_queue.shared.store.redis.versions import driver_info
 from handoff_queue.shared.types.errors import UserError
 
 CONNECT_TIMEOUT_S = 5.0
+"""Most seconds to open a connection."""
 UNBOUNDED = 2**31
+"""Connections of a pool without a limit. redis-py takes no None here."""
 
 
 def client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
@@ -64,26 +66,23 @@ def _client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
     }
     if address.master_name is not None:
         return _behind_sentinels(address, options)
-    (options["host"], options["port"]), kind = (
-        address.hosts[0],
-        redis.SSLConnection if address.tls is not None else DirectConnection,
-    )
+    options["host"], options["port"] = address.hosts[0]
+    kind = redis.SSLConnection if address.tls is not None else DirectConnection
     if most is None:
-        return DirectClient(connection_pool=redis.ConnectionPool(kind, UNBOUNDED, **options))
-    pool: Any = DirectPool
-    return DirectClient(connection_pool=pool(most, timeout_s, kind, **options))
+        pool: Any = redis.ConnectionPool(kind, UNBOUNDED, **options)
+    else:
+        pool_class: Any = DirectPool
+        pool = pool_class(most, timeout_s, kind, **options)
+    return DirectClient(connection_pool=pool)
 
 
 def _behind_sentinels(address: RedisAddress, options: dict[str, Any]) -> redis.Redis:
     """Return a client whose new connections ask the sentinels for the primary."""
     sentinels: Any = Sentinel(address.hosts, sentinel_kwargs=address.sentinel_options)  # type: ignore[no-untyped-call]
-    secure, name = address.tls is not None, address.master_name
-    if secure:
-        options["connection_class"] = ManagedTlsConnection
-    else:
-        options["connection_class"] = ManagedConnection
+    is_secure = address.tls is not None
+    options["connection_class"] = ManagedTlsConnection if is_secure else ManagedConnection
     client: redis.Redis = sentinels.master_for(
-        name, DirectClient, max_connections=UNBOUNDED, ssl=secure, **options
+        address.master_name, DirectClient, max_connections=UNBOUNDED, ssl=is_secure, **options
     )
     return client
 
@@ -95,7 +94,8 @@ def _check_files(address: RedisAddress) -> None:
         UserError: a file cannot be used, or other users can read the private key.
     """
     tls = address.tls or {}
-    (ca, certificate, key), folder = (tls.get(name) for name in TLS_FILES), tls.get("ssl_ca_path")
+    ca, certificate, key = (tls.get(name) for name in TLS_FILES)
+    folder = tls.get("ssl_ca_path")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     wrong = "the file of its option ssl_ca_certs cannot be read, or holds no certificate"
     try:

@@ -168,15 +168,13 @@ class Connection:
         Raises:
             StoreUnavailable: see `translated_errors`.
         """
+        script = script_of(name).under(self.prefix)
+
+        def run() -> Any:
+            return script.run(self.redis, [len(keys), *keys, *args])
+
         try:  # `translated_errors` takes as long as all else here does
-            return around(
-                "script",
-                name,
-                lambda: (
-                    script_of(name).under(self.prefix).run(self.redis, [len(keys), *keys, *args])
-                ),
-                redis.ConnectionError,
-            )
+            return around("script", name, run, redis.ConnectionError)
         except redis.RedisError as error:
             raise _translated(error) from error
 
@@ -203,7 +201,8 @@ class Connection:
 
     def _answers_of_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
         """Run a script once for each call, and return the answers and errors of Redis."""
-        script, pipe = script_of(name).under(self.prefix), self.redis.pipeline(transaction=False)
+        script = script_of(name).under(self.prefix)
+        pipe = self.redis.pipeline(transaction=False)
         for keys, args in calls:
             script.add(pipe, [len(keys), *keys, *args])
         answers: list[Any] = around(
@@ -251,18 +250,18 @@ class Connection:
         The quickest of a few readings counts. The error of a reading is at most half of its
         round trip, and the first may include the time to open a connection.
         """
-        quickest, offset = float("inf"), 0.0
+        offset = 0.0
+        shortest_s = float("inf")
         for _ in range(CLOCK_ASKED_AT_MOST):
             asked_at = time.monotonic()
             with translated_errors():
-                seconds, micros = self.redis.time()
-            took = time.monotonic() - asked_at
-            if took < quickest:
-                quickest, offset = (
-                    took,
-                    float(seconds) + float(micros) / 1e6 - (asked_at + took / 2),
-                )
-            if took <= CLOCK_GOOD_TRIP_S:
+                seconds, microseconds = self.redis.time()
+            trip_s = time.monotonic() - asked_at
+            if trip_s < shortest_s:
+                shortest_s = trip_s
+                unix_s = float(seconds) + float(microseconds) / 1e6
+                offset = unix_s - (asked_at + trip_s / 2)
+            if trip_s <= CLOCK_GOOD_TRIP_S:
                 break
         return offset
 
@@ -273,7 +272,8 @@ class Connection:
         for client in (self.redis, self.waiting):
             client.close()
             client.connection_pool.disconnect()
-            if sentinels := getattr(client.connection_pool, "sentinel_manager", None):
+            sentinels = getattr(client.connection_pool, "sentinel_manager", None)
+            if sentinels is not None:
                 sentinels.close()
 
 
@@ -344,14 +344,7 @@ def _translated(error: redis.RedisError) -> StoreError:
             " threads"
         )
     text = str(error)  # an error inside a script has Redis's error code in the middle
-    is_down = isinstance(error, redis.exceptions.ClusterDownError) and not isinstance(
-        error, redis.exceptions.MasterDownError
-    )
-    if (
-        is_down
-        or isinstance(error, redis.exceptions.ClusterCrossSlotError | redis.exceptions.AskError)
-        or re.search(OF_A_CLUSTER, text)
-    ):
+    if _is_of_a_cluster(error, text):
         return UnusableRedis(CLUSTER)
     explanation = _meaning_of(error, text)
     if explanation is None and "DB index" in text:
@@ -361,6 +354,16 @@ def _translated(error: redis.RedisError) -> StoreError:
     if explanation:
         return StoreUnavailable(explanation)
     return StoreError(f"Redis refused the command: {text}")
+
+
+def _is_of_a_cluster(error: redis.RedisError, text: str) -> bool:
+    """Return whether only Redis in cluster mode sends this error."""
+    if isinstance(error, redis.exceptions.ClusterCrossSlotError | redis.exceptions.AskError):
+        return True
+    is_cluster_down = isinstance(error, redis.exceptions.ClusterDownError)
+    if is_cluster_down and not isinstance(error, redis.exceptions.MasterDownError):
+        return True
+    return re.search(OF_A_CLUSTER, text) is not None
 
 
 def _meaning_of(error: redis.RedisError, text: str) -> str | None:

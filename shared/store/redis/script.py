@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -129,18 +129,18 @@ def _block(definitions: Sequence[Definition], wanted: Collection[str]) -> str:
     Args:
         wanted: the words of all code after the part.
     """
-    shared = [each for each in definitions if each.names & set(wanted)]
+    shared = [definition for definition in definitions if definition.names & set(wanted)]
     if len(shared) == len(definitions):
-        return "".join(each.text for each in definitions)
+        return "".join(definition.text for definition in definitions)
     names: list[str] = []
     texts: list[str] = []
-    for each in definitions:
-        if each not in shared:
-            texts.append(each.text)
+    for definition in definitions:
+        if definition not in shared:
+            texts.append(definition.text)
             continue
-        names += sorted(each.names)
-        if not WITHOUT_VALUE.fullmatch(each.text):
-            texts.append(each.text.removeprefix("local "))
+        names += sorted(definition.names)
+        if not WITHOUT_VALUE.fullmatch(definition.text):
+            texts.append(definition.text.removeprefix("local "))
     if not names:
         return ""
     return f"local {', '.join(names)}\ndo\n{''.join(texts)}end;\n"
@@ -149,28 +149,29 @@ def _block(definitions: Sequence[Definition], wanted: Collection[str]) -> str:
 @cache
 def _parts() -> tuple[tuple[Definition, ...], ...]:
     """Return the definitions of each part. The tables of Python are the first part."""
-    own_roles = (*ROLES, SUB_SUPERVISOR)
+    own_roles = [f"{name} = true" for name in (*ROLES, SUB_SUPERVISOR)]
     tables = (
-        Definition(
-            frozenset({"AMOUNTS"}), f"local AMOUNTS = {{ {', '.join(map(_amount, AMOUNTS))} }}\n"
-        ),
-        Definition(
-            frozenset({"MEASURES"}),
-            f"local MEASURES = {{ {', '.join(map(_measure, MEASURES))} }}\n",
-        ),
-        Definition(
-            frozenset({"OWN_ROLES"}),
-            f"local OWN_ROLES = {{ {', '.join(f'{name} = true' for name in own_roles)} }}\n",
-        ),
+        _table("AMOUNTS", map(_amount, AMOUNTS)),
+        _table("MEASURES", map(_measure, MEASURES)),
+        _table("OWN_ROLES", own_roles),
     )
-    parts: list[tuple[Definition, ...]] = [tables]
-    for part in PARTS:
-        definitions: list[Definition] = []
-        for text in re.split(r"^(?=local )", _code_of(part), flags=re.MULTILINE):
-            if match := DEFINED.match(text):
-                definitions.append(Definition(frozenset(WORD.findall(match[1])), text))
-        parts.append(tuple(definitions))
-    return tuple(parts)
+    return (tables, *map(_definitions_of, PARTS))
+
+
+def _definitions_of(part: str) -> tuple[Definition, ...]:
+    """Return the definitions in the file of a part."""
+    definitions: list[Definition] = []
+    for text in re.split(r"^(?=local )", _code_of(part), flags=re.MULTILINE):
+        match = DEFINED.match(text)
+        if match:
+            names = WORD.findall(match[1])
+            definitions.append(Definition(frozenset(names), text))
+    return tuple(definitions)
+
+
+def _table(name: str, rows: Iterable[str]) -> Definition:
+    """Return the definition of a table of Python in Lua."""
+    return Definition(frozenset({name}), f"local {name} = {{ {', '.join(rows)} }}\n")
 
 
 def _amount(amount: Amount) -> str:
@@ -205,9 +206,8 @@ def _row(**fields: str | list[str]) -> str:
 
 def _code_of(name: str) -> str:
     """Return the text of a Lua file without its comments."""
-    return COMMENT.sub(
-        "", (files("handoff_queue.shared.store") / "lua" / f"{name}.lua").read_text()
-    )
+    file = files("handoff_queue.shared.store") / "lua" / f"{name}.lua"
+    return COMMENT.sub("", file.read_text())
 
 
 _HEADER = """

@@ -19,7 +19,7 @@ from handoff_queue.shared.broker.kombu_message_validation import (
     problem_with_task,
 )
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.fair_queue import FOR
+from handoff_queue.shared.store.fair_queue import MEMBER_HEADER
 from handoff_queue.shared.store.store import Store
 
 JSON = some.recursive(
@@ -68,7 +68,7 @@ def message_with(**properties: Any) -> dict[str, Any]:
     info = {"exchange": "", "routing_key": "writer"}
     return {
         "body": "",
-        "headers": {FOR: "j"},
+        "headers": {MEMBER_HEADER: "j"},
         "properties": {"delivery_tag": "t", "delivery_info": info, **properties},
     }
 
@@ -79,7 +79,7 @@ def message_with(**properties: Any) -> dict[str, Any]:
         message_with(delivery_tag=HALF),
         message_with(delivery_info={"exchange": HALF, "routing_key": "writer"}),
         message_with(delivery_info={"exchange": "", "routing_key": HALF}),
-        message_with() | {"headers": {FOR: f"j-{HALF}"}},
+        message_with() | {"headers": {MEMBER_HEADER: f"j-{HALF}"}},
     ],
 )
 @pytest.mark.parametrize("is_escaped", [True, False])

@@ -26,7 +26,7 @@ from handoff_queue.shared.broker.message_publisher import (
     wake_up,
 )
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.fair_queue import FOR
+from handoff_queue.shared.store.fair_queue import MEMBER_HEADER
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from tests.doubles.handoffs import JOB
@@ -49,7 +49,11 @@ def send_with_celery(app: Celery, message: TaskMessage) -> None:
     chord = (
         {"group_id": part.group_id, "group_index": part.index, "chord": part.body} if part else {}
     )
-    shown = {"argsrepr": message.shown, "kwargsrepr": "{}", "headers": {FOR: message.is_for}}
+    shown = {
+        "argsrepr": message.shown,
+        "kwargsrepr": "{}",
+        "headers": {MEMBER_HEADER: message.member},
+    }
     app.send_task(
         message.task,
         args=message.args,
@@ -100,7 +104,7 @@ def test_the_body_of_a_chord_is_the_signature_that_celery_would_write(app: Celer
     message = wake_up(JobId(JOB), task_id=f"{JOB}:g1:fan-in")
     options = {
         "argsrepr": message.shown,
-        "headers": {FOR: JOB},
+        "headers": {MEMBER_HEADER: JOB},
         "ignore_result": True,
         "kwargsrepr": "{}",
         "declare": (),

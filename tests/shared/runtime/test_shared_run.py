@@ -21,8 +21,8 @@ from handoff_queue.shared.runtime.shared_run import check_sharing
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict, EndedRun
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.encryption_at_rest import SEALED
-from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.store.store import Store, open_store

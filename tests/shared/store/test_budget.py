@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from handoff_queue.shared.store.claim import Claim
-from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ModelCallFailed, WorstCase
 from handoff_queue.shared.types.errors import LimitReached

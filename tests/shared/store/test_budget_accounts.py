@@ -17,8 +17,8 @@ from hypothesis.stateful import (
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.daily_budget import DailyCaps
-from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES
 from handoff_queue.shared.types.checkpoints import WorstCase
@@ -123,7 +123,7 @@ class BudgetMachine(RuleBasedStateMachine):
                 self.read()[keys.handoff(self.jobs[name[0]], "researcher", HandoffId(name[1]))]
             )["max_turns"]
             if verdict[1] in (b"tenant", b"installation") and not has_begun:
-                assert self.store.daily_budgets.budget_problem(TENANTS[name[0]]), (
+                assert self.store.daily_budgets.refusal(TENANTS[name[0]]), (
                     "a job that could not begin would be taken"
                 )
 

@@ -12,7 +12,7 @@ import pytest
 
 from handoff_queue.shared.store.claim import ClaimVerdict
 from handoff_queue.shared.store.claim_grants import MAX_CLAIMS, ClaimRequest
-from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ToolObserved, WorstCase
 from handoff_queue.shared.types.errors import Cancelled, Draining, LeaseLost, Level, LimitReached

@@ -158,20 +158,20 @@ def test_caps_hold_until_they_are_set_again(store: Store) -> None:
 
 
 def test_a_spent_cap_is_named_with_the_time_of_its_renewal(store: Store) -> None:
-    assert store.daily_budgets.budget_problem("ours") is None
+    assert store.daily_budgets.refusal("ours") is None
     store.daily_budgets.set_caps(DailyCaps(tenant_day_usd=5, day_tokens=10**6))
     claimed = claim_of(store, "ours")
     claimed.reserve(WorstCase(1, 1, 5))
-    assert store.daily_budgets.budget_problem("ours") is None, "set aside is not spent"
+    assert store.daily_budgets.refusal("ours") is None, "set aside is not spent"
     claimed.checkpoint(model_reply(1, 1, 5))
     finish(claimed)
 
-    message = store.daily_budgets.budget_problem("ours") or ""
+    message = str(store.daily_budgets.refusal("ours"))
     assert message.startswith(
         "the budget of tenant ours for today is spent ($0.000005 of $0.000005); there is more at"
         " 00:00 UTC, in "
     )
-    assert store.daily_budgets.budget_problem("theirs") is None
+    assert store.daily_budgets.refusal("theirs") is None
 
 
 @pytest.mark.parametrize(
@@ -197,20 +197,18 @@ def test_a_cap_that_is_too_low_for_any_call_counts_as_spent_until_it_is_raised(
     first = claim_of(store, "ours")
     first.reserve(WORST)
     first.checkpoint(model_reply(100, 20, 50))
-    assert store.daily_budgets.budget_problem("ours") is None, (
-        "nobody has asked for more than is left"
-    )
+    assert store.daily_budgets.refusal("ours") is None, "nobody has asked for more than is left"
     second = claim_of(store, "ours")
 
     assert {reservation_verdict(second, WORST) for _ in range(2)} <= {b"max_usd", b"max_tokens"}
 
-    assert message in (store.daily_budgets.budget_problem("ours") or "")
+    assert message in (str(store.daily_budgets.refusal("ours")))
     assert all(
         store.connection.redis.pttl(key) > 0
         for key in store.connection.redis.scan_iter("handoff:day:*")
     )
     store.daily_budgets.set_caps(more)
-    assert store.daily_budgets.budget_problem("ours") is None
+    assert store.daily_budgets.refusal("ours") is None
     second.reserve(WORST)
 
 
@@ -226,9 +224,7 @@ def test_the_smallest_refused_amount_counts_while_it_is_too_large(
     assert reservation_verdict(claim_of(store), WorstCase(1, 1, 250)) == b"max_usd"
 
     assert store.daily_budgets.today("ours").installation.needed_microusd == 250
-    assert store.daily_budgets.budget_problem("ours"), (
-        "what asks for 200 would fit, and was not what came"
-    )
+    assert store.daily_budgets.refusal("ours"), "what asks for 200 would fit, and was not what came"
 
 
 def test_late_calls_and_closing_calls_do_not_count_as_the_cost_of_a_new_job(
@@ -242,7 +238,7 @@ def test_late_calls_and_closing_calls_do_not_count_as_the_cost_of_a_new_job(
     for claimed in (late, granted_claim(store, job_id, "assessor.1")):
         assert reservation_verdict(claimed, WorstCase(1, 1, 95)) == b"max_usd"
 
-    assert store.daily_budgets.budget_problem("ours") is None
+    assert store.daily_budgets.refusal("ours") is None
 
 
 def test_a_call_that_waits_for_other_reservations_uses_no_day_budget(store: Store) -> None:
@@ -250,7 +246,7 @@ def test_a_call_that_waits_for_other_reservations_uses_no_day_budget(store: Stor
     claim_of(store).reserve(WORST)
     assert reservation_verdict(claim_of(store), WORST) == b"wait"
 
-    assert store.daily_budgets.budget_problem("ours") is None
+    assert store.daily_budgets.refusal("ours") is None
 
 
 @pytest.mark.parametrize(

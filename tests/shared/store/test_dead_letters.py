@@ -12,8 +12,8 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import ClaimVerdict
 from handoff_queue.shared.store.claim_grants import ClaimRequest
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.dead_letters import KEEP_AT_MOST, MOST_BODY_CHARS, DeadLetter
-from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.handoff import ref

@@ -11,8 +11,8 @@ import pytest
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishRequest
 from handoff_queue.shared.store.claim_grants import ClaimRequest, FinishedWithCommit
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.job_summary import HandoffTally
-from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import LeaseLost, MessagesWaiting

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fair_queue import (
-    ALONE,
+    ALONE_SUFFIX,
     DEQUEUE,
     ENQUEUE,
-    FIRST,
-    FOR,
+    FIRST_HEADER,
+    MEMBER_HEADER,
     TAKE,
     dequeue_arguments,
     enqueue_arguments,
@@ -62,7 +62,7 @@ class Queue:
             )
             self.client.expire(keys.job(job_id), 600)
             message = message_for(f"{job_id}/a.1", f"{tenant}-{priority}-{next(self._numbers)}")
-            message["headers"] |= {FIRST: True} if is_first else {}
+            message["headers"] |= {FIRST_HEADER: True} if is_first else {}
             messages.append(message)
         self.client.eval(ENQUEUE.text, *enqueue_arguments(QUEUE, messages, is_first=is_first))
         return [message["properties"]["delivery_tag"] for message in messages]
@@ -83,7 +83,7 @@ class Queue:
         ]
 
     def _taken_for(self, element: bytes) -> str:
-        if element.endswith(ALONE):
+        if element.endswith(ALONE_SUFFIX):
             return tag_of(element)
         return tag_of(
             self.client.eval(DEQUEUE.text, *dequeue_arguments(QUEUE, json.loads(element)))
@@ -99,7 +99,7 @@ def message_for(member: str, tag: str) -> dict[str, Any]:
     info = {"exchange": "", "routing_key": QUEUE}
     return {
         "body": "",
-        "headers": {FOR: member},
+        "headers": {MEMBER_HEADER: member},
         "properties": {"delivery_tag": tag, "delivery_info": info},
     }
 

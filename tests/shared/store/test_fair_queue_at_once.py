@@ -14,7 +14,7 @@ from celery import Celery
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.fair_queue import FOR
+from handoff_queue.shared.store.fair_queue import MEMBER_HEADER
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.names import ROLES_QUEUE
 from tests.doubles.jobs import a_job, issue
@@ -73,7 +73,7 @@ def publish_many(app: Celery, store: Store, queue: str, size: int) -> None:
             app.send_task(
                 "specialist.x",
                 queue=queue,
-                headers={FOR: f"{job_id}/s{n}.1"},
+                headers={MEMBER_HEADER: f"{job_id}/s{n}.1"},
                 producer=producer,
                 ignore_result=True,
             )
@@ -145,7 +145,7 @@ def test_a_batch_of_several_queues_may_come_from_any_queue(redis_url: str, store
             "specialist.x",
             args=["c.1"],
             queue="other",
-            headers={FOR: f"{job_id}/c.1"},
+            headers={MEMBER_HEADER: f"{job_id}/c.1"},
             ignore_result=True,
         )
         delivered: list[str] = []
@@ -163,7 +163,7 @@ def test_a_batch_of_several_queues_may_come_from_any_queue(redis_url: str, store
 
 UNKNOWN_MESSAGE = {
     "body": "",
-    "headers": {FOR: 7},
+    "headers": {MEMBER_HEADER: 7},
     "properties": {"delivery_tag": "t", "delivery_info": {"exchange": "", "routing_key": QUEUE}},
 }
 CUT = (
@@ -189,7 +189,9 @@ def test_an_element_of_an_unknown_version_is_taken(
     client.rpush(QUEUE, *others[:place], element, *others[place:])
     with queue_consumer(app) as queue:
         messages = [queue.get(timeout=5) for _ in range(4)]
-        steps = {str(message.headers.get(FOR, "")).partition("/")[2] for message in messages}
+        steps = {
+            str(message.headers.get(MEMBER_HEADER, "")).partition("/")[2] for message in messages
+        }
         assert steps == {"", "a.1", "b.1", "c.1"}
         for message in messages:
             message.ack()

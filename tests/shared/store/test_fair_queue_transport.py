@@ -18,7 +18,7 @@ from handoff_queue.shared.broker.transport import MOST_AT_ONCE
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.due_work import LOST_AFTER_S
-from handoff_queue.shared.store.fair_queue import FOR
+from handoff_queue.shared.store.fair_queue import MEMBER_HEADER
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import HandoffId, new_job_id
 from handoff_queue.shared.types.job_options import Priority
@@ -158,7 +158,9 @@ def test_messages_of_the_version_before_are_delivered_in_list_order(
     app.send_task("specialist.x", args=["older"], queue=QUEUE, ignore_result=True)
     with queue_consumer(app) as queue:
         messages = [queue.get(timeout=5) for _ in range(3)]
-        assert [message.headers.get(FOR, "").partition("/")[2] for message in messages] == [
+        assert [
+            message.headers.get(MEMBER_HEADER, "").partition("/")[2] for message in messages
+        ] == [
             "",
             "a.1",
             "",

@@ -9,8 +9,9 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim_grants import MAX_FAILED_EVALUATIONS, ClaimRequest
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.job_evaluation_lease import FROZEN_AFTER_LEASES, TOGETHER_S
-from handoff_queue.shared.store.journal import READ_AT_MOST, Commit
+from handoff_queue.shared.store.journal import READ_AT_MOST
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import PoisonJob, TooManyEvaluators, VersionConflict

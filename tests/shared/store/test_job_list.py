@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.store.jobs import JOBS_A_ROUND_TRIP
-from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import ResultStatus

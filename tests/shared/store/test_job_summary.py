@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.job_standing import job_standing
 from handoff_queue.shared.store.job_summary import MOST_EVENT_BYTES, TAIL_EVENTS, HandoffTally
-from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import CancelRequested, JobSubmitted, PlanMade, StepOutline

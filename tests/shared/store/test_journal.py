@@ -11,7 +11,8 @@ import pytest
 import redis
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.journal import READ_AT_MOST, Commit
+from handoff_queue.shared.store.commit import Commit
+from handoff_queue.shared.store.journal import READ_AT_MOST
 from handoff_queue.shared.store.redis.connection import MAX_CONNECTIONS
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreRefusesWrites, UnknownJob, VersionConflict

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.due_work import LOST_AFTER_S, SWEEP_AT_MOST
-from handoff_queue.shared.store.journal import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import Cancelled
 from handoff_queue.shared.types.events import CancelRequested

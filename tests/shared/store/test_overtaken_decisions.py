@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import VersionConflict
 from handoff_queue.shared.types.events import (

@@ -13,7 +13,7 @@ from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.payloads import COMPRESS_FROM, pack, unpack
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError, UnreadablePayload

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.trust.key_files import make_keys, private_key_file
 from handoff_queue.shared.types.events import EventRefused

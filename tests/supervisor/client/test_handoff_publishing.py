@@ -12,7 +12,7 @@ from celery import Celery
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.fair_queue import FOR
+from handoff_queue.shared.store.fair_queue import MEMBER_HEADER
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.handoff_publishing import (
@@ -183,7 +183,7 @@ def test_every_message_names_its_purpose_including_the_wake_up_of_a_chord(
     dispatcher.announce(JobId(JOB))
 
     sent = {
-        queue: [headers[FOR] for headers in headers_in(queues, queue)]
+        queue: [headers[MEMBER_HEADER] for headers in headers_in(queues, queue)]
         for queue in ("researcher", *OWN_QUEUES)
     }
     assert sent == {
@@ -193,7 +193,7 @@ def test_every_message_names_its_purpose_including_the_wake_up_of_a_chord(
         ROLES_QUEUE: [f"{JOB}/planner.1"],
     }
     (message, _) = queues.lrange("researcher", 0, -1)
-    assert body_of(message)[2]["chord"]["options"]["headers"] == {FOR: JOB}
+    assert body_of(message)[2]["chord"]["options"]["headers"] == {MEMBER_HEADER: JOB}
 
 
 def test_a_role_goes_to_any_supervisor_with_a_free_slot(app: Celery, queues: Any) -> None:
@@ -230,7 +230,7 @@ def test_messages_for_one_queue_are_published_together_even_if_they_alternate_wi
     )
 
     assert queues.info("commandstats")["cmdstat_evalsha"]["calls"] == 2
-    assert [headers[FOR] for headers in headers_in(queues, "writer")] == [
+    assert [headers[MEMBER_HEADER] for headers in headers_in(queues, "writer")] == [
         f"{JOB}/s{n}.1" for n in range(1, 20, 2)
     ]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import JobEnded, JobStatus

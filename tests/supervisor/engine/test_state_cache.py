@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import CancelRequested, JobStatus, WebhookTried
 from handoff_queue.shared.types.ids import JobId, new_job_id

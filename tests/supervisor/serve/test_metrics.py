@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
-from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.metrics import MOST_VALUES
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.redis.script import source_of

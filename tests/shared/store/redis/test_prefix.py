@@ -12,7 +12,7 @@ from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.message_publisher import TaskMessage, publish, publish_each
 from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.fair_queue import FOR
+from handoff_queue.shared.store.fair_queue import MEMBER_HEADER
 from handoff_queue.shared.store.redis.prefix import NO_KEY, with_prefix
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.ids import new_job_id
@@ -82,7 +82,7 @@ def test_every_key_of_the_queues_has_the_prefix(url: str, server: Any) -> None:
         queue.get(timeout=5).requeue()
         for _ in range(10):
             message = queue.get(timeout=5)
-            delivered.append(message.headers.get(FOR))
+            delivered.append(message.headers.get(MEMBER_HEADER))
             message.ack()
     assert sorted(filter(None, delivered)) == sorted(jobs)
     assert app.control.purge() == 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.types.handoff import Document, Manifest, ref
 from handoff_queue.shared.types.ids import JobId, new_job_id
 from handoff_queue.shared.types.message import digest_of

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.types.answer import Answer, Gap
 from handoff_queue.shared.types.budget_measures import MEASURES, Measure
 from handoff_queue.shared.types.cost_quote import Estimate, Quote

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.journal import Commit
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.types.events import Child, HandoffIssued
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import JobId, new_job_id
