@@ -160,9 +160,8 @@ class Agent:
             StoreError: checkpoints cannot be written.
         """
         is_second = self._dependencies.checkpoints is checkpoints
-        self._dependencies = self._model_turns.dependencies = self._dependencies.claimed(
-            checkpoints, ends_at
-        )
+        self._dependencies = self._dependencies.claimed(checkpoints, ends_at)
+        self._model_turns.use_claim(self._dependencies)
         try:
             if not is_second:
                 self._append(*checkpoints.earlier_checkpoints())

@@ -4,15 +4,21 @@ is stored after it. A limit or a lost claim can cut the call at any time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, Protocol
+from typing import Protocol
 
 from handoff_queue.shared.agent.answer_format import takes_time
-from handoff_queue.shared.agent.answer_notes import without_notes
 from handoff_queue.shared.agent.batch_calls import LOST, READING, BatchCalls, BatchLost
 from handoff_queue.shared.agent.batch_rules import OpenBatch, open_batch
+from handoff_queue.shared.agent.call_builder import LEAST_OUTPUT_TOKENS, CallBuilder
+from handoff_queue.shared.agent.call_usage import (
+    is_reported,
+    usage_of_cut_call,
+    usage_of_failed_call,
+    usage_of_reply,
+)
 from handoff_queue.shared.agent.compaction import frees_enough
 from handoff_queue.shared.agent.conversation import (
     Conversation,
@@ -20,23 +26,18 @@ from handoff_queue.shared.agent.conversation import (
     text_of,
     with_valid_calls,
 )
-from handoff_queue.shared.agent.json_repair import draft_in
 from handoff_queue.shared.agent.model_fallback import ModelChoice, ModelChoices
-from handoff_queue.shared.agent.prices import request_bytes, server_tool_uses
 from handoff_queue.shared.agent.prompt_cache_warmup import MOST_WAIT_S, is_worth_a_wait, prefix_of
+from handoff_queue.shared.agent.reply_progress import ReplyProgress
 from handoff_queue.shared.agent.retry_policy import delay_s, reason_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.summary_messages import AS_OUTPUT, SUMMARIZE, has_text_output
-from handoff_queue.shared.agent.token_estimates import expected_input, most_input
 from handoff_queue.shared.agent.tool import Tool
-from handoff_queue.shared.agent.tool_calls import definition
 from handoff_queue.shared.agent.tool_result_clearing import (
-    READ_CLEARED,
     ClearingRules,
     results_to_clear,
 )
 from handoff_queue.shared.observability.telemetry import BatchedCallTimes, telemetry
-from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     BatchClosed,
@@ -53,18 +54,14 @@ from handoff_queue.shared.types.errors import (
     LimitReached,
     ModelBusy,
     ModelError,
-    ModelRejected,
-    NeverSent,
 )
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
 from handoff_queue.shared.types.presence import HandoffWait
 from handoff_queue.shared.types.rate_limits import ExpectedUsage, RateLimits, Wait
-from handoff_queue.shared.types.usage import NOTHING_USED, Usage
+from handoff_queue.shared.types.usage import Usage
 
-LEAST_OUTPUT_TOKENS = 256
-"""Least output tokens of a call. A shorter reply is not worth its input."""
 MOST_REPEATED_LOOKUPS = 3
 """Look-ups that brought nothing new, after which the next turn must be the answer."""
 WAIT_SLICE_S = 0.25
@@ -75,18 +72,8 @@ given up, or used less than they reserved.
 """
 LONGEST_DEFERRAL_S = 120.0
 """Seconds after which a deferred handoff asks for the rate limits again."""
-WAITING = "calling the model"
-"""Activity until the server answers."""
 FILLS_CACHE = "another call fills the prompt cache"
 """Activity while a call with the same prefix has no reply yet."""
-SUMMARIZING = "summarizing its earlier turns"
-"""Activity while the model writes a summary in place of the earlier turns."""
-THINKING = "thinking"
-"""Activity while the server answers, and there is no text yet."""
-COUNT_EVERY_S = 2.0
-"""Least seconds between two counts of the words of one reply. Each new count is a heartbeat."""
-DRAFT_EVERY_S = 0.4
-"""Least seconds between two drafts of one reply. Each draft parses the whole unfinished JSON."""
 
 SHORT_REPLY_CHARS = 20_000
 """Longest final reply whose checkpoint may wait for the result, which saves a round trip. It
@@ -133,28 +120,24 @@ class ModelTurns:
             is_offered: returns whether the model may know of a tool after a conversation.
         """
         self._limits = limits
-        self._system = system
-        self._tools = tuple((tool, definition(tool)) for tool in tools)
-        self._is_offered = is_offered
-        schema = dependencies.answer_format.schema
-        self._schema = None if schema is None else dict(schema)
+        self._builder = CallBuilder(limits, system, tools, dependencies, is_offered)
+        self._progress = ReplyProgress(
+            self._builder.schema, streams_draft=dependencies.streams_draft, now=dependencies.now
+        )
         self.dependencies = dependencies
         first = ModelChoice(dependencies.model_name, dependencies.bucket)
         self._choices = ModelChoices((first, *dependencies.fallbacks))
         self._pulse = Pulse()
-        self._shown = ("", -inf)
-        self._has_server_tools = True
-        """False if the budget does not allow the searches of the provider."""
-        self._writing = ("", -inf)
-        """How much the model has written, and when this was counted."""
-        self._rendered = (-1, 0)
         self._prefix = ""
         """Name of the prefix of the running call, see `prompt_caches`."""
-        self._summarizes = False
-        """True while the model writes a summary."""
         self._longest_turn_s = 0.0
         self.draft = ""
         """Text of the last call if it was cut or failed. No checkpoint has this text."""
+
+    def use_claim(self, dependencies: RunDependencies) -> None:
+        """Make the next calls under a claim, which is part of the dependencies."""
+        self.dependencies = dependencies
+        self._builder.dependencies = dependencies
 
     def is_last(self, conversation: Conversation) -> bool:
         """Return whether the next turn must be the answer. The turns, the tokens or the time
@@ -168,12 +151,9 @@ class ModelTurns:
             return False
         if self.dependencies.left_s < 2 * self._longest_turn_s:
             return True
-        return (
-            self._tokens_left(conversation)
-            < 2 * self._expected_input(conversation)
-            + self._limits.max_output_tokens
-            + LEAST_OUTPUT_TOKENS
-        )
+        next_input = self._builder.expected_input(conversation)
+        two_turns = 2 * next_input + self._limits.max_output_tokens + LEAST_OUTPUT_TOKENS
+        return self._builder.tokens_left(conversation) < two_turns
 
     def results_to_clear(
         self, conversation: Conversation, *, is_refused: bool = False
@@ -183,7 +163,7 @@ class ModelTurns:
         Args:
             is_refused: True if the server has refused the request because of its length.
         """
-        expected_tokens = self._expected_input(conversation)
+        expected_tokens = self._builder.expected_input(conversation)
         rules = self.dependencies.clearing
         if is_refused:
             rules = ClearingRules(at_tokens=max(1, expected_tokens // 2), keep=0)
@@ -196,7 +176,8 @@ class ModelTurns:
         A request that is a twentieth above the limit is cleared, because it may be too long for the
         model.
         """
-        limit, expected_tokens = self.dependencies.compact_at, self._expected_input(conversation)
+        limit = self.dependencies.compact_at
+        expected_tokens = self._builder.expected_input(conversation)
         is_short = expected_tokens < limit + limit // 20
         is_enough = expected_tokens - cleared.tokens < limit
         return is_short and not is_enough and self.needs_summary(conversation)
@@ -208,7 +189,7 @@ class ModelTurns:
         limit = self.dependencies.compact_at
         if conversation.is_just_cleared:  # the estimate of the whole request is high
             limit += limit // 9
-        if self._expected_input(conversation) < limit or self.is_last(conversation):
+        if self._builder.expected_input(conversation) < limit or self.is_last(conversation):
             return False
         for checkpoint in conversation.since_reply:
             if isinstance(checkpoint, AgentPrompted):
@@ -217,7 +198,7 @@ class ModelTurns:
 
     def summary_request(self) -> str:
         """Return the message that asks the model for a summary."""
-        if has_text_output(self._schema):
+        if has_text_output(self._builder.schema):
             return f"{SUMMARIZE}{AS_OUTPUT}"
         return SUMMARIZE
 
@@ -231,7 +212,7 @@ class ModelTurns:
             return None, None
         choice = self._choices.choices[0]
         try:
-            call = self._call(conversation, choice, is_last=False)
+            call = self._builder.call(conversation, choice, is_last=False)
         except LimitReached:
             return None, None
         joins_line = not self._choices.has_several  # another model may serve the call
@@ -262,8 +243,8 @@ class ModelTurns:
             return
         prefix = self._await_prefix(conversation, is_last=is_last)
         try:
-            self._summarizes = conversation.is_summarizing
-            self.dependencies.checkpoints.heartbeat(self._activity(Pulse()))
+            self._progress.is_summary = conversation.is_summarizing
+            self.dependencies.checkpoints.heartbeat(self._progress.activity(Pulse()))
             call, worst = self._reserved_call(
                 conversation, is_last=is_last, takes_messages=takes_messages
             )
@@ -276,8 +257,9 @@ class ModelTurns:
         self, conversation: Conversation, call: ModelCall, worst: WorstCase, note: WriteCheckpoint
     ) -> None:
         """Make a reserved call, and store its reply or its failure. Raises as `turn`."""
-        self._pulse, started = Pulse(), self.dependencies.now()
-        self._writing = ("", -inf)
+        self._pulse = Pulse()
+        self._progress.begin_reply()
+        started = self.dependencies.now()
         self._prefix = prefix_of(self.dependencies.role, call)
         try:
             with telemetry().chat(call) as span:
@@ -289,11 +271,13 @@ class ModelTurns:
             return
         except LimitReached as limit:
             self.draft = self._pulse.text
-            note(self._failed_call(call.model, str(limit), self._settled(call, worst)))
+            usage = usage_of_cut_call(self._pulse, call, worst, self.dependencies.prices)
+            note(self._failed_call(call.model, str(limit), usage))
             raise
         self._report_limits(reply.limits)
         self._longest_turn_s = max(self._longest_turn_s, self.dependencies.now() - started)
-        self._note_reply(conversation, call.model, reply, self._used(reply, call, worst), note)
+        usage = usage_of_reply(reply, call, worst, self.dependencies.prices)
+        self._note_reply(conversation, call.model, reply, usage, note)
 
     def _note_reply(
         self,
@@ -319,7 +303,8 @@ class ModelTurns:
             requested_model=self._recorded_name(model),
             batch_id=batch_id,
         )
-        note(replied, deferrable=not self._summarizes and self._is_read_at_once(replied))
+        may_wait = not self._progress.is_summary and self._is_read_at_once(replied)
+        note(replied, deferrable=may_wait)
 
     def _may_send_batch(self, conversation: Conversation) -> bool:
         """Return whether the next call may go into a batch."""
@@ -407,9 +392,9 @@ class ModelTurns:
             note(reply)
             self._record_span(conversation, batch, created, reply.why.partition(":")[0])
             return
-        model, prices = batch.intended.model, self.dependencies.prices
-        if _is_reported(reply):
-            usage = prices.priced_in_batch(reply.usage, model)
+        model = batch.intended.model
+        if is_reported(reply):
+            usage = self.dependencies.prices.priced_in_batch(reply.usage, model)
         else:
             usage = batch.intended.most.of_a_cut_call()
         self._note_reply(conversation, model, reply, usage, note, created.batch_id)
@@ -442,10 +427,10 @@ class ModelTurns:
         intended = batch.intended
         call = ModelCall(
             model=intended.model,
-            system=self._system,
+            system=self._builder.system,
             messages=conversation.messages_for(intended.model),
             max_output_tokens=intended.most.output_tokens,
-            output_schema=self._output_schema(conversation),
+            output_schema=self._builder.output_schema(conversation),
         )
         batch_id = None if created is None else created.batch_id
         times = BatchedCallTimes(intended.at, self.dependencies.now())
@@ -465,10 +450,11 @@ class ModelTurns:
             return None
         now = self.dependencies.now
         choice = self._choices.usable(conversation, now())[0]
-        call = self._call(conversation, choice, is_last=is_last)
+        call = self._builder.call(conversation, choice, is_last=is_last)
         if not is_worth_a_wait(call):
             return None
-        prefix, until = prefix_of(self.dependencies.role, call), now() + MOST_WAIT_S
+        prefix = prefix_of(self.dependencies.role, call)
+        until = now() + MOST_WAIT_S
         while not self.dependencies.caches.may_begin(prefix, now()):
             if now() >= until:
                 return None
@@ -498,7 +484,7 @@ class ModelTurns:
         """
 
         def reserve(choice: ModelChoice, *, joins_line: bool) -> _Reservation:
-            call = self._call(conversation, choice, is_last=is_last)
+            call = self._builder.call(conversation, choice, is_last=is_last)
             if is_batched:  # the next turn comes after more than five minutes
                 call = replace(call, caches_for_1h=bool(call.tools) and call.may_call_tools)
             worst = replace(self._worst(conversation, call), is_batched=is_batched)
@@ -517,11 +503,8 @@ class ModelTurns:
             try:
                 return self._admitted(conversation, reserve)
             except LimitReached:
-                has_searches = any(tool.server_param for tool, _ in self._tools)
-                if not has_searches or not self._has_server_tools or conversation.has_server_calls:
+                if conversation.has_server_calls or not self._builder.drop_server_tools():
                     raise
-                self._has_server_tools = False
-                self._rendered = (-1, 0)
 
     def _is_read_at_once(self, reply: ModelReplied) -> bool:
         """Return whether the reply is probably the answer, and can be read in milliseconds."""
@@ -575,7 +558,8 @@ class ModelTurns:
             if asked.wait is None:
                 return asked
             if asked.wait.seconds < shortest_s:
-                shortest, shortest_s = choice, asked.wait.seconds
+                shortest = choice
+                shortest_s = asked.wait.seconds
             if shortest_s <= ASK_AGAIN_S:
                 break
         return reserve(shortest, joins_line=True)
@@ -584,7 +568,7 @@ class ModelTurns:
         """Return the upper bound of a call, at the price of the dearest model of the handoff.
         Whether the budget allows a turn does not depend on the model that serves it.
         """
-        most_input = self._most_input(conversation)
+        most_input = self._builder.most_input(conversation)
         worst = self.dependencies.prices.worst(call, most_input)
         if not self._choices.has_several:
             return worst
@@ -603,7 +587,7 @@ class ModelTurns:
             return None
         return ExpectedUsage(
             choice.bucket,
-            self._expected_input(conversation),
+            self._builder.expected_input(conversation),
             call.max_output_tokens,
             joins_line=joins_line,
         )
@@ -615,66 +599,6 @@ class ModelTurns:
         if limits is not None and self._pulse.limits is None:
             self.dependencies.checkpoints.report_limits(limits)
 
-    def _call(self, conversation: Conversation, choice: ModelChoice, *, is_last: bool) -> ModelCall:
-        room = self._tokens_left(conversation) - self._expected_input(conversation)
-        if room < LEAST_OUTPUT_TOKENS:
-            raise LimitReached(
-                StopReason.MAX_TOKENS,
-                f"{conversation.replied_tokens} of {self._limits.max_tokens} tokens are used",
-            )
-        tools: tuple[dict[str, object], ...] = ()
-        if conversation.ids or not is_last:
-            tools = self._offered(conversation)
-        may_call_tools = not is_last
-        if conversation.is_summarizing:
-            may_call_tools = self._may_call_with_summary(conversation, tools)
-        if conversation.ids and not tools:
-            tools = tuple(_placeholder(name) for name in conversation.called_names)
-            may_call_tools = False
-        call = ModelCall(
-            model=choice.name,
-            system=self._system,
-            messages=conversation.messages_for(choice.name),
-            max_output_tokens=min(self._limits.max_output_tokens, room),
-            tools=tools,
-            may_call_tools=may_call_tools,
-            output_schema=self._output_schema(conversation),
-            effort=self.dependencies.effort,
-            thinking=self.dependencies.thinking,
-            timeout_s=max(1.0, min(self.dependencies.silence_s, self.dependencies.left_s)),
-            progress_s=self.dependencies.progress_s,
-        )
-        return replace(call, caches_for_1h=self._caches_for_1h(call))
-
-    def _output_schema(self, conversation: Conversation) -> dict[str, Any] | None:
-        """Return the JSON Schema of the next reply. A summary has none, unless it is the output of
-        the schema.
-        """
-        if conversation.is_summarizing and not has_text_output(self._schema):
-            return None
-        return self._schema
-
-    def _may_call_with_summary(
-        self, conversation: Conversation, tools: Sequence[Mapping[str, object]]
-    ) -> bool:
-        """Return whether a request for a summary leaves the tools allowed. Without tools, the
-        provider would read the whole request again, and not from its cache.
-
-        Tools that the provider runs are not allowed, and no tools after a reply without a summary.
-        """
-        has_server_tools = any("input_schema" not in tool for tool in tools)
-        return conversation.summary_requests < 2 and not has_server_tools
-
-    def _caches_for_1h(self, call: ModelCall) -> bool:
-        """Return whether the next call probably comes after more than five minutes. A person may
-        have to approve a tool call, or the last call with this prefix came late, too.
-        """
-        if self.dependencies.may_wait_for_person:
-            return True
-        return self.dependencies.caches.needs_hour(
-            prefix_of(self.dependencies.role, call), self.dependencies.now()
-        )
-
     def _failed(
         self,
         conversation: Conversation,
@@ -684,12 +608,7 @@ class ModelTurns:
         note: WriteCheckpoint,
     ) -> None:
         """Store the failed call with its usage. Then wait for the next try, or raise the error."""
-        # A stream that breaks off with an overload: the part that has arrived is paid.
-        has_begun = self._pulse.usage.total_tokens > 0
-        if _is_unpaid(error) and not has_begun:
-            usage = NOTHING_USED
-        else:
-            usage = self._settled(call, worst)
+        usage = usage_of_failed_call(error, self._pulse, call, worst, self.dependencies.prices)
         is_refused = isinstance(error, ModelBusy)
         if isinstance(error, ModelBusy):
             self.dependencies.checkpoints.report_refusal(
@@ -738,82 +657,15 @@ class ModelTurns:
             return model
         return None
 
-    def _used(self, reply: ModelReply, call: ModelCall, worst: WorstCase) -> Usage:
-        """Return the usage of a reply as the server reports it, with its cost. Without a
-        report, return the upper bound, because unknown usage never counts as zero.
-        """
-        if _is_reported(reply):
-            return self.dependencies.prices.priced(reply.usage, call.model)
-        return self._at_most(reply.usage, call, worst)
-
-    def _settled(self, call: ModelCall, worst: WorstCase) -> Usage:
-        """Return the usage of a call without a reply: the server's final report, or the upper
-        bound.
-
-        The length of the arrived text is no bound: a token may be less than a character, and
-        thinking may be hidden.
-        """
-        reported = self._pulse.usage
-        if self._pulse.is_usage_final:
-            return self.dependencies.prices.priced(reported, call.model)
-        return self._at_most(reported, call, worst)
-
-    def _at_most(self, reported: Usage, call: ModelCall, worst: WorstCase) -> Usage:
-        """Return the upper bound of the usage. The input is the reported one, unless it was
-        not reported or the server's own tools may have added to it.
-        """
-        if reported.input_tokens == 0 or server_tool_uses(call):
-            most = Usage(
-                input_tokens=worst.input_tokens,
-                output_tokens=worst.output_tokens,
-                cost_microusd=worst.microusd,
-            )
-            return most.of_a_cut_call()
-        most = reported.model_copy(
-            update={"output_tokens": max(worst.output_tokens, reported.output_tokens)}
-        )
-        return self.dependencies.prices.priced(most, call.model).of_a_cut_call()
-
     def _on_pulse(self, pulse: Pulse) -> None:
         self._report_limits(pulse.limits)
         if pulse.limits is not None and self._pulse.limits is None:
             self._note_prefix(pulse.usage)
         self._pulse = pulse
         self.dependencies.checkpoints.heartbeat(
-            self._activity(pulse),
-            self._draft_so_far(pulse.text) if self._streams_draft else None,
+            self._progress.activity(pulse), self._progress.draft(pulse)
         )
         self._check_deadline()
-
-    @property
-    def _streams_draft(self) -> bool:
-        return self.dependencies.streams_draft and not self._summarizes
-
-    def _activity(self, pulse: Pulse) -> str:
-        """Return what the model does: it waits for the server, thinks, or writes this much. The
-        words are counted again after `COUNT_EVERY_S`.
-        """
-        if self._summarizes:
-            return SUMMARIZING
-        if not pulse.text:
-            if pulse.limits is None:
-                return WAITING
-            return THINKING
-        shown, at = self._writing
-        now = self.dependencies.now()
-        if now - at >= COUNT_EVERY_S:
-            shown = f"writing, {count_of(len(pulse.text.split()), 'word')}"
-            self._writing = (shown, now)
-        return shown
-
-    def _draft_so_far(self, text: str) -> str:
-        """Return the draft in the text so far. It is parsed again after `DRAFT_EVERY_S`."""
-        draft, at = self._shown
-        now = self.dependencies.now()
-        if now - at >= DRAFT_EVERY_S:
-            draft = without_notes(text) if self._schema is None else draft_in(text)
-            self._shown = (draft, now)
-        return draft
 
     def _wait(self, seconds: float, why: str, shown_s: float | None = None) -> None:
         """Wait with heartbeats.
@@ -829,82 +681,19 @@ class ModelTurns:
         """
         until = self.dependencies.now() + seconds
         more_s = (shown_s or seconds) - seconds
-        while (left := until - self.dependencies.now()) > 0:
-            self.dependencies.checkpoints.heartbeat(
-                str(HandoffWait(why, max(1, round(left + more_s))))
-            )
+        left_s = seconds
+        while left_s > 0:
+            shown = HandoffWait(why, max(1, round(left_s + more_s)))
+            self.dependencies.checkpoints.heartbeat(str(shown))
             self._check_deadline()
-            self.dependencies.wait(min(left, WAIT_SLICE_S))
+            self.dependencies.wait(min(left_s, WAIT_SLICE_S))
+            left_s = until - self.dependencies.now()
 
     def _check_deadline(self) -> None:
         if self.dependencies.left_s <= 0:
             raise LimitReached(StopReason.DEADLINE, "the time for this step is over")
 
-    def _tokens_left(self, conversation: Conversation) -> int:
-        return self._limits.max_tokens - conversation.replied_tokens
-
-    def _expected_input(self, conversation: Conversation) -> int:
-        """Return the expected input tokens of the next call."""
-        return expected_input(conversation, lambda: self._rendered_bytes(conversation))
-
-    def _offered(self, conversation: Conversation) -> tuple[dict[str, object], ...]:
-        """Return the definitions of the tools that the model may know of now."""
-        offered: list[dict[str, object]] = []
-        has_cleared = bool(conversation.cleared)
-        for tool, defined in self._tools:
-            is_allowed = self._has_server_tools or tool.server_param is None
-            is_replaced = has_cleared and tool.name == READ_CLEARED["name"]
-            if is_allowed and not is_replaced and self._is_offered(tool, conversation):
-                offered.append(defined)
-        if has_cleared:
-            offered.append(READ_CLEARED)
-        return tuple(offered)
-
-    def _most_input(self, conversation: Conversation) -> int:
-        """Return an upper bound of the input tokens of the next call."""
-        return most_input(conversation, lambda: self._rendered_bytes(conversation))
-
-    def _rendered_bytes(self, conversation: Conversation) -> int:
-        """Return the bytes of the next request. The figure is kept until the conversation
-        grows, because a request may be large.
-        """
-        length = len(conversation.checkpoints)
-        if self._rendered[0] != length:
-            call = ModelCall(
-                "",
-                self._system,
-                conversation.messages,
-                max_output_tokens=1,
-                tools=self._offered(conversation),
-                output_schema=self._schema,
-            )
-            self._rendered = (length, request_bytes(call) + self.dependencies.added_bytes)
-        return self._rendered[1]
-
 
 def _named(why: str, call: ModelCall) -> str:
     """Return the reason of a wait with the model that the wait is for."""
     return f"{why} ({call.model})"
-
-
-def _placeholder(name: str) -> dict[str, Any]:
-    """Return the definition of a tool that the model has invented. The API refuses a request
-    whose messages contain calls and that defines no tools.
-    """
-    return {
-        "name": name,
-        "description": "There is no such tool.",
-        "input_schema": {"type": "object"},
-    }
-
-
-def _is_reported(reply: ModelReply) -> bool:
-    """Return whether the server has reported the usage of a reply."""
-    return reply.usage.input_tokens > 0 and (reply.usage.output_tokens > 0 or not reply.content)
-
-
-def _is_unpaid(error: ModelError) -> bool:
-    """Return whether the call cost nothing, because it was refused or never sent. A broken
-    stream, a 5xx or a 408 may cost money: a gateway may send these for a complete answer.
-    """
-    return isinstance(error, ModelBusy | ModelRejected | NeverSent)

@@ -1,0 +1,192 @@
+"""Builds the model call of a turn: its request, its tools and its token bounds. No call is made
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from handoff_queue.shared.agent.conversation import Conversation
+from handoff_queue.shared.agent.model_fallback import ModelChoice
+from handoff_queue.shared.agent.prices import request_bytes
+from handoff_queue.shared.agent.prompt_cache_warmup import prefix_of
+from handoff_queue.shared.agent.run_dependencies import RunDependencies
+from handoff_queue.shared.agent.summary_messages import has_text_output
+from handoff_queue.shared.agent.token_estimates import expected_input, most_input
+from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.agent.tool_calls import definition
+from handoff_queue.shared.agent.tool_result_clearing import READ_CLEARED
+from handoff_queue.shared.types.errors import LimitReached
+from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.shared.types.limits import HandoffLimits
+from handoff_queue.shared.types.model import ModelCall
+
+LEAST_OUTPUT_TOKENS = 256
+"""Least output tokens of a call. A shorter reply is not worth its input."""
+
+
+class CallBuilder:
+    """Builds the model calls of one handoff. The claim is part of `dependencies`."""
+
+    def __init__(
+        self,
+        limits: HandoffLimits,
+        system: str,
+        tools: tuple[Tool, ...],
+        dependencies: RunDependencies,
+        is_offered: Callable[[Tool, Conversation], bool],
+    ) -> None:
+        """Keep what all calls share.
+
+        Args:
+            is_offered: returns whether the model may know of a tool after a conversation.
+        """
+        self._limits = limits
+        self.system = system
+        self._tools = tuple((tool, definition(tool)) for tool in tools)
+        self._is_offered = is_offered
+        schema = dependencies.answer_format.schema
+        self.schema = None if schema is None else dict(schema)
+        """JSON Schema of the answer; None: the answer is Markdown."""
+        self.dependencies = dependencies
+        self._has_server_tools = True
+        """False if the budget does not allow the searches of the provider."""
+        self._rendered_length = -1
+        """Number of checkpoints of the conversation that `_rendered_size` is about."""
+        self._rendered_size = 0
+        """Bytes of the request of that conversation."""
+
+    def drop_server_tools(self) -> bool:
+        """Leave the searches of the provider out of all further calls, because the budget is too
+        small for them. Return False if there are none, or if they are left out already.
+        """
+        has_searches = any(tool.server_param for tool, _ in self._tools)
+        if not has_searches or not self._has_server_tools:
+            return False
+        self._has_server_tools = False
+        self._rendered_length = -1
+        return True
+
+    def call(self, conversation: Conversation, choice: ModelChoice, *, is_last: bool) -> ModelCall:
+        """Return the next call to a model.
+
+        Args:
+            is_last: True if the reply must be the answer.
+
+        Raises:
+            LimitReached: the tokens of the handoff do not suffice for a reply.
+        """
+        room = self.tokens_left(conversation) - self.expected_input(conversation)
+        if room < LEAST_OUTPUT_TOKENS:
+            raise LimitReached(
+                StopReason.MAX_TOKENS,
+                f"{conversation.replied_tokens} of {self._limits.max_tokens} tokens are used",
+            )
+        tools: tuple[dict[str, object], ...] = ()
+        if conversation.ids or not is_last:
+            tools = self._offered(conversation)
+        may_call_tools = not is_last
+        if conversation.is_summarizing:
+            may_call_tools = self._may_call_with_summary(conversation, tools)
+        if conversation.ids and not tools:
+            tools = tuple(_placeholder(name) for name in conversation.called_names)
+            may_call_tools = False
+        call = ModelCall(
+            model=choice.name,
+            system=self.system,
+            messages=conversation.messages_for(choice.name),
+            max_output_tokens=min(self._limits.max_output_tokens, room),
+            tools=tools,
+            may_call_tools=may_call_tools,
+            output_schema=self.output_schema(conversation),
+            effort=self.dependencies.effort,
+            thinking=self.dependencies.thinking,
+            timeout_s=max(1.0, min(self.dependencies.silence_s, self.dependencies.left_s)),
+            progress_s=self.dependencies.progress_s,
+        )
+        return replace(call, caches_for_1h=self._caches_for_1h(call))
+
+    def output_schema(self, conversation: Conversation) -> dict[str, Any] | None:
+        """Return the JSON Schema of the next reply. A summary has none, unless it is the output of
+        the schema.
+        """
+        if conversation.is_summarizing and not has_text_output(self.schema):
+            return None
+        return self.schema
+
+    def _may_call_with_summary(
+        self, conversation: Conversation, tools: Sequence[Mapping[str, object]]
+    ) -> bool:
+        """Return whether a request for a summary leaves the tools allowed. Without tools, the
+        provider would read the whole request again, and not from its cache.
+
+        Tools that the provider runs are not allowed, and no tools after a reply without a summary.
+        """
+        has_server_tools = any("input_schema" not in tool for tool in tools)
+        return conversation.summary_requests < 2 and not has_server_tools
+
+    def _caches_for_1h(self, call: ModelCall) -> bool:
+        """Return whether the next call probably comes after more than five minutes. A person may
+        have to approve a tool call, or the last call with this prefix came late, too.
+        """
+        if self.dependencies.may_wait_for_person:
+            return True
+        return self.dependencies.caches.needs_hour(
+            prefix_of(self.dependencies.role, call), self.dependencies.now()
+        )
+
+    def tokens_left(self, conversation: Conversation) -> int:
+        """Return the tokens that the handoff may still use."""
+        return self._limits.max_tokens - conversation.replied_tokens
+
+    def expected_input(self, conversation: Conversation) -> int:
+        """Return the expected input tokens of the next call."""
+        return expected_input(conversation, lambda: self._rendered_bytes(conversation))
+
+    def most_input(self, conversation: Conversation) -> int:
+        """Return an upper bound of the input tokens of the next call."""
+        return most_input(conversation, lambda: self._rendered_bytes(conversation))
+
+    def _offered(self, conversation: Conversation) -> tuple[dict[str, object], ...]:
+        """Return the definitions of the tools that the model may know of now."""
+        offered: list[dict[str, object]] = []
+        has_cleared = bool(conversation.cleared)
+        for tool, defined in self._tools:
+            is_allowed = self._has_server_tools or tool.server_param is None
+            is_replaced = has_cleared and tool.name == READ_CLEARED["name"]
+            if is_allowed and not is_replaced and self._is_offered(tool, conversation):
+                offered.append(defined)
+        if has_cleared:
+            offered.append(READ_CLEARED)
+        return tuple(offered)
+
+    def _rendered_bytes(self, conversation: Conversation) -> int:
+        """Return the bytes of the next request. The figure is kept until the conversation
+        grows, because a request may be large.
+        """
+        length = len(conversation.checkpoints)
+        if self._rendered_length != length:
+            call = ModelCall(
+                "",
+                self.system,
+                conversation.messages,
+                max_output_tokens=1,
+                tools=self._offered(conversation),
+                output_schema=self.schema,
+            )
+            self._rendered_length = length
+            self._rendered_size = request_bytes(call) + self.dependencies.added_bytes
+        return self._rendered_size
+
+
+def _placeholder(name: str) -> dict[str, Any]:
+    """Return the definition of a tool that the model has invented. The API refuses a request
+    whose messages contain calls and that defines no tools.
+    """
+    return {
+        "name": name,
+        "description": "There is no such tool.",
+        "input_schema": {"type": "object"},
+    }
