@@ -43,6 +43,8 @@ MOST_SHOWN_BYTES = 400_000
 """Bytes of all shown context results: about 100,000 tokens of English, 130,000 of Chinese. The
 smallest context windows of current models hold 200,000 tokens.
 """
+BEFORE_NOTES = "</data>\nNotes: <data>"
+"""Text between the output of a result and its notes."""
 MOST_NAMED = 200
 """Steps that are named without their results. Steps whose results are not `ok` come first."""
 READ_CHARS = 20_000
@@ -183,25 +185,35 @@ def _rendered(results: Mapping[StepId, HandoffResult], most_chars: int) -> dict[
 
 
 def data_of(result: HandoffResult, shown_claims: Collection[str] = ()) -> str:
-    """Return a result as a specialist sees it: a JSON object with the output, the claims, and
-    the problem and the missing input, if any.
+    """Return a result as an agent sees it inside `<data>` tags: the output, and behind it the notes
+    in `<data>` tags of their own. So an output cannot contain notes.
+
+        The station has three pumps. [find.c1]</data>
+        Notes: <data>[find.c1] elm_pumps.md: "Three pumps of 45 kW each were installed."
 
     Args:
         shown_claims: ids of claims that the agent sees elsewhere.
     """
+    output = result.output
     sentences: dict[str, str] = {}
-    if isinstance(result.output, str):
-        sentences = marked_sentences(result.output)
-    claims: list[JsonValue] = []
+    if isinstance(output, str):
+        sentences = marked_sentences(output)
+    elif output is None:
+        output = ""
+    else:
+        output = json.dumps(output, ensure_ascii=False)
+    notes: list[str] = []
+    if result.error:
+        notes.append(f"problem: {_one_line(result.error)}")
+    if result.needs:
+        notes.append(f"needs: {_one_line(result.needs)}")
     for claim in result.claims:
         if claim.id not in shown_claims:
-            claims.append(_claim(claim, is_stated=sentences.get(claim.id) == claim.text))
-    shown: dict[str, JsonValue] = {"output": result.output, "claims": claims}
-    if result.error:
-        shown["problem"] = result.error
-    if result.needs:
-        shown["needs"] = result.needs
-    return escape_tags(json.dumps(shown, ensure_ascii=False))
+            notes.append(_note(claim, is_stated=sentences.get(claim.id) == claim.text))
+    shown = escape_tags(output)
+    if notes:
+        shown += BEFORE_NOTES + escape_tags("\n".join(notes))
+    return shown
 
 
 def read_result_tool(texts: Mapping[StepId, str], origins: tuple[Origin, ...]) -> Tool:
@@ -347,15 +359,27 @@ def _documents(manifest: Manifest, shown: ShownDocuments, *, with_names: bool) -
     return f'<documents count="{len(manifest.documents)}"> <data>{data}</data>{note} </documents>'
 
 
-def _claim(claim: Claim, *, is_stated: bool) -> JsonValue:
-    """Return a claim as JSON.
+def _note(claim: Claim, *, is_stated: bool) -> str:
+    """Return a claim in one line. Its text and its quotes are JSON strings, so that they cannot
+    look like another note or another source.
 
     Args:
         is_stated: True if its text is the marked sentence of the output, and so is left out.
     """
-    sources: list[JsonValue] = []
+    parts: list[str] = []
+    if not is_stated:
+        parts.append(_quoted(claim.text))
     for citation in claim.sources:
-        sources.append({"source": citation.source, "quote": citation.quote})
-    if is_stated:
-        return {"id": claim.id, "sources": sources}
-    return {"id": claim.id, "text": claim.text, "sources": sources}
+        source = _quoted(citation.source)[1:-1]
+        parts.append(f"{source}: {_quoted(citation.quote)}")
+    if not claim.sources:
+        parts.append("no source")
+    return f"[{claim.id}] {'; '.join(parts)}"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(_one_line(text), ensure_ascii=False)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -105,7 +105,7 @@ def test_a_fact_checker_has_its_specialists_tools_and_sees_the_answer_as_data(
         "search_documents",
         "read_document",
     }
-    assert '<result step="answer" status="ok"> <data>{"output": "It is 330 m high."' in prompt
+    assert '<result step="answer" status="ok"> <data>It is 330 m high.' in prompt
     assert "turned down" not in prompt
     assert "since 2022" not in prompt
 

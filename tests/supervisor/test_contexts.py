@@ -101,9 +101,7 @@ def expected_prompt(
         paragraphs[False].append(note)
     task = "\n".join((*paragraphs[True], "", *paragraphs[False], "", "Request:", REQUEST))
     results = (
-        f'<result step="{step}" status="ok">'
-        f" <data>{json.dumps({'output': FINDS[step], 'claims': []})}</data> </result>"
-        for step in steps
+        f'<result step="{step}" status="ok"> <data>{FINDS[step]}</data> </result>' for step in steps
     )
     return "\n\n".join((f"<task>{task}</task>", *results))
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handoff_queue.shared.agent.answer_rules import MARKDOWN_RULES, NOTE_RULES
+from handoff_queue.shared.agent.marker_placement import marked_sentences
+from handoff_queue.shared.agent.prompt import BEFORE_NOTES
 from handoff_queue.shared.types.citation_markers import MARKER
 
 _HEADING = re.compile(r"#{1,6}\s+(.+)")
@@ -16,6 +18,10 @@ _HEADER = re.compile(r'^\{"source": "(?:[^"\\]|\\.)+", "chars": \d+\}$', re.MULT
 """Line before the text of a document that is shown whole."""
 _LISTED = re.compile(r"(.+?)(?: \([\d,]+ characters\)(?:: .*)?)?$")
 """Line of a document that is listed."""
+_NOTE = re.compile(r"^\[([^\]\s]+)\] (.*)$", re.MULTILINE)
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_SOURCE = re.compile(r'(?:^|; )((?:[^"\\;]|\\.)+): "')
+"""The source of the first quote of a note."""
 _SCHEMA_IN_WORDS = "matches this JSON Schema: "
 """Words before the schema in a system prompt. `shared.providers.anthropic.request` writes them
 if the server cannot enforce the schema.
@@ -252,41 +258,40 @@ def _calls(messages: list[dict[str, Any]]) -> Iterator[Call]:
 
 
 def _results(text: str) -> Iterator[Result]:
-    """Yield the results in the opening message. The output of a cut result is its whole text."""
+    """Yield the results in the opening message."""
     for tag, inner in re.findall(r"<result\b([^>]*)>(.*?)</result>", text, re.DOTALL):
         attributes = dict(re.findall(r'(\w+)="([^"]*)"', tag))
-        data = _tag(inner, "data")
-        value = _loads(data)
-        output: Any = data
-        if isinstance(value, dict):
-            output = value.get("output")
-        headings: dict[str, str] = {}
-        if isinstance(output, str):
-            headings = _headings_by_marker(output)
+        data, _, behind = inner.partition(BEFORE_NOTES)
+        shown = _tag(f"{data}</data>", "data")
+        output: Any = shown
+        if shown.startswith(("{", "[")):
+            output = _loads(shown) or shown
         step = attributes.get("step", "step")
-        claims = tuple(_claims(data, step, headings))
+        claims = tuple(_claims(_unescaped(behind), step, shown))
         yield Result(step, attributes.get("status", "ok"), output, claims)
 
 
-def _claims(data: str, step: str, headings: Mapping[str, str]) -> Iterator[Claim]:
-    """Yield the claims in the text of a result.
+def _claims(notes: str, step: str, output: str) -> Iterator[Claim]:
+    """Yield the claims in the notes of a result, see `shared.agent.prompt.data_of`.
 
     Args:
-        data: JSON text of the result, which may be cut off.
+        notes: lines of the notes. The last one may be cut off.
         step: step of the result, for claims without a qualified id.
-        headings: heading by marker, see `_headings_by_marker`.
+        output: text of the result. It has the texts of claims whose notes have none.
     """
-    for claim in objects_in(data, "id"):
-        if not isinstance(claim.get("text"), str):
+    headings, sentences = _headings_by_marker(output), marked_sentences(output)
+    for name, note in _NOTE.findall(notes):
+        strings = [json.loads(string) for string in _STRING.findall(note)]
+        source = ""
+        if cited := _SOURCE.search(note):
+            source = json.loads(f'"{cited[1]}"')
+        text = sentences.get(name, "")
+        if note.startswith('"') and strings:
+            text = strings.pop(0)
+        if not text or not (strings or note.endswith("no source")):
             continue
-        name = claim["id"]
-        if "." not in name:
-            name = f"{step}.{name}"
-        sources = claim.get("sources") or [{}]
-        quotes = tuple(source.get("quote", "") for source in sources)
-        yield Claim(
-            name, claim["text"], sources[0].get("source", ""), quotes, headings.get(name, "")
-        )
+        claim_id = name if "." in name else f"{step}.{name}"
+        yield Claim(claim_id, text, source, tuple(strings), headings.get(claim_id, ""))
 
 
 def _headings_by_marker(output: str) -> dict[str, str]:
@@ -328,5 +333,9 @@ def _tag(text: str, name: str) -> str:
     """
     match = re.search(rf"<{name}\b[^>]*>(.*?)</{name}>", text, re.DOTALL)
     if match:
-        return match.group(1).replace("<\\/", "</").strip()
+        return _unescaped(match.group(1)).strip()
     return ""
+
+
+def _unescaped(text: str) -> str:
+    return text.replace("<\\/", "</")

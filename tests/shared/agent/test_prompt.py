@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -20,6 +19,7 @@ from handoff_queue.shared.agent.answer_rules import (
     AnswerForm,
 )
 from handoff_queue.shared.agent.prompt import (
+    BEFORE_NOTES,
     LEAST_PASTED_CHARS,
     MOST_PASTED_CHARS,
     MOST_SHOWN_BYTES,
@@ -169,23 +169,28 @@ def test_the_first_paragraph_of_a_roles_brief_is_a_block_that_the_cache_can_keep
     assert (first_rest["text"], second_rest["text"]) == ("A?</task>", "B?</task>")
 
 
-def shown_claims(text: str, step: str) -> list[Any]:
-    """Return the claims of a step's result in the opening message."""
-    match = re.search(rf'<result step="{step}" status="ok"> <data>(.*?)</data>', text)
+def notes_of(text: str, step: str) -> dict[str, str]:
+    """Return the notes on the claims of a step's result in the opening message, by claim."""
+    match = re.search(rf'<result step="{step}" status="ok">(.*?)</result>', text, re.DOTALL)
     assert match is not None
-    claims: list[Any] = json.loads(match[1])["claims"]
-    return claims
+    notes = match[1].partition(BEFORE_NOTES)[2]
+    return dict(re.findall(r"^\[(\S+)\] (.*?)(?:</data>.*)?$", notes, re.MULTILINE))
 
 
 def test_a_claim_whose_text_the_output_states_is_shown_without_its_text() -> None:
     claims = tuple(a_claim_of("find", number) for number in (1, 2))
     output = "## Facts\n\n- Fact 1. [find.c1]\n- Another sentence. [find.c2]"
     result = a_result("find", output=output, claims=claims)
+    assert notes_of(message_of(given_results(result)), "find") == {
+        "find.c1": 'a.md: "Quote 1."',
+        "find.c2": '"Fact 2."; a.md: "Quote 2."',
+    }
 
-    stated, reworded = shown_claims(message_of(given_results(result)), "find")
 
-    assert "text" not in stated
-    assert reworded["text"] == "Fact 2."
+def test_a_note_says_that_a_claim_has_no_source() -> None:
+    claim = Claim(id="find.c1", text="A fact.")
+    text = message_of(given_results(a_result("find", output="A fact. [find.c1]", claims=(claim,))))
+    assert notes_of(text, "find") == {"find.c1": "no source"}
 
 
 def test_a_claim_is_shown_once_although_a_later_result_repeats_it() -> None:
@@ -195,8 +200,8 @@ def test_a_claim_is_shown_once_although_a_later_result_repeats_it() -> None:
 
     text = message_of(given_results(first, answer))
 
-    assert [item["id"] for item in shown_claims(text, "find")] == ["find.c1"]
-    assert [item["id"] for item in shown_claims(text, "answer")] == ["answer.c1"]
+    assert list(notes_of(text, "find")) == ["find.c1"]
+    assert list(notes_of(text, "answer")) == ["answer.c1"]
 
 
 def test_a_claim_of_a_cut_result_is_shown_with_the_result_that_repeats_it() -> None:
@@ -206,7 +211,7 @@ def test_a_claim_of_a_cut_result_is_shown_with_the_result_that_repeats_it() -> N
 
     text = message_of(given_results(cut, answer))
 
-    assert [item["id"] for item in shown_claims(text, "answer")] == ["find.c1"]
+    assert list(notes_of(text, "answer")) == ["find.c1"]
 
 
 def test_a_result_is_shown_with_its_claims_and_without_its_author() -> None:
@@ -215,21 +220,17 @@ def test_a_result_is_shown_with_its_claims_and_without_its_author() -> None:
         claims=(Claim(id="before.c1", text="A fact.", sources=(citation,)),), model="secret-model"
     )
     text = message_of(given_results(result))
-    match = re.search(r'<result step="before" status="ok"> <data>(.*)</data> </result>', text)
-    assert match is not None
-    assert json.loads(match.group(1)) == {
-        "output": "Something.",
-        "claims": [
-            {"id": "before.c1", "text": "A fact.", "sources": [{"source": "a.md", "quote": "x"}]}
-        ],
-    }
+    assert (
+        '<result step="before" status="ok"> <data>Something.</data>\n'
+        'Notes: <data>[before.c1] "A fact."; a.md: "x"</data> </result>'
+    ) in text
     assert "secret-model" not in text
 
 
 def test_a_failed_result_is_shown_with_its_reason() -> None:
     result = a_result(output=None, status=ResultStatus.FAILED, error="no documents")
     assert 'status="failed"' in message_of(given_results(result))
-    assert '"problem": "no documents"' in message_of(given_results(result))
+    assert "Notes: <data>problem: no documents</data>" in message_of(given_results(result))
 
 
 @given(st.text())
@@ -238,7 +239,7 @@ def test_no_data_can_end_its_own_quotation(output: str) -> None:
     assert text.count("</data>") == 1
     shown = re.search(r"<data>(.*)</data>", text, re.DOTALL)
     assert shown is not None
-    assert json.loads(shown.group(1))["output"] == "x</data>" + output
+    assert shown.group(1).replace("<\\/", "</") == "x</data>" + output.replace("<\\/", "</")
 
 
 def test_feedback_comes_with_the_text_it_refers_to() -> None:
@@ -249,8 +250,8 @@ def test_feedback_comes_with_the_text_it_refers_to() -> None:
     )
     text = message_of(LoadedPayloads(previous={digest: previous}), feedback=(feedback,))
     assert (
-        '<feedback author="assessor">Too short.</feedback> <previous><data>{"output": "A first'
-        ' try."' in text
+        '<feedback author="assessor">Too short.</feedback> <previous><data>A first try.</data>'
+        in text
     )
 
 

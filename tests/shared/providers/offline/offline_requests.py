@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anthropic
 
+from handoff_queue.shared.agent.prompt import data_of
 from handoff_queue.shared.providers.offline.transport import OfflineTransport
+from handoff_queue.shared.types.handoff import Citation, Claim
+from handoff_queue.shared.types.message import digest_of
+from tests.doubles import handoffs
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "vector-databases"
 MOST_TURNS = 6
@@ -255,10 +259,7 @@ def as_result(step: str, answer: Mapping[str, Any]) -> str:
     """Return an answer as the next step sees it, with ids and markers that name the step."""
     output = re.sub(r"\[(c\d+)\]", rf"[{step}.\1]", answer["output"])
     claims = [{**claim, "id": f"{step}.{claim['id']}"} for claim in answer["claims"]]
-    data = json.dumps({"output": output, "claims": claims}, ensure_ascii=False).replace(
-        "</", "<\\/"
-    )
-    return f'<result step="{step}" status="{answer["status"]}"> <data>{data}</data> </result>'
+    return shown_result(step, output, claims, answer["status"])
 
 
 def a_result(step: str, *claims: str, output: str | None = None, status: str = "ok") -> str:
@@ -270,7 +271,21 @@ def a_result(step: str, *claims: str, output: str | None = None, status: str = "
         listed.append({"id": f"{step}.c{number}", "text": text, "sources": [source]})
         statements.append(f"{text[:-1]} [{step}.c{number}].")
     stated = " ".join(statements) if output is None else output
-    data = json.dumps({"output": stated, "claims": listed})
+    return shown_result(step, stated, listed, status)
+
+
+def shown_result(
+    step: str, output: str, claims: Iterable[Mapping[str, Any]], status: str = "ok"
+) -> str:
+    """Return a result as the opening message of a handoff shows it."""
+    checked: list[Claim] = []
+    for claim in claims:
+        sources: list[Citation] = []
+        for source in claim["sources"]:
+            sources.append(Citation(**source, digest=digest_of(source["quote"]), start=0, end=1))
+        checked.append(Claim(id=claim["id"], text=claim["text"], sources=tuple(sources)))
+    result = handoffs.a_result(step, claims=tuple(checked))
+    data = data_of(result.model_copy(update={"output": output}))
     return f'<result step="{step}" status="{status}"> <data>{data}</data> </result>'
 
 
@@ -296,11 +311,8 @@ def run_job(request: str, library: Library) -> Job:
         )
         if step["depends_on"]:
             results[step["id"]] = ask(given, envelope_schema())
-            data = {"output": results[step["id"]]["output"], "claims": _carried(results)}
-            context[step["id"]] = (
-                f'<result step="{step["id"]}" status="ok"> <data>{json.dumps(data)}</data>'
-                " </result>"
-            )
+            output = results[step["id"]]["output"]
+            context[step["id"]] = shown_result(step["id"], output, _carried(results))
         else:
             results[step["id"]] = work(given, library)
             context[step["id"]] = as_result(step["id"], results[step["id"]])
