@@ -46,7 +46,7 @@ def answer_of_this_project(request: Json) -> Reply:
         route = "team" if len(job.parts) > 1 else "single"
         return json_reply({"route": route, "specialist": "generalist", "why": _WHY})
     if "steps" in wanted:
-        return json_reply(_plan(job, wanted))
+        return json_reply(_plan(job, wanted, request))
     if "verdict" in wanted:
         verdict = {"scores": _best(wanted["scores"], _definitions(request)), "verdict": "PASS"}
         return json_reply({**verdict, "revisions": [], "open_points": []})
@@ -194,8 +194,10 @@ def _claim(name: str, part: Part, fact: Fact, *, has_parts: bool) -> Json:
     }
 
 
-def _plan(job: Job, wanted: Json) -> Json:
-    """Return one step for each part, and with several parts a step that writes the answer."""
+def _plan(job: Job, wanted: Json, request: Json) -> Json:
+    """Return one step for each part, and with several parts a step that writes the answer. Fields
+    that the schema does not require are left out, except dependencies.
+    """
     offered = wanted["steps"]["items"]["properties"]["specialist"]["enum"]
     specialists = next(pair for pair in TEAMS if pair[0] in offered)
     steps: list[Json] = []
@@ -216,10 +218,14 @@ def _plan(job: Job, wanted: Json) -> Json:
         "on_failure": "retry",
         "join": {"enough": 0, "within_s": 0, "must": []},
     }
-    required = wanted["steps"]["items"].get("required", ())
+    given = wanted["steps"]["items"]["required"]
+    shown: list[Json] = []
     for step in steps:
-        step |= {name: value for name, value in rest.items() if name in required}
-    return {"steps": steps, "synthesis": "merge", "why": "Each document is one part."}
+        needed = {*given, "depends_on"} if step["depends_on"] else given
+        shown.append({name: value for name, value in (step | rest).items() if name in needed})
+    plan = {"steps": shown, "synthesis": "merge", "why": "Each document is one part."}
+    required = request["output_config"]["format"]["schema"]["required"]
+    return {name: value for name, value in plan.items() if name in required}
 
 
 def _definitions(request: Json) -> Json:

@@ -46,6 +46,14 @@ user's own plan.
 MAX_NEED_CHARS = 4_000
 """Most characters of a step's question."""
 
+NEEDS_RULES = """
+- Give exactly one of the `resolutions` for each need. Never invent a fact.
+- `answer`: the request, the plan or a result holds the fact, or an assumption is reasonable; call it an assumption.
+- `give_up`: only the user could know; say why."""  # noqa: E501 - lines of a text
+"""Rules for the planner's answers to the questions of steps."""
+ADD_STEP_RULE = """
+- `add_step`: a specialist could find the fact, and no step had this task before. Its `task` holds everything that this specialist must know. Prefer `answer`: a step costs two runs."""  # noqa: E501 - lines of a text
+
 
 def read_role(name: str) -> SpecialistSpec:
     """Return the spec of a role in `shared.types.names.ROLES`. A role has no tools: its
@@ -191,10 +199,11 @@ def needs_brief(
     questions: list[JsonValue] = []
     for step, need in sorted(needs.items()):
         questions.append({"step": step, "needs": clip(need, MAX_NEED_CHARS)})
-    how = "answer it, or give it up"
+    how, rules = "answer it, or give it up", NEEDS_RULES
     if candidates:
         how = f"answer it, add a step (at most {room}), or give it up"
-    job = f"Steps of your plan cannot go on without something. Resolve each need: {how}."
+        rules += ADD_STEP_RULE
+    job = f"Steps of your plan cannot go on without something. Resolve each need: {how}.{rules}"
     return _brief(
         job,
         request,

@@ -32,7 +32,6 @@ from handoff_queue.supervisor.text.markdown import title_of
 
 LONGEST_FALLBACK = 4_000
 LONGEST_WHY = 2_000
-TITLE_HELP = "a heading for the result, in the language of the answer: Prices compared"
 
 
 def failure_policies(*, may_ask: bool) -> tuple[str, ...]:
@@ -146,62 +145,38 @@ class PlanFormat:
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
+        """The JSON Schema. The planner's instructions describe the fields."""
         text = {"type": "string"}
-        on_failure_help = "retry if left out; drop: the answer can do without it"
+        on_failure: dict[str, Any] = {**text, "enum": list(failure_policies(may_ask=self.may_ask))}
         if self.may_ask:
-            on_failure_help += "; ask: a person decides"
+            on_failure["description"] = "ask: a person decides"
         join = {
-            "enough": {
-                "type": "integer",
-                "description": "results of depends_on that are enough to go on at once; 0: all",
-            },
-            "within_s": {
-                "type": "integer",
-                "description": (
-                    "seconds after which it continues with the results so far; 0: no limit"
-                ),
-            },
-            "must": {
-                "type": "array",
-                "items": text,
-                "description": "those of depends_on that it waits for in any case; [] if none",
-            },
+            "enough": {"type": "integer", "description": "results that are enough to go on"},
+            "within_s": {"type": "integer", "description": "most seconds of waiting"},
+            "must": {"type": "array", "items": text},
         }
         step = {
-            "id": {**text, "description": "short, lower case, unique: compare_prices"},
-            "title": {**text, "description": TITLE_HELP},
+            "id": {**text, "description": "lower case, unique: compare_prices"},
             "specialist": {**text, "enum": sorted(self.specialists)},
-            "task": {**text, "description": "objective, output, what to work from, boundaries"},
-            "depends_on": {
-                "type": "array",
-                "items": text,
-                "description": "ids of the steps whose results it needs; [] for no step",
-            },
-            "fallback": {
-                **text,
-                "description": "what to do when the task cannot be done as it is put",
-            },
-            "on_failure": {
-                **text,
-                "enum": list(failure_policies(may_ask=self.may_ask)),
-                "description": on_failure_help,
-            },
-            "join": closed_object(join),
+            "task": text,
+            "depends_on": {"type": "array", "items": text, "description": "ids of steps"},
+            "title": text,
+            "fallback": text,
+            "on_failure": on_failure,
+            "join": closed_object(join, optional=join),
         }
         properties = {
             "steps": {
                 "type": "array",
                 "minItems": 1,
-                "items": closed_object(step, optional=("fallback", "on_failure", "join")),
-                "description": f"at most {self.max_steps}",
+                "items": closed_object(
+                    step, optional=("depends_on", "title", "fallback", "on_failure", "join")
+                ),
             },
             "synthesis": {**text, "enum": values_of(Synthesis)},
-            "why": {
-                **text,
-                "description": "one or two sentences for readers of the plan",
-            },
+            "why": {**text, "description": "one sentence for readers of the plan"},
         }
-        return closed_object(properties)
+        return closed_object(properties, optional=("synthesis",))
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Read a plan.

@@ -35,7 +35,6 @@ from handoff_queue.supervisor.roles.answer_text import (
     values_of,
 )
 from handoff_queue.supervisor.roles.planner import (
-    TITLE_HELP,
     StepAnswer,
     failure_policies,
     unique_ids,
@@ -50,6 +49,7 @@ DROP = "drop_step"
 
 _TEXT: dict[str, Any] = {"type": "string"}
 _WHY = {**_TEXT, "description": "one sentence for readers of the plan"}
+_TITLE = "a heading for the result, in the language of the answer: Prices compared"
 _IDS = {"type": "array", "items": _TEXT}
 
 
@@ -79,7 +79,7 @@ def _hand_off(specialists: Collection[str], policies: Collection[str]) -> Tool:
     arguments = {
         "specialist": {**_TEXT, "enum": sorted(specialists)},
         "id": {**_TEXT, "description": "short, lower case, new in this plan: check_config"},
-        "title": {**_TEXT, "description": TITLE_HELP},
+        "title": {**_TEXT, "description": _TITLE},
         "task": {**_TEXT, "description": "objective, output, what to work from, boundaries"},
         "depends_on": {
             **_IDS,
@@ -104,7 +104,7 @@ def _change(specialists: Collection[str], unbegun: Collection[str]) -> Tool:
     arguments = {
         "step": {**_TEXT, "enum": list(unbegun)},
         "specialist": {**_TEXT, "enum": sorted(specialists)},
-        "title": {**_TEXT, "description": TITLE_HELP},
+        "title": {**_TEXT, "description": _TITLE},
         "task": {**_TEXT, "description": "the whole new text"},
         "depends_on": {**_IDS, "description": "the whole new list"},
         "why": _WHY,

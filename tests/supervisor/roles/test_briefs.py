@@ -11,12 +11,15 @@ from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.supervisor.roles.briefs import (
+    ADD_STEP_RULE,
     MAX_NOTE_CHARS,
+    NEEDS_RULES,
     Candidate,
     RejectedPlanBrief,
     assessment_brief,
     needs_brief,
     plan_brief,
+    read_role,
     route_brief,
     synthesis_brief,
 )
@@ -70,6 +73,14 @@ def test_the_planner_knows_the_specialists_for_a_need_and_the_number_of_steps_it
     assert "add a step (at most 3)" in brief
     assert '"name": "writer"' in brief
     assert "add a step" not in needs_brief(REQUEST, PLAN, {"x": "The year."})
+
+
+def test_only_a_brief_with_questions_has_the_rules_for_their_answers() -> None:
+    assert NEEDS_RULES in needs_brief(REQUEST, PLAN, {"x": "The year."})
+    assert ADD_STEP_RULE not in needs_brief(REQUEST, PLAN, {"x": "The year."})
+    writer = [Candidate("writer", "Writes.")]
+    assert ADD_STEP_RULE in needs_brief(REQUEST, PLAN, {"x": "The year."}, writer, 3)
+    assert "resolutions" not in plan_brief(REQUEST, writer, 5) + read_role("planner").instructions
 
 
 def test_the_planner_sees_the_users_own_plan_next_to_the_rejected_plan() -> None:

@@ -64,6 +64,13 @@ def test_an_answer_that_fits_the_schema_becomes_a_plan() -> None:
     )
 
 
+def test_a_plan_needs_no_more_than_its_steps_and_a_reason() -> None:
+    bare = {"id": "a", "specialist": "writer", "task": "Write."}
+    text = json.dumps({"steps": [bare], "why": "One part."})
+    jsonschema.validate(json.loads(text), READING.schema)
+    assert read_plan(text).sinks == ("a",)
+
+
 @pytest.mark.parametrize(
     ("given", "title"),
     [
