@@ -48,8 +48,9 @@ def answer_of_this_project(request: Json) -> Reply:
     if "steps" in wanted:
         return json_reply(_plan(job, wanted, request))
     if "verdict" in wanted:
-        verdict = {"scores": _best(wanted["scores"], _definitions(request)), "verdict": "PASS"}
-        return json_reply({**verdict, "revisions": [], "open_points": []})
+        best = {"scores": _best(wanted["scores"], _definitions(request)), "verdict": "PASS"}
+        verdict = {**best, "revisions": [], "open_points": []}
+        return json_reply({name: verdict[name] for name in _required(request)})
     return json_reply({"decision": "go_on", "why": "The plan still fits."})
 
 
@@ -224,8 +225,13 @@ def _plan(job: Job, wanted: Json, request: Json) -> Json:
         needed = {*given, "depends_on"} if step["depends_on"] else given
         shown.append({name: value for name, value in (step | rest).items() if name in needed})
     plan = {"steps": shown, "synthesis": "merge", "why": "Each document is one part."}
-    required = request["output_config"]["format"]["schema"]["required"]
-    return {name: value for name, value in plan.items() if name in required}
+    return {name: plan[name] for name in _required(request)}
+
+
+def _required(request: Json) -> list[str]:
+    """Return the fields that the schema of an answer requires."""
+    required: list[str] = request["output_config"]["format"]["schema"]["required"]
+    return required
 
 
 def _definitions(request: Json) -> Json:

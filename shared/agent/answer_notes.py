@@ -8,10 +8,10 @@
     [c1] elm_pumps.md: "Three pumps of 45 kW each were installed."
     </notes>
 
-All lines of the block are optional. A note is `[c1] SOURCE: "QUOTE"`. The parts of a claim stand
-before the source: `[c1] SUBJECT | ATTRIBUTE | VALUE | UNIT | DATE | SOURCE: "QUOTE"`. A second
-source is a second note with the same mark. A note without a quote has the parts of the claim, or
-its text.
+All lines of the block are optional. A note is `[c1] SOURCE: "QUOTE"`. The source `same` is the
+source of the note before. The parts of a claim stand before the source:
+`[c1] SUBJECT | ATTRIBUTE | VALUE | UNIT | DATE | SOURCE: "QUOTE"`. A second source is a second
+note with the same mark. A note without a quote has the parts of the claim, or its text.
 
 The parser accepts small deviations. A block may have no end, or a code fence around it. Notes may
 have list dashes, marks such as `[1]` and `[^c1]`, typographic quotation marks, and quotes over
@@ -30,6 +30,8 @@ from handoff_queue.shared.agent.marker_placement import marked_sentences
 
 PARTS = ("subject", "attribute", "value", "unit", "date")
 """Parts of a claim that states a value, in the order of a note."""
+SAME = "same"
+"""In a note: the source of the note before it."""
 FIELDS = ("status", "problem", "needs", "confidence")
 """Fields of the answer envelope that the notes may have, in their usual order."""
 _ONE_LINE = ("status", "confidence")
@@ -176,9 +178,11 @@ def with_notes(answer: Mapping[str, Any]) -> str:
         value = answer.get(name)
         if value not in (None, "", "ok"):
             lines.append(f"{name}: {value}")
-    sentences = marked_sentences(output)
+    sentences, last = marked_sentences(output), ""
     for claim in answer.get("claims", ()):
-        lines += _notes_of(claim, sentences.get(claim["id"], ""))
+        lines += _notes_of(claim, sentences.get(claim["id"], ""), last)
+        for source in claim.get("sources", ()):
+            last = source["source"]
     copied = read_noted_answer(output)
     if not lines and not copied.fields and not copied.claims:
         return output
@@ -186,8 +190,12 @@ def with_notes(answer: Mapping[str, Any]) -> str:
     return f"{output}\n\n{block}".lstrip()
 
 
-def _notes_of(claim: Mapping[str, Any], sentence: str) -> Iterator[str]:
-    """Yield the notes of a claim. They have its text unless the marked sentence is the text."""
+def _notes_of(claim: Mapping[str, Any], sentence: str, last: str) -> Iterator[str]:
+    """Yield the notes of a claim. They have its text unless the marked sentence is the text.
+
+    Args:
+        last: source of the note before.
+    """
     mark, text = f"[{claim['id']}]", claim.get("text") or ""
     if text and text != sentence:
         yield f"{mark} {text}"
@@ -198,7 +206,8 @@ def _notes_of(claim: Mapping[str, Any], sentence: str) -> Iterator[str]:
     if values and not sources:
         yield f"{mark} {' | '.join(values)}"
     for source in sources:
-        head = " | ".join([*values, source["source"]])
+        name = SAME if source["source"] == last else source["source"]
+        head, last = " | ".join([*values, name]), source["source"]
         yield f'{mark} {head}: "{" ".join(source["quote"].split())}"'
         values = []
 
@@ -268,6 +277,7 @@ def _noted(
     fields: dict[str, str] = {}
     claims: dict[str, dict[str, Any]] = {}
     bare: set[str] = set()
+    last = ""
     for entry in entries:
         if entry.is_field:
             fields[entry.name] = " ".join(entry.text.split()).strip("*`")
@@ -278,25 +288,33 @@ def _noted(
                 bare.add(mark)
                 name = f"c{mark}"
             claim = claims.setdefault(name, {"id": name, "text": "", "sources": []})
-            _add(claim, entry.text)
+            last = _add(claim, entry.text, last)
     if bare:
         text = _with_marks(text, bare)
     return NotedAnswer(text, fields, list(claims.values()), tuple(unreadable), is_closed)
 
 
-def _add(claim: dict[str, Any], note: str) -> None:
-    """Add the source, the parts or the text of a note to a claim."""
+def _add(claim: dict[str, Any], note: str, last: str) -> str:
+    """Add the source, the parts or the text of a note to a claim. Return the source, or `last`.
+
+    Args:
+        last: source of the note before.
+    """
     cited = _cited(note)
     head, quote = cited or (note, "")
     segments = [segment.strip() for segment in head.split("|")]
     if cited:
         source = segments.pop().rstrip(":：").strip(_AROUND_SOURCE)
+        if last and source.lower() == SAME:
+            source = last
+        last = source
         claim["sources"].append({"source": source, "quote": _QUOTE_END.sub("", quote).strip()})
     elif len(segments) == 1:
         claim["text"] = claim["text"] or note
         segments = []
     for name, value in zip(PARTS, segments, strict=False):
         claim.setdefault(name, value)
+    return last
 
 
 def _cited(note: str) -> tuple[str, str] | None:

@@ -45,6 +45,7 @@ NOTE_RULES = """\
 A statement of fact ends with a mark. Behind the text, notes prove each mark with a quote of one or two sentences, copied letter by letter:
 <notes>
 [c1] path or URL: "quote"
+[c2] same: "another quote from there"
 </notes>
 - A quote that is not in its source is discarded."""  # noqa: E501 - lines of a text
 """Rules for specialists that prove their statements."""

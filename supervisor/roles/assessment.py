@@ -115,7 +115,7 @@ class VerdictFormat:
             "revisions": {
                 "type": "array",
                 "items": closed_object(revision),
-                "description": "for REVISE: one for each step to do again; for PASS: []",
+                "description": "for REVISE: one for each step to do again",
             },
             "open_points": {
                 "type": "array",
@@ -126,12 +126,14 @@ class VerdictFormat:
             },
             "scores": closed_object(by_criterion),
         }
-        return {**closed_object(properties), "$defs": {"scores": self._scores_by_criterion}}
+        verdict = closed_object(properties, optional=("revisions", "open_points"))
+        return {**verdict, "$defs": {"scores": self._scores_by_criterion}}
 
     @property
     def _scores_by_criterion(self) -> Mapping[str, Any]:
         """Return the JSON Schema of the scores by one criterion. Its properties bound its length:
-        a small model may repeat the items of a list without an end.
+        a small model may repeat the items of a list without an end. Only the scores by a user's
+        rubric always have a reason: each one costs about 15 output tokens.
         """
         score = {"type": "integer", "enum": list(range(LOWEST, HIGHEST + 1))}
         properties: dict[str, Any] = {
@@ -140,7 +142,8 @@ class VerdictFormat:
         }
         if self.scored:
             properties["steps"] = closed_object(dict.fromkeys(self.scored, score))
-        return closed_object(properties)
+        optional = ("why",) if self.rubric == DEFAULT_RUBRIC else ()
+        return closed_object(properties, optional=optional)
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:  # noqa: ARG002 (the last try accepts no contradiction either)
         """Read a verdict.

@@ -52,6 +52,27 @@ def test_two_notes_with_one_mark_are_two_sources_of_one_claim() -> None:
     assert sources_of(answer) == [("a.md", "Rust"), ("https://b.example/c", "in Rust")]
 
 
+@pytest.mark.parametrize("same", ["same", "Same", "Rust | of | 2015 | | | same"])
+def test_same_means_the_source_of_the_note_before(same: str) -> None:
+    answer = noted('[c1] a b.md: "Rust"', f'[c2] {same}: "Go"')
+    assert answer.claims[1]["sources"] == [{"source": "a b.md", "quote": "Go"}]
+
+
+def test_in_the_first_note_same_is_a_name() -> None:
+    answer = noted('[c1] same: "Rust"', '[c2] same: "Go"')
+    assert [claim["sources"][0]["source"] for claim in answer.claims] == ["same", "same"]
+
+
+def test_a_written_note_names_a_source_again_only_if_it_differs() -> None:
+    claims = [
+        {"id": f"c{number}", "sources": [{"source": source, "quote": "Rust"}]}
+        for number, source in enumerate(["a.md", "a.md", "b.md"], 1)
+    ]
+    text = with_notes({"output": WORK, "claims": claims})
+    assert text.count("a.md") == 1
+    assert [c["sources"] for c in read_noted_answer(text).claims] == [c["sources"] for c in claims]
+
+
 def test_the_parts_of_a_claim_stand_before_its_source() -> None:
     (claim,) = noted('[c1] Eiffel Tower | height | 330 | m | 2022 | my tower.md: "330 m"').claims
     assert [claim[part] for part in ("subject", "attribute", "value", "unit", "date")] == [

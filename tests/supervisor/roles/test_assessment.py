@@ -120,6 +120,14 @@ def test_without_a_users_rubric_all_jobs_have_the_same_schema_so_that_it_is_cach
     assert '"steps"' not in json.dumps(VerdictFormat(("answer",)).schema)
 
 
+def test_only_scores_by_a_users_rubric_always_have_a_reason() -> None:
+    bare = {"verdict": "PASS", "scores": {name: {"whole": 5} for name in DEFAULT_RUBRIC.names}}
+    jsonschema.validate(bare, VerdictFormat(("answer",)).schema)
+    assert not jsonschema.Draft202012Validator(READING.schema).is_valid(bare)
+    read = Verdict.of(VerdictFormat(("answer",)).read(json.dumps(bare), last_try=False).output)
+    assert [score.score for score in read.scores] == [5, 5, 5]
+
+
 def test_the_verdict_comes_first_and_the_schema_bounds_the_number_of_scores() -> None:
     properties = READING.schema["properties"]
     assert list(properties) == ["verdict", "revisions", "open_points", "scores"]
