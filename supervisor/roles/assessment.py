@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -33,7 +33,7 @@ from handoff_queue.supervisor.roles.answer_text import (
     parse,
     values_of,
 )
-from handoff_queue.supervisor.text.reviewer_address import text_for_the_reviewer
+from handoff_queue.supervisor.text.reviewer_address import TELLS_REVIEWER, reviewer_address
 
 LONGEST_POINT = 4_000
 LONGEST_WHY = 1_000
@@ -79,12 +79,12 @@ class VerdictFormat:
     steps: tuple[str, ...]
     """Steps that can be sent back."""
     rubric: Rubric = DEFAULT_RUBRIC
-    addressed: Mapping[StepId, str] = field(default_factory=dict)
-    """Step -> a text in its result that tells the reviewer what to decide."""
-    sends_addressed_back: bool = True
-    """True if a PASS sends the steps of `addressed` back. False if it makes the texts open
-    points.
+    sent_back: Mapping[StepId, str] = field(default_factory=dict)
+    """Step -> a text in its result that tells the reviewer what to decide. Each verdict sends the
+    step back.
     """
+    named: Mapping[StepId, str] = field(default_factory=dict)
+    """Step -> such a text that each verdict makes an open point."""
 
     @property
     def scored(self) -> tuple[str, ...]:
@@ -149,7 +149,7 @@ class VerdictFormat:
         """Read a verdict.
 
         A problem that names no step which can be sent back becomes an open point of a REVISE. A
-        PASS becomes a REVISE if a result tells the reviewer what to decide.
+        PASS becomes a REVISE if code sends a step back.
 
         Raises:
             InvalidAnswer: there is no verdict, or it contradicts itself: a PASS with revisions, or
@@ -176,12 +176,12 @@ class VerdictFormat:
                     " or answer PASS",
                 )
             )
+        revisions = self._with_sent_back(revisions)
+        if revisions:
+            decision = Decision.REVISE
         points: list[str] = []
-        if decision is Decision.PASS and self.sends_addressed_back:
-            if revisions := self._revisions_of_addressed():
-                decision = Decision.REVISE
-        elif decision is Decision.PASS:
-            points += self._points_of_addressed()
+        for step, words in self.named.items():
+            points.append(f"The result of {step} tells its reviewer what to decide: {words!r}.")
         for raw in answer.open_points:
             if point := clip(raw, LONGEST_POINT):
                 points.append(point)
@@ -193,22 +193,18 @@ class VerdictFormat:
         )
         return AcceptedAnswer(ResultStatus.OK, verdict.model_dump(mode="json"))
 
-    def _revisions_of_addressed(self) -> list[Revision]:
-        revisions: list[Revision] = []
-        for step, words in self.addressed.items():
-            if step in self.steps:
-                problem = (
-                    f"The result tells its reviewer what to decide: {words!r}. Leave such text out,"
-                    " and check the result against its sources again."
-                )
-                revisions.append(Revision(step=step, problem=problem))
-        return revisions
-
-    def _points_of_addressed(self) -> list[str]:
-        points: list[str] = []
-        for step, words in self.addressed.items():
-            points.append(f"The result of {step} tells its reviewer what to decide: {words!r}.")
-        return points
+    def _with_sent_back(self, revisions: Sequence[Revision]) -> list[Revision]:
+        """Return the revisions with those of `sent_back`."""
+        problems = {revision.step: revision.problem for revision in revisions}
+        for step, words in self.sent_back.items():
+            problem = (
+                f"{TELLS_REVIEWER} {words!r}. Leave such text out, and check the result against its"
+                " sources again."
+            )
+            if step in problems:
+                problem = f"{problem}\n{problems[step]}"
+            problems[step] = clip(problem, LONGEST_POINT)
+        return [Revision(step=step, problem=problem) for step, problem in problems.items()]
 
     def _revisions_of(self, answer: VerdictAnswer) -> tuple[list[Revision], list[str]]:
         """Return one revision for each step, and the problems that name no step of `steps`."""
@@ -269,15 +265,22 @@ def verdict_format(
     Args:
         results: the results that the assessor reads.
     """
-    addressed: dict[StepId, str] = {}
+    steps, rubric = reviewed_steps(state), state.submitted.rubric or DEFAULT_RUBRIC
+    sent_back: dict[StepId, str] = {}
+    named: dict[StepId, str] = {}
     for step_id, result in results.items():
-        if words := text_for_the_reviewer(result.model_dump(mode="json")):
-            addressed[step_id] = words
-    rubric = state.submitted.rubric or DEFAULT_RUBRIC
-    # Such words can belong to the subject of the job, so they are sent back once. If steps with
-    # effects wait for the review, it does not pass at all.
-    sends_back = not state.rounds_now or bool(after_review(state))
-    return VerdictFormat(reviewed_steps(state), rubric, addressed, sends_addressed_back=sends_back)
+        quotes = [source.quote for claim in result.claims for source in claim.sources]
+        address = reviewer_address(result.model_dump(mode="json"), quotes)
+        if address is None:
+            continue
+        # Own words can belong to the subject of the job, too, so they are sent back once. If steps
+        # wait for the review, it does not pass at all.
+        is_first = not state.rounds_now and not address.is_material
+        if step_id in steps and (is_first or after_review(state)):
+            sent_back[step_id] = address.words
+        else:
+            named[step_id] = address.words
+    return VerdictFormat(steps, rubric, sent_back, named)
 
 
 def _decision_of(text: str) -> Decision:

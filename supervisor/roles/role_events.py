@@ -51,6 +51,7 @@ from handoff_queue.supervisor.roles.input_requests import steps_of_schema
 from handoff_queue.supervisor.roles.planner import fallback_plan, specialists_of_plan_schema
 from handoff_queue.supervisor.roles.router import Route
 from handoff_queue.supervisor.text.markdown import title_of
+from handoff_queue.supervisor.text.reviewer_address import TELLS_REVIEWER
 from handoff_queue.supervisor.text.task_similarity import asks_the_same
 
 if TYPE_CHECKING:
@@ -399,12 +400,17 @@ def rounds_sent_back(state: JobState) -> tuple[BlobRef, ...]:
 
 
 def _repeats(state: JobState, verdict: Verdict, texts: ResultTexts) -> tuple[StepId, ...]:
-    """Return the steps that the verdict sends back for a fault that an earlier review named."""
+    """Return the steps that the verdict sends back for a fault that an earlier review named. Code
+    has sent a step back if it tells its reviewer what to decide. Its result could persuade the
+    judge, too, so the judge is not asked.
+    """
     before: list[Revision] = []
     for result in rounds_sent_back(state):
         before += Verdict.of(texts.result(result).output).revisions
     repeats: list[StepId] = []
     for new in verdict.revisions:
+        if TELLS_REVIEWER in new.problem:
+            continue
         if any(old.step == new.step and asks_the_same(old.problem, new.problem) for old in before):
             repeats.append(new.step)
     return tuple(repeats)

@@ -7,9 +7,12 @@ The patterns are English, and they find only plain forms. A model can say the sa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+TELLS_REVIEWER = "The result tells its reviewer what to decide:"
+"""The beginning of the problem of a step that code sends back. No judge decides about it."""
 MOST_SEARCHED_CHARS = 200_000
 """Characters of a result that are searched."""
 MOST_SHOWN_CHARS = 160
@@ -41,22 +44,80 @@ _PATTERNS = tuple(
 )
 
 
-def text_for_the_reviewer(value: Any) -> str:
-    """Return the first text in a result that tells its reviewer what to decide; '' without one.
+_FENCE = re.compile(
+    r"^ {0,3}(`{3,9}|~{3,9})[^\n]*\n(.*?)(?:^ {0,3}\1|\Z)", re.DOTALL | re.MULTILINE
+)
+"""A code block of Markdown."""
+_RETURN = re.compile(r"^[ \t]+return[ \t]+([\"']?)PASS\1(?=[ \t]*;?[ \t]*$)", re.MULTILINE)
+"""A statement in the body of a function."""
+_REPORTED = re.compile(
+    r"^[^\w\n]*(?:\w+[^\w\n]+){0,3}?(?i:verdict|decision)[^\w\n]+PASS\b[^\w\n]*$",
+    re.MULTILINE,
+)  # a line of a test report
+_TESTS = re.compile(r"(?i)\b\d+\s+(?:of\s+\d+\s+)?(?:tests?|checks?|test cases|passed)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewerAddress:
+    """A text in a result that tells its reviewer what to decide."""
+
+    words: str
+    is_material: bool
+    """True if such text stands only in code blocks, in quotations that code has checked and in test
+    reports. It can belong to the subject of the job, so another attempt would repeat it.
+    """
+
+
+def reviewer_address(value: Any, quotes: Sequence[str] = ()) -> ReviewerAddress | None:
+    """Return the first text in a result that tells its reviewer what to decide.
+
+    Own words of the result come before material.
 
     Args:
         value: a result as JSON values.
+        quotes: quotations of the result that code has checked.
     """
+    texts = _searched(value)
+    for text in texts:
+        own = _FENCE.sub("\n", text)
+        for quote in quotes:
+            own = own.replace(quote, "\n")
+        if _TESTS.search(own):
+            own = _REPORTED.sub("\n", own)
+        if words := _first_match(own):
+            return ReviewerAddress(words, is_material=False)
+    for text in texts:
+        if words := _first_match(_FENCE.sub(_without_returns, text)):
+            return ReviewerAddress(words, is_material=True)
+    return None
+
+
+def _searched(value: Any) -> list[str]:
+    """Return the first `MOST_SEARCHED_CHARS` characters of the texts in JSON values."""
     left = MOST_SEARCHED_CHARS
+    texts: list[str] = []
     for text in _texts(value):
-        searched = text[:left]
-        for pattern in _PATTERNS:
-            if (match := pattern.search(searched)) is not None:
-                return " ".join(match[0].split())[:MOST_SHOWN_CHARS]
-        left -= len(searched)
+        texts.append(text[:left])
+        left -= len(texts[-1])
         if left <= 0:
             break
+    return texts
+
+
+def _first_match(text: str) -> str:
+    for pattern in _PATTERNS:
+        if (match := pattern.search(text)) is not None:
+            return " ".join(match[0].split())[:MOST_SHOWN_CHARS]
     return ""
+
+
+def _without_returns(block: re.Match[str]) -> str:
+    """Return a code block without the statements that return PASS. A block about a reviewer keeps
+    them.
+    """
+    if re.search(_WHO, block[0]):
+        return block[0]
+    return _RETURN.sub("", block[0])
 
 
 def _texts(value: Any) -> Iterator[str]:
