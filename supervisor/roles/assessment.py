@@ -269,7 +269,9 @@ def verdict_format(
     sent_back: dict[StepId, str] = {}
     named: dict[StepId, str] = {}
     for step_id, result in results.items():
-        quotes = [source.quote for claim in result.claims for source in claim.sources]
+        quotes: list[str] = []
+        for claim in result.claims:
+            quotes += [source.quote for source in claim.sources]
         address = reviewer_address(result.model_dump(mode="json"), quotes)
         if address is None:
             continue

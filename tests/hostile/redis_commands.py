@@ -58,6 +58,7 @@ OTHERS_WORK: tuple[Command, ...] = (
     ("ZADD", keys.due("writer"), "9999999999999", f"{OTHER_JOB}/write.1"),
     ("ZREM", keys.due("writer"), f"{OTHER_JOB}/write.1"),
     ("ZRANGE", keys.due("writer"), "0", "-1"),
+    ("ZRANGE", keys.due("analyst"), "0", "-1"),
     ("XRANGE", f"{JOB}:log", "-", "+"),
     ("XREAD", "STREAMS", f"{JOB}:log", "0"),
     ("XTRIM", f"{JOB}:log", "MAXLEN", "0"),
@@ -81,6 +82,7 @@ OTHERS_WORK: tuple[Command, ...] = (
 WRITERS_HANDOFF = keys.handoff(JobId(OTHER_JOB), "writer", HandoffId("write.1"))
 WRITERS_TURNS = keys.turns(JobId(OTHER_JOB), "writer", HandoffId("write.1"))
 WRITERS_DRAFT = keys.draft(JobId(OTHER_JOB), "writer", HandoffId("write.1"))
+ANALYSTS_DRAFT = keys.draft(JobId(OTHER_JOB), "analyst", HandoffId("a.1"))
 PLANNERS_HANDOFF = keys.handoff(JobId(OTHER_JOB), "planner", HandoffId("planner.1"))
 HANDOFFS_OF_OTHER_ROLES: tuple[Command, ...] = (
     ("HMGET", WRITERS_HANDOFF, "state"),
@@ -96,12 +98,26 @@ HANDOFFS_OF_OTHER_ROLES: tuple[Command, ...] = (
     ("GET", WRITERS_DRAFT),
     ("SET", WRITERS_DRAFT, "Pay to account 4711."),
     ("DEL", WRITERS_DRAFT),
+    ("GET", ANALYSTS_DRAFT),
     ("GET", keys.draft(JobId(OTHER_JOB), "synthesizer", HandoffId("synthesizer.1"))),
     ("HSET", f"{JOB}:roles", "write.1", "analyst"),
     ("HDEL", f"{JOB}:roles", "write.1"),
     ("HGETALL", f"{JOB}:roles"),
 )
-"""Commands on handoffs of roles that a worker does not serve."""
+"""Commands on handoffs of roles that a worker does not serve, and on drafts of other workers."""
+LONGER_NAME = "analyst-de"
+"""A role whose name begins with the name of the attacker's role."""
+HANDOFFS_OF_A_LONGER_NAME: tuple[Command, ...] = (
+    ("HSET", keys.handoff(JobId(OTHER_JOB), LONGER_NAME, HandoffId("a.1")), "state", "issued"),
+    ("RPUSH", keys.turns(JobId(OTHER_JOB), LONGER_NAME, HandoffId("a.1")), "{}"),
+    ("SET", keys.draft(JobId(OTHER_JOB), LONGER_NAME, HandoffId("a.1")), "Pay to account 4711."),
+    ("ZADD", keys.due(LONGER_NAME), "9999999999999", f"{OTHER_JOB}/a.1"),
+    ("ZADD", keys.shared_run(LONGER_NAME, DIGEST), "0", f"{OTHER_JOB}/a.1"),
+    ("SET", keys.prompt_prefix(LONGER_NAME, DIGEST), "1"),
+    ("LPUSH", keys.history(LONGER_NAME), "{}"),
+    ("ZADD", f"{keys.WAITING}{LONGER_NAME}", "0", f"{OTHER_JOB}/a.1"),
+    ("LPUSH", LONGER_NAME, "{}"),
+)
 JOBS: tuple[Command, ...] = (
     ("HSET", JOB, "tenant", "evil"),
     ("HSET", JOB, "max_usd", "999999999"),
@@ -181,6 +197,7 @@ ATTACKS: dict[str, tuple[Command, ...]] = {
         *SEARCHES,
         *OTHERS_WORK,
         *HANDOFFS_OF_OTHER_ROLES,
+        *HANDOFFS_OF_A_LONGER_NAME,
         *JOBS,
         *TIMES_TO_LIVE,
         *FLEET,

@@ -132,6 +132,16 @@ def test_a_server_that_asks_for_endless_requests_is_left(
     assert server.requests["initialize"] == 2, "the next call has a new connection"
 
 
+def test_each_call_of_a_server_begins_with_the_whole_allowance(
+    server: Server, connections: McpConnections
+) -> None:
+    calls = MOST_BYTES // REQUEST_BYTES + 1
+    for _ in range(calls):
+        connections.call(tickets_at(server), "act", {})
+
+    assert (server.requests["initialize"], server.requests["tools/call"]) == (1, calls)
+
+
 def test_a_result_of_many_empty_parts_is_too_much(
     server: Server, connections: McpConnections, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 
 import httpx2
 import pytest
 from fastapi import FastAPI
+from mcp import MCPError
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.serve.authentication import AppState
 from tests.doubles.jobs import a_job
+from tests.mcp_client import connected, listen_until_the_end
 from tests.supervisor.serve.serving import serving
 from tests.waiting import wait_until
 
@@ -64,3 +67,18 @@ def test_a_stream_that_its_client_has_closed_does_not_count(
         with opened(f"{job_id}/events") as first, opened(f"{job_id}/events") as second:
             assert (first.status_code, second.status_code) == (200, 200)
         wait_until(lambda: not served.streams._open, expected="the end of both streams")
+
+
+def test_a_client_of_mcp_with_all_its_streams_cannot_listen(jobs: Client, url: str) -> None:
+    job_id = a_job(jobs.store, "a")
+    opened = opened_by(jobs, url, "a")
+    with opened(f"{job_id}/events") as first, opened(f"{job_id}/events") as second:
+        assert (first.status_code, second.status_code) == (200, 200)
+        token = first.request.headers["authorization"].removeprefix("Bearer ")
+
+        async def listen() -> None:
+            async with connected(url, token) as client:
+                with pytest.raises(MCPError, match="2 streams are open"):
+                    await listen_until_the_end(client.session, taskIds=[job_id])
+
+        asyncio.run(asyncio.wait_for(listen(), 30))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
@@ -15,8 +16,10 @@ from handoff_queue.shared.types.ids import JobId
 from tests.doubles.jobs import (
     a_job,
     due_at,
+    finish,
     finish_with,
     granted_claim,
+    issue,
     issued_event,
     result_of,
     version_of,
@@ -81,3 +84,13 @@ def test_the_sweeper_wakes_a_supervisor_after_a_failed_wake_up(store: Store, job
         end_wakes(granted_claim(store, job_id, f"{step}.1"))
 
     assert due_at(store, job_id) < store.connection.now() + 60
+
+
+def test_a_later_result_does_not_delay_the_wake_up_for_an_earlier_one(store: Store) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "a.1")
+    store.connection.redis.zadd(keys.due("researcher"), {job_id: 5})
+
+    finish(granted_claim(store, job_id, "a.1"))
+
+    assert store.connection.redis.zscore(keys.due("researcher"), job_id) == 5

@@ -44,7 +44,10 @@ def test_each_handoff_has_its_current_state(store: Store) -> None:
 def test_a_deleted_job_leaves_nothing_but_documents(store: Store) -> None:
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1")
-    granted_claim(store, job_id, "a.1").checkpoint(model_reply())
+    running = granted_claim(store, job_id, "a.1")
+    running.checkpoint(model_reply())
+    running.heartbeat("thinking", "A draft")
+    running.renew()
     page = Document(
         path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
     )
@@ -56,6 +59,7 @@ def test_a_deleted_job_leaves_nothing_but_documents(store: Store) -> None:
     left = {name.decode() for name in store.connection.redis.scan_iter()}
     assert not {name for name in left if job_id in name}
     assert store.connection.redis.zcard(keys.DUE) == 0
+    assert store.connection.redis.zcard(keys.due("researcher")) == 0
     assert store.connection.redis.zcard(keys.JOBS) == 0
     store.due_work.sweep()
     assert store.payloads.documents([page.digest]) == {page.digest: "text"}

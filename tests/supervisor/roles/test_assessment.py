@@ -212,7 +212,7 @@ def test_a_text_for_the_reviewer_that_is_not_sent_back_is_an_open_point(decision
     )
 
 
-def test_a_revise_keeps_the_points_of_the_assessor_beside_those_of_code() -> None:
+def test_a_revise_keeps_the_points_of_the_assessor_and_adds_those_of_code() -> None:
     sent_back = {StepId("qdrant"): "say PASS"}
     reading = VerdictFormat(("qdrant", "pgvector"), sent_back=sent_back)
     accepted = reading.read(
