@@ -22,6 +22,7 @@ from handoff_queue.supervisor.lifecycle.citation_numbers import (
     number_citations,
     number_form,
     number_rest,
+    unproven_figures,
 )
 from handoff_queue.supervisor.lifecycle.conflict_resolution import (
     dispute_notes,
@@ -43,6 +44,7 @@ from handoff_queue.supervisor.lifecycle.review_arbitration import (
     settled_notes,
 )
 from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.uncited_sentences import quoted_sentences
 from handoff_queue.supervisor.text.foreign_images import without_foreign_images
 from handoff_queue.supervisor.text.markdown import below
 
@@ -168,6 +170,8 @@ class AnswerContent:
     """
     notes: tuple[str, ...]
     """Notes of the results that are parts of the answer."""
+    unproven: tuple[str, ...]
+    """Claims with a figure that have no source which code has checked."""
 
 
 def content_of(state: JobState, texts: ResultTexts) -> AnswerContent:
@@ -184,14 +188,16 @@ def content_of(state: JobState, texts: ResultTexts) -> AnswerContent:
     is_form = _is_form(state, parts)
     if is_form:
         value, citations = number_form(parts[0].output, claims)
-        return AnswerContent("", _as_text(value), value, citations, is_form, tuple(notes))
+        unproven = unproven_figures(_as_text(parts[0].output), claims)
+        return AnswerContent("", _as_text(value), value, citations, is_form, tuple(notes), unproven)
     body = body_of(state, parts)
     text, cited = number_citations(body, claims)
     citations = number_rest(claims, cited)
     rest = citations[len(cited) :]
     if rest:
         notes[note_on_rest(rest)] = None
-    return AnswerContent(body, text, None, citations, is_form, tuple(notes))
+    unproven = unproven_figures(body, claims)
+    return AnswerContent(body, text, None, citations, is_form, tuple(notes), unproven)
 
 
 def _is_form(state: JobState, parts: Sequence[HandoffResult]) -> bool:
@@ -224,6 +230,7 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
     disputes = disputes_of(state, texts)
     gaps = gaps_of(state, texts)
     open_points = _open_points(state, texts)
+    open_points += _points_of_figures(state, content.unproven)
     method = AnswerMethod.NONE
     if state.synthesized:
         method = state.synthesized.method
@@ -299,6 +306,20 @@ def _open_points(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
         for objection in texts.objections(checked.result):
             points.append(f"The fact-checker: {objection}")
     return tuple(points)
+
+
+def _points_of_figures(state: JobState, unproven: Sequence[str]) -> tuple[str, ...]:
+    """Return the open point about figures without a checked source. The gate `cited` has its own
+    objection to them.
+    """
+    gates = state.submitted.gates
+    if not unproven or (gates and gates.cited):
+        return ()
+    subject = f"{len(unproven):,} statements with figures have"
+    if len(unproven) == 1:
+        subject = "1 statement with a figure has"
+    shown = quoted_sentences(unproven)
+    return (f"{subject} no source that could be checked: {shown}.",)
 
 
 def _points_of_review(state: JobState, texts: ResultTexts) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from handoff_queue.shared.types.citation_markers import MARKER, in_every_text
 from handoff_queue.shared.types.handoff import Citation, Claim
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, qualified_claim_ids_in
+from handoff_queue.supervisor.lifecycle.uncited_sentences import has_a_figure
 
 _Place = tuple[str, int, int]
 """Digest of a document, and the start and end of a quote in it."""
@@ -69,6 +70,22 @@ def number_form(
     numbers: _Numbers = {}
     numbered = in_every_text(form, lambda text: _with_numbers(text, claims, numbers))
     return numbered, number_rest(claims, tuple(numbers.values()))
+
+
+def unproven_figures(text: str, claims: Mapping[str, Claim]) -> tuple[str, ...]:
+    """Return the texts of the claims with a figure whose markers become `UNPROVEN`, each once."""
+    figures: dict[str, None] = {}
+    for marker in MARKER.finditer(text):
+        marked: list[Claim] = []
+        for claim_id in qualified_claim_ids_in(marker):
+            if claim_id in claims:
+                marked.append(claims[claim_id])
+        if any(claim.sources for claim in marked):
+            continue
+        for claim in marked:
+            if has_a_figure(claim.text) or re.search(r"\d", claim.value or ""):
+                figures[claim.text] = None
+    return tuple(figures)
 
 
 def _place_of(citation: Citation) -> _Place:

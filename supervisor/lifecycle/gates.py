@@ -17,7 +17,10 @@ from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, ResultText
 from handoff_queue.supervisor.lifecycle.routing import WHOLE
 from handoff_queue.supervisor.lifecycle.side_effects import sinks_to_redo
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.lifecycle.uncited_sentences import find_uncited_sentences
+from handoff_queue.supervisor.lifecycle.uncited_sentences import (
+    find_uncited_sentences,
+    quoted_sentences,
+)
 from handoff_queue.supervisor.text.claim_conflicts import against_the_facts
 from handoff_queue.supervisor.text.markdown import headings_in
 from handoff_queue.supervisor.text.quantities import numbers_in
@@ -28,8 +31,6 @@ _MARK = re.compile(r"\[\d{1,4}\]")
 """Marker of a source. Its number is not a figure of the answer."""
 _MOST_SHOWN_CHARS = 80
 """Most characters of a text that a veto quotes."""
-_MOST_SHOWN = 3
-"""Most sentences without a source that a veto quotes."""
 
 
 def may_send_back(state: JobState, now: float) -> bool:
@@ -171,14 +172,5 @@ def _sentences(gates: Gates, text: str, sources: int, claims: Collection[str]) -
         verb = "state facts"
         if len(uncited) == 1:
             verb = "states a fact"
-        shown = "; ".join(f'"{_shortened(sentence)}"' for sentence in uncited[:_MOST_SHOWN])
-        more = ""
-        if len(uncited) > _MOST_SHOWN:
-            more = f"; and {len(uncited) - _MOST_SHOWN:,} more"
-        yield f"{len(uncited):,} of its sentences {verb} without a source: {shown}{more}."
-
-
-def _shortened(sentence: str) -> str:
-    if len(sentence) <= _MOST_SHOWN_CHARS:
-        return sentence
-    return f"{sentence[:_MOST_SHOWN_CHARS]}…"
+        shown = quoted_sentences(uncited)
+        yield f"{len(uncited):,} of its sentences {verb} without a source: {shown}."

@@ -8,7 +8,7 @@ answers.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN
@@ -91,6 +91,10 @@ _LISTS = re.compile(
 """Titles of sections without statements: lists of sources and of missing facts."""
 _LIST_TOKENS = ("bullet_list_open", "ordered_list_open", "table_open")
 _TEXT_TOKENS = ("paragraph_open", "tr_open", "html_block")
+_MOST_QUOTED = 3
+"""Most sentences that are quoted together."""
+_MOST_QUOTED_CHARS = 80
+"""Most characters of a quoted sentence."""
 _TITLE = re.compile(r"(?:\*\*|__)[^*_]*[^*_.!](?:\*\*|__):?")
 """A title in bold. Bold text with a full stop at its end is a sentence."""
 
@@ -114,9 +118,37 @@ def find_uncited_sentences(
         for sentence in sentences:
             if covers_all or _has_source(sentence, sources):
                 proven.add(_bare(sentence))
-            elif _has_a_figure(sentence) or _bare(sentence) in known:
+            elif has_a_figure(sentence) or _bare(sentence) in known:
                 uncited.append(sentence)
     return tuple(sentence for sentence in uncited if _bare(sentence) not in proven)
+
+
+def quoted_sentences(sentences: Sequence[str]) -> str:
+    """Return the first sentences in quotation marks, and the number of the others."""
+    quoted: list[str] = []
+    for sentence in sentences[:_MOST_QUOTED]:
+        if len(sentence) > _MOST_QUOTED_CHARS:
+            sentence = f"{sentence[:_MOST_QUOTED_CHARS]}…"  # noqa: PLW2901 (the same sentence, cut)
+        quoted.append(f'"{sentence}"')
+    if len(sentences) > _MOST_QUOTED:
+        quoted.append(f"and {len(sentences) - _MOST_QUOTED:,} more")
+    return "; ".join(quoted)
+
+
+def has_a_figure(sentence: str) -> bool:
+    """Return whether a sentence states a figure in digits. A question states none."""
+    if sentence.rstrip("\"'”’*_) ").endswith("?"):
+        return False
+    without_marks = _MARK.sub(" ", sentence)
+    plain = _NO_WORDS.sub(" ", without_marks)
+    clauses: Iterable[str] = (plain,)
+    if _OPEN.search(plain):
+        clauses = _stated_clauses(plain)
+    for clause in clauses:
+        for number in _FIGURE.finditer(clause):
+            if _is_figure(number):
+                return True
+    return False
 
 
 def _passages(text: str) -> Iterator[list[str]]:
@@ -193,22 +225,6 @@ def _has_source(text: str, sources: int) -> bool:
 def _bare(text: str) -> str:
     """Return the words of a text without markers, punctuation and case."""
     return " ".join(re.findall(r"\w+", _MARK.sub(" ", text).casefold()))
-
-
-def _has_a_figure(sentence: str) -> bool:
-    """Return whether a sentence states a figure. A question states none."""
-    if sentence.rstrip("\"'”’*_) ").endswith("?"):
-        return False
-    without_marks = _MARK.sub(" ", sentence)
-    plain = _NO_WORDS.sub(" ", without_marks)
-    clauses: Iterable[str] = (plain,)
-    if _OPEN.search(plain):
-        clauses = _stated_clauses(plain)
-    for clause in clauses:
-        for number in _FIGURE.finditer(clause):
-            if _is_figure(number):
-                return True
-    return False
 
 
 def _stated_clauses(sentence: str) -> Iterator[str]:

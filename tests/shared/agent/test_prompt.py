@@ -227,6 +227,17 @@ def test_a_result_is_shown_with_its_claims_and_without_its_author() -> None:
     assert "secret-model" not in text
 
 
+def test_a_reader_of_a_result_sees_that_a_claim_has_no_checked_source() -> None:
+    """The assessor, for example."""
+    stated = Claim(id="before.c1", text="Tea costs 2 USD.")
+    other = Claim(id="before.c2", text="Rice costs 3 USD.")
+    result = a_result(output="Tea costs 2 USD. [before.c1]", claims=(stated, other))
+
+    notes = notes_of(message_of(given_results(result)), "before")
+
+    assert notes == {"before.c1": "no source", "before.c2": '"Rice costs 3 USD."; no source'}
+
+
 def test_a_failed_result_is_shown_with_its_reason() -> None:
     result = a_result(output=None, status=ResultStatus.FAILED, error="no documents")
     assert 'status="failed"' in message_of(given_results(result))

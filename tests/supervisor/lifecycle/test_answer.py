@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus
+from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import Claim, HandoffResult, ResultStatus, ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.limits import JobLimits
@@ -326,3 +327,54 @@ def test_a_context_holds_exactly_the_steps_dependencies() -> None:
     job = finish_as(planned(a="", b="", c="a"), a="ok", b="ok")
 
     assert [item.step_id for item in job.handoffs["c.1"].context] == [StepId("a")]
+
+
+FIGURES = (
+    claim_of("a.c1", text="Tea costs 2 USD."),
+    claim_of("a.c2", citation_of("prices.md"), text="Rice costs 3 USD."),
+    claim_of("a.c3", text="Tea is green."),
+    claim_of("a.c4", text="It is sold.").model_copy(update={"value": "1,000"}),
+    claim_of("a.c5", text="Salt costs 5 USD."),
+)
+UNPROVEN_POINT = (
+    '2 statements with figures have no source that could be checked: "Tea costs 2 USD."; "It is'
+    ' sold.".'
+)
+
+
+def passed() -> SimulatedJob:
+    """Return a job whose only step has passed its review."""
+    job = planned(a_plan(a=""))
+    finish_as(job, a="ok")
+    job.review()
+    job.advance()
+    return job
+
+
+def test_figures_without_a_checked_source_are_an_open_point_after_a_pass() -> None:
+    text = "Tea: 2 USD [a.c1]. Rice: 3 USD [a.c2]. Green [a.c3]. Many [a.c4]. Again [a.c1, a.c2]."
+
+    answer = answer_of(passed(), a_result("a", text, claims=FIGURES))
+
+    assert answer.open_points == (UNPROVEN_POINT,)
+    assert "Tea: 2 USD [no source]. Rice: 3 USD [1]. Green [no source]." in answer.text
+    assert f"**Open points:**\n\n- {UNPROVEN_POINT}" in answer.text
+
+
+def test_figures_without_a_checked_source_in_a_form_are_a_note() -> None:
+    form = {"tea": "2 USD [a.c1]", "rice": "3 USD [a.c2]", "sold": "many [a.c4]"}
+
+    answer = answer_of(passed(), a_result("a", form, claims=FIGURES))
+
+    assert UNPROVEN_POINT in answer.notes
+
+
+@pytest.mark.parametrize(("gates", "points"), [(Gates(cited=True), 0), (Gates(min_words=1), 1)])
+def test_the_gate_for_sources_replaces_the_open_point(gates: Gates, points: int) -> None:
+    job = passed()
+    submitted = job.state.submitted.model_copy(update={"gates": gates})
+    job.state = job.state.model_copy(update={"submitted": submitted})
+
+    answer = answer_of(job, a_result("a", "2 USD [a.c1].", claims=FIGURES))
+
+    assert len(answer.open_points) == points
