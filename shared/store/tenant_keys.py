@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -76,19 +78,37 @@ class KeyFiles:
     def _read(self, tenant: str, now: float, known: _KnownFile | None) -> _KnownFile:
         """Return the file of a tenant as it is now. An unchanged file is not read again."""
         file = self._folder / f"{quote(tenant, safe='')}.key"
-        try:
-            check_place(file)
-            status = file.stat()
-        except FileNotFoundError:
+        status = self._status_of(file)
+        if status is None:
             return _KnownFile(now, (), ())
-        except UserError as error:
-            raise NoTenantKey(str(error)) from None
-        except OSError as error:
-            raise NoTenantKey(f"{file} cannot be read ({error.strerror})") from None
         version = (status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode)
         if known is not None and known.version == version:
             return replace(known, checked_at=now)
         return _KnownFile(now, version, read_key_file(file))
+
+    def _status_of(self, file: Path) -> os.stat_result | None:
+        """Return the status of the file of a tenant, or None if the tenant has no file.
+
+        Raises:
+            NoTenantKey: the file or the folder cannot be used. A link without a target and a
+                folder that is gone count as lost keys, so that nothing is stored as plain text.
+        """
+        try:
+            check_place(file)
+            status = file.stat()
+        except FileNotFoundError:
+            if self._folder.is_dir() and not file.is_symlink():
+                return None
+            raise NoTenantKey(f"{file} cannot be read: its folder or its target is gone") from None
+        except UserError as error:
+            raise NoTenantKey(str(error)) from None
+        except OSError as error:
+            raise NoTenantKey(f"{file} cannot be read ({error.strerror})") from None
+        except RuntimeError:  # of `Path.resolve` before Python 3.13
+            raise NoTenantKey(f"{file} is a link to itself") from None
+        if not stat.S_ISREG(status.st_mode):
+            raise NoTenantKey(f"{file} is not a regular file")
+        return status
 
 
 def read_key_file(file: Path) -> tuple[bytes, ...]:
@@ -110,6 +130,8 @@ def read_key_file(file: Path) -> tuple[bytes, ...]:
             keys.append(base64.b64decode(line, validate=True))
         except binascii.Error:
             keys.append(b"")
+    if not keys:
+        raise NoTenantKey(f"{file} holds no key: write one, or remove the file")
     return _checked(keys, f"{file}: each line")
 
 

@@ -6,7 +6,7 @@ import base64
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -388,6 +388,63 @@ def test_a_file_with_a_wrong_key_is_refused_and_nothing_is_stored_as_plain_text(
     jobs = sealed_client(redis_url, file.parent)
 
     with pytest.raises(NoTenantKey, match="must be 32 bytes"):
+        jobs.submit(OURS)
+    assert keys_with(jobs, SECRET) == set()
+
+
+def without_content(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def with_blank_lines(file: Path) -> None:
+    file.write_bytes(b"\n \n")
+
+
+def as_a_link_without_target(file: Path) -> None:
+    file.unlink()
+    file.symlink_to("gone")
+
+
+def as_a_link_to_itself(file: Path) -> None:
+    file.unlink()
+    file.symlink_to(file)
+
+
+def as_a_pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file, 0o600)
+
+
+def as_a_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def without_its_folder(file: Path) -> None:
+    file.unlink()
+    file.parent.rmdir()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        without_content,
+        with_blank_lines,
+        as_a_link_without_target,
+        as_a_link_to_itself,
+        as_a_pipe,
+        as_a_folder,
+        without_its_folder,
+    ],
+)
+def test_a_damaged_file_is_refused_and_nothing_is_stored_as_plain_text(
+    damage: Callable[[Path], None], redis_url: str, tmp_path: Path
+) -> None:
+    file = write_keys(tmp_path / "damaged", "acme", new_key())
+    jobs = sealed_client(redis_url, file.parent)
+    damage(file)
+
+    with pytest.raises(NoTenantKey):
         jobs.submit(OURS)
     assert keys_with(jobs, SECRET) == set()
 
