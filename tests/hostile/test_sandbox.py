@@ -397,6 +397,26 @@ def test_memory_that_processes_share_is_counted_once() -> None:
         )
 
 
+def test_code_has_a_lower_priority_than_its_worker_and_cannot_raise_it() -> None:
+    code = """
+import os
+print(os.getpriority(os.PRIO_PROCESS, 0))
+for which in (os.PRIO_PROCESS, os.PRIO_PGRP, os.PRIO_USER):
+    try:
+        os.setpriority(which, 0, 0)
+    except PermissionError:
+        print("refused")
+for policy in (os.SCHED_FIFO, os.SCHED_RR):
+    try:
+        os.sched_setscheduler(0, policy, os.sched_param(1))
+    except PermissionError:
+        print("refused")
+"""
+
+    lowered = min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
+    assert run(code).stdout.split() == [str(lowered), *["refused"] * 5]
+
+
 def test_a_process_has_no_huge_pages_and_is_the_first_to_end_without_memory() -> None:
     ended = run(
         "import mmap\n"

@@ -19,7 +19,7 @@ from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import ToolThreads
 from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.shared.types.errors import InvalidTool
-from handoff_queue.workers.tools.tool_confinement import separates_processes
+from handoff_queue.workers.tools.tool_confinement import NICE, separates_processes
 from handoff_queue.workers.tools.tool_host_protocol import ToolLimits
 from tests.doubles.function_tools import hosted, write_tools
 from tests.process_states import is_gone
@@ -278,6 +278,16 @@ def spy() -> dict[str, str]:
     return found
 
 
+def raise_its_priority() -> list[int]:
+    """Return the priority of this process before and after it tries to raise its priority."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    except PermissionError:
+        pass
+    return [before, os.getpriority(os.PRIO_PROCESS, 0)]
+
+
 def change_itself() -> str:
     """Change limits and priorities of this process."""
     resource.prlimit(0, resource.RLIMIT_CORE, (0, 0))
@@ -457,6 +467,14 @@ def test_a_tool_changes_no_limit_and_no_priority_of_another_process() -> None:
     changed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     assert changed.split() == []
+
+
+def test_a_tool_has_a_lower_priority_than_its_worker_and_cannot_raise_it(
+    tools: dict[str, Tool],
+) -> None:
+    lowered = min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
+
+    assert output_of(tools["raise_its_priority"]) == [lowered, lowered]
 
 
 def test_a_tool_may_lower_its_own_limits_and_its_own_priority(tools: dict[str, Tool]) -> None:
