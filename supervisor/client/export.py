@@ -8,7 +8,6 @@ like a credential, are removed. The digest of a changed text does not match any 
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -126,7 +125,10 @@ def cleaned(value: Any, redactor: Redactor, name: str = "") -> Any:
         case list():
             return [cleaned(item, redactor) for item in value]
         case str() if name == "webhook_url":  # anyone who knows the URL could post to it
-            parts = urlsplit(value)
+            try:
+                parts = urlsplit(value)
+            except ValueError:  # a model may have written any text
+                return HIDDEN
             return f"{parts.scheme}://{parts.hostname}/{HIDDEN}"
         case str():
             return _text_cleaned(value, redactor)
@@ -135,13 +137,13 @@ def cleaned(value: Any, redactor: Redactor, name: str = "") -> Any:
 
 
 def _text_cleaned(text: str, redactor: Redactor) -> str:
-    inner: Any = None
-    if text[:1] in ("{", "["):
-        with suppress(ValueError, RecursionError):
-            inner = json.loads(text)
-    if inner is None:
+    if text[:1] not in ("{", "["):
         return redactor.text(text)
-    clean = cleaned(inner, redactor)
-    if clean == inner:
-        return text
-    return json.dumps(clean, ensure_ascii=False, separators=(",", ":"))
+    try:
+        inner = json.loads(text)
+        clean = cleaned(inner, redactor)
+        if clean == inner:
+            return text
+        return json.dumps(clean, ensure_ascii=False, separators=(",", ":"))
+    except (ValueError, RecursionError):  # no JSON, or values within values without end
+        return redactor.text(text)

@@ -132,3 +132,17 @@ def test_an_export_changes_nothing(shell: Shell) -> None:
     shell.jobs.export(job_id)
 
     assert shell.store.connection.redis.dump(keys.job(job_id)) == before
+
+
+@pytest.mark.parametrize("depth", [400, 500, 600, 700, 800, 900, 1_000, 50_000])
+def test_a_text_of_lists_within_lists_is_exported_as_it_is(jobs: Client, depth: int) -> None:
+    text = "[" * depth + "]" * depth
+    job_id = jobs.submit(Request(text))
+
+    assert text in jobs.export(job_id).payloads.values()
+
+
+def test_a_text_with_an_address_that_is_none_is_exported(jobs: Client) -> None:
+    job_id = jobs.submit(Request('{"webhook_url": "http://["}'))
+
+    assert '{"webhook_url":"[redacted]"}' in jobs.export(job_id).payloads.values()
