@@ -98,6 +98,7 @@ SURFACES: dict[str, tuple[int, tuple[str, ...]]] = {
     "web pages": (
         8,
         (
+            f"{HOSTILE}http_answers",
             "tests/workers/tools/test_fetch_url.py::test_a_non_text_page",
             "tests/workers/tools/test_fetch_url.py::test_a_page_larger_than_the_limit",
             "tests/workers/tools/test_fetch_url.py::test_a_redirect",
