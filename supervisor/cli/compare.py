@@ -5,7 +5,7 @@ A judge sees both answers without the names of the modes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -120,23 +120,20 @@ def compare(
     """
     if other is not None:
         return compare_jobs(request or "", other, as_json=as_json)
-    settings, name = load_settings(), run_name(run, "compare")
+    settings = load_settings()
+    name = run_name(run, "compare")
     options = ComparisonOptions(
-        name,
-        _without_facts(gates_of(gates)),
-        rubric_of(rubric) or DEFAULT_RUBRIC,
-        judge_model,
-        not no_judge,
-        amount("--max-usd", max_usd),
+        name=name,
+        gates=_without_facts(gates_of(gates)),
+        rubric=rubric_of(rubric) or DEFAULT_RUBRIC,
+        judge_model=judge_model,
+        is_judged=not no_judge,
+        max_microusd=amount("--max-usd", max_usd),
     )
+    request_text = text_of(request, settings)
+    variants = variants_of(modes, model)
     evaluation_jobs = _evaluation_jobs(
-        text_of(request, settings),
-        docs,
-        variants_of(modes, model),
-        workflow,
-        timeout,
-        name,
-        settings,
+        request_text, docs, variants, workflow, timeout, name, settings
     )
     for _, job in evaluation_jobs:
         check_within(job.request, settings, max_usd)
@@ -210,7 +207,8 @@ def _evaluation_jobs(
     documents = None
     if docs:
         documents = read_documents(docs, settings)
-    steps, limits = workflow_for(variants, workflow), limits_within(timeout_s, settings)
+    steps = workflow_for(variants, workflow)
+    limits = limits_within(timeout_s, settings)
     evaluation_jobs: list[tuple[Variant, EvaluationJob]] = []
     for variant in variants:
         job_request = variant.request(request, documents, limits, steps)
@@ -241,21 +239,24 @@ def _compared(
         costs = worst_case(limit, is_free=is_free(jobs, models, judging))
         print_progress(f"{options.name}: two jobs{judge_calls}; it costs {costs}")
         runner = JobRunner(jobs, EvaluationBudget(options.max_microusd, AT_ONCE), check)
-        return ComparisonRun(
-            runner,
-            evaluation_jobs,
-            evaluation_jobs[0][1].request.text,
-            options.gates,
-            options.rubric,
-            judging,
-        ).run()
+        _, first_job = evaluation_jobs[0]
+        comparison_run = ComparisonRun(
+            runner=runner,
+            jobs=evaluation_jobs,
+            request=first_job.request.text,
+            gates=options.gates,
+            rubric=options.rubric,
+            judging=judging,
+        )
+        return comparison_run.run()
 
 
 def comparison_text(comparison: Comparison) -> str:
     """Return the text of a comparison: a table, the verdicts of the judge and the advice."""
     rows = [["", comparison.first.name, comparison.second.name]]
-    for label, cell in _LINES:
-        rows.append([label, cell(comparison.first), cell(comparison.second)])
+    first_cells, second_cells = _cells(comparison.first), _cells(comparison.second)
+    for label, first_cell in first_cells.items():
+        rows.append([label, first_cell, second_cells[label]])
     judge_lines: list[str] = []
     for order, duel in zip(("in order", "swapped"), comparison.duels, strict=False):
         if duel:
@@ -312,15 +313,17 @@ def _score(side: ComparedAnswer) -> str:
     return f"{side.score:.2f}"
 
 
-_LINES: tuple[tuple[str, Callable[[ComparedAnswer], str]], ...] = (
-    ("job", lambda side: side.job_id),
-    ("status", lambda side: side.status),
-    ("checks", _checks),
-    ("score (1 to 5)", _score),
-    ("turns", lambda side: f"{side.took.turns:,}"),
-    ("tokens", lambda side: f"{side.took.input_tokens:,} + {side.took.output_tokens:,}"),
-    ("cost", lambda side: money(side.took.cost_usd)),
-    ("wall time", lambda side: f"{side.took.wall_s:.1f} s"),
-    ("sequential time", lambda side: f"{side.took.own_s:.1f} s"),
-)
-"""Rows of the table: a label, and the cell of one answer."""
+def _cells(side: ComparedAnswer) -> dict[str, str]:
+    """Return the cells of one answer in the table, by the label of the row."""
+    took = side.took
+    return {
+        "job": side.job_id,
+        "status": side.status,
+        "checks": _checks(side),
+        "score (1 to 5)": _score(side),
+        "turns": f"{took.turns:,}",
+        "tokens": f"{took.input_tokens:,} + {took.output_tokens:,}",
+        "cost": money(took.cost_usd),
+        "wall time": f"{took.wall_s:.1f} s",
+        "sequential time": f"{took.own_s:.1f} s",
+    }

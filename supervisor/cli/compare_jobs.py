@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from handoff_queue.shared.types.errors import UserError
@@ -69,14 +68,14 @@ def _as_json(result: JobResult) -> dict[str, Any]:
 
 def _as_text(first: JobResult, second: JobResult) -> str:
     rows = [["", first.job_id, second.job_id]]
-    for label, cell in _LINES:
-        rows.append([label, cell(first), cell(second)])
-    before, after = _latest(first), _latest(second)
-    for step_id in dict.fromkeys((*before, *after)):
-        cells: list[str] = []
-        for result, steps in ((first, before), (second, after)):
-            cells.append(_step_cell(result, steps, step_id))
-        rows.append([step_id, *cells])
+    first_cells, second_cells = _cells(first), _cells(second)
+    for label, first_cell in first_cells.items():
+        rows.append([label, first_cell, second_cells[label]])
+    first_steps, second_steps = _latest(first), _latest(second)
+    for step_id in dict.fromkeys((*first_steps, *second_steps)):
+        first_cell = _step_cell(first, first_steps, step_id)
+        second_cell = _step_cell(second, second_steps, step_id)
+        rows.append([step_id, first_cell, second_cell])
     parts = [table(rows)]
     for result in (first, second):
         parts.append(f"## Answer of {result.job_id}\n\n{answer_text(result) or NO_ANSWER}")
@@ -110,16 +109,15 @@ def _step_cell(result: JobResult, steps: dict[str, dict[str, Any] | None], step_
     return f"{count_text(tokens, 'token')}, {money(usage['cost_usd'])}"
 
 
-_LINES: tuple[tuple[str, Callable[[JobResult], str]], ...] = (
-    ("status", lambda result: result.status.value),
-    ("model", lambda result: result.model or "-"),
-    ("turns", lambda result: f"{usage_of(result).turns:,}"),
-    (
-        "tokens",
-        lambda result: f"{usage_of(result).input_tokens:,} + {usage_of(result).output_tokens:,}",
-    ),
-    ("cost", lambda result: money(usage_of(result).cost_usd)),
-    ("wall time", lambda result: f"{result.wall_s:.1f} s"),
-    ("sources", lambda result: f"{len(result.citations):,}"),
-)
-"""Rows of the table: a label, and the cell of one job."""
+def _cells(result: JobResult) -> dict[str, str]:
+    """Return the cells of one job in the table, by the label of the row."""
+    usage = usage_of(result)
+    return {
+        "status": result.status.value,
+        "model": result.model or "-",
+        "turns": f"{usage.turns:,}",
+        "tokens": f"{usage.input_tokens:,} + {usage.output_tokens:,}",
+        "cost": money(usage.cost_usd),
+        "wall time": f"{result.wall_s:.1f} s",
+        "sources": f"{len(result.citations):,}",
+    }

@@ -129,11 +129,8 @@ def schedule(
         if name is None or cron is None or request is None:
             raise UserError("`handoff schedule add` needs a NAME, --cron and a REQUEST")
         options = _options(job, cron, timezone, overlap, missed, max_usd_per_month)
-        asked = replace(
-            replace(job, after=None).asked(),
-            request=text_of(request, load_settings()),
-            webhook=webhook,
-        )
+        asked = replace(job, after=None).asked()
+        asked = replace(asked, request=text_of(request, load_settings()), webhook=webhook)
         jobs = client_of_broker()
         added = jobs.add_schedule(name, request_of(asked, jobs), options)
         _print([added], as_json=as_json)
@@ -164,9 +161,11 @@ def _options(
 
     if job.after not in (None, LAST):
         raise UserError("a schedule continues its own last job only: write --after last")
+    if timezone is None:
+        timezone = "UTC"
     return ScheduleOptions(
         cron,
-        "UTC" if timezone is None else timezone,
+        timezone,
         overlap or Overlap.SKIP,
         missed or Missed.LAST,
         amount("--max-usd-per-month", max_usd_per_month),
@@ -193,7 +192,9 @@ def _print(schedules: Sequence[ScheduleStatus], *, as_json: bool) -> None:
         write_as_json([entry.model_dump(mode="json") for entry in schedules])
         return
     for entry in schedules:
-        owner = "" if entry.tenant == DEFAULT_TENANT else f"  tenant {shorten(entry.tenant, 40)}"
+        owner = ""
+        if entry.tenant != DEFAULT_TENANT:
+            owner = f"  tenant {shorten(entry.tenant, 40)}"
         write_line(f"{entry.name}  {entry.cron}  {_next(entry)}{owner}  {shorten(entry.title, 60)}")
         if entry.note:
             write_line(f"  {shorten(entry.note, 200)}")
@@ -205,8 +206,12 @@ def _show(entry: ScheduleStatus, *, as_json: bool) -> None:
     if as_json:
         write_as_json(entry.model_dump(mode="json"))
         return
-    most = entry.max_microusd_per_month
-    of_most = "" if most is None else f" of {money(cost_usd(most))}"
+    spent = money(cost_usd(entry.spent_microusd))
+    if entry.max_microusd_per_month is not None:
+        spent += f" of {money(cost_usd(entry.max_microusd_per_month))}"
+    waiting = ""
+    if entry.waiting:
+        waiting = f"{len(entry.waiting)} slots"
     facts = {
         "request": shorten(entry.title, 100),
         "tenant": shorten(entry.tenant, 100),
@@ -214,9 +219,9 @@ def _show(entry: ScheduleStatus, *, as_json: bool) -> None:
         "next": _next(entry).removeprefix("next "),
         "overlap": entry.overlap,
         "missed": entry.missed,
-        "this month": f"{money(cost_usd(entry.spent_microusd))}{of_most}",
+        "this month": spent,
         "jobs": f"{entry.started} started, {entry.skipped} slots skipped",
-        "waiting": f"{len(entry.waiting)} slots" if entry.waiting else "",
+        "waiting": waiting,
         "running": " ".join(entry.running),
         "last job": entry.last_job or "",
         "after": LAST if entry.follows_last else "",

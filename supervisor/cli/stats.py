@@ -110,7 +110,8 @@ def _from_cache(fleet_stats: FleetStats) -> str:
     if not fleet_stats.cached_share:
         return ""
     saved_usd = fleet_stats.cache_saved_usd
-    effect = f"{money(abs(saved_usd))} {'saved' if saved_usd >= 0 else 'lost'}"
+    verb = "saved" if saved_usd >= 0 else "lost"
+    effect = f"{money(abs(saved_usd))} {verb}"
     return f" ({fleet_stats.cached_share:.0%} of the input cached, {effect})"
 
 
@@ -135,10 +136,9 @@ def _spent(spent: DaySpending) -> str:
     most = ""
     if spent.most_microusd:
         most = f" of {money(cost_usd(spent.most_microusd))}"
+    tokens = count_text(spent.tokens, "token")
     if spent.most_tokens:
         tokens = f"{spent.tokens:,} of {count_text(spent.most_tokens, 'token')}"
-    else:
-        tokens = count_text(spent.tokens, "token")
     return f"{money(cost_usd(spent.microusd))}{most}, {tokens}"
 
 

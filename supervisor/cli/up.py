@@ -155,9 +155,7 @@ def up(
             parts.enter_context(fork_server)
         processes = parts.enter_context(Processes(folder, fork_server))
         try:
-            flower_port = None
-            if flower:
-                flower_port = port
+            flower_port = port if flower else None
             console_port = None
             if not no_serve:
                 console_port = serve_port or default_console_port()
@@ -227,7 +225,8 @@ def workers_of(wanted: Sequence[str], known: Sequence[str]) -> dict[str, list[st
     for role, count in counts.items():
         for n in range(1, count + 1):
             queues[f"{role}{n}"] = [role]
-    if others := [role for role in known if role not in counts]:
+    others = [role for role in known if role not in counts]
+    if others:
         queues["others"] = others
     return queues
 
@@ -280,18 +279,13 @@ def _start(
         )
     )
     for name, roles in queues.items():
-        served: list[str] = []
+        options = ["-n", f"{name}@%h"]
         if roles:
-            served = ["-Q", ",".join(roles)]
-        processes.start(
-            ChildSpec(
-                name,
-                celery_command(
-                    "handoff_queue.workers.app", "worker", "-n", f"{name}@%h", *served, *concurrency
-                ),
-                {**environment_of(_user_of(roles)), **signing.variables(signing.workers[name])},
-            )
-        )
+            options += ["-Q", ",".join(roles)]
+        options += concurrency
+        command = celery_command("handoff_queue.workers.app", "worker", *options)
+        keys = signing.variables(signing.workers[name])
+        processes.start(ChildSpec(name, command, {**environment_of(_user_of(roles)), **keys}))
     password = None
     if flower_port:
         onlooker = {**environment_of("flower"), **signing.variables(None)}
@@ -388,14 +382,11 @@ def _start_flower(
 
     The password goes into the environment, because every user can read a command line.
     """
-    if os.environ.get("FLOWER_BASIC_AUTH"):
-        password = None
-    else:
+    password = None
+    log_in: dict[str, str] = {}
+    if not os.environ.get("FLOWER_BASIC_AUTH"):
         password = flower_password(folder)
-    if password:
         log_in = {"FLOWER_BASIC_AUTH": f"admin:{password}"}
-    else:
-        log_in = {}
     processes.start(
         ChildSpec(
             "flower",

@@ -62,6 +62,9 @@ def line_of(outcome: TrialOutcome) -> str:
 
 
 def report_table(done: EvaluationReport) -> str:
+    """Return the Markdown tables of an evaluation: the variants, the kinds of cases, and the
+    advice.
+    """
     heading = [
         "Way",
         "Passed",
@@ -73,14 +76,16 @@ def report_table(done: EvaluationReport) -> str:
         "Own s each",
     ]
     tables = [table([heading, *map(_cells, done.rows)])]
-    if kinds := by_kind(done.outcomes):
-        ways = done.plan.variants
-        rows: list[list[str]] = []
+    kinds = by_kind(done.outcomes)
+    if kinds:
+        variants = done.plan.variants
+        rows = [["Kind", *(variant.name for variant in variants)]]
         for kind, passed in kinds.items():
-            cells = [_of(passed.get(way)) for way in ways]
+            cells = [_of(passed.get(variant)) for variant in variants]
             rows.append([kind, *cells])
-        tables.append(table([["Kind", *(way.name for way in ways)], *rows]))
-    if advice := advice_on(done.rows):
+        tables.append(table(rows))
+    advice = advice_on(done.rows)
+    if advice:
         tables.append(advice)
     return "\n\n".join(tables)
 
@@ -95,7 +100,8 @@ def accounts_of(done: EvaluationReport) -> list[str]:
         f"{done.plan.name}: {money(total.cost_usd)}{limit}, {total.tokens:,} tokens, of these the"
         f" judge {judge.tokens:,}"
     ]
-    if unjudged := sum(row.unjudged for row in done.rows):
+    unjudged = sum(row.unjudged for row in done.rows)
+    if unjudged:
         lines.append(f"the judge gave no usable score for {count_text(unjudged, 'answer')}")
     return lines
 
@@ -103,7 +109,8 @@ def accounts_of(done: EvaluationReport) -> list[str]:
 def unmeasured_sentences(done: EvaluationReport) -> list[str]:
     """Return a sentence for each part that the budget did not allow."""
     sentences: list[str] = []
-    if cut := sum(row.cut for row in done.rows):
+    cut = sum(row.cut for row in done.rows)
+    if cut:
         sentences.append(
             f"{count_text(cut, 'job')} ran out of budget and does not count: raise --max-usd"
         )
@@ -195,36 +202,34 @@ def _variant_json(mode: str, model: str | None) -> dict[str, Any]:
 
 
 def _cells(row: SummaryRow) -> list[str]:
-    each = max(1, row.trials + row.cut)
-    if row.usage.cost_usd is None:
-        cost = None
-    else:
-        cost = row.usage.cost_usd / each
-    rate = _interval(row.passing, percent=True)
-    times = (f"{row.usage.wall_s / each:.1f}", f"{row.usage.own_s / each:.1f}")
+    """Return the cells of a variant, in the order of the heading."""
+    trials = max(1, row.trials + row.cut)
+    cost_usd_each = None
+    if row.usage.cost_usd is not None:
+        cost_usd_each = row.usage.cost_usd / trials
     return [
         row.variant.name,
         _of((row.passed, row.trials)),
-        rate,
+        _interval(row.passing, percent=True),
         _interval(row.score),
         f"{row.tokens:,.0f}",
-        money(cost),
-        *times,
+        money(cost_usd_each),
+        f"{row.usage.wall_s / trials:.1f}",
+        f"{row.usage.own_s / trials:.1f}",
     ]
 
 
 def _interval(estimate: Estimate | None, *, percent: bool = False) -> str:
     if estimate is None:
         return "-"
-    parts = (estimate.value, estimate.low, estimate.high)
-    form = ".2f"
-    if percent:
-        form = ".0%"
-    value, low, high = (format(part, form) for part in parts)
-    return f"{value} ({low} to {high})"
+    form = ".0%" if percent else ".2f"
+    low, high = format(estimate.low, form), format(estimate.high, form)
+    return f"{estimate.value:{form}} ({low} to {high})"
 
 
 def _of(counts: tuple[int, int] | None) -> str:
-    if counts:
-        return f"{counts[0]} of {counts[1]}"
-    return "-"
+    """Return the passed trials and all trials as `3 of 4`."""
+    if counts is None:
+        return "-"
+    passed, trials = counts
+    return f"{passed} of {trials}"

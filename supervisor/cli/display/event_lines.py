@@ -84,7 +84,8 @@ def lines_of(moment: JobUpdate, before: JobState | None = None) -> Iterator[str]
         view = moment.view
         if isinstance(recorded.event, PlanMade):  # the bill uses the budget at the time of the plan
             view = replace(view, state=fold(view.job_id, before, moment.events[:number]))
-        if line := _line_of(view, recorded):
+        line = _line_of(view, recorded)
+        if line:
             yield line
 
 
@@ -94,13 +95,12 @@ def changes(before: JobView | None, moment: JobUpdate) -> Iterator[str]:
     Args:
         before: the last view. None: this is the first update.
     """
-    earlier, view = before or JobView(moment.view.job_id), moment.view
-    yield from (
-        *no_longer_missing(earlier, view),
-        *lines_of(moment, earlier.state),
-        *new_claims(earlier, view),
-        *new_waits(earlier, view),
-    )
+    view = moment.view
+    earlier = before or JobView(view.job_id)
+    yield from no_longer_missing(earlier, view)
+    yield from lines_of(moment, earlier.state)
+    yield from new_claims(earlier, view)
+    yield from new_waits(earlier, view)
     for below in moment.below:
         name = below.view.job_id
         for line in changes(earlier.children.get(name), below):
@@ -121,15 +121,13 @@ def new_claims(before: JobView, after: JobView) -> Iterator[str]:
     for handoff_id, standing in after.standings.items():
         earlier = before.standings.get(handoff_id)
         is_over = handoff_id in after.finished or standing.state == "dropped"
-        if (
-            standing.claims
-            and (earlier is None or earlier.claims < standing.claims)
-            and not is_over
-        ):
-            again = ""
-            if standing.claims > 1:
-                again = f" (claim {standing.claims})"
-            yield f"{name_of(issued[handoff_id])}: works{again}, in {standing.worker}"
+        earlier_claims = earlier.claims if earlier else 0
+        if is_over or standing.claims <= earlier_claims:
+            continue
+        again = ""
+        if standing.claims > 1:
+            again = f" (claim {standing.claims})"
+        yield f"{name_of(issued[handoff_id])}: works{again}, in {standing.worker}"
 
 
 def new_waits(before: JobView, after: JobView) -> Iterator[str]:
@@ -139,12 +137,12 @@ def new_waits(before: JobView, after: JobView) -> Iterator[str]:
     """
     issued = _issued_by_id(after)
     for handoff_id, standing in after.standings.items():
-        doing, earlier = _doing(standing), before.standings.get(handoff_id)
+        earlier = before.standings.get(handoff_id)
+        was_deferred = earlier is not None and is_deferred(earlier, before.now)
+        doing = _doing(standing)
         if waiting_in(doing) and has_activity_changed(doing, _doing(earlier)):
             yield f"{name_of(issued[handoff_id])}: {doing}"
-        elif is_deferred(standing, after.now) and not (
-            earlier is not None and is_deferred(earlier, before.now)
-        ):
+        elif is_deferred(standing, after.now) and not was_deferred:
             yield f"{name_of(issued[handoff_id])}: {deferral_reason(standing, after.now)}"
 
 

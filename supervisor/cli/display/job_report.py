@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +80,7 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     shown = partial(readable, columns=stdout().width)
     outcomes = {outcome["handoff_id"]: outcome for outcome in result.results}
     about = (_whose(result), usage_text(result), upper_bound_remark(result), *result.waits_for)
-    section(f"{result.job_id}  {result.status.value}", "\n".join(filter(None, about)))
+    section(f"{result.job_id}  {result.status.value}", _lines(about))
     if result.route:
         section("route", shown(result.route))
     if result.plan:
@@ -103,7 +103,8 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     if result.notes:
         section("notes", shown(list(result.notes)))
     if result.answer is not None:
-        section("answer", "\n\n".join(filter(None, (answer_text(result), sources_of(result)))))
+        parts = (answer_text(result), sources_of(result))
+        section("answer", "\n\n".join(part for part in parts if part))
 
 
 def _recipient(message: dict[str, Any]) -> str:
@@ -120,15 +121,19 @@ def _conflict_state(conflict: dict[str, Any]) -> str:
 
 def print_handoff(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> None:
     """Print a handoff and its result in full."""
-    name, shown = handoff["handoff_id"], partial(readable, columns=stdout().width)
-    section(
-        f"handoff {name} to {handoff['assigned_to']}, {handoff.get('state') or 'issued'}",
-        shown(handoff),
-    )
+    shown = partial(readable, columns=stdout().width)
+    name = handoff["handoff_id"]
+    state = handoff.get("state") or "issued"
+    section(f"handoff {name} to {handoff['assigned_to']}, {state}", shown(handoff))
     result = "none yet"
     if outcome is not None:
         result = shown(outcome)
     section(f"result of {name}", result)
+
+
+def _lines(texts: Iterable[str | None]) -> str:
+    """Return the texts that are not empty, one a line."""
+    return "\n".join(text for text in texts if text)
 
 
 def section(title: str, body: str) -> None:
@@ -164,44 +169,39 @@ def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
         spent(outline),
         upper_bound_remark(outline),
     )
-    section(f"{outline.job_id}  {outline.status.value}", "\n".join(filter(None, about)))
+    section(f"{outline.job_id}  {outline.status.value}", _lines(about))
     if outline.plan:
-        section(
-            f"plan, {count_text(outline.plan['steps'], 'step')}", "\n".join(_plan(outline.plan))
-        )
-    section("handoffs", "\n".join(_counts(outline)))
+        steps = count_text(outline.plan["steps"], "step")
+        section(f"plan, {steps}", _lines(_plan(outline.plan)))
+    section("handoffs", _lines(_counts(outline)))
     counts = outline.counts or {}
-    bad = None
+    failed_count = None
     if outline.counts:
-        bad = counts["failed"] + counts["needs_input"]
-    _some("failed, or waiting for input", outline.failed, bad)
+        failed_count = counts["failed"] + counts["needs_input"]
+    _some("failed, or waiting for input", outline.failed, failed_count)
     _some("dropped", outline.dropped, counts.get("dropped"))
     _some("at work", outline.running, outline.at_work["running"])
     _some("newest", outline.newest, None)
     for review in outline.reviews:
-        section(
-            f"review, round {review['round']}",
-            f"{review['decision'] or shorten(review['problem'] or 'no decision', 300)}",
-        )
+        decision = review["decision"] or shorten(review["problem"] or "no decision", 300)
+        section(f"review, round {review['round']}", decision)
     if outline.messages:
-        section(
-            "messages",
-            "\n".join(shorten(message_line(message), 400) for message in outline.messages),
-        )
+        messages = [shorten(message_line(message), 400) for message in outline.messages]
+        section("messages", _lines(messages))
     for letter in letters:
         section("dead letter", shown(letter.model_dump()))
     if outline.notes:
-        section("notes", "\n".join(f"- {in_one_line(text)}" for text in outline.notes))
+        section("notes", _lines(f"- {in_one_line(text)}" for text in outline.notes))
     if outline.answer is not None:
         section("answer", _answer(outline.answer))
-    section("not shown", "\n".join(outline.left_out))
+    section("not shown", _lines(outline.left_out))
 
 
 def _plan(plan: dict[str, Any]) -> Iterator[str]:
+    """Yield a line for each part of a plan. `plan`: as `JobOutline.plan`."""
     for part in plan["parts"]:
-        if part["count"] == 1:
-            names = part["first"]
-        else:
+        names = part["first"]
+        if part["count"] > 1:
             names = f"{part['first']} to {part['last']}"
         yield f"{names}: {count_text(part['count'], 'step')} of {part['specialist']}"
     if plan["other_steps"]:
@@ -209,7 +209,9 @@ def _plan(plan: dict[str, Any]) -> Iterator[str]:
 
 
 def _counts(outline: JobOutline) -> Iterator[str]:
-    if (counts := outline.counts) is not None:
+    """Yield the lines about the numbers of handoffs and events."""
+    counts = outline.counts
+    if counts is not None:
         ended: list[str] = []
         for name in _STATES:
             if counts[name]:
@@ -218,13 +220,10 @@ def _counts(outline: JobOutline) -> Iterator[str]:
         yield f"{counts['issued']:,} issued: {', '.join(ended)}"
     at_work = outline.at_work
     if at_work["running"] or at_work["deferred"] or at_work["at_least"]:
-        least = ""
-        if at_work["at_least"]:
-            least = "at least "
-        yield (
-            f"open: {least}{at_work['running']:,} at work and {at_work['deferred']:,} waiting"
-            " without a slot"
-        )
+        least = "at least " if at_work["at_least"] else ""
+        running = f"{least}{at_work['running']:,} at work"
+        deferred = f"{at_work['deferred']:,} waiting without a slot"
+        yield f"open: {running} and {deferred}"
     yield f"journal: {count_text(outline.events, 'event')}"
 
 

@@ -218,11 +218,9 @@ NewEvents = Mapping[JobId, Sequence[RecordedEvent]]
 
 def update_of(view: JobView, new_events: NewEvents) -> JobUpdate:
     """Return the update of a job and of the child jobs in its view."""
-    return JobUpdate(
-        view,
-        tuple(new_events.get(view.job_id, ())),
-        below=tuple(update_of(child, new_events) for child in view.children.values()),
-    )
+    events = tuple(new_events.get(view.job_id, ()))
+    below = tuple(update_of(child, new_events) for child in view.children.values())
+    return JobUpdate(view, events, below=below)
 
 
 def with_children(jobs: Client, view: JobView) -> tuple[JobView, NewEvents]:
@@ -231,17 +229,20 @@ def with_children(jobs: Client, view: JobView) -> tuple[JobView, NewEvents]:
     Each child job that still runs takes three round trips, or four if there are new texts. A
     deleted child job keeps its last view.
     """
-    children, new_events = dict(view.children), dict[JobId, Sequence[RecordedEvent]]()
+    children = dict(view.children)
+    new_events: dict[JobId, Sequence[RecordedEvent]] = {}
     for job_id, event in view.child_handoffs.items():
         child = children.get(job_id, JobView(job_id))
         if child.ended and event.handoff_id in view.finished:
             continue
         events = jobs.store.journal.read(job_id, child.version)
-        if child.version or events:
-            fresh = with_standings(jobs, with_events(jobs, child, events))
-            fresh = replace(fresh, standing=fresh.standing or child.standing)
-            children[job_id], events_below = with_children(jobs, fresh)
-            new_events |= {job_id: events, **events_below}
+        if not child.version and not events:
+            continue
+        fresh = with_standings(jobs, with_events(jobs, child, events))
+        fresh = replace(fresh, standing=fresh.standing or child.standing)
+        children[job_id], events_below = with_children(jobs, fresh)
+        new_events[job_id] = events
+        new_events |= events_below
     return replace(view, children=children), new_events
 
 
@@ -253,14 +254,11 @@ def with_waiting_reasons(jobs: Client, view: JobView) -> JobView:
     for event in view.issued:
         if event.handoff_id not in view.finished:
             open_ids.append(event.handoff_id)
-    children = {
-        job_id: with_waiting_reasons(jobs, child) for job_id, child in view.children.items()
-    }
-    return replace(
-        view,
-        waiting_reasons=waiting_reasons_for(jobs.store, view.standing, open_ids),
-        children=children,
-    )
+    children: dict[JobId, JobView] = {}
+    for job_id, child in view.children.items():
+        children[job_id] = with_waiting_reasons(jobs, child)
+    reasons = waiting_reasons_for(jobs.store, view.standing, open_ids)
+    return replace(view, waiting_reasons=reasons, children=children)
 
 
 def follow(
@@ -283,7 +281,9 @@ def follow(
         StoreUnavailable: Redis stays away for more than `reconnect_for_s` seconds.
     """
     jobs.standing(job_id)
-    view, patience, asked_at = JobView(job_id), ReconnectLimit(reconnect_for_s), float("-inf")
+    view = JobView(job_id)
+    patience = ReconnectLimit(reconnect_for_s)
+    checked_at = float("-inf")  # time of the last look at the reasons to wait
     while not view.ended:
         check()
         try:
@@ -292,8 +292,9 @@ def follow(
             fresh, new_events = with_children(jobs, fresh)
             if fresh.standing is None:
                 raise UnknownJob.named(job_id)
-            if time.monotonic() - asked_at >= CHECK_EVERY_S or fresh.ended:
-                fresh, asked_at = with_waiting_reasons(jobs, fresh), time.monotonic()
+            if time.monotonic() - checked_at >= CHECK_EVERY_S or fresh.ended:
+                fresh = with_waiting_reasons(jobs, fresh)
+                checked_at = time.monotonic()
             view = fresh  # set after all reads, so that a lost connection loses no events
         except StoreUnavailable as error:
             patience.record_failure(error)

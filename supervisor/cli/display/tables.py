@@ -38,7 +38,9 @@ def middle(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     kept = max(1, most - 1)
-    return f"{text[: kept // 2]}…{text[len(text) - (kept - kept // 2) :]}"
+    begin_chars = kept // 2
+    end_chars = kept - begin_chars
+    return f"{text[:begin_chars]}…{text[-end_chars:]}"
 
 
 def cut_name(who: str, most: int) -> str:
@@ -58,14 +60,14 @@ def cut_words(what: str, most: int) -> str:
     Secondary figures go first, then the end of the longest part.
     """
     parts = what.split("  ")
-    while len("  ".join(parts)) > most and (
-        less := [part for part in parts if part.endswith(_SECONDARY)]
-    ):
-        parts.remove(less[0])
+    for part in list(parts):
+        if len("  ".join(parts)) > most and part.endswith(_SECONDARY):
+            parts.remove(part)
     excess = len("  ".join(parts)) - most
     if excess > 0 and len(parts) > 1:
-        longest = max(range(len(parts)), key=lambda n: len(parts[n]))
-        parts[longest] = parts[longest][: max(1, len(parts[longest]) - excess - 1)].rstrip() + "…"
+        longest = max(parts, key=len)
+        kept_chars = max(1, len(longest) - excess - 1)
+        parts[parts.index(longest)] = longest[:kept_chars].rstrip() + "…"
     return "  ".join(parts)
 
 
@@ -82,25 +84,23 @@ def choose_rows(ranks: Sequence[int], heads: Sequence[int], room: int) -> list[i
             stay together.
         room: number of rows that fit.
     """
-    of_head: dict[int, int] = {}
+    least_ranks: dict[int, int] = {}  # of a parent row and its rows, by the number of the parent
     for rank, head in zip(ranks, heads, strict=True):
-        of_head[head] = min(rank, of_head.get(head, rank))
+        least_ranks[head] = min(rank, least_ranks.get(head, rank))
     weights: list[int] = []
     for n, (rank, head) in enumerate(zip(ranks, heads, strict=True)):
-        if n == head:
-            weights.append(of_head[n])
-        else:
-            weights.append(rank)
-    first: list[int] = []
-    rest: list[int] = []
+        is_head = n == head
+        weights.append(least_ranks[n] if is_head else rank)
+    rank_0: list[int] = []
+    others: list[int] = []
     for n in sorted(range(len(ranks)), key=lambda n: (weights[n], n)):
-        if weights[n]:
-            rest.append(n)
+        if weights[n] == 0:
+            rank_0.append(n)
         else:
-            first.append(n)
-    most_first = max(room // 2, room - weights.count(1))
-    chosen = (first[:most_first] + rest)[:room]
-    return sorted(chosen, key=lambda n: (of_head[heads[n]], n))
+            others.append(n)
+    most_of_rank_0 = max(room // 2, room - weights.count(1))
+    chosen = (rank_0[:most_of_rank_0] + others)[:room]
+    return sorted(chosen, key=lambda n: (least_ranks[heads[n]], n))
 
 
 @dataclass(frozen=True)
@@ -141,16 +141,20 @@ def fit_table(
     widths: dict[int, int] = {}
     for n in kept:
         more = max(0, min(spare, whole[n] - least[n]))
-        widths[n], spare = least[n] + more, spare - more
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP - 1, 0, 0))
+        widths[n] = least[n] + more
+        spare -= more
+    fitted = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP - 1, 0, 0)
+    )
     kept.sort()
     for n in kept:
-        table.add_column(
+        fitted.add_column(
             columns[n].name,
             justify="left" if columns[n].is_text else "right",
             no_wrap=True,
             width=widths[n],
         )
     for cells, style in rows:
-        table.add_row(*(Text(columns[n].cut(cells[n], widths[n])) for n in kept), style=style)
-    return table
+        texts = [Text(columns[n].cut(cells[n], widths[n])) for n in kept]
+        fitted.add_row(*texts, style=style)
+    return fitted

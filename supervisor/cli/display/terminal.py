@@ -121,10 +121,12 @@ class _Descriptor(io.FileIO):
         super().__init__(number, "w", closefd=False)
 
     def write(self, data: ReadableBuffer) -> int:
-        while (written := super().write(data)) is None:
+        written = super().write(data)
+        while written is None:  # the pipe is full
             waiting = select.poll()
             waiting.register(self, select.POLLOUT)
             waiting.poll()
+            written = super().write(data)
         return written
 
 
@@ -234,10 +236,12 @@ class _PlainConsole(Console):
 
 
 def stderr() -> Console:
+    """Return a console of standard error."""
     return _console(sys.stderr)
 
 
 def stdout() -> Console:
+    """Return a console of standard output."""
     return _console(sys.stdout)
 
 
@@ -247,15 +251,16 @@ def _console(stream: TextIO) -> Console:
     FORCE_COLOR, which CI jobs set, enables colours in a log. It does not make a stream a
     terminal.
     """
-    is_terminal = stream.isatty()
+    if stream.isatty():
+        return _PlainConsole(file=stream, highlight=False, markup=False, emoji=False)
     return _PlainConsole(
         file=stream,
         highlight=False,
         markup=False,
         emoji=False,
-        width=None if is_terminal else FILE_COLUMNS,
-        force_terminal=None if is_terminal else False,
-        color_system="auto" if is_terminal or not os.environ.get("FORCE_COLOR") else "standard",
+        width=FILE_COLUMNS,
+        force_terminal=False,
+        color_system="standard" if os.environ.get("FORCE_COLOR") else "auto",
     )
 
 
@@ -324,7 +329,8 @@ def money(usd: float | None, *, at_most: bool = False) -> str:
         return "cost unknown"
     if not usd:
         return "$0"
-    decimals = max(4, min(6, 1 - math.floor(math.log10(abs(usd)))))
+    two_digits = 1 - math.floor(math.log10(abs(usd)))  # decimals that show two digits
+    decimals = max(4, min(6, two_digits))
     amount = f"${usd:.{decimals}f}"
     if at_most:
         return AT_MOST + amount

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import assert_never
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
@@ -38,7 +37,10 @@ _MARKS = {
     "failed": ("✗", "red"),
     "needs_input": ("?", "yellow"),
 }
-_WAITING, _QUEUED, _RUNNING, _DROPPED = ("·", "dim"), ("○", "default"), ("●", "cyan"), ("–", "dim")
+_WAITING = ("·", "dim")
+_QUEUED = ("○", "default")
+_RUNNING = ("●", "cyan")
+_DROPPED = ("–", "dim")
 _RANKS = {"✗": 0, "?": 0, "●": 1, "○": 2, "·": 3, "✓": 4, "◐": 4, "–": 4}
 """Rank of a row by its mark. Rows with a low rank are shown first if not all rows fit."""
 _COUNTED = {
@@ -53,9 +55,14 @@ _COUNTED = {
 }
 _EVALUATED = 2
 """Least version of the journal of a job that a supervisor has evaluated."""
-_GUIDE, _MARK = 4, 2
-"""Characters before a row, and characters of its mark."""
-_LEAST_NAME, _LEAST_ROWS = 12, 3
+_GUIDE = 4
+"""Characters before a row."""
+_MARK = 2
+"""Characters of the mark of a row."""
+_LEAST_NAME = 12
+"""Characters to which a name may be cut."""
+_LEAST_ROWS = 3
+"""Rows that a small screen must have room for below the headline and the quote."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,8 @@ class JobTree:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         head = Text(self.headline, style="bold")
-        width, height = max(_GUIDE + 1, options.max_width) - _GUIDE, options.size.height
+        width = max(_GUIDE + 1, options.max_width) - _GUIDE
+        height = options.size.height
         quoted: list[Text] = []
         if self.quoted:
             quoted = [Text(f"quoted: {self.quoted}", style="dim")]
@@ -105,7 +113,9 @@ class JobTree:
             above = _height(console, options.update(height=None), [head])
             above += _height(console, inside, quoted)
             if room - above < _LEAST_ROWS:  # with few lines, the steps come first
-                head, quoted, above = _one_line(head), [], 1
+                head = _one_line(head)
+                quoted = []
+                above = 1
             room = max(1, room - above)
         tree = Tree(head, guide_style="dim")
         for line in (*quoted, *_lines(self.rows, width, room), *reasons):
@@ -145,18 +155,19 @@ def _lines(rows: Sequence[TreeRow], width: int, room: int) -> Iterator[Text]:
     if len(rows) > room:
         ranks = [_RANKS[row.mark] for row in rows]
         shown = [rows[n] for n in choose_rows(ranks, _heads(rows), room - 1)]
-    names = [cut_name(row.who, max(_LEAST_NAME, width // 3)) for row in shown]
+    most_name = max(_LEAST_NAME, width // 3)
+    names = [cut_name(row.who, most_name) for row in shown]
     widest = max(map(len, names), default=0)
+    most_words = width - widest - _MARK - 2
     for row, name in zip(shown, names, strict=True):
         line = Text(f"{row.mark} ", style=row.style)
-        line.append(name.ljust(widest), style="default" if row.style != "dim" else "dim")
-        line.append(f"  {cut_words(row.what, width - widest - _MARK - 2)}", style="dim")
+        line.append(name.ljust(widest), style="dim" if row.style == "dim" else "default")
+        line.append(f"  {cut_words(row.what, most_words)}", style="dim")
         yield _one_line(line)
     if len(rows) > room:
-        line = Text(
-            f"and {len(rows) - len(shown):,} more; of {len(rows):,}: {_counts(rows)}", style="dim"
-        )
-        yield _one_line(line)
+        left_out = len(rows) - len(shown)
+        text = f"and {left_out:,} more; of {len(rows):,}: {_counts(rows)}"
+        yield _one_line(Text(text, style="dim"))
 
 
 def _counts(rows: Sequence[TreeRow]) -> str:
@@ -178,7 +189,9 @@ def _heads(rows: Sequence[TreeRow]) -> list[int]:
 
 
 def _one_line(line: Text) -> Text:
-    line.no_wrap, line.overflow = True, "ellipsis"
+    """Return the text, which is cut at the end of the line."""
+    line.no_wrap = True
+    line.overflow = "ellipsis"
     return line
 
 
@@ -235,84 +248,94 @@ def _missing(view: JobView) -> list[str]:
 
 def _rows_below(view: JobView, event: HandoffIssued | None) -> Iterator[TreeRow]:
     """Yield the rows of the child job that does the step."""
-    if event and event.child and (below := view.children.get(event.child.job_id)):
-        for row in rows_of(below):
-            yield TreeRow(row.mark, row.style, f"  {row.who}", row.what)
+    if event is None or event.child is None:
+        return
+    child = view.children.get(event.child.job_id)
+    if child is None:
+        return
+    for row in rows_of(child):
+        yield TreeRow(row.mark, row.style, f"  {row.who}", row.what)
 
 
 def _role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
     mark, what = _standing_of(view, event)
     if event.assigned_to == "assessor" and event.handoff_id in view.finished:
         what = f"{_verdict(state, event.attempt)}  {what}"
-    if event.assigned_to == REPLANNER and (made := _patch(view, state, event)):
-        what = f"{shorten(change_in_words(change_of(made, view.texts)), 60)}  {what}"
+    patch = _patch(view, state, event) if event.assigned_to == REPLANNER else None
+    if patch:
+        change = change_in_words(change_of(patch, view.texts))
+        what = f"{shorten(change, 60)}  {what}"
+    name = event.assigned_to
     if event.is_fact_check:
-        who = f"{event.step_id} ({event.assigned_to})"
-    else:
-        who = event.assigned_to
-    if event.attempt == 1:
-        name = who
-    else:
-        name = f"{who} {event.attempt}"
-    return TreeRow(*mark, name, what + _said(view, event.handoff_id))
+        name = f"{event.step_id} ({event.assigned_to})"
+    if event.attempt > 1:
+        name = f"{name} {event.attempt}"
+    return TreeRow(*mark, name, what + _taken_messages(view, event.handoff_id))
 
 
 def _patch(view: JobView, state: JobState, event: HandoffIssued) -> PlanPatched | None:
     """Return the patch that a replanner call led to, or None before it."""
     done = view.finished.get(event.handoff_id)
+    if done is None:
+        return None
     for patch in state.patches.made:
-        if done and patch.result == done.result:
+        if patch.result == done.result:
             return patch
     return None
 
 
 def _verdict(state: JobState, attempt: int) -> str:
+    """Return the verdict of a round and the steps that it sends back, as `REVISE a, b`."""
     if attempt > len(state.rounds):
         return ""
     round_ = state.rounds[attempt - 1]
     if round_.decision is None:
         return "no verdict"
-    return " ".join([round_.decision.value, ", ".join(round_.steps)]).rstrip()
+    return f"{round_.decision.value} {', '.join(round_.steps)}".rstrip()
 
 
 def _step_row(
     view: JobView, step_id: StepId, step: StepState, event: HandoffIssued | None
 ) -> TreeRow:
+    """Return the row of a step.
+
+    Args:
+        event: its latest handoff; None: it has none.
+    """
     who = f"{step_id} ({step.specialist})"
-    attempt = ""
+    if step.status is StepStatus.WAITING:
+        return TreeRow(*_WAITING, who, _waiting_text(view, step_id, step))
+    if step.is_skipped:
+        return TreeRow(*_DROPPED, who, f"skipped  {_why(view, step, '')}")
+    if event is None and step.usable and step.result_status:
+        return TreeRow(*_MARKS[step.result_status.value], who, _kept_from(view))
+    if event is None:
+        return TreeRow(*_MARKS["failed"], who, _why(view, step, "it did not run"))
+    mark, what = _standing_of(view, event)
+    if step.status is StepStatus.SETTLED and event.handoff_id not in view.finished:
+        mark, what = _MARKS["failed"], _why(view, step, "given up")
     if step.attempt > 1:
-        attempt = f"attempt {step.attempt}: "
-    match step.status:
-        case StepStatus.WAITING:
-            what = shorten(step.outline.title, 60)
-            if unfinished := _waits_for(view, step):
-                what = f"waits for {', '.join(unfinished)}"
-            if step.remarks:
-                feedback = view.texts.feedback(step_id, step.remarks[-1]).text
-                what = f"again: {shorten(feedback, 60)}  {what}"
-            return TreeRow(*_WAITING, who, what)
-        case StepStatus.RUNNING | StepStatus.SETTLED | StepStatus.IN_NEED:
-            if step.is_skipped:
-                return TreeRow(
-                    *_DROPPED, who, f"skipped  {shorten(view.texts.why(step.trouble) or '', 80)}"
-                )
-            if event is None and step.usable and step.result_status:
-                return TreeRow(*_MARKS[step.result_status.value], who, _kept_from(view))
-            if event is None:
-                return TreeRow(
-                    *_MARKS["failed"],
-                    who,
-                    shorten(view.texts.why(step.trouble) or "it did not run", 80),
-                )
-            mark, what = _standing_of(view, event)
-            if step.status is StepStatus.SETTLED and event.handoff_id not in view.finished:
-                mark, what = (
-                    _MARKS["failed"],
-                    shorten(view.texts.why(step.trouble) or "given up", 80),
-                )
-            return TreeRow(*mark, who, attempt + what + _said(view, event.handoff_id))
-        case _:
-            assert_never(step.status)
+        what = f"attempt {step.attempt}: {what}"
+    return TreeRow(*mark, who, what + _taken_messages(view, event.handoff_id))
+
+
+def _why(view: JobView, step: StepState, otherwise: str) -> str:
+    """Return the reason for the trouble of a step in a few words, or `otherwise` without one."""
+    return shorten(view.texts.why(step.trouble) or otherwise, 80)
+
+
+def _waiting_text(view: JobView, step_id: StepId, step: StepState) -> str:
+    """Return the title of a waiting step, or the steps that it waits for, after the feedback for
+    its next attempt.
+    """
+    what = shorten(step.outline.title, 60)
+    unfinished = _waits_for(view, step)
+    if unfinished:
+        what = f"waits for {', '.join(unfinished)}"
+    if not step.remarks:
+        return what
+    feedback = view.texts.feedback(step_id, step.remarks[-1]).text
+    return f"again: {shorten(feedback, 60)}  {what}"
 
 
 def _kept_from(view: JobView) -> str:
@@ -322,7 +345,7 @@ def _kept_from(view: JobView) -> str:
     return f"kept from {view.state.submitted.fork.job_id}"
 
 
-def _said(view: JobView, handoff_id: HandoffId) -> str:
+def _taken_messages(view: JobView, handoff_id: HandoffId) -> str:
     """Return the messages that a handoff has taken from users, with the turns."""
     if view.state is None:
         return ""
@@ -367,7 +390,8 @@ def _waits_for(view: JobView, step: StepState) -> list[str]:
 def _standing_of(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str], str]:
     """Return the mark and the words for one handoff."""
     standing = view.standings.get(event.handoff_id, HandoffStanding("issued"))
-    if (done := view.finished.get(event.handoff_id)) is not None:
+    done = view.finished.get(event.handoff_id)
+    if done is not None:
         return _MARKS[done.status.value], _outcome(view, done, standing)
     match standing.state:
         case "running" | "done":
@@ -399,19 +423,22 @@ def _outcome(view: JobView, done: HandoffFinished, standing: HandoffStanding) ->
         _seconds(view, standing),
         shared_words(done.shared),
     ]
-    if refs_with_texts(done) and (trouble := view.texts.why(done.result)):
-        parts.append(shorten(trouble, 80))
+    why = view.texts.why(done.result) if refs_with_texts(done) else None
+    if why:
+        parts.append(shorten(why, 80))
     return "  ".join(filter(None, parts))
 
 
 def _activity(view: JobView, event: HandoffIssued, standing: HandoffStanding) -> str:
     """Return the activity and the usage so far of a running handoff."""
+    parts: list[str] = []
     if event.child:
-        parts: list[str] = [event.child.job_id]
+        parts.append(event.child.job_id)
     else:
-        parts = [f"turn {standing.turns + 1}", standing.doing or "starting"]
+        parts += [f"turn {standing.turns + 1}", standing.doing or "starting"]
     parts += [tools_of(standing), _seconds(view, standing)]
-    if tokens := standing.input_tokens + standing.output_tokens:
+    tokens = standing.input_tokens + standing.output_tokens
+    if tokens:
         parts.append(count_text(tokens, "token", at_most=standing.cut_calls > 0))
     parts.append(_cost(standing))
     if not event.child:
