@@ -161,6 +161,11 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
     webhooks = Webhooks(process.store, webhook_secret, settings.webhook_private_hosts)
     deliveries = Deliveries(webhooks, end_tasks)
     advance = JobLoop(process.store, dispatcher, process.attempts, role_runner, deliveries)
+    schedule_starter = ScheduleStarter(process.store, dispatcher, settings)
+    batch_canceller = BatchCanceller(
+        process.store.unwanted_batches,
+        lambda: process.attempts.models.batches_of(settings.specialist_model),
+    )
     sweeper = Sweeper(
         process.store,
         dispatcher,
@@ -168,11 +173,8 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
         interval_s=min(settings.sweep_interval_s, settings.lease_s / SWEEPS_PER_LEASE),
         keep_s=settings.retention_s,
         caps=caps_from(settings),
-        start_schedules=ScheduleStarter(process.store, dispatcher, settings).start_due,
-        cancel_batches=BatchCanceller(
-            process.store.unwanted_batches,
-            lambda: process.attempts.models.batches_of(settings.specialist_model),
-        ).start,
+        start_schedules=schedule_starter.start_due,
+        cancel_batches=batch_canceller.start,
     )
     return Supervisor(process, advance, sweeper, role_runner, deliveries, consumption)
 
@@ -208,8 +210,9 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
                 repr(job_id)[:1_000],
             )
             return
+        handoff_ids = [HandoffId(str(suspect)) for suspect in suspects]
         with logged_as(job_id=job_id):
-            supervisor().advance(JobId(job_id), [HandoffId(str(suspect)) for suspect in suspects])
+            supervisor().advance(JobId(job_id), handoff_ids)
 
     register(app, ADVANCE, advance, ParsedRequest)
     for role in ROLES:

@@ -109,6 +109,7 @@ class JobLoop:
                 self._evaluate(job_id, ticket)
 
     def _evaluate(self, job_id: JobId, ticket: WakeUpTicket) -> None:
+        """Evaluate the job under its evaluation lease, and record a failure of the evaluation."""
         evaluation = self._store.evaluation_leases.at(job_id)
         try:
             with self._attempts.leases.evaluating(evaluation.heartbeat):
@@ -124,16 +125,22 @@ class JobLoop:
             self._failure_guard.record_failure(evaluation, error)
 
     def _advance(self, job_id: JobId, ticket: WakeUpTicket, evaluation: EvaluationLease) -> None:
-        state, suspects = self._states.load(job_id, evaluation.begin), ticket.suspects
+        """Decide and commit until no more decisions follow.
+
+        Raises:
+            VersionConflict: other processes made progress more than `MOST_CONFLICTS` times.
+        """
+        state = self._states.load(job_id, evaluation.begin)
+        suspects = ticket.suspects
         if state is None:
             log.warning("no such job", job_id=job_id)
             self._store.journal.set_due(job_id, None, 0)
         conflicts = 0
-        while (known := state) is not None:
+        while state is not None:
+            known = state
+            forces_end = conflicts >= TRIES_TO_END
             try:
-                state = self._step(
-                    known, suspects, evaluation, ticket, forces_end=conflicts >= TRIES_TO_END
-                )
+                state = self._step(known, suspects, evaluation, ticket, forces_end=forces_end)
                 suspects = ()
             except VersionConflict:
                 conflicts += 1

@@ -150,7 +150,8 @@ class RoleRunner:
         documents: JobDocuments,
     ) -> AgentSetup:
         """Return the answer format of a role, and the rules for its answer."""
-        role, schema = handoff.assigned_to, handoff.expected_output_format
+        role = handoff.assigned_to
+        schema = handoff.expected_output_format
         if role == "synthesizer":
             envelope = EnvelopeFormat(
                 handoff.step_id,

@@ -82,10 +82,7 @@ def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference 
         names = " and ".join(side.name for side in (first, second) if side.is_cut)
         return f"Nothing can be said: {names} ran out of budget."
     if bool(first.faults) != bool(second.faults):
-        if first.faults:
-            good, bad = (second, first)
-        else:
-            good, bad = (first, second)
+        good, bad = (second, first) if first.faults else (first, second)
         return (
             f"Take {good.name}: its answer passes, and the answer of {bad.name} does"
             f" not{_at(good, bad)}."
@@ -96,33 +93,27 @@ def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference 
             f" nor does {second.name}."
         )
     if better in (Preference.FIRST, Preference.SECOND):
-        if better is Preference.FIRST:
-            good, bad = (first, second)
-        else:
-            good, bad = (second, first)
+        good, bad = (first, second) if better is Preference.FIRST else (second, first)
         return f"Take {good.name}: its answer was found better in both orders{_at(good, bad)}."
     same = "both pass, and more was not judged"
     if better:
         same = "no difference was found that holds in both orders"
-    measure, (of_first, of_second) = _prices(first, second)
-    if of_first == of_second:
+    measure, (first_price, second_price) = _prices(first, second)
+    if first_price == second_price:
         return f"Take either: {same}, at the same price."
-    if of_first < of_second:
-        cheap, dear = (first, second)
-    else:
-        cheap, dear = (second, first)
-    ratio = times(max(of_first, of_second), min(of_first, of_second))
+    cheap, dear = (first, second) if first_price < second_price else (second, first)
+    ratio = times(max(first_price, second_price), min(first_price, second_price))
     return f"Take {cheap.name}: {same}, and {dear.name} takes {ratio} the {measure}."
 
 
 def _at(good: ComparedAnswer, bad: ComparedAnswer) -> str:
     """Return the price of the better answer, compared with the other answer, in words."""
-    measure, (of_good, of_bad) = _prices(good, bad)
-    if of_good == of_bad:
+    measure, (good_price, bad_price) = _prices(good, bad)
+    if good_price == bad_price:
         return ""
-    if of_good > of_bad:
-        return f", at {times(of_good, of_bad)} the {measure}"
-    return f", and {bad.name} takes {times(of_bad, of_good)} the {measure}"
+    if good_price > bad_price:
+        return f", at {times(good_price, bad_price)} the {measure}"
+    return f", and {bad.name} takes {times(bad_price, good_price)} the {measure}"
 
 
 def _prices(first: ComparedAnswer, second: ComparedAnswer) -> tuple[str, tuple[float, float]]:
@@ -222,11 +213,12 @@ def _judged(
     if swapped:
         first_scores += swapped.second
         second_scores += swapped.first
+    judge_usage = total_usage(usage_of(result) for result in judged)
     return Comparison(
         first=replace(first, score=mean_of(first_scores)),
         second=replace(second, score=mean_of(second_scores)),
         better=settle(in_order, swapped),
         duels=tuple(duels),
-        judge_usage=total_usage(map(usage_of, judged)),
+        judge_usage=judge_usage,
         judged_by=tuple(result.job_id for result in judged),
     )

@@ -46,10 +46,14 @@ def rate(good: int, n: int) -> Estimate | None:
         raise ValueError(f"{good} of {n}")
     if not n:
         return None
-    share, z2 = good / n, Z95 * Z95
-    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = Z95 * sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return Estimate(share, max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half)))
+    share = good / n
+    z_squared = Z95 * Z95
+    scale = 1 + z_squared / n
+    middle = (share + z_squared / (2 * n)) / scale
+    half = Z95 * sqrt(share * (1 - share) / n + z_squared / (4 * n * n)) / scale
+    low = max(0.0, min(share, middle - half))
+    high = min(1.0, max(share, middle + half))
+    return Estimate(share, low, high)
 
 
 def mean(groups: Sequence[Sequence[float]]) -> Estimate | None:
@@ -66,9 +70,14 @@ def mean(groups: Sequence[Sequence[float]]) -> Estimate | None:
     if not sums:
         return None
     dice = random.Random(_SEED)  # noqa: S311 (statistics, no secret)
-    drawn = sorted(_mean_of(dice.choices(sums, k=len(sums))) for _ in range(DRAWS))
+    means: list[float] = []
+    for _ in range(DRAWS):
+        drawn_groups = dice.choices(sums, k=len(sums))
+        means.append(_mean_of(drawn_groups))
+    means.sort()
     value = _mean_of(sums)
-    low, high = drawn[round(0.025 * (DRAWS - 1))], drawn[round(0.975 * (DRAWS - 1))]
+    low = means[round(0.025 * (DRAWS - 1))]
+    high = means[round(0.975 * (DRAWS - 1))]
     return Estimate(value, min(value, low), max(value, high))
 
 

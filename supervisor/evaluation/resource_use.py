@@ -27,12 +27,14 @@ class ResourceUse:
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: ResourceUse) -> ResourceUse:
-        is_known = self.cost_usd is not None and other.cost_usd is not None
+        cost_usd = None
+        if self.cost_usd is not None and other.cost_usd is not None:
+            cost_usd = self.cost_usd + other.cost_usd
         return ResourceUse(
             turns=self.turns + other.turns,
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
-            cost_usd=(self.cost_usd or 0.0) + (other.cost_usd or 0.0) if is_known else None,
+            cost_usd=cost_usd,
             wall_s=self.wall_s + other.wall_s,
             own_s=self.own_s + other.own_s,
         )

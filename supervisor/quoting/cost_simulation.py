@@ -135,21 +135,23 @@ def quote_of(
             costs.append(spent_microusd + drawn.cost)
             half_prices.append(drawn.half_price)
     cost_scores: list[tuple[float, float]] = []
+    time_scores: list[tuple[float, float]] = []
     for score in past.scores:
+        time_scores.append((score.time_likely, score.time_most))
         if score.cost_likely is not None and score.cost_most is not None:
             cost_scores.append((score.cost_likely, score.cost_most))
-    time_scores: list[tuple[float, float]] = []
-    for past_score in past.scores:
-        time_scores.append((past_score.time_likely, past_score.time_most))
-    microusd, half_price = None, None
+    microusd = None
     if len(costs) == draws:
         microusd = _estimate(costs, cost_scores)
-        if work.is_batched:
-            half_price = microusd.likely * sum(half_prices) / (sum(costs) or 1.0)
+    half_price = seconds = None
+    if not work.is_batched:
+        seconds = _estimate(durations, time_scores)
+    elif microusd:
+        half_price = microusd.likely * sum(half_prices) / (sum(costs) or 1.0)
     return Quote(
         microusd=microusd,
         half_price_microusd=half_price,
-        seconds=None if work.is_batched else _estimate(durations, time_scores),
+        seconds=seconds,
         handoffs=known,
         jobs=len(past.scores),
     )
@@ -164,12 +166,13 @@ def score_of(quote: Quote, microusd: int | None, seconds: float) -> QuoteScore |
     """
     if quote.seconds is None:
         return None
-    cost = None
-    if microusd is not None:
-        cost = quote.microusd
+    cost_likely = cost_most = None
+    if microusd is not None and quote.microusd:
+        cost_likely = _ratio(microusd, quote.microusd.drawn_likely)
+        cost_most = _ratio(microusd, quote.microusd.drawn_most)
     return QuoteScore(
-        cost_likely=_ratio(microusd or 0, cost.drawn_likely) if cost else None,
-        cost_most=_ratio(microusd or 0, cost.drawn_most) if cost else None,
+        cost_likely=cost_likely,
+        cost_most=cost_most,
         time_likely=_ratio(seconds, quote.seconds.drawn_likely),
         time_most=_ratio(seconds, quote.seconds.drawn_most),
     )
@@ -190,26 +193,28 @@ def _draw(
 ) -> _Drawn:
     """Simulate the work once with unlimited slots."""
     ends: dict[StepId, float] = {}
-    live: list[float | None] = []
-    batched: list[float | None] = []
+    live_prices: list[float | None] = []
+    batch_prices: list[float | None] = []
+
+    def add_price(sample: CostSample, *, is_batched: bool) -> None:
+        prices = batch_prices if is_batched else live_prices
+        prices.append(sample.price(is_batched=is_batched))
+
     for step_id, (name, depends_on) in work.steps.items():
-        drawn = random.choice(samples[name])
-        begin = 0.0
-        for dependency in depends_on:
-            begin = max(begin, ends[dependency])
-        ends[step_id] = begin + drawn.seconds
-        is_batched = work.is_batched and name not in work.live
-        (batched if is_batched else live).append(drawn.price(is_batched=is_batched))
+        sample = random.choice(samples[name])
+        begin = max((ends[dependency] for dependency in depends_on), default=0.0)
+        ends[step_id] = begin + sample.seconds
+        add_price(sample, is_batched=work.is_batched and name not in work.live)
     end = max(ends.values(), default=0.0)
     for name in work.then:
-        drawn = random.choice(samples[name])
-        end += drawn.seconds
-        is_batched = work.is_batched and name in CLOSING_ROLES
-        (batched if is_batched else live).append(drawn.price(is_batched=is_batched))
-    half_price, rest = _sum(batched), _sum(live)
-    if half_price is None or rest is None:
+        sample = random.choice(samples[name])
+        end += sample.seconds
+        add_price(sample, is_batched=work.is_batched and name in CLOSING_ROLES)
+    half_price = _sum(batch_prices)
+    full_price = _sum(live_prices)
+    if half_price is None or full_price is None:
         return _Drawn(None, 0.0, end)
-    return _Drawn(half_price + rest, half_price, end)
+    return _Drawn(half_price + full_price, half_price, end)
 
 
 def _sum(prices: Sequence[float | None]) -> float | None:

@@ -66,7 +66,9 @@ def _worked_s(state: JobState, before: JobState | None) -> float:
     """Return the seconds since the submission or the latest retry. An open question ends the
     count, also at the end of the job.
     """
-    question = state.question or (before.question if before and state.ended else None)
+    question = state.question
+    if question is None and before and state.ended:
+        question = before.question
     if question:
         return question.at - state.started_at - state.waited_s
     return state.worked_s
@@ -116,12 +118,9 @@ def score_in(before: JobState, later: JobState) -> str | None:
         before: state before the decision.
         later: state after the decision.
     """
-    is_over = (
-        later.phase is Phase.ENDED
-        and not before.ended
-        and later.status in (JobStatus.OK, JobStatus.PARTIAL)
-    )
-    if not is_over or later.retries or later.quote is None:
+    ends_now = later.phase is Phase.ENDED and not before.ended
+    has_answer = later.status in (JobStatus.OK, JobStatus.PARTIAL)
+    if not ends_now or not has_answer or later.retries or later.quote is None:
         return None
     score = score_of(later.quote, later.usage.cost_microusd, later.worked_s)
     if score:
@@ -145,8 +144,11 @@ def _work(state: JobState, served: Mapping[str, ServedSpecialist]) -> RemainingW
     work = RemainingWork(steps, closing_roles(state))
     if not state.submitted.is_batched:
         return work
-    live = frozenset(name for name in work.names if not _has_batches(name, served.get(name)))
-    return replace(work, is_batched=True, live=live)
+    live: set[str] = set()
+    for name in work.names:
+        if not _has_batches(name, served.get(name)):
+            live.add(name)
+    return replace(work, is_batched=True, live=frozenset(live))
 
 
 def _has_batches(name: str, served: ServedSpecialist | None) -> bool:

@@ -84,7 +84,8 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
     """
     if result.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK:
         return (), ()  # the role runs again when the user has decided
-    schema, written = handoff.expected_output_format, ref(result.to_json())
+    schema = handoff.expected_output_format
+    written = ref(result.to_json())
     match handoff.assigned_to:
         case "router":
             return (_routed(result, written),), ()
@@ -137,6 +138,7 @@ def _planned(
 
 
 def _judged(result: HandoffResult, ref: BlobRef) -> Judged:
+    """Return the event of the judge's decisions about conflicts, or of its failure."""
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
             settled: list[str] = []
@@ -148,6 +150,9 @@ def _judged(result: HandoffResult, ref: BlobRef) -> Judged:
 
 
 def _arbitrated(result: HandoffResult, ref: BlobRef) -> Arbitrated:
+    """Return the event of the judge's rulings between writers and the reviewer, or of its
+    failure.
+    """
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
             writer: list[StepId] = []
@@ -162,6 +167,7 @@ def _arbitrated(result: HandoffResult, ref: BlobRef) -> Arbitrated:
 
 
 def _routed(result: HandoffResult, ref: BlobRef) -> Routed:
+    """Return the event of the router's decision. After a failed router, a team gets the job."""
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
             route = Route.of(result.output)
@@ -318,19 +324,26 @@ def with_helpers(
         else:
             steps.append(step)
     steps += helpers.values()
-    text = Plan(
+    new_plan = Plan(
         steps=tuple(steps), synthesis=plan.synthesis, join=plan.join, given=plan.given, why=plan.why
-    ).to_json()
+    )
+    payload = new_plan.to_json()
+    added: list[StepOutline] = []
+    for helper in helpers.values():
+        added.append(outline_of(helper, given=(), origins=origins))
     changed: list[StepOutline] = []
     for step_id, helper in by.items():
         changed.append(_with_helper(state.steps[step_id].outline, helper.id))
+    added_to = None
+    if state.plan:
+        added_to = state.plan.plan
     update = {
-        "added_to": state.plan.plan if state.plan else None,
-        "plan": ref(text),
-        "added": tuple(outline_of(step, (), (), origins) for step in helpers.values()),
+        "added_to": added_to,
+        "plan": ref(payload),
+        "added": tuple(added),
         "changed": tuple(changed),
     }
-    return event.model_copy(update=update), (text,)
+    return event.model_copy(update=update), (payload,)
 
 
 def _with_helper(outline: StepOutline, helper: StepId) -> StepOutline:
@@ -411,12 +424,14 @@ def _repeats(state: JobState, verdict: Verdict, texts: ResultTexts) -> tuple[Ste
     for new in verdict.revisions:
         if TELLS_REVIEWER in new.problem:
             continue
-        if any(old.step == new.step and asks_the_same(old.problem, new.problem) for old in before):
+        earlier_problems = [old.problem for old in before if old.step == new.step]
+        if any(asks_the_same(problem, new.problem) for problem in earlier_problems):
             repeats.append(new.step)
     return tuple(repeats)
 
 
 def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef, texts: ResultTexts) -> Reviewed:
+    """Return the event of the assessor's verdict. Without a decision: the assessor failed."""
     number = len(state.rounds) + 1
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
@@ -449,10 +464,7 @@ def _synthesized(state: JobState, result: HandoffResult, ref: BlobRef) -> Synthe
             | ResultStatus.NEEDS_INPUT
             | ResultStatus.SKIPPED
         ):
-            if usable_sinks(state):
-                method = AnswerMethod.MERGED
-            else:
-                method = AnswerMethod.NONE
+            method = AnswerMethod.MERGED if usable_sinks(state) else AnswerMethod.NONE
             return Synthesized(method=method, result=ref, problem="the synthesizer failed")
         case _:
             assert_never(result.status)

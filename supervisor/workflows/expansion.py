@@ -137,19 +137,19 @@ def _copies(
             paired[dependency] = _ids_of(by_id[dependency], values)
         else:
             unpaired[dependency] = _ids_of(by_id[dependency], values)
-    for place, (own_id, known) in enumerate(zip(own_ids, values[written.for_each], strict=True)):
-        if written.for_each:
-            where = f"{written.where}, item {place + 1}"
-        else:
-            where = written.where
+    item_values = values[written.for_each]
+    for place, (own_id, known) in enumerate(zip(own_ids, item_values, strict=True)):
+        where = written.where
         key = ""
         if written.for_each:
+            where = f"{written.where}, item {place + 1}"
             key = keys[written.for_each][place].heading
         of_item: dict[StepId, tuple[StepId, ...]] = {}
         for dependency, ids in paired.items():
             of_item[dependency] = (ids[place],)
         try:
-            task, fallback = written.task.fill(known), written.fallback.fill(known)
+            task = written.task.fill(known)
+            fallback = written.fallback.fill(known)
             title = _title(written, own_id, known, key)
             when = _when(written, known, of_item | unpaired)
             join = None
@@ -234,13 +234,15 @@ def _check_given(workflow: Workflow, counts: Mapping[ForEach, int]) -> None:
     given = {each for each, count in counts.items() if count}
     for step in workflow.steps:
         if step.for_each and step.for_each not in given:
-            others, how = "", "give items (--items)"
+            remedy = "give items (--items)"
             if step.for_each is ForEach.FILES:
-                how = "give documents (--docs)"
+                remedy = "give documents (--docs)"
+            others = ""
             if given:
                 others = f" (it has {' and '.join(sorted(given))})"
             raise UserError(
-                f"{step.where}: repeats over {step.for_each}, and the job has none{others}; {how}"
+                f"{step.where}: repeats over {step.for_each}, and the job has none{others};"
+                f" {remedy}"
             )
     for each in sorted(given - workflow.repeats_over - {ForEach.FILES}):
         raise UserError(

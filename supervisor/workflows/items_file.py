@@ -43,14 +43,14 @@ def read_items(path: Path) -> Items:
         ) from reason
     delimiter = DELIMITERS.get(path.suffix.lower())
     if delimiter is None:
-        items = Items(lines=tuple(line for line in text.split("\n") if line.strip()))
+        lines = [line for line in text.split("\n") if line.strip()]
+        items = Items(lines=tuple(lines))
     else:
-        items = Items(rows=tuple(row for _, row in rows_in(path, text, delimiter, OWN_NAMES)))
+        rows = [row for _, row in rows_in(path, text, delimiter, OWN_NAMES)]
+        items = Items(rows=tuple(rows))
     count = len(items.lines) + len(items.rows)
     if not count:
-        missing = "rows below its header"
-        if delimiter is None:
-            missing = "lines"
+        missing = "lines" if delimiter is None else "rows below its header"
         raise UserError(f"{path} holds no {missing}; add some")
     if count > MOST_STEPS:
         raise UserError(

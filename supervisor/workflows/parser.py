@@ -209,20 +209,16 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
     name = ""
     if "id" in fields:
         name = text_of(f"{place}: id", fields["id"])
-    if name:
-        where = f"{place}: step {name!r:.60}"
-    else:
-        where = f"{place}: a step"
+    where = f"{place}: step {name!r:.60}" if name else f"{place}: a step"
     _check_keys(where, fields, STEP_FIELDS, ("id", "specialist", "task"))
     task = text_of(f"{where}: task", fields["task"])
+    fallback = DEFAULT_FALLBACK
     if "fallback" in fields:
         fallback = text_of(f"{where}: fallback", fields["fallback"])
-    else:
-        fallback = DEFAULT_FALLBACK
+    depends_on: tuple[StepId, ...] = ()
     if "depends_on" in fields:
-        depends_on = tuple(map(StepId, texts_of(f"{where}: depends_on", fields["depends_on"])))
-    else:
-        depends_on = ()
+        names = texts_of(f"{where}: depends_on", fields["depends_on"])
+        depends_on = tuple(StepId(dependency) for dependency in names)
     specialist = text_of(f"{where}: specialist", fields["specialist"])
     title = _title(where, fields)
     try:  # checks names, and texts that are too long before their placeholders are filled
@@ -243,6 +239,7 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
     join = None
     if "join" in fields:
         join = join_from(f"{where}: join", fields["join"])
+    on_failure = _choice(f"{where}: on_failure", fields, "on_failure", OnFailure)
     step = WorkflowStep(
         id=StepId(name),
         specialist=specialist,
@@ -251,8 +248,7 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         title=Template.of(title) if title else None,
         depends_on=depends_on,
         for_each=_choice(f"{where}: for_each", fields, "for_each", ForEach),
-        on_failure=_choice(f"{where}: on_failure", fields, "on_failure", OnFailure)
-        or OnFailure.RETRY,
+        on_failure=on_failure or OnFailure.RETRY,
         when=_condition(where, fields),
         after=_after(where, fields),
         approve=approve,
@@ -385,9 +381,11 @@ def _check_placeholders(step: WorkflowStep) -> None:
             )
     if step.for_each is ForEach.ROWS:
         return
-    allowed, known = OWN_NAMES, f"{{{ITEM}}} and {{{REQUEST}}}"
+    allowed = OWN_NAMES
+    known = f"{{{ITEM}}} and {{{REQUEST}}}"
     if step.for_each is None:
-        allowed, known = frozenset({REQUEST}), f"{{{REQUEST}}}"
+        allowed = frozenset({REQUEST})
+        known = f"{{{REQUEST}}}"
     for name in step.names:
         if name not in allowed:
             advice = "or write {{ for a brace; columns need `for_each: rows`"
@@ -411,8 +409,9 @@ def _check_together(path: Path, steps: Sequence[WorkflowStep], lines: Sequence[i
     by_id = steps_by_id(steps)
     if len(by_id) == len(steps):
         _check_copies(steps, by_id)
-    line_by_id = dict(zip([step.id for step in steps], lines, strict=True))
-    if problems := problems_by_step(_shapes(steps)):
+    problems = problems_by_step(_shapes(steps))
+    if problems:
+        line_by_id = {step.id: line for step, line in zip(steps, lines, strict=True)}
         first, *others = problems[:_MOST_TOLD]
         texts = [f"{first.text:.300}"]
         for problem in others:
@@ -452,7 +451,8 @@ def _check_copies(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, Workflow
     """
     for step in steps:
         copied = source_of(step.id)
-        if copied and (source := by_id.get(StepId(copied))) and source.for_each:
+        source = by_id.get(StepId(copied)) if copied else None
+        if source and source.for_each:
             raise UserError(
                 f"{step.where}: a copy of step {source.id} may have this name; choose another"
             )
@@ -513,10 +513,8 @@ def _choice(
         return None
     value = text_of(where, fields[key])
     if value not in list(choices):
-        raise UserError(
-            f"{where} is {value!r:.80};"
-            f" {suggestion(value, choices, otherwise='write one of these')}"
-        )
+        advice = suggestion(value, choices, otherwise="write one of these")
+        raise UserError(f"{where} is {value!r:.80}; {advice}")
     return choices(value)
 
 
