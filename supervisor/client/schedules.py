@@ -151,14 +151,12 @@ def add_schedule(
     )
     if store.schedules.find(event.tenant, name) is not None:
         raise _name_taken(name)
-    is_added = audited(
-        store,
-        actor,
-        AuditAction.ADD_SCHEDULE,
-        name,
-        lambda: store.schedules.add(schedule, job),
-        f"{cron}, {options.timezone}, tenant {event.tenant}",
-    )
+
+    def add() -> bool:
+        return store.schedules.add(schedule, job)
+
+    details = f"{cron}, {options.timezone}, tenant {event.tenant}"
+    is_added = audited(store, actor, AuditAction.ADD_SCHEDULE, name, add, details)
     if not is_added:
         raise _name_taken(name)
     return status_of(store, schedule)
@@ -189,11 +187,17 @@ def find_schedule(store: Store, tenant: str, name: str) -> StoredSchedule:
 def status_of(store: Store, schedule: Schedule) -> ScheduleStatus:
     """Return a schedule for users."""
     month = month_of(schedule.timezone, store.connection.now())
-    jobs = store.jobs.standings(tuple(map(JobId, schedule.running)))
+    running: list[JobId] = []
+    for job in store.jobs.standings([JobId(job_id) for job_id in schedule.running]):
+        if not job.status.ended:
+            running.append(job.job_id)
+    next_slot = None
+    if not schedule.is_paused:
+        next_slot = schedule.next_slot
     computed: dict[str, object] = {
         "spent_microusd": store.schedules.spent_microusd(schedule.id, month),
-        "next_slot": None if schedule.is_paused else schedule.next_slot,
-        "running": tuple(job.job_id for job in jobs if not job.status.ended),
+        "next_slot": next_slot,
+        "running": tuple(running),
     }
     values: dict[str, object] = {}
     for name in ScheduleStatus.model_fields:
@@ -214,10 +218,11 @@ def set_paused(
     def change(schedule: Schedule) -> Schedule:
         return set_paused_state(schedule, store.connection.now(), is_paused=is_paused)
 
+    def change_stored() -> Schedule:
+        return _change(store, tenant, name, change)
+
     find_schedule(store, tenant, name)
-    changed = audited(
-        store, actor, action, name, lambda: _change(store, tenant, name, change), f"tenant {tenant}"
-    )
+    changed = audited(store, actor, action, name, change_stored, f"tenant {tenant}")
     return status_of(store, changed)
 
 
@@ -323,8 +328,9 @@ def advance(
         return True
     if schedule.is_paused or not schedule.waiting:
         return False
-    running = tuple(map(JobId, schedule.running))
-    ended, cancelled = set(running), set[JobId]()
+    running = tuple(JobId(job_id) for job_id in schedule.running)
+    ended = set(running)  # a deleted job has no standing, and has ended
+    cancelled: set[JobId] = set()
     for standing in store.jobs.standings(running):
         if not standing.status.ended:
             ended.discard(standing.job_id)
@@ -353,8 +359,9 @@ def _start(
     """Store the job of a slot, unless it is stored already, and note it. A refused slot is
     skipped.
     """
-    schedule, slot = stored.schedule, start.slot
-    job_id, note = job_of_slot(schedule, slot), ""
+    schedule = stored.schedule
+    job_id = job_of_slot(schedule, start.slot)
+    note = ""
     try:
         if not store.jobs.standings([job_id]):
             after = JobId(start.after) if start.after else None
@@ -363,12 +370,13 @@ def _start(
             _store(store, dispatcher, submission)
     except (UserError, MalformedMessage, UnreadablePayload) as error:
         if not store.jobs.standings([job_id]):
-            store.schedules.replace(stored, skip_slot(schedule, slot, str(error)))
+            skipped = skip_slot(schedule, start.slot, str(error))
+            store.schedules.replace(stored, skipped)
             return
-    done = record_start(schedule, slot, job_id)
+    started = record_start(schedule, start.slot, job_id)
     if note:
-        done = done.model_copy(update={"note": note})
-    store.schedules.replace(stored, done)
+        started = started.model_copy(update={"note": note})
+    store.schedules.replace(stored, started)
 
 
 def _submission(

@@ -58,12 +58,10 @@ class WaitingReason:
                 waits = f"step {step} waits"
             case _:
                 named = sorted(self.steps, key=_in_order)[:MOST_NAMED]
-                rest = "at least "
-                if self.are_all:
-                    rest = ""
                 more = ""
                 if len(named) < len(self.steps):
-                    more = f" and {rest}{len(self.steps) - len(named):,} more"
+                    at_least = "" if self.are_all else "at least "
+                    more = f" and {at_least}{len(self.steps) - len(named):,} more"
                 waits = f"steps {', '.join(named)}{more} wait"
         return f"{waits} for {self.whom}: {self.fix}"
 
@@ -98,25 +96,23 @@ def answers_to_wait_for(job: JobStanding) -> list[WaitingReason]:
     """Return the questions of the job that a person must answer. Pure."""
     if job.status is not JobStatus.WAITING:
         return []
-    if job.asked_at is None:
-        since = ""
-    else:
+    since = ""
+    if job.asked_at is not None:
         since = f" since {_utc(job.asked_at)}"
-    questions = []
+    questions: list[WaitingReason] = []
     if job.asks:
         decision = f"a decision by a person{since}, because {job.asks}"
-        questions.append(
-            WaitingReason(decision, DECISION.format(job.job_id), fix_in_place=ANSWER_HERE)
-        )
+        command = DECISION.format(job.job_id)
+        questions.append(WaitingReason(decision, command, fix_in_place=ANSWER_HERE))
     if job.approval:
-        answer, commands = awaited_answer(job.approval), APPROVAL
+        answer = awaited_answer(job.approval)
+        command = APPROVAL.format(job.job_id)
         if job.approval == ApprovalOf.TOOLS:
-            answer = f"an approval of a call of {', '.join(dict.fromkeys(job.calls_to_approve))}"
-            commands = CALL_APPROVAL
+            tools = ", ".join(dict.fromkeys(job.calls_to_approve))
+            answer = f"an approval of a call of {tools}"
+            command = CALL_APPROVAL.format(job.job_id)
         approval = f"{answer} by a person{since}"
-        questions.append(
-            WaitingReason(approval, commands.format(job.job_id), fix_in_place=ANSWER_HERE)
-        )
+        questions.append(WaitingReason(approval, command, fix_in_place=ANSWER_HERE))
     return questions
 
 
@@ -130,7 +126,8 @@ def waiting_reasons_for(
     if job.status.ended:
         return ()
     handoffs = [(job.job_id, handoff_id) for handoff_id in open_handoffs]
-    return _waiting_reasons(store, [job], store.presence.presence(handoffs=handoffs))[job.job_id]
+    presence = store.presence.presence(handoffs=handoffs)
+    return _waiting_reasons(store, [job], presence)[job.job_id]
 
 
 def waiting_reasons_in(store: Store, job: JobStanding, most: int) -> tuple[WaitingReason, ...]:
@@ -185,10 +182,14 @@ def _waiting_reasons(
     reason is then Redis.
     """
     reasons = {job.job_id: waiting_reasons(job, presence) for job in jobs}
-    if any(reasons.values()) and (why := store.health.refusal()):
-        for job_id, job_reasons in reasons.items():
-            if job_reasons:
-                reasons[job_id] = (WaitingReason("a Redis that accepts writes", why),)
+    if not any(reasons.values()):
+        return reasons
+    refusal = store.health.refusal()
+    if not refusal:
+        return reasons
+    for job_id, job_reasons in reasons.items():
+        if job_reasons:
+            reasons[job_id] = (WaitingReason("a Redis that accepts writes", refusal),)
     return reasons
 
 

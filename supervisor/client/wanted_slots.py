@@ -66,7 +66,8 @@ def fair_parts(
         wants: for each role, the usage of each limit in a second.
         allowed: the allowance of each known limit in a second.
     """
-    growing, parts = set(wants), dict.fromkeys(wants, 1.0)
+    growing = set(wants)
+    parts = dict.fromkeys(wants, 1.0)
     while growing and allowed:
         full_at: list[tuple[float, Limit]] = []
         for limit, most in allowed.items():
@@ -154,23 +155,23 @@ def _usage_per_slot(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
     Empty: no usage is known, or no provider reports limits.
     """
     known = [sample for sample in samples if sample["turns"] > 0]
-    turns = 0
-    for sample in known:
-        turns += sample["turns"]
+    turns = sum(sample["turns"] for sample in known)
     works_s = turns * _seconds_per_turn(known)
     if works_s <= 0:
         return {}
     usage: dict[Limit, float] = {}
     for sample in known:
-        if bucket := sample["bucket"]:
-            amounts = {
-                "requests": sample["turns"],
-                "input": bucket["input"],
-                "output": bucket["output"],
-            }
-            for limit_name, amount in amounts.items():
-                limit = (bucket["name"], limit_name)
-                usage[limit] = usage.get(limit, 0.0) + amount / works_s
+        bucket = sample["bucket"]
+        if not bucket:
+            continue
+        amounts = {
+            "requests": sample["turns"],
+            "input": bucket["input"],
+            "output": bucket["output"],
+        }
+        for limit_name, amount in amounts.items():
+            limit = (bucket["name"], limit_name)
+            usage[limit] = usage.get(limit, 0.0) + amount / works_s
     return usage
 
 

@@ -143,7 +143,8 @@ async def caller_of(
         Problem: there is no valid token, a foreign page sent the request, or the caller has sent
             too many requests or wrong tokens.
     """
-    return await find_caller(request, state, credentials.credentials if credentials else None)
+    secret = credentials.credentials if credentials else None
+    return await find_caller(request, state, secret)
 
 
 async def find_caller(request: Request, state: AppState, secret: str | None) -> Caller:
@@ -326,9 +327,8 @@ def tenant_for(caller: Caller, named: str | None) -> str | None:
 def access_for(caller: Caller, state: AppState, via: Literal["api", "console", "mcp"]) -> Access:
     """Return clients whose actions name the caller. `via`: the way to the queue."""
     actor = Actor(name=caller.name, via=via, address=caller.address, token=caller.token_id)
-    return Access(
-        state.jobs.acting_as(actor), state.settings, caller, state.token_checks, state.streams
-    )
+    jobs = state.jobs.acting_as(actor)
+    return Access(jobs, state.settings, caller, state.token_checks, state.streams)
 
 
 Reads = Annotated[Access, Depends(needs(ApiRole.READ))]

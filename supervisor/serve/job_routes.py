@@ -188,11 +188,8 @@ async def list_jobs(
             return JobsPage(jobs=[], next_cursor=None)
         tenant = access.tenant
     if cursor is not None and not is_cursor(cursor):
-        raise Problem(
-            422,
-            "cursor: must be the next_cursor of a page",
-            errors=[("#query/cursor", "must be the next_cursor of a page")],
-        )
+        must = "must be the next_cursor of a page"
+        raise Problem(422, f"cursor: {must}", errors=[("#query/cursor", must)])
     where = JobFilter(
         statuses=frozenset(status or ()),
         tenant=tenant or "",
@@ -213,8 +210,10 @@ async def list_jobs(
 def _page(
     access: Access, where: JobFilter, limit: int, cursor: str | None
 ) -> tuple[list[JobStanding], str]:
+    """Return the jobs of a page, and the place of the next page."""
     job_ids, place = access.store.jobs.page(where, limit, place_of(cursor))
-    return with_waiting(access.store, access.store.jobs.standings(job_ids)), place
+    standings = access.store.jobs.standings(job_ids)
+    return with_waiting(access.store, standings), place
 
 
 @router.get("/{job_id}", response_class=Response, responses=returning(JobOutline), summary="Show")

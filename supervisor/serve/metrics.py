@@ -324,11 +324,13 @@ def _histogram(instrument: Instrument, series: _Series) -> Metric:
         if len(values) == len(instrument.labels):
             label_sets.add(tuple(values))
     for labels in sorted(label_sets):
-        total, buckets = 0, list[tuple[str, float]]()
+        total = 0
+        buckets: list[tuple[str, float]] = []
         for bound in BUCKETS:
             total += series.get((bound, *labels), 0)
             buckets.append((bound, total))
-        family.add_metric(labels, buckets, series.get((_SUM, *labels), 0) / instrument.divisor)
+        sum_of_values = series.get((_SUM, *labels), 0) / instrument.divisor
+        family.add_metric(labels, buckets, sum_of_values)
     return family
 
 
@@ -343,8 +345,8 @@ def _fleet(stats: FleetStats, held: Mapping[str, int]) -> Iterator[Metric]:
     """Return the gauges of the fleet. The roles of the supervisor are one role, `roles`."""
     roles = (*stats.roles, stats.supervisor_roles)
 
-    def of_each(instrument: Instrument, value_of: dict[str, float]) -> Metric:
-        return _gauge(instrument, (((role,), value) for role, value in value_of.items()))
+    def of_each(instrument: Instrument, values_by_role: dict[str, float]) -> Metric:
+        return _gauge(instrument, [((role,), value) for role, value in values_by_role.items()])
 
     yield of_each(WANTED_SLOTS, {role.role: role.wanted_slots for role in roles})
     yield of_each(SLOTS, {role.role: role.slots for role in roles})
@@ -384,18 +386,27 @@ def _free(role: RoleStats) -> int:
 
 
 def _backlogs(waiting: Sequence[Backlog], at: float) -> Iterator[Metric]:
-    def wait_s(backlog: Backlog) -> float:
-        return 0.0 if backlog.since is None else max(0.0, at - backlog.since)
+    """Yield the gauges of the queues: those of all tenants together, and then of each tenant.
 
-    of_all = [backlog for backlog in waiting if backlog.tenant is None]
-    yield _gauge(QUEUE_DEPTH, (((backlog.queue,), backlog.handoffs) for backlog in of_all))
-    yield _gauge(OLDEST_WAIT, (((backlog.queue,), wait_s(backlog)) for backlog in of_all))
-    of_tenants = [backlog for backlog in waiting if backlog.tenant is not None]
-    yield _gauge(
-        TENANT_QUEUE_DEPTH,
-        (((backlog.tenant or "", backlog.queue), backlog.handoffs) for backlog in of_tenants),
-    )
-    yield _gauge(
-        TENANT_OLDEST_WAIT,
-        (((backlog.tenant or "", backlog.queue), wait_s(backlog)) for backlog in of_tenants),
-    )
+    Args:
+        at: time of the figures, in Unix seconds.
+    """
+    depths: list[tuple[Sequence[str], float]] = []
+    waits: list[tuple[Sequence[str], float]] = []
+    tenant_depths: list[tuple[Sequence[str], float]] = []
+    tenant_waits: list[tuple[Sequence[str], float]] = []
+    for backlog in waiting:
+        wait_s = 0.0
+        if backlog.since is not None:
+            wait_s = max(0.0, at - backlog.since)
+        if backlog.tenant is None:
+            depths.append(((backlog.queue,), backlog.handoffs))
+            waits.append(((backlog.queue,), wait_s))
+        else:
+            labels = (backlog.tenant, backlog.queue)
+            tenant_depths.append((labels, backlog.handoffs))
+            tenant_waits.append((labels, wait_s))
+    yield _gauge(QUEUE_DEPTH, depths)
+    yield _gauge(OLDEST_WAIT, waits)
+    yield _gauge(TENANT_QUEUE_DEPTH, tenant_depths)
+    yield _gauge(TENANT_OLDEST_WAIT, tenant_waits)

@@ -22,7 +22,8 @@ h3 { margin: 1.5rem 0 0.25rem; overflow-wrap: anywhere; }
 table { border-collapse: collapse; display: block; overflow-x: auto; }
 td, th { border: 1px solid GrayText; padding: 0.2rem 0.6rem; text-align: left; vertical-align: top; }
 """.strip()  # noqa: E501 - lines of a text
-_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+_DIGEST = hashlib.sha256(STYLE.encode()).digest()
+_HASH = base64.b64encode(_DIGEST).decode()
 CSP = (
     f"default-src 'none'; style-src 'sha256-{_HASH}'; frame-ancestors 'none'; "
     "base-uri 'none'; form-action 'none'"
@@ -46,6 +47,7 @@ def reference(request: Request) -> HTMLResponse:
 
 
 def _page(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of the page for an OpenAPI document."""
     title = escape(f"{document['info']['title']}: HTTP API")
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -73,7 +75,8 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
 def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
     yield f"<h3><code>{method.upper()} {escape(path)}</code></h3>"
     yield f"<p><strong>{escape(operation['summary'])}.</strong> {_prose(operation)}</p>"
-    if parameters := operation.get("parameters"):
+    parameters = operation.get("parameters")
+    if parameters:
         yield "<table><tr><th>Parameter</th><th>In</th><th>Type</th><th>Meaning</th></tr>"
         for parameter in parameters:
             cells = (
@@ -84,7 +87,8 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
             )
             yield _row(cells)
         yield "</table>"
-    if body := operation.get("requestBody"):
+    body = operation.get("requestBody")
+    if body:
         yield f"<p>Body: {_media(body['content'])}</p>"
     for status, response in operation["responses"].items():
         if status.startswith("2"):
@@ -93,9 +97,12 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
 
 def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
     yield f'<h3 id="schema-{escape(name)}"><code>{escape(name)}</code></h3><p>{_prose(schema)}</p>'
-    if values := schema.get("enum"):
-        yield f"<p>{', '.join(f'<code>{escape(str(value))}</code>' for value in values)}</p>"
-    if fields := schema.get("properties"):
+    values = schema.get("enum")
+    if values:
+        codes = [f"<code>{escape(str(value))}</code>" for value in values]
+        yield f"<p>{', '.join(codes)}</p>"
+    fields = schema.get("properties")
+    if fields:
         required = schema.get("required", ())
         yield "<table><tr><th>Field</th><th>Type</th><th>Meaning</th></tr>"
         for field, kind in fields.items():
@@ -105,11 +112,14 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _row(cells: tuple[str, ...]) -> str:
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+    columns = "".join(f"<td>{cell}</td>" for cell in cells)
+    return f"<tr>{columns}</tr>"
 
 
 def _prose(part: Mapping[str, Any]) -> str:
-    return escape(" ".join(str(part.get("description", "")).split()))
+    """Return the description of a part of the document on one line, as HTML."""
+    words = str(part.get("description", "")).split()
+    return escape(" ".join(words))
 
 
 def _media(content: Mapping[str, Any]) -> str:
@@ -121,11 +131,13 @@ def _media(content: Mapping[str, Any]) -> str:
 
 def _type(schema: Mapping[str, Any]) -> str:
     """Return the type of a schema as HTML, with a link to a named schema."""
-    if ref := schema.get("$ref"):
+    ref = schema.get("$ref")
+    if ref:
         name = escape(ref.rpartition("/")[2])
         return f'<a href="#schema-{name}">{name}</a>'
-    if choices := schema.get("anyOf"):
-        return " or ".join(map(_type, choices))
+    choices = schema.get("anyOf")
+    if choices:
+        return " or ".join(_type(choice) for choice in choices)
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {}))}"
     return escape(str(schema.get("type", "any")))

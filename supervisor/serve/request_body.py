@@ -257,11 +257,13 @@ async def body_of(http: HttpRequest, kind: type[Body], media_types: str = JSON) 
         Problem: the body is not JSON, or a field is not valid.
     """
     _check_encoding(http)
+    wrong_type = Problem(415, f"the body must be {media_types}")
     # The check against forged requests may have read a form. So refuse a form before the body.
-    is_form = _media_type(http) in FORMS and http.headers.get("content-length") != "0"
-    content = b"" if is_form else await http.body()
-    if is_form or (content and _media_type(http) != JSON):
-        raise Problem(415, f"the body must be {media_types}")
+    if _media_type(http) in FORMS and http.headers.get("content-length") != "0":
+        raise wrong_type
+    content = await http.body()
+    if content and _media_type(http) != JSON:
+        raise wrong_type
     return await run_in_threadpool(_parsed, content or b"{}", kind)
 
 
@@ -306,6 +308,7 @@ def documents_of(body: JobBody) -> dict[str, bytes]:
 
 
 async def _job_of_form(http: HttpRequest, settings: Settings) -> tuple[JobBody, dict[str, bytes]]:
+    """Return the job of a form with several parts, and its documents. Raises as `job_body_of`."""
     async with http.form(
         max_files=settings.max_documents + 1,
         max_fields=MOST_FIELDS,
@@ -354,6 +357,9 @@ def request_of(
     key = key_of(body.idempotency_key, header_key)
     tenant = tenant_for(caller, body.tenant)
     _check_approvals(body.approvals, caller)
+    after = None
+    if body.after is not None:
+        after = JobId(body.after)
     return Request(
         text=body.text,
         documents=documents or None,
@@ -372,7 +378,7 @@ def request_of(
         gates=body.gates,
         facts=body.facts,
         rubric=body.rubric,
-        after=JobId(body.after) if body.after is not None else None,
+        after=after,
         is_quoted=body.is_quoted,
         webhook_url=body.webhook_url,
         on_end=body.on_end,
@@ -429,13 +435,19 @@ def _workflow(given: str | Mapping[str, JsonValue] | None) -> Workflow | None:
 
 
 def _items(given: ItemsBody | None) -> Items:
+    """Return the items of a body.
+
+    Raises:
+        UserError: a row has other columns than the first row, or a column has a reserved name.
+    """
     if given is None:
         return Items()
     columns = set(given.rows[0]) if given.rows else set()
     for number, row in enumerate(given.rows, start=1):
         if set(row) != columns:
             raise UserError(f"items: row {number} has other columns than row 1: write all columns")
-    if taken := columns & OWN_NAMES:
+    taken = columns & OWN_NAMES
+    if taken:
         raise UserError(
             f"items: a column cannot be called {min(taken)}, which stands for something else in"
             " every workflow"

@@ -97,11 +97,11 @@ def _outcomes(stats: FleetStats, counts: Mapping[str, Mapping[str, int]]) -> dic
         for role_stats in (*stats.roles, stats.supervisor_roles):
             outcomes[role_stats.role] = Outcomes(0, 0)
     for role, by_outcome in counts.items():
-        earlier = outcomes.get(queue_of(role), Outcomes(0, 0))
-        outcomes[queue_of(role)] = Outcomes(
-            earlier.failed + by_outcome.get(ResultStatus.FAILED, 0),
-            earlier.ended + sum(by_outcome.get(status, 0) for status in ResultStatus),
-        )
+        queue = queue_of(role)
+        earlier = outcomes.get(queue, Outcomes(0, 0))
+        failed = by_outcome.get(ResultStatus.FAILED, 0)
+        ended = sum(by_outcome.get(status, 0) for status in ResultStatus)
+        outcomes[queue] = Outcomes(earlier.failed + failed, earlier.ended + ended)
     return outcomes
 
 

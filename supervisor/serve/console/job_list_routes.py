@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
@@ -81,8 +82,13 @@ def rows_of(access: Access, job_ids: list[JobId]) -> list[JobRow]:
     standings = with_waiting(access.store, access.store.jobs.standings(job_ids))
     labels = access.store.jobs.labels([job.job_id for job in standings])
     failed = [job.job_id for job in standings if job.status is JobStatus.FAILED]
-    reasons = access.store.journal.end_reasons(failed) if failed else {}
-    return [JobRow(job, labels[job.job_id], reasons.get(job.job_id, "")) for job in standings]
+    reasons: Mapping[JobId, str] = {}
+    if failed:
+        reasons = access.store.journal.end_reasons(failed)
+    rows: list[JobRow] = []
+    for job in standings:
+        rows.append(JobRow(job, labels[job.job_id], reasons.get(job.job_id, "")))
+    return rows
 
 
 @router.get("/")
@@ -111,7 +117,8 @@ async def jobs(request: Request, visit: Reads) -> Response:
 def _page(access: Access, shown: UrlFilter) -> tuple[float, list[JobRow], str]:
     """Return the time by Redis's clock, the rows, and the place of the next page."""
     now = access.store.connection.now()
-    job_ids, place = access.store.jobs.page(shown.where(now), ROWS, place_of(shown.cursor))
+    where = shown.where(now)
+    job_ids, place = access.store.jobs.page(where, ROWS, place_of(shown.cursor))
     return now, rows_of(access, job_ids), place
 
 
@@ -153,7 +160,9 @@ async def live_rows(
 
 
 def _live(access: Access, names: list[str]) -> tuple[float, list[JobRow]]:
-    owners = access.store.jobs.owners([JobId(name) for name in names if is_job_id(name)])
+    """Return the time by Redis's clock, and the rows of the jobs that the user may see."""
+    named_ids = [JobId(name) for name in names if is_job_id(name)]
+    owners = access.store.jobs.owners(named_ids)
     job_ids: list[JobId] = []
     for job_id, owner in owners.items():
         if access.tenant in (None, owner):

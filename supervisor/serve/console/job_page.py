@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -76,10 +77,9 @@ class JobPage:
         or `decision` if the job waits for a decision about its budget.
         """
         status = self.report.status
-        return [
-            "ended" if status.ended else "open",
-            "decision" if self.record.job.asks else status.value,
-        ]
+        kinds = ["ended" if status.ended else "open"]
+        kinds.append("decision" if self.record.job.asks else status.value)
+        return kinds
 
     @property
     def waits(self) -> list[str]:
@@ -93,9 +93,9 @@ class JobPage:
         """
         if self.report.status is JobStatus.OK:
             return []
-        specialists = {
-            handoff["handoff_id"]: handoff["assigned_to"] for handoff in self.report.handoffs
-        }
+        specialists: dict[str, str] = {}
+        for handoff in self.report.handoffs:
+            specialists[handoff["handoff_id"]] = handoff["assigned_to"]
         failed: list[tuple[str, str, str]] = []
         for result in self.report.results:
             if result["status"] == "failed":
@@ -114,10 +114,11 @@ class JobPage:
     @property
     def worked_s(self) -> float:
         """Return the working time in seconds, without waits for a person or for a retry."""
-        journal, status = self.record.journal, self.report.status
+        journal = self.record.journal
         seconds = working_seconds(self.record.job.job_id, journal)
-        if status in {JobStatus.QUEUED, JobStatus.RUNNING}:
-            seconds += max(0.0, self.record.at - journal[-1].at)
+        if self.report.status in {JobStatus.QUEUED, JobStatus.RUNNING}:
+            since_last_event_s = self.record.at - journal[-1].at
+            seconds += max(0.0, since_last_event_s)
         return seconds
 
     @property
@@ -127,7 +128,8 @@ class JobPage:
         """
         submitted = self.record.journal[0].event
         assert isinstance(submitted, JobSubmitted)
-        seconds, words = submitted.limits.max_seconds, "of {}"
+        seconds = submitted.limits.max_seconds
+        words = "of {}"
         for recorded in self.record.journal:
             if isinstance(recorded.event, RetryRequested):
                 words = "in all; at most {} since the retry"
@@ -226,16 +228,26 @@ def read_job(store: Store, job_id: JobId) -> JobPage:
         for handoff_id, standing in record.handoffs.items():
             if standing.state in ("issued", "running"):
                 open_handoffs[handoff_id] = standing
-    steps: list[OpenStep] = []
-    if open_handoffs:
-        served, load = store.presence.served(), store.fleet_load.now()
-        roles: dict[HandoffId, str] = {}
-        for recorded in record.journal:
-            if isinstance(recorded.event, HandoffIssued):
-                roles[recorded.event.handoff_id] = recorded.event.assigned_to
-        for handoff_id, standing in list(open_handoffs.items())[:MOST_OPEN]:
-            steps.append(_open_step(handoff_id, roles[handoff_id], standing, served, load))
+    steps = _open_steps(store, record, open_handoffs)
     return JobPage(record, report, tuple(steps), len(open_handoffs) - len(steps))
+
+
+def _open_steps(
+    store: Store, record: JobRecord, open_handoffs: Mapping[HandoffId, HandoffStanding]
+) -> list[OpenStep]:
+    """Return the first `MOST_OPEN` open handoffs, each with its activity or its reason to wait."""
+    if not open_handoffs:
+        return []
+    served = store.presence.served()
+    load = store.fleet_load.now()
+    roles: dict[HandoffId, str] = {}
+    for recorded in record.journal:
+        if isinstance(recorded.event, HandoffIssued):
+            roles[recorded.event.handoff_id] = recorded.event.assigned_to
+    steps: list[OpenStep] = []
+    for handoff_id, standing in list(open_handoffs.items())[:MOST_OPEN]:
+        steps.append(_open_step(handoff_id, roles[handoff_id], standing, served, load))
+    return steps
 
 
 def _open_step(

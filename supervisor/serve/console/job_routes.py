@@ -111,7 +111,8 @@ async def retry(request: Request, visit: Operates, job_id: VisibleJob) -> Respon
     form = await request.form()
     limits: dict[str, int] = {}
     for name, amount in HIGHER_LIMITS.items():
-        if text := str(form.get(name, "")).strip():
+        text = str(form.get(name, "")).strip()
+        if text:
             limits[amount.limit] = amount.parse(name, text)
     from_step = str(form.get("from_step", "")) or None
     await visit.access.jobs.retry(job_id, from_step, NewLimits(**limits))

@@ -181,10 +181,9 @@ def _budgets(
     if tenant is not None:
         return (Budget(tenant, newest.tenant),), newest.left_s
     budget_rows = [Budget("all tenants", newest.installation)]
-    of_today = _table(
-        "", [entry for entry in spending if entry.day == today], lambda entry: entry.tenant
-    )
-    for row in of_today.rows[:MOST_CAPS]:
+    spending_of_today = [entry for entry in spending if entry.day == today]
+    by_tenant = _table("", spending_of_today, lambda entry: entry.tenant)
+    for row in by_tenant.rows[:MOST_CAPS]:
         if row.name != OTHER:
             budget_rows.append(Budget(row.name, budgets.today(row.name).tenant))
     return tuple(budget_rows), newest.left_s

@@ -71,6 +71,7 @@ async def submit(request: Request, visit: Submits) -> Response:
 
 
 async def _answer(request: Request, visit: Visit, form: FormData) -> Response:
+    """Submit the job of a form and go to its page, or show the form again with its problems."""
     documents: dict[str, bytes] = {}
     for part in form.getlist("documents"):
         if isinstance(part, UploadFile) and part.filename:
@@ -97,7 +98,8 @@ def _page(
     problems: list[str] = []
     status = 200
     if problem is not None:
-        problems, status = list(_lines(problem, texts)), problem.status
+        problems = list(_lines(problem, texts))
+        status = problem.status
     return render(
         request,
         "new.html",
@@ -145,24 +147,31 @@ def _submit(access: Access, form: FormData, documents: dict[str, bytes]) -> JobI
 def _fields(form: FormData) -> dict[str, Any]:
     """Return the fields of `JobBody`. Fields of the form replace the fields in `more`."""
     fields: dict[str, Any] = {}
-    if more := _text(form, "more"):
+    more = _text(form, "more")
+    if more:
         fields = _object(more)
     for name in TEXTS:
-        if text := _text(form, name):
+        text = _text(form, name)
+        if text:
             fields[name] = text
     fields.setdefault("text", "")
-    if names := _text(form, "specialists").replace(",", " ").split():
-        fields["specialists"] = names
-    if text := _text(form, "deadline"):
-        fields["deadline_s"] = _deadline(text, has_time_limit=bool(_text(form, "max_minutes")))
+    specialists = _text(form, "specialists").replace(",", " ").split()
+    if specialists:
+        fields["specialists"] = specialists
+    deadline = _text(form, "deadline")
+    if deadline:
+        has_time_limit = bool(_text(form, "max_minutes"))
+        fields["deadline_s"] = _deadline(deadline, has_time_limit=has_time_limit)
     limits: dict[str, int] = {}
     for name, amount in AMOUNTS.items():
-        if text := _text(form, name):
+        text = _text(form, name)
+        if text:
             limits[amount.limit] = amount.parse(name, text)
     if limits:
         _merge(fields, "limits", limits)
-    if what := list(map(str, form.getlist("approve"))):
-        _merge(fields, "approvals", {"what": what})
+    subjects = [str(subject) for subject in form.getlist("approve")]
+    if subjects:
+        _merge(fields, "approvals", {"what": subjects})
     return fields
 
 

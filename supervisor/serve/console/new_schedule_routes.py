@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -104,17 +104,22 @@ def _add(access: Access, form: FormData) -> None:
         Problem, UserError: a field cannot be used.
     """
     fields: dict[str, Any] = {"follows_last": bool(form.get("follows_last"))}
-    for name in OF_SCHEDULE:
-        if text := _text(form, name):
-            fields[name] = text
-    if text := _text(form, "max_usd_per_month"):
-        fields[MOST_OF_A_MONTH.limit] = MOST_OF_A_MONTH.parse("max_usd_per_month", text)
-    fields["job"] = {name: text for name in OF_JOB if (text := _text(form, name))}
+    fields |= _texts(form, OF_SCHEDULE)
+    max_usd = _text(form, "max_usd_per_month")
+    if max_usd:
+        fields[MOST_OF_A_MONTH.limit] = MOST_OF_A_MONTH.parse("max_usd_per_month", max_usd)
+    fields["job"] = _texts(form, OF_JOB)
     try:
         body = ScheduleBody.model_validate_json(json.dumps(fields))
     except ValidationError as error:
         raise invalid(error, ScheduleBody) from error
     add_schedule(access, body)
+
+
+def _texts(form: FormData, names: Iterable[str]) -> dict[str, str]:
+    """Return the texts of the fields with these names that are not empty."""
+    texts = {name: _text(form, name) for name in names}
+    return {name: text for name, text in texts.items() if text}
 
 
 def _text(form: FormData, name: str) -> str:
