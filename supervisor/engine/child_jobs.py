@@ -161,14 +161,13 @@ class ChildJobs:
         handed_over = state.open.get(handoff_id)
         if handed_over is None or handed_over.child is None:
             return
-        child, now = handed_over.child, self._store.connection.now()
-        limits = child.limits.model_copy(
-            update={"max_seconds": min(child.limits.max_seconds, seconds_for(state, now))}
-        )
+        child = handed_over.child
+        now = self._store.connection.now()
+        max_seconds = min(child.limits.max_seconds, seconds_for(state, now))
+        limits = child.limits.model_copy(update={"max_seconds": max_seconds})
         is_new = child.job_id == child_id_for(state.job_id, handoff_id)
-        if is_new:
-            before = None
-        else:
+        before = None
+        if not is_new:
             before = fold(child.job_id, None, self._store.journal.read(child.job_id))
         if before and not before.ended:
             return  # the child job runs, and its end wakes the parent
@@ -223,9 +222,8 @@ class ChildJobs:
     ) -> Commit:
         """Return the commit that submits a new child job."""
         digest = handed_over.handoff.digest
-        handoff = AgentHandoff.from_json(
-            self._payload_cache.payloads(state.job_id, [digest])[digest]
-        )
+        handoff_text = self._payload_cache.payloads(state.job_id, [digest])[digest]
+        handoff = AgentHandoff.from_json(handoff_text)
         submitted = state.submitted
         known: dict[StepId, BlobRef] = {}
         for context_result in handoff.context:
@@ -340,6 +338,7 @@ class ChildJobs:
         self._store.journal.commit(told)
 
     def _result(self, state: JobState) -> HandoffResult:
+        """Return the result of an ended child job for the handoff of its parent."""
         assert state.ended is not None
         refs = [*parts_of(state), *results_for_answer(state)]
         if state.ended.because:
@@ -353,14 +352,14 @@ class ChildJobs:
         job_standing = self._store.jobs.standings([state.job_id])[0]
         handoffs = self._store.jobs.handoffs(parent.job_id, [parent.handoff_id])
         handoff_standing = handoffs.get(parent.handoff_id, job_standing)
-        return result_for_parent(
-            state, ResultTexts(texts), answer, _used(handoff_standing), _used(job_standing)
-        )
+        used = _used(handoff_standing)
+        so_far = _used(job_standing)
+        return result_for_parent(state, ResultTexts(texts), answer, used, so_far)
 
     def _texts(self, state: JobState, results: Iterable[BlobRef]) -> dict[str, str]:
-        return self._payload_cache.payloads(
-            state.job_id, [], results=[result.digest for result in results]
-        )
+        """Return the payloads of results by digest."""
+        digests = [result.digest for result in results]
+        return self._payload_cache.payloads(state.job_id, [], results=digests)
 
 
 def _answer_in(texts: Mapping[str, str], answer: BlobRef | None) -> Answer | None:

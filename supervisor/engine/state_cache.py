@@ -60,20 +60,20 @@ class StateCache:
         """
         with self._lock:
             known = self._known.get(job_id, _UNKNOWN)
-        state, last, seen = known.state, known.last, known.seen
         after = 0
-        if last:
-            after = last.version - 1
+        if known.last:
+            after = known.last.version - 1
         if read:
             events = read(after)
         else:
             events = self._journal.read_all(job_id, after)
-        if last is not None:
-            if events and events[0] == last:
+        if known.last is not None:
+            if events and events[0] == known.last:
                 events = events[1:]
             else:
-                state, last, events = None, None, self._journal.read_all(job_id)
-                seen = NOTHING_SEEN
+                known = _UNKNOWN
+                events = self._journal.read_all(job_id)
+        state, last, seen = known.state, known.last, known.seen
         valid: Sequence[RecordedEvent] = events
         if self._guard is not None:
             valid, seen = self._guard.check(job_id, state, seen, events)

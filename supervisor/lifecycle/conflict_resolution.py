@@ -72,9 +72,12 @@ def find_conflicts(state: JobState, texts: ResultTexts) -> tuple[ConflictsFound,
     conflicts, left_out = conflicts_in(texts.claims(results_in(state)))
     if not conflicts.conflicts:
         return ConflictsFound(left_out=left_out), None
-    ledger = conflicts.to_json()
-    claim_ids = tuple(tuple(_ids(conflict.claims)) for conflict in conflicts.conflicts)
-    return ConflictsFound(conflicts=claim_ids, ledger=ref(ledger), left_out=left_out), ledger
+    payload = conflicts.to_json()
+    claim_ids: list[tuple[str, ...]] = []
+    for conflict in conflicts.conflicts:
+        claim_ids.append(tuple(_ids(conflict.claims)))
+    event = ConflictsFound(conflicts=tuple(claim_ids), ledger=ref(payload), left_out=left_out)
+    return event, payload
 
 
 def _ids(claims: Iterable[Claim]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from handoff_queue.shared.types.events import FactsChecked, HandoffFinished, HandoffIssued
 from handoff_queue.shared.types.handoff import BUDGETS, BlobRef, ResultStatus
-from handoff_queue.shared.types.ids import HandoffId
+from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.limits import OnLimit
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.shared.types.step_events import CheckVerdict
@@ -43,7 +43,8 @@ def check_facts(
     """
     if not _is_due(state):
         return None
-    if known := _known(state):
+    known = _known(state)
+    if known:
         return (TakeFactCheck(known, may_send_back(state, now)),)
     if any(handoff.is_fact_check for handoff in state.open.values()):
         return ()
@@ -51,7 +52,9 @@ def check_facts(
         return (SkipFactCheck(NO_WORKER.format(state.submitted.fact_checker)),)
     if now >= state.working_deadline:
         return (SkipFactCheck(NO_TIME),)
-    return (IssueFactCheck(f"g{state.groups + 1}", state.role_attempts.get(FACT_GATE, 0) + 1),)
+    group = f"g{state.groups + 1}"
+    attempt = state.role_attempts.get(FACT_GATE, 0) + 1
+    return (IssueFactCheck(group, attempt),)
 
 
 def end_checking(state: JobState, why: str) -> tuple[Command, ...]:
@@ -60,7 +63,8 @@ def end_checking(state: JobState, why: str) -> tuple[Command, ...]:
     """
     if not _is_due(state):
         return ()
-    if known := _known(state):
+    known = _known(state)
+    if known:
         return (TakeFactCheck(known, may_send_back=False),)
     return (SkipFactCheck(why),)
 
@@ -69,10 +73,10 @@ def is_doubted(state: JobState) -> bool:
     """Return whether a requested check of the answer is missing, failed or found wrong
     statements.
     """
+    if state.submitted.fact_checker is None:
+        return False
     outcome = state.fact_checks.outcome
-    return state.submitted.fact_checker is not None and (
-        outcome is None or outcome.wrong > 0 or outcome.problem is not None
-    )
+    return outcome is None or outcome.wrong > 0 or outcome.problem is not None
 
 
 def _is_due(state: JobState) -> bool:
@@ -101,22 +105,23 @@ def apply_fact_check(state: JobState, command: TakeFactCheck, texts: ResultTexts
     Args:
         texts: payloads of that result.
     """
-    result, check = texts.result(command.result), texts.fact_check(command.result)
+    result = texts.result(command.result)
+    check = texts.fact_check(command.result)
     if check is None or (not check.wrong and result.status is not ResultStatus.OK):
         return FactsChecked(result=command.result, problem=FAILED)
     if not check.wrong and check.verdict is not CheckVerdict.PASS:
         return FactsChecked(result=command.result, problem=UNSURE)
     if not check.wrong:
         return FactsChecked(result=command.result)
+    steps: tuple[StepId, ...] = ()
+    is_sent_back = command.may_send_back
     if command.may_send_back and state.synthesis is None:
         steps = sinks_to_redo(state)
-    else:
-        steps = ()
-    may_send_back = command.may_send_back and (bool(steps) or state.synthesis is not None)
+        is_sent_back = bool(steps)
     return FactsChecked(
         result=command.result,
         wrong=len(check.wrong),
-        is_sent_back=may_send_back,
+        is_sent_back=is_sent_back,
         steps=steps,
     )
 
@@ -125,11 +130,9 @@ def apply_check_result(state: JobState, event: HandoffFinished) -> dict[str, Any
     """Return the changes after a fact-checker's result. A check that a budget stopped is
     forgotten if the user can raise the budget: it then runs again.
     """
-    is_nothing = event.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK
-    if is_nothing:
+    checks = FactChecks(result=event.result, parts=parts_of(state))
+    if event.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK:
         checks = FactChecks()
-    else:
-        checks = FactChecks(result=event.result, parts=parts_of(state))
     return {
         "fact_checks": checks,
         "role_costs": {**state.role_costs, FACT_GATE: event.usage.cost_microusd or 0},
@@ -166,8 +169,7 @@ def reset_checks(state: JobState) -> dict[str, Any]:
     and a fact-checker that failed is asked again.
     """
     outcome = state.fact_checks.outcome
+    checks = without_outcome(state)
     if outcome and outcome.problem:
-        known = FactChecks()
-    else:
-        known = without_outcome(state)
-    return {"gated": None, "gate_rounds": 0, "turned_down": None, "fact_checks": known}
+        checks = FactChecks()
+    return {"gated": None, "gate_rounds": 0, "turned_down": None, "fact_checks": checks}

@@ -11,6 +11,7 @@ from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.events import GatesChecked
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, StopReason, ref
+from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.regex_patterns import first_of, matches
 from handoff_queue.supervisor.lifecycle.answer import content_of, parts_of
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, ResultTexts, result_by_code
@@ -47,7 +48,8 @@ def may_send_back(state: JobState, now: float) -> bool:
 
 def payloads_for_gates(state: JobState) -> tuple[BlobRef, ...]:
     """Return the payloads that `check_gates` reads."""
-    if facts := state.submitted.facts:
+    facts = state.submitted.facts
+    if facts:
         return (*parts_of(state), facts)
     return parts_of(state)
 
@@ -63,33 +65,29 @@ def check_gates(
     """
     gates = state.submitted.gates
     assert gates is not None
-    content, facts = content_of(state, texts), state.submitted.facts
+    content = content_of(state, texts)
     claims = texts.claims(parts_of(state))
     claim_texts = [claim.text for claim in claims]
-    vetoes = vetoes_of(
-        gates, content.text, len(content.citations), claim_texts, is_form=content.is_form
-    )
-    if facts:
-        vetoes += against_the_facts(claims, texts.facts(facts))
+    source_count = len(content.citations)
+    vetoes = vetoes_of(gates, content.text, source_count, claim_texts, is_form=content.is_form)
+    if state.submitted.facts:
+        vetoes += against_the_facts(claims, texts.facts(state.submitted.facts))
     if not vetoes:
         return GatesChecked(), None
-    result = result_by_code(
-        state.job_id, WHOLE, state.gate_rounds + 1, "\n".join(vetoes), StopReason.FINISHED
-    )
+    error = "\n".join(vetoes)
+    attempt = state.gate_rounds + 1
+    result = result_by_code(state.job_id, WHOLE, attempt, error, StopReason.FINISHED)
+    steps: tuple[StepId, ...] = ()
     if may_send_back and state.synthesis is None:
         steps = sinks_to_redo(state)
-    else:
-        steps = ()
-    may_send_back = may_send_back and (bool(steps) or state.synthesis is not None)
-    return (
-        GatesChecked(
-            vetoes=len(vetoes),
-            result=ref(result.to_json()),
-            is_sent_back=may_send_back,
-            steps=steps,
-        ),
-        result,
+        may_send_back = bool(steps)
+    event = GatesChecked(
+        vetoes=len(vetoes),
+        result=ref(result.to_json()),
+        is_sent_back=may_send_back,
+        steps=steps,
     )
+    return event, result
 
 
 def vetoes_of(
@@ -136,7 +134,8 @@ def _sections(gates: Gates, text: str) -> Iterator[str]:
 
 def _forbidden(gates: Gates, text: str) -> Iterator[str]:
     for pattern in gates.forbidden:
-        if (phrase := first_of(to_nfc(pattern), text)) is not None:
+        phrase = first_of(to_nfc(pattern), text)
+        if phrase is not None:
             yield f'It says "{phrase[:_MOST_SHOWN_CHARS]}", which is forbidden.'
 
 
@@ -160,17 +159,19 @@ def _sources(gates: Gates, text: str, sources: int) -> Iterator[str]:
         return
     if not sources:
         yield "It has no sources."
-    elif unproven := text.count(UNPROVEN):
-        point = "point to claims"
-        if unproven == 1:
-            point = "points to a claim"
+        return
+    unproven = text.count(UNPROVEN)
+    if unproven:
+        point = "points to a claim" if unproven == 1 else "point to claims"
         yield f"{unproven:,} of its statements {point} without a source."
 
 
 def _sentences(gates: Gates, text: str, sources: int, claims: Collection[str]) -> Iterator[str]:
-    if gates.cited and (uncited := find_uncited_sentences(text, sources, claims)):
-        verb = "state facts"
-        if len(uncited) == 1:
-            verb = "states a fact"
-        shown = quoted_sentences(uncited)
-        yield f"{len(uncited):,} of its sentences {verb} without a source: {shown}."
+    if not gates.cited:
+        return
+    uncited = find_uncited_sentences(text, sources, claims)
+    if not uncited:
+        return
+    verb = "states a fact" if len(uncited) == 1 else "state facts"
+    shown = quoted_sentences(uncited)
+    yield f"{len(uncited):,} of its sentences {verb} without a source: {shown}."

@@ -60,7 +60,8 @@ def _all_of(limits: JobLimits) -> str:
     """Return the limits on the budget that are set."""
     amounts: list[str] = []
     for measure in MEASURES:
-        if (limit := measure.of(limits)) is not None:
+        limit = measure.of(limits)
+        if limit is not None:
             amounts.append(measure.text(limit))
     return ", ".join(amounts)
 
@@ -94,17 +95,20 @@ def reserved_budget(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str,
     Args:
         foreseen: upper bound of a call of each of the `closing_roles`.
     """
-    limits, turns = state.submitted.limits, len(closing_roles(state))
+    limits = state.submitted.limits
+    turns = len(closing_roles(state))
     if limits.on_limit is not OnLimit.WRAP_UP or not turns:
         return {}
     kept: dict[str, int] = {}
     for measure in MEASURES:
-        if not (most := measure.of(limits)):
+        most = measure.of(limits)
+        if not most:
             continue
         if measure.counts_calls:
             reserve = min(turns, (most - 1) // 2)  # the steps get at least one
         else:
-            reserve = _reserve(sum(map(measure.worst, foreseen)), most)
+            needed = sum(measure.worst(call) for call in foreseen)
+            reserve = _reserve(needed, most)
         if reserve:
             kept[measure.kept] = reserve
     return kept

@@ -67,9 +67,11 @@ def retry_of(
         raise UserError(
             f"the budget of {state.job_id} is spent ({_used_parts(state, used)}): {RAISE_IT}"
         )
-    if not asked and state.ended and (teams := ", ".join(_cut_short(state, from_step))):
-        why = f"the budget of {state.job_id} leaves too small a share for the team of {teams}"
-        raise UserError(f"{why}: {RAISE_IT}")
+    if not asked and state.ended:
+        teams = ", ".join(_cut_short(state, from_step))
+        if teams:
+            why = f"the budget of {state.job_id} leaves too small a share for the team of {teams}"
+            raise UserError(f"{why}: {RAISE_IT}")
     return RetryRequested(
         from_step=StepId(from_step) if from_step else None,
         fills_gaps=from_step is None and _has_gaps(state),

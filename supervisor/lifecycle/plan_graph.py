@@ -48,9 +48,11 @@ same id.
 def plan_graph_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
     """Return the graph of a plan's steps, computed or kept."""
     with _lock:
-        if (known := _known.get(id(steps))) is not None:
+        known = _known.get(id(steps))
+        if known is not None:
             _known.move_to_end(id(steps))
-            return known[1]
+            _, graph = known
+            return graph
     graph = _graph_of(steps)
     with _lock:
         _known[id(steps)] = (steps, graph)

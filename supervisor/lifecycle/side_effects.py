@@ -42,10 +42,8 @@ def is_ready_for_review(state: JobState) -> bool:
     waiting = after_review(state)
     if state.review_over or not waiting:
         return state.step_index.are_settled
-    unsettled = 0
-    for step_id in waiting:
-        unsettled += not state.steps[step_id].is_settled
-    return state.step_index.unsettled == unsettled
+    unsettled_waiting = sum(not state.steps[step_id].is_settled for step_id in waiting)
+    return state.step_index.unsettled == unsettled_waiting
 
 
 def reviewed_steps(state: JobState) -> tuple[StepId, ...]:
@@ -109,16 +107,16 @@ def find_unapproved_steps(
     `approve: true`, and acting steps in a job whose research or answer needs approval. Helpers
     count as steps that do not act.
     """
-    is_covered = {*state.submitted.approvals.what} & {ApprovalOf.ANSWER, ApprovalOf.RESEARCH}
-    if is_covered:
-        helpers = helpers_of(state)
-    else:
-        helpers = frozenset[StepId]()
-    unapproved = []
+    subjects = state.submitted.approvals.what
+    covers_effects = ApprovalOf.ANSWER in subjects or ApprovalOf.RESEARCH in subjects
+    helpers = helpers_of(state) if covers_effects else frozenset()
+    unapproved: list[StepId] = []
     for step_id in steps:
         step = state.steps[step_id]
-        acts = step_id not in helpers and _may_act(step, observations)
-        if step.is_approved is None and (step.outline.approve or (is_covered and acts)):
+        if step.is_approved is not None:
+            continue
+        may_act = step_id not in helpers and _may_act(step, observations)
+        if step.outline.approve or (covers_effects and may_act):
             unapproved.append(step_id)
     return tuple(unapproved)
 
@@ -139,10 +137,9 @@ def has_open_condition(step: StepState) -> bool:
 
 def ask_to_begin(steps: Sequence[StepId]) -> AskApproval:
     """Return the question whether these steps may begin."""
+    named = f"{len(steps)} steps are"
     if len(steps) == 1:
         named = f"step {steps[0]} is"
-    else:
-        named = f"{len(steps)} steps are"
     return AskApproval(ApprovalOf.STEP, f"{named} ready to begin", steps=tuple(steps))
 
 

@@ -600,6 +600,7 @@ class JobState(Message):
 
     @property
     def unsettled_steps(self) -> tuple[StepId, ...]:
+        """Return the steps without an outcome, in the plan's order."""
         return tuple(step_id for step_id, step in self.steps.items() if not step.is_settled)
 
     @property
@@ -617,10 +618,7 @@ class JobState(Message):
     @property
     def waiting_count(self) -> int:
         """Return the number of steps that wait to begin."""
-        count = 0
-        for step in self.steps.values():
-            count += step.status is StepStatus.WAITING
-        return count
+        return sum(step.status is StepStatus.WAITING for step in self.steps.values())
 
     @property
     def dependents(self) -> Mapping[StepId, frozenset[StepId]]:
@@ -645,9 +643,11 @@ class JobState(Message):
 
     def downstream(self, roots: frozenset[StepId]) -> frozenset[StepId]:
         """Return the direct and indirect dependents of the given steps."""
-        dependents, dependent_ids, frontier = self.dependents, set[StepId](), list(roots)
+        dependents = self.dependents
+        downstream: set[StepId] = set()
+        frontier = list(roots)
         while frontier:
-            new = dependents[frontier.pop()] - dependent_ids
-            dependent_ids |= new
+            new = dependents[frontier.pop()] - downstream
+            downstream |= new
             frontier += new
-        return frozenset(dependent_ids)
+        return frozenset(downstream)

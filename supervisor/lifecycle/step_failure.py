@@ -43,14 +43,16 @@ def recoveries(state: JobState, observations: Observations, now: float) -> tuple
         issued = state.open.get(handoff_id)
         if issued is None or observed.held:
             continue
-        abandoned = observed.state == "running" and (observed.lease_until or 0.0) < now
+        is_unclaimed = observed.state == "issued"
+        is_abandoned = observed.state == "running" and (observed.lease_until or 0.0) < now
         if issued.child:
-            if observed.state == "issued":
+            if is_unclaimed:
                 commands.append(StartChild(handoff_id))
         elif issued.group is None:
-            if abandoned or (observed.state == "issued" and (observed.lost or not observed.queued)):
+            has_message = observed.queued and not observed.lost
+            if is_abandoned or (is_unclaimed and not has_message):
                 commands.append(RunRole(handoff_id))
-        elif abandoned or (observed.state == "issued" and observed.lost):
+        elif is_abandoned or (is_unclaimed and observed.lost):
             lost.append(handoff_id)
     if lost:  # first, because running a role takes as long as its model does
         return (PublishAgain(tuple(lost)), *commands)
@@ -64,11 +66,12 @@ def step_retries(state: JobState, observations: Observations, now: float) -> tup
     retries: list[StepRetry] = []
     for step_id in state.step_index.unusable:
         step = state.steps[step_id]
-        if _may_try(state, step_id, step) and (retry := _step_retry(step_id, step, observations)):
+        if not _may_try(state, step_id, step):
+            continue
+        retry = _step_retry(step_id, step, observations)
+        if retry:
             retries.append(retry)
-    if retries:
-        return _wanted(state, retries, now)
-    return ()
+    return _wanted(state, retries, now)
 
 
 def _wanted(state: JobState, retries: Sequence[StepRetry], now: float) -> tuple[StepRetry, ...]:
@@ -154,10 +157,11 @@ def _is_stuck(step_id: StepId, step: StepState, observations: Observations) -> b
     """Return whether the step has an unanswered question, or failed and no specialist may try
     it.
     """
-    is_needy = step.is_settled and step.result_status is ResultStatus.NEEDS_INPUT
-    return is_needy or (
-        has_failed(step) and (step.acted or _step_retry(step_id, step, observations) is None)
-    )
+    if step.is_settled and step.result_status is ResultStatus.NEEDS_INPUT:
+        return True
+    if not has_failed(step):
+        return False
+    return step.acted or _step_retry(step_id, step, observations) is None
 
 
 def _step_retry(step_id: StepId, step: StepState, observations: Observations) -> StepRetry | None:
@@ -170,10 +174,10 @@ def _step_retry(step_id: StepId, step: StepState, observations: Observations) ->
     is_child = step.outline.specialist == SUB_SUPERVISOR
     if step.stop_reason in RETRIED and step.failures <= MOST_RETRIES and not is_child:
         return StepRetry(step=step_id)
-    for name in (
-        *observations.able_specialists(step.outline.specialist),
-        *({GENERALIST} & observations.specialists),
-    ):
+    candidates = list(observations.able_specialists(step.outline.specialist))
+    if GENERALIST in observations.specialists:
+        candidates.append(GENERALIST)
+    for name in candidates:
         if name not in step.tried and name != step.outline.specialist:
             return StepRetry(step=step_id, specialist=name)
     return None
