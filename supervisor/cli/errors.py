@@ -92,6 +92,7 @@ def end_like_ctrl_c() -> None:
 
 
 def _outcome(command: Callable[[], object]) -> int:
+    """Run a command, print its error as one line, and return the exit code."""
     try:
         ended = command()
     except ManyProblems as error:
@@ -126,13 +127,14 @@ def _usage_problem(error: Any) -> str | None:
         options: list[Any] = []
         for parameter in context.command.get_params(context):
             options += parameter.opts
-        if close := close_names(error.option_name, options):
+        close = close_names(error.option_name, options)
+        if close:
             message += f": did you mean {close[0]}?"
-    elif not (message := _wrong_value(error) or error.format_message()):
-        return None
-    command = "handoff"
-    if context:
-        command = context.command_path
+    else:
+        message = _wrong_value(error) or error.format_message()
+        if not message:
+            return None
+    command = context.command_path if context else "handoff"
     return f"{message.rstrip('.')} (see `{command} --help`)"
 
 
@@ -153,6 +155,7 @@ def _wrong_value(error: Any) -> str | None:
 
 
 def _unforeseen(error: Exception) -> int:
+    """Print an error that no command handles, and return the exit code."""
     if isinstance(error, HandoffError):
         print_message(str(error))
         return FAILED
@@ -163,7 +166,8 @@ def _unforeseen(error: Exception) -> int:
         print_message(f"{error.filename or 'the system'}: {error.strerror or error}")
         return FAILED
     if hasattr(error, "format_message"):  # an error of Typer, such as a missing argument
-        if message := _usage_problem(error):
+        message = _usage_problem(error)
+        if message:
             print_message(message)
         return BAD_INPUT
     # Redis was lost while Celery published a message.
@@ -175,10 +179,8 @@ def _unforeseen(error: Exception) -> int:
     hide = _hiding_secrets()
     if os.environ.get(DEBUG):
         sys.stderr.write(hide("".join(traceback.format_exception(error))))
-    print_message(
-        f"an internal error, please report it: {type(error).__name__}: {hide(str(error))[:300]}"
-        f" ({DEBUG}=1 shows where)"
-    )
+    what = f"{type(error).__name__}: {hide(str(error))[:300]}"
+    print_message(f"an internal error, please report it: {what} ({DEBUG}=1 shows where)")
     return DEFECT
 
 

@@ -125,7 +125,8 @@ def top(
 
     end_like_ctrl_c()
     with key_presses() as pressed, Live(console=stdout(), screen=True, auto_refresh=False) as live:
-        screen, key = FleetScreen(onlooker_of(jobs)), ""
+        screen = FleetScreen(onlooker_of(jobs))
+        key = ""
         while key not in ("q", GONE):
             screen.press(key)
             live.update(screen.draw(), refresh=True)
@@ -146,7 +147,9 @@ class FleetScreen:
         """Open the job of the row with this key, or go back with Esc. Other keys do nothing."""
         if key == ESCAPE:
             self._open = None
-        elif self._open is None and (job_id := job_of(self._rows, key)):
+            return
+        job_id = job_of(self._rows, key)
+        if self._open is None and job_id:
             self._open = JobView(job_id)
 
     def draw(self) -> RenderableType:
@@ -222,15 +225,18 @@ class _Fleet:
         if console.is_terminal:
             height = options.size.height
         for folds_idle in (False, True):
-            load = Group(stats.StatsColumns(self.fleet_stats, folds_idle), Text(str(self.spending)))
+            columns = stats.StatsColumns(self.fleet_stats, folds_idle)
+            load = Group(columns, Text(str(self.spending)))
             above = console.render_lines(load, options.update(height=None))
             room = height - len(above) - _HEADING - 1
             if room >= len(most):
                 break
-        rows = most[: max(0, min(_LEAST_ROWS, height - _HEADING - 1), room)]
-        table = len(rows) + _HEADING
-        if height - table - 1 < min(len(above), _LEAST_ABOVE):
-            rows, table = (), 0
+        least_rows = min(_LEAST_ROWS, height - _HEADING - 1)
+        rows = most[: max(0, least_rows, room)]
+        table_height = len(rows) + _HEADING
+        if height - table_height - 1 < min(len(above), _LEAST_ABOVE):
+            rows = ()
+            table_height = 0
         left = len(self.rows) - len(rows)
         more = ""
         if left and rows:
@@ -240,10 +246,12 @@ class _Fleet:
         hint = Text(
             f"1-9: open a job   q: end{more}", style="dim", no_wrap=True, overflow="ellipsis"
         )
-        for line in above[: max(0, height - table - 1)]:
-            yield from (*line, Segment.line())
-        if table:
-            yield from (Text(""), _at_work(rows, self.at, options.max_width))
+        for line in above[: max(0, height - table_height - 1)]:
+            yield from line
+            yield Segment.line()
+        if table_height:
+            yield Text("")
+            yield _at_work(rows, self.at, options.max_width)
         yield hint
 
 

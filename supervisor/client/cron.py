@@ -81,10 +81,11 @@ def last_slot(cron: str, timezone: str, until: float) -> int:
     moment = datetime.fromtimestamp(until, zone)
     local = moment.replace(tzinfo=None, fold=0)
     if moment.fold:  # later local times of the first pass are in the past, too
-        first, second = moment.replace(fold=0).utcoffset(), moment.utcoffset()
-        assert first is not None
-        assert second is not None
-        local += first - second
+        first_offset = moment.replace(fold=0).utcoffset()
+        second_offset = moment.utcoffset()
+        assert first_offset is not None
+        assert second_offset is not None
+        local += first_offset - second_offset
     times = _times(cron, local + timedelta(seconds=1))
     while True:
         slot = _instant(times.get_prev(datetime), zone)

@@ -145,7 +145,8 @@ def keep_documents(store: Store, state: JobState) -> None:
     Raises:
         UserError: the documents are gone.
     """
-    if (manifest_ref := state.submitted.manifest) is None:
+    manifest_ref = state.submitted.manifest
+    if manifest_ref is None:
         return
     manifest = Manifest.from_json(
         store.payloads.get(state.job_id, [manifest_ref.digest])[manifest_ref.digest]
@@ -264,15 +265,11 @@ def submission_of(
     schema = None
     if request.answer_schema is not None:
         schema = json.dumps(request.answer_schema, sort_keys=True)
-    limits = request.limits
-    if request.deadline_s is not None:
-        limits = limits.model_copy(update={"max_seconds": request.deadline_s})
     mode = request.mode or settings.mode
     workflow = None
     plan = plan_of(request, answers_in(given))
     if plan:
         mode = Mode.PIPELINE
-        limits = _enough_for(limits, len(plan.steps))
         workflow = plan.to_json()
     is_reviewed = True
     if request.workflow:
@@ -284,18 +281,18 @@ def submission_of(
     event = JobSubmitted(
         request=ref(request.text),
         title=title_of(request.text),
-        limits=limits,
+        limits=_limits_of(request, plan),
         manifest=manifest_ref,
         document_count=document_count,
         model=request.model,
-        answer_schema=ref(schema) if schema else None,
+        answer_schema=_ref(schema),
         tenant=request.tenant,
         priority=priority,
         webhook_url=request.webhook_url,
-        on_end=ref(on_end) if on_end else None,
+        on_end=_ref(on_end),
         specialists=request.specialists,
         mode=mode,
-        workflow=ref(workflow) if workflow else None,
+        workflow=_ref(workflow),
         is_reviewed=is_reviewed,
         **gating.fields,
         approvals=request.approvals or Approvals(),
@@ -315,6 +312,24 @@ def submission_of(
         has_key=bool(key),
         shares_runs=request.shares_runs,
     )
+
+
+def _ref(payload: str | None) -> BlobRef | None:
+    if payload is None:
+        return None
+    return ref(payload)
+
+
+def _limits_of(request: Request, plan: Plan | None) -> JobLimits:
+    """Return the limits of the job: the deadline in place of its time limit, and enough for the
+    steps of its workflow.
+    """
+    limits = request.limits
+    if request.deadline_s is not None:
+        limits = limits.model_copy(update={"max_seconds": request.deadline_s})
+    if plan is None:
+        return limits
+    return _enough_for(limits, len(plan.steps))
 
 
 def plan_of(request: Request, given: tuple[StepId, ...] = ()) -> Plan | None:

@@ -65,7 +65,8 @@ def delete_tenant(
     tokens = _revoke_tokens(store, tenant)
     schedules = _remove_schedules(store, tenant)
     letters = _drop_letters(store, tenant)
-    deleted, cancelled = 0, set[JobId]()
+    deleted = 0
+    cancelled: set[JobId] = set()
     until = time.monotonic() + wait_s
     while True:
         for job_id in list(store.jobs.matching(JobFilter(statuses=OPEN, tenant=tenant))):
@@ -78,7 +79,7 @@ def delete_tenant(
         if not left or time.monotonic() > until:
             break
         time.sleep(LOOK_AGAIN_S)
-    documents, kept, notes = 0, 0, 0
+    documents = kept = notes = 0
     if not left:
         documents, kept = _delete_documents(store, tenant)
         today = int(store.connection.now()) // DAY_S
@@ -100,8 +101,9 @@ def delete_tenant(
 
 
 def _revoke_tokens(store: Store, tenant: str) -> int:
-    own = [token.id for token in store.api_tokens.all() if token.tenant == tenant]
-    return sum(map(store.api_tokens.revoke, own))
+    """Revoke the tokens of a tenant. Return their number."""
+    token_ids = [token.id for token in store.api_tokens.all() if token.tenant == tenant]
+    return sum(store.api_tokens.revoke(token_id) for token_id in token_ids)
 
 
 def _remove_schedules(store: Store, tenant: str) -> int:
@@ -156,9 +158,13 @@ def _delete_documents(store: Store, tenant: str) -> tuple[int, int]:
     since_ms = store.tenants.begin_look()
     unheld = set(noted)
     job_ids = store.jobs.matching(JobFilter())
-    while unheld and (part := list(islice(job_ids, JOBS_AT_ONCE))):
+    while unheld:
+        part = list(islice(job_ids, JOBS_AT_ONCE))
+        if not part:
+            break
         held = store.tenants.documents_of(part)
         if any(held.values()):  # a job with unknown documents may hold every document
             return 0, len(noted)
         unheld -= set(held)
-    return store.tenants.drop_documents(sorted(unheld), since_ms), len(noted) - len(unheld)
+    deleted = store.tenants.drop_documents(sorted(unheld), since_ms)
+    return deleted, len(noted) - len(unheld)

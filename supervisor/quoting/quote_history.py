@@ -37,16 +37,19 @@ BATCH_PROVIDER = "anthropic"
 
 def working_seconds(job_id: JobId, journal: Iterable[RecordedEvent]) -> float:
     """Return the seconds of work to the job's end, or to its last event."""
-    earlier, latest = 0.0, 0.0
+    earlier_s = 0.0  # work of the runs before the latest retry
+    latest_s = 0.0  # work since the submission or the latest retry
     state: JobState | None = None
     for events in _events_by_end(journal):
-        before, state = state, fold(job_id, state, events)
-        if state is None or (state.ended and before and before.ended):
+        before = state
+        state = fold(job_id, before, events)
+        had_ended = before is not None and before.ended is not None
+        if state is None or (had_ended and state.ended):
             continue  # events after an end are no work
-        if before and before.ended:
-            earlier, latest = earlier + latest, 0.0
-        latest = _worked_s(state, before)
-    return earlier + latest
+        if had_ended:
+            earlier_s += latest_s
+        latest_s = _worked_s(state, before)
+    return earlier_s + latest_s
 
 
 def _events_by_end(journal: Iterable[RecordedEvent]) -> Iterator[list[RecordedEvent]]:

@@ -32,18 +32,23 @@ class Template:
     @classmethod
     def of(cls, text: str) -> Template:
         """Parse a text."""
-        literals, names, is_stray, end = [""], [], False, 0
+        literals = [""]
+        names: list[str] = []
+        has_stray_brace = False
+        end = 0  # place after the token before
         for token in _TOKEN.finditer(text):
             literals[-1] += text[end : token.start()]
-            if name := (token[1] or "").strip():
+            end = token.end()
+            name = (token[1] or "").strip()
+            if name:
                 names.append(name)
                 literals.append("")
-            else:
-                is_stray |= token[0] != "{{"
-                literals[-1] += "{"
-            end = token.end()
+                continue
+            literals[-1] += "{"
+            if token[0] != "{{":
+                has_stray_brace = True
         literals[-1] += text[end:]
-        return cls(tuple(literals), tuple(names), is_stray)
+        return cls(tuple(literals), tuple(names), has_stray_brace)
 
     def fill(self, values: Mapping[str, str]) -> str:
         """Return the text with its placeholders filled.

@@ -28,9 +28,8 @@ def name_of(event: HandoffIssued) -> str:
     """Return a name such as `left (researcher)`, `planner`, or `left (researcher) 2` for
     attempt 2.
     """
-    if event.assigned_to in ROLES:
-        name = event.assigned_to
-    else:
+    name = event.assigned_to
+    if event.assigned_to not in ROLES:
         name = f"{event.step_id} ({event.assigned_to})"
     if event.attempt == 1:
         return name
@@ -48,11 +47,9 @@ def is_deferred(standing: HandoffStanding, now: float) -> bool:
     """Return whether a handoff waits without a slot, such as for the rate limits of its
     provider.
     """
-    return (
-        standing.deferred_until is not None
-        and standing.deferred_until > now
-        and standing.state not in ("running", "done", "dropped")
-    )
+    if standing.state in ("running", "done", "dropped"):
+        return False
+    return standing.deferred_until is not None and standing.deferred_until > now
 
 
 def deferral_reason(standing: HandoffStanding, now: float) -> str:
@@ -92,7 +89,8 @@ def activity_line(view: JobView) -> str | None:
         shown.append(f"and {len(activities) - MOST_HANDOFFS_A_LINE} more")
     so_far = ", ".join(against_budget(view.standing, view.state.submitted.limits))
     quoted = ""
-    if quote := against_quote(view):
+    quote = against_quote(view)
+    if quote:
         quoted = f" ({quote})"
     return f"so far {so_far}{quoted}; running: {'; '.join(shown)}"
 
@@ -104,8 +102,9 @@ def _activities(view: JobView, before: str = "") -> Iterator[tuple[bool, str]]:
         before: beginning of each text.
     """
     for job_id in view.child_handoffs:
-        if below := view.children.get(job_id):
-            yield from _activities(below, f"{job_id} ")
+        child = view.children.get(job_id)
+        if child:
+            yield from _activities(child, f"{job_id} ")
     for event in view.issued:
         standing = view.standings.get(event.handoff_id)
         if standing is None or event.child is not None or event.handoff_id in view.finished:
@@ -113,13 +112,13 @@ def _activities(view: JobView, before: str = "") -> Iterator[tuple[bool, str]]:
         if is_deferred(standing, view.now):
             yield False, f"{before}{name_of(event)} {deferral_reason(standing, view.now)}"
         elif standing.state == "running":
-            for_s = max(0.0, view.now - (standing.started_at or view.now))
-            doing, silent = shorten(standing.doing or "starting", 60), silence(view.now, standing)
+            running_s = max(0.0, view.now - (standing.started_at or view.now))
+            silent = silence(view.now, standing)
             parts = [
                 f"{before}{name_of(event)} turn {standing.turns + 1}",
-                doing,
+                shorten(standing.doing or "starting", 60),
                 tools_of(standing),
-                f"{for_s:.0f} s",
+                f"{running_s:.0f} s",
                 silent,
             ]
             yield bool(silent), ", ".join(filter(None, parts))

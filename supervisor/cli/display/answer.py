@@ -134,7 +134,8 @@ def sources_of(result: JobResult) -> str:
         return ""
     lines = ["Sources:"]
     for citation in result.citations:
-        source, quote = in_one_line(citation["source"]), shorten(citation["quote"], _QUOTE_CHARS)
+        source = in_one_line(citation["source"])
+        quote = shorten(citation["quote"], _QUOTE_CHARS)
         lines.append(f'[{citation["n"]}] {source}: "{quote}"')
     return "\n".join(lines)
 
@@ -161,9 +162,11 @@ def account(result: JobResult, *, is_private: bool = False) -> RenderableType:
         parts.append(Text(f"review, round {verdict['round']}: {_verdict(verdict)}"))
     for remark in result.notes:
         parts.append(Text(f"note: {shorten(remark, 400)}", style="yellow"))
-    if upper_bound := upper_bound_remark(result):
+    upper_bound = upper_bound_remark(result)
+    if upper_bound:
         parts.append(Text(upper_bound, style="yellow"))
-    if quoted := quote_remark(result):
+    quoted = quote_remark(result)
+    if quoted:
         parts.append(Text(quoted))
     parts.append(Text(total(result), style="bold"))
     return Group(*parts)
@@ -188,23 +191,20 @@ def spent(result: JobResult | JobOutline) -> str:
     tokens = f"{usage['input_tokens']:,} + {usage['output_tokens']:,} tokens"
     if at_most:
         tokens = AT_MOST + tokens
-    return "  ".join(
-        [
-            f"{result.wall_s:.1f} s",
-            count_text(usage["turns"], "turn"),
-            tokens,
-            money(usage["cost_usd"], at_most=at_most),
-        ]
-    )
+    turns = count_text(usage["turns"], "turn")
+    cost = money(usage["cost_usd"], at_most=at_most)
+    return f"{result.wall_s:.1f} s  {turns}  {tokens}  {cost}"
 
 
 def quote_remark(result: JobResult) -> str | None:
     """Return the quote next to the real usage, or None without a quote."""
     quote = result.quote or {}
     parts: list[str] = []
-    if cost := quote.get("cost"):
+    cost = quote.get("cost")
+    if cost:
         parts.append(f"{money(cost['likely_usd'])} likely, {money(cost['most_usd'])} at most")
-    if time := quote.get("time"):
+    time = quote.get("time")
+    if time:
         parts.append(f"{time['likely_s']:.1f} s likely, {time['most_s']:.1f} s at most")
     if not parts:
         return None
@@ -213,10 +213,10 @@ def quote_remark(result: JobResult) -> str | None:
 
 def _against_the_quote(result: JobResult) -> str:
     """Return the usage that later quotes are compared with: `$0.0123 and 9.0 s of work`."""
-    usage, worked_s = result.usage, result.worked_s or 0.0
-    if usage["cost_usd"] is None:
-        cost = "an unknown cost"
-    else:
+    usage = result.usage
+    worked_s = result.worked_s or 0.0
+    cost = "an unknown cost"
+    if usage["cost_usd"] is not None:
         cost = money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0)
     spent = f"{cost} and {worked_s:.1f} s of work"
     if result.wall_s - worked_s < 0.1:
@@ -229,14 +229,10 @@ def upper_bound_remark(result: JobResult | JobOutline) -> str | None:
     cut = result.usage["cut"]
     if not cut["calls"]:
         return None
-    verb = "were"
-    if cut["calls"] == 1:
-        verb = "was"
+    calls = count_text(cut["calls"], "call")
+    verb = "was" if cut["calls"] == 1 else "were"
     part = f"{cut['tokens']:,} tokens, {money(cut['cost_usd'])}"
-    return (
-        f"{count_text(cut['calls'], 'call')} {verb} cut off, and counted at their upper bound:"
-        f" {part}"
-    )
+    return f"{calls} {verb} cut off, and counted at their upper bound: {part}"
 
 
 def verdict_on(result: JobResult, *, is_private: bool = False) -> str | None:
@@ -305,19 +301,15 @@ def _plan(plan: dict[str, Any]) -> RenderableType:
     lines = [Text(heading)]
     for step in collapse_steps(plan["steps"], _step_id):
         if isinstance(step, StepCopies):
-            lines.append(
-                Text(
-                    f"  {step.name} · {step.all[0]['specialist']}:"
-                    f" {count_text(len(step.all), 'step')}"
-                )
-            )
+            specialist = step.all[0]["specialist"]
+            count = count_text(len(step.all), "step")
+            lines.append(Text(f"  {step.name} · {specialist}: {count}"))
             continue
         after = ""
         if step["depends_on"]:
             after = f" (after {names(step['depends_on'])})"
-        lines.append(
-            Text(f"  {step['id']} · {step['specialist']}{after}: {shorten(step['task'], 100)}")
-        )
+        task = shorten(step["task"], 100)
+        lines.append(Text(f"  {step['id']} · {step['specialist']}{after}: {task}"))
     return Group(*lines)
 
 
@@ -350,15 +342,12 @@ class _Handoffs:
         if not rows:
             return
         table = _table(rows)
-        if (
-            Measurement.get(console, options.update(max_width=_ANY_COLUMNS), table).maximum
-            <= options.max_width
-        ):
+        unbounded = options.update(max_width=_ANY_COLUMNS)
+        if Measurement.get(console, unbounded, table).maximum <= options.max_width:
             yield table
             return
-        for name, by, state, turns, read, written, *rest in rows:
+        for name, by, state, turns, read, written, cost, seconds, worker in rows:
             yield Text(f"{name}  {by}  {state}")
-            cost, seconds, worker = rest
             parts: list[str] = []
             if turns:
                 parts += [count_text(int(turns), "turn"), f"{read} + {written} tokens"]
@@ -395,6 +384,7 @@ def _state(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> str:
 
 
 def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> list[str]:
+    """Return the cells of a handoff, in the order of the columns of `_table`."""
     started, ended = handoff.get("started_at"), handoff.get("finished_at")
     seconds = ""
     if started and ended:
@@ -405,9 +395,7 @@ def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> list[str]:
     if not usage or not usage["turns"]:
         return [*start, "", "", "", "", seconds, worker]
     at_most = usage["cut"]["calls"] > 0
-    prefix = ""
-    if at_most:
-        prefix = AT_MOST
+    prefix = AT_MOST if at_most else ""
     return [
         *start,
         str(usage["turns"]),
@@ -420,6 +408,7 @@ def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> list[str]:
 
 
 def _verdict(verdict: dict[str, Any]) -> str:
+    """Return the decision, the scores of the whole answer, the revisions and the open points."""
     if verdict["verdict"] is None:
         return f"none ({shorten(verdict.get('problem') or '', 120)})"
     decision = verdict["verdict"]

@@ -58,19 +58,10 @@ def headline(view: JobView) -> str:
     """
     if view.standing is None or view.state is None:
         return f"{view.job_id}  queued"
-    if view.state.ended:
-        until = view.state.as_of
-    else:
-        until = view.now
+    until = view.state.as_of if view.state.ended else view.now
     time = f"{max(0.0, until - view.state.started_at):.0f} s"
-    return "  ".join(
-        [
-            view.job_id,
-            view.standing.status,
-            time,
-            *against_budget(view.standing, view.state.submitted.limits),
-        ]
-    )
+    usage = against_budget(view.standing, view.state.submitted.limits)
+    return "  ".join([view.job_id, view.standing.status, time, *usage])
 
 
 def against_budget(standing: JobStanding, limits: JobLimits) -> list[str]:
@@ -79,16 +70,10 @@ def against_budget(standing: JobStanding, limits: JobLimits) -> list[str]:
     cost = money(cost_usd(standing.cost_microusd), at_most=at_most)
     if limits.max_microusd is not None:
         cost += f" of {_usd(limits.max_microusd)}"
-    return [
-        _counted(standing.turns, limits.max_turns, "turn"),
-        _counted(
-            standing.input_tokens + standing.output_tokens,
-            limits.max_tokens,
-            "token",
-            at_most=at_most,
-        ),
-        cost,
-    ]
+    turns = _counted(standing.turns, limits.max_turns, "turn")
+    token_count = standing.input_tokens + standing.output_tokens
+    tokens = _counted(token_count, limits.max_tokens, "token", at_most=at_most)
+    return [turns, tokens, cost]
 
 
 def against_quote(view: JobView) -> str | None:
@@ -106,10 +91,9 @@ def against_quote(view: JobView) -> str | None:
     if quote is None or not (quote.seconds or quote.microusd):
         return None
     if view.state.retries > view.state.retries_when_quoted:
-        return (
-            f"the first run {'; '.join(_estimates(quote))}; since the retry"
-            f" {_since_the_retry(view, view.state.handoffs)}"
-        )
+        estimates = "; ".join(_estimates(quote))
+        since_the_retry = _since_the_retry(view, view.state.handoffs)
+        return f"the first run {estimates}; since the retry {since_the_retry}"
     parts: list[str] = []
     if quote.seconds:
         parts.append(_against(shown_working_seconds(view), quote.seconds, _seconds))
@@ -133,7 +117,9 @@ def _since_the_retry(view: JobView, handoffs: int) -> str:
     Args:
         handoffs: number of the handoffs since the retry.
     """
-    microusd, is_known, is_upper_bound = 0, True, False
+    microusd = 0
+    is_known = True
+    is_upper_bound = False
     for event in view.issued[len(view.issued) - handoffs :]:
         standing = view.standings.get(event.handoff_id)
         if standing is None:

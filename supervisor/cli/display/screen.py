@@ -77,12 +77,17 @@ class Screen:
         """Yield a line about activity every few seconds while handoffs run."""
         if self._activity_at is None:
             self._activity_at = view.now
-        if view.now - self._activity_at >= EVERY_S and (line := activity_line(view)):
+        if view.now - self._activity_at < EVERY_S:
+            return
+        line = activity_line(view)
+        if line:
             self._activity_at = view.now
             yield line
 
     def _stream(self, view: JobView) -> None:
-        if self._draft is None or not (text := self._draft.more(view)):
+        """Write the new part of the draft to stdout."""
+        text = self._draft.more(view) if self._draft else ""
+        if not text:
             return
         if sys.stdout.isatty():
             self._end_live()  # the tree would overwrite the answer
