@@ -79,18 +79,16 @@ def apply_approval_event(
     if question.what is not ApprovalOf.STEP:  # `evolve` counts the wait of a question about steps
         answered["waited_s"] = state.waited_s + max(0.0, recorded.at - question.at)
     if isinstance(event, Rejected):
-        return answered | _rejected(state.model_copy(update=answered), question, event, recorded.at)
+        answered_state = state.model_copy(update=answered)
+        return answered | _rejected(answered_state, question, event, recorded.at)
     if question.what in (ApprovalOf.STEP, ApprovalOf.FAILURE):
-        if question.what is ApprovalOf.FAILURE:
-            steps = _released(state, question)
-        else:
+        steps = _released(state, question)
+        if question.what is ApprovalOf.STEP:
             steps = _with_answer(state, question, event.steps, is_approved=True)
         return {**answered, "steps": steps}
     if event.plan and question.what is ApprovalOf.PLAN:
-        edited = {**apply_plan(event.plan), "quote": None}
-    else:
-        edited = {}
-    return {**answered, **edited, "approved": (*state.approved, question.what)}
+        answered |= {**apply_plan(event.plan), "quote": None}
+    return {**answered, "approved": (*state.approved, question.what)}
 
 
 def calls_of_open(state: JobState, handoffs: Container[HandoffId]) -> tuple[AskedCall, ...]:
@@ -121,15 +119,15 @@ def calls_after(
         return (*state.asked_calls, asked)
     if event.asked not in {call.version for call in state.asked_calls}:
         return None
+    changes: dict[str, Any] = {"is_answered": True}
+    if isinstance(event, ApprovalReminded):
+        changes = {"reminders": event.number, "is_told": True}
     calls: list[AskedCall] = []
     for call in state.asked_calls:
-        changes: dict[str, Any] = {}
         if call.version == event.asked and not call.is_answered:
-            if isinstance(event, ApprovalReminded):
-                changes = {"reminders": event.number, "is_told": True}
-            else:
-                changes = {"is_answered": True}
-        calls.append(call.model_copy(update=changes))
+            calls.append(call.model_copy(update=changes))
+        else:
+            calls.append(call)
     return tuple(calls)
 
 
@@ -140,20 +138,17 @@ def _rejected(state: JobState, question: Question, event: Rejected, at: float) -
     Args:
         state: state with the waiting time added.
     """
-    is_last, what = state.spent is not None or at >= state.deadline, question.what
-    match what:
+    is_last = state.spent is not None or at >= state.deadline
+    match question.what:
         case ApprovalOf.PLAN if not is_last and can_plan_again(state) and state.plan:
             mode = state.mode if state.mode is Mode.ADAPTIVE else Mode.TEAM
-            rejected = (
-                *state.rejected_plans,
-                RejectedPlan(plan=state.plan.plan, note=event.note, own_plan=event.own_plan),
-            )
+            rejected = RejectedPlan(plan=state.plan.plan, note=event.note, own_plan=event.own_plan)
             return {
                 "plan": None,
                 "steps": {},
                 "phase": Phase.PLANNING,
                 "mode": mode,
-                "rejected_plans": rejected,
+                "rejected_plans": (*state.rejected_plans, rejected),
                 "quote": None,
             }
         case ApprovalOf.STEP:
@@ -174,7 +169,7 @@ def _rejected(state: JobState, question: Question, event: Rejected, at: float) -
                 "review_over": False,
             }
         case _:
-            return {"rejected": what}
+            return {"rejected": question.what}
 
 
 def can_plan_again(state: JobState) -> bool:
@@ -193,8 +188,10 @@ def _sent_back(state: JobState, event: Rejected) -> dict[StepId, StepState]:
     steps = dict(state.steps)
     for step_id in {*named, *state.downstream(named)}:
         step = steps[step_id]
-        own = {"result": event.note} if step_id in named else {"follows": True}
-        remark = AttemptFeedback(author="user", previous=step.result, **own)
+        if step_id in named:
+            remark = AttemptFeedback(author="user", previous=step.result, result=event.note)
+        else:
+            remark = AttemptFeedback(author="user", previous=step.result, follows=True)
         steps[step_id] = reopen_step(step, remark, is_named=step_id in event.steps)
     return steps
 
@@ -214,8 +211,9 @@ def _with_answer(
     about all steps of the question.
     """
     about = _asked_about(state, question)
+    meant = about.keys() & {*named}
     answered: dict[StepId, StepState] = {}
-    for step_id in (about.keys() & {*named}) or about.keys():
+    for step_id in meant or about.keys():
         answered[step_id] = about[step_id].model_copy(update={"is_approved": is_approved})
     return state.steps | answered
 
@@ -252,7 +250,7 @@ def _retried(
     for step_id, step in about.items():
         if step_id in named or (not named and not step.acted):
             remark = AttemptFeedback(author="user", result=event.note, previous=step.result)
-            retried[step_id] = reopen_step(step, remark, is_named=True).model_copy(
-                update={"failures": 0, "tried": (), "given_to": None}
-            )
+            reopened = reopen_step(step, remark, is_named=True)
+            as_untried = {"failures": 0, "tried": (), "given_to": None}
+            retried[step_id] = reopened.model_copy(update=as_untried)
     return _released(state, question) | retried

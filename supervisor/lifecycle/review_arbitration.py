@@ -40,12 +40,8 @@ def arbitrate(state: JobState, now: float) -> tuple[Command, ...] | None:
     """Return the command that asks the judge about a disagreement; empty while the judge
     works. None: there is no disagreement, or it is not settled any more.
     """
-    if (
-        not disagreements(state)
-        or state.arbitrated is not None
-        or state.spent is not None
-        or now >= state.working_deadline
-    ):
+    is_over = state.spent is not None or now >= state.working_deadline
+    if is_over or state.arbitrated is not None or not disagreements(state):
         return None
     if state.has_open(JUDGE):
         return ()
@@ -54,7 +50,9 @@ def arbitrate(state: JobState, now: float) -> tuple[Command, ...] | None:
 
 def settled_disputes(state: JobState) -> frozenset[StepId]:
     """Return the steps of the disagreements that the judge settled for the writer."""
-    return frozenset(state.arbitrated.writer if state.arbitrated else ()) & {*disagreements(state)}
+    if state.arbitrated is None:
+        return frozenset()
+    return frozenset(state.arbitrated.writer) & {*disagreements(state)}
 
 
 def is_accepted(state: JobState) -> bool:
@@ -62,10 +60,11 @@ def is_accepted(state: JobState) -> bool:
     rulings on all of its points.
     """
     last = state.last_round
-    return last is not None and (
-        last.decision is Decision.PASS
-        or (bool(last.steps) and {*last.steps} <= settled_disputes(state))
-    )
+    if last is None:
+        return False
+    if last.decision is Decision.PASS:
+        return True
+    return bool(last.steps) and {*last.steps} <= settled_disputes(state)
 
 
 def apply_arbitration(state: JobState, event: Arbitrated, at: float) -> dict[str, Any]:
@@ -79,19 +78,15 @@ def apply_arbitration(state: JobState, event: Arbitrated, at: float) -> dict[str
     }
     present = state.steps.keys() & {*event.reviewer}
     named = frozenset(step_id for step_id in present if not state.steps[step_id].acted)
-    if (
-        not named
-        or not state.may_send_back
-        or state.spent
-        or not is_for_arbitration(state)
-        or state.last_round is None
-    ):
+    review = state.last_round
+    may_send_back = state.may_send_back and not state.spent and is_for_arbitration(state)
+    if not named or not may_send_back or review is None:
         return changes
     steps = dict(state.steps)
     for step_id in {*named, *state.downstream(named)}:
         remark = AttemptFeedback(
             author="assessor",
-            result=state.last_round.result,
+            result=review.result,
             previous=steps[step_id].result,
             ruling=event.result,
         )
@@ -157,13 +152,9 @@ def settled_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     """
     if state.arbitrated is None or not disagreements(state):
         return ()
-    if state.arbitrated.problem:
-        return (
-            (
-                "What reviewer and writer do not agree on was not settled:"
-                f" {state.arbitrated.problem}."
-            ),
-        )
+    problem = state.arbitrated.problem
+    if problem:
+        return (f"What reviewer and writer do not agree on was not settled: {problem}.",)
     verdict = None
     if state.last_round:
         verdict = texts.verdict(state.last_round)

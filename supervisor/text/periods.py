@@ -92,28 +92,42 @@ def periods_of(text: str) -> tuple[Period, ...]:
 
     `03/04/2024` is a day of March or of April, and `03.04.2024` is a day of April.
     """
-    phrase = " ".join(text.split()).strip(" .,()")
-    while (shorter := _LEAD.sub("", phrase)) != phrase:
-        phrase = shorter
+    phrase = _without_lead(" ".join(text.split()).strip(" .,()"))
     for form in _FORMS:
-        if match := form.fullmatch(phrase):
+        match = form.fullmatch(phrase)
+        if match:
             return _of_parts(match.groupdict())
-    if match := _NUMERIC.fullmatch(phrase):
-        year, first_number, second = match["y"], match[1], match[2]
-        if "." in phrase:
-            orders = [(first_number, second)]
-        else:
-            orders = [(first_number, second), (second, first_number)]
-        days: dict[Period, None] = {}
-        for day, month in orders:
-            days |= dict.fromkeys(_of_parts({"y": year, "m": month, "d": day}))
-        return tuple(days)
-    if match := _PART.fullmatch(phrase) or _PART_BEHIND.fullmatch(phrase):
-        return _of_year_part(match.groupdict())
-    if match := _DECADE.fullmatch(phrase):
-        first = int(match[1]) * 10
-        return ((date(first, 1, 1), date(first + 9, 12, 31)),)
+    numeric = _NUMERIC.fullmatch(phrase)
+    if numeric:
+        return _numeric_days(numeric["y"], numeric[1], numeric[2], is_day_first="." in phrase)
+    part = _PART.fullmatch(phrase) or _PART_BEHIND.fullmatch(phrase)
+    if part:
+        return _of_year_part(part.groupdict())
+    decade = _DECADE.fullmatch(phrase)
+    if decade:
+        first_year = int(decade[1]) * 10
+        return ((date(first_year, 1, 1), date(first_year + 9, 12, 31)),)
     return ()
+
+
+def _without_lead(phrase: str) -> str:
+    """Return a phrase without words such as "since the" at its beginning."""
+    shorter = _LEAD.sub("", phrase)
+    while shorter != phrase:
+        phrase = shorter
+        shorter = _LEAD.sub("", phrase)
+    return phrase
+
+
+def _numeric_days(year: str, first: str, second: str, *, is_day_first: bool) -> tuple[Period, ...]:
+    """Return the possible days of a date in numbers, each once."""
+    orders = [(first, second)]
+    if not is_day_first:
+        orders.append((second, first))
+    days: dict[Period, None] = {}
+    for day, month in orders:
+        days |= dict.fromkeys(_of_parts({"y": year, "m": month, "d": day}))
+    return tuple(days)
 
 
 def are_apart(ours: tuple[Period, ...], theirs: tuple[Period, ...]) -> bool:
@@ -128,7 +142,11 @@ def are_apart(ours: tuple[Period, ...], theirs: tuple[Period, ...]) -> bool:
 
 
 def _of_parts(parts: dict[str, str | None]) -> tuple[Period, ...]:
-    year, month, day = int(parts["y"] or 0), parts.get("m"), parts.get("d")
+    """Return the year, the month or the day with these parts: `y`, `m` and `d`. Empty: there is
+    no such month or day.
+    """
+    year = int(parts["y"] or 0)
+    month, day = parts.get("m"), parts.get("d")
     if not month:
         return ((date(year, 1, 1), date(year, 12, 31)),)
     if month.isdigit():
@@ -137,24 +155,37 @@ def _of_parts(parts: dict[str, str | None]) -> tuple[Period, ...]:
         number = _MONTHS[month[:3].casefold()]
     if not 1 <= number <= 12:
         return ()
-    last = monthrange(year, number)[1]
+    last_day = _last_day(year, number)
     if not day:
-        return ((date(year, number, 1), date(year, number, last)),)
-    if 1 <= int(day) <= last:
-        return ((date(year, number, int(day)),) * 2,)
-    return ()
+        return ((date(year, number, 1), last_day),)
+    if not 1 <= int(day) <= last_day.day:
+        return ()
+    only_day = date(year, number, int(day))
+    return ((only_day, only_day),)
+
+
+def _last_day(year: int, month: int) -> date:
+    """Return the last day of a month."""
+    _, days = monthrange(year, month)
+    return date(year, month, days)
 
 
 def _of_year_part(parts: dict[str, str | None]) -> tuple[Period, ...]:
+    """Return the quarter or the half of a year; empty if there is no such part.
+
+    Args:
+        parts: the year `y`, and the kind and the number of the part: `k` and `n` as in Q3, or `l`
+            and `w` as in "third quarter".
+    """
     is_half = (parts.get("k") or (parts.get("l") or "")[:1]).casefold() == "h"
     if parts.get("n"):
         number = int(parts["n"] or 0)
     else:
         number = _QUARTERS[(parts.get("w") or "").casefold()]
-    months = 3
-    if is_half:
-        months = 6
-    year, last = int(parts["y"] or 0), months * number
-    if last > 12:
+    months = 6 if is_half else 3
+    year = int(parts["y"] or 0)
+    last_month = months * number
+    if last_month > 12:
         return ()
-    return ((date(year, last - months + 1, 1), date(year, last, monthrange(year, last)[1])),)
+    first_day = date(year, last_month - months + 1, 1)
+    return ((first_day, _last_day(year, last_month)),)

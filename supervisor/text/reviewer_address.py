@@ -97,8 +97,9 @@ def _searched(value: Any) -> list[str]:
     left = MOST_SEARCHED_CHARS
     texts: list[str] = []
     for text in _texts(value):
-        texts.append(text[:left])
-        left -= len(texts[-1])
+        searched = text[:left]
+        texts.append(searched)
+        left -= len(searched)
         if left <= 0:
             break
     return texts
@@ -106,7 +107,8 @@ def _searched(value: Any) -> list[str]:
 
 def _first_match(text: str) -> str:
     for pattern in _PATTERNS:
-        if (match := pattern.search(text)) is not None:
+        match = pattern.search(text)
+        if match is not None:
             return " ".join(match[0].split())[:MOST_SHOWN_CHARS]
     return ""
 

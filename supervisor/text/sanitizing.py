@@ -22,4 +22,8 @@ def in_one_line(text: str) -> str:
 
 def json_for_all(text: str) -> str:
     """Return the same JSON with unsafe characters in its strings as escapes."""
-    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+    def escape(unsafe: re.Match[str]) -> str:
+        return f"\\u{ord(unsafe[0]):04x}"
+
+    return _CONTROL.sub(escape, text)

@@ -79,7 +79,8 @@ class JoinSyntax:
             )
         except ValidationError as error:
             raise UserError(f"{self.where}: {problems_of(error)}; correct it") from error
-        if problems := join_problems(join, parts):
+        problems = join_problems(join, parts)
+        if problems:
             raise UserError(f"{self.where}: it {'; it '.join(problems)}")
         return join
 
@@ -96,7 +97,10 @@ def join_as_json(join: JsonValue, parts: int) -> JsonValue:
     changed = dict(join)
     for name in ("enough", "at_least"):
         text = join.get(name)
-        if isinstance(text, str) and (percent := _PERCENT.fullmatch(text.strip())):
+        if not isinstance(text, str):
+            continue
+        percent = _PERCENT.fullmatch(text.strip())
+        if percent:
             changed[name] = Share(int(percent[1]), is_percent=True).of(parts)
     must = join.get("must")
     if isinstance(must, str):
@@ -119,7 +123,9 @@ def join_from(where: str, node: yaml.Node) -> JoinSyntax:
         raise UserError(
             f"{where}: is empty; write `enough: 3`, `within_s: 60` or the like, or leave it out"
         )
-    enough, at_least, within_s = None, Share(1), None
+    enough: Share | None = None
+    at_least = Share(1)
+    within_s: int | None = None
     must: tuple[StepId, ...] = ()
     if "enough" in fields:
         enough = _share(f"{where}: enough", fields["enough"])
@@ -143,7 +149,8 @@ def _seconds(where: str, node: yaml.Node) -> int:
 def _share(where: str, node: yaml.Node) -> Share:
     """Return a number of results. Raises: UserError: the text is no number and no percentage."""
     text = text_of(where, node)
-    if percent := _PERCENT.fullmatch(text):
+    percent = _PERCENT.fullmatch(text)
+    if percent:
         return Share(int(percent[1]), is_percent=True)
     if _COUNT.fullmatch(text):
         return Share(int(text))
