@@ -88,7 +88,8 @@ def open_statuses(texts: Sequence[str]) -> frozenset[JobStatus]:
         UserError: a text is not a status, or is the status of an ended job.
     """
     named = statuses_of(texts)
-    if ended := sorted(named - OPEN):
+    ended = sorted(named - OPEN)
+    if ended:
         raise UserError(
             f"--status {ended[0]}: these jobs have ended already; only jobs that are "
             f"{' or '.join(sorted(OPEN))} can be cancelled"
@@ -148,11 +149,10 @@ def _cancel_all(jobs: Client, where: JobFilter, *, asks: bool) -> int:
         return FAILED
     outcomes = cancel_each(jobs, matching, lambda *_: None)
     stopped = outcomes[CancelOutcome.STOPPED]
-    verb = "are"
-    if stopped == 1:
-        verb = "is"
+    verb = "is" if stopped == 1 else "are"
     write_line(f"{count_of(stopped, 'job')} {verb} being cancelled")
-    if had_ended := outcomes.total() - stopped:
+    had_ended = outcomes.total() - stopped
+    if had_ended:
         print_message(f"{count_of(had_ended, 'job')} had ended before")
     return OK
 
@@ -190,6 +190,7 @@ def cancel_each(
 
 
 def _cancel_one(jobs: Client, job_id: JobId) -> tuple[CancelOutcome, str]:
+    """Cancel a job. Return the outcome, and the error about its id or an empty text."""
     try:
         is_stopped = jobs.cancel(job_id)
     except UnknownJob as error:

@@ -169,9 +169,8 @@ def _without_broker() -> Iterator[Finding]:
     except UserError as error:
         yield Finding(Level.FAIL, "private Redis", "there is no server binary", str(error))
     else:
-        yield Finding(
-            Level.OK, "private Redis", f"{server}, version {'.'.join(map(str, version_of(server)))}"
-        )
+        number = ".".join(str(part) for part in version_of(server))
+        yield Finding(Level.OK, "private Redis", f"{server}, version {number}")
 
 
 def _broker(settings: Settings) -> Iterator[Finding]:
@@ -179,7 +178,8 @@ def _broker(settings: Settings) -> Iterator[Finding]:
     specialists: dict[str, SpecialistSpec] = {}
     try:
         jobs = client_with(settings)
-        facts, refusal = jobs.store.health.facts(), jobs.store.health.refusal()
+        facts = jobs.store.health.facts()
+        refusal = jobs.store.health.refusal()
         processes = jobs.store.presence.processes()
         if not processes and refusal is None:
             yield Finding(Level.FAIL, "fleet", NOBODY_LIVE, START_ALL)
@@ -189,10 +189,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
             yield _refused(refusal)
         yield from persistence(facts)
         yield _signatures(jobs)
-        if refusal:
-            nodes = None
-        else:
-            nodes = queues_by_node(settings)
+        nodes = None if refusal else queues_by_node(settings)
         yield from live_processes(processes, jobs.store.connection.now(), version("handoff-queue"))
         yield from _supervisors(jobs, nodes)
         yield from _workers(jobs, can_announce=refusal is None)
@@ -245,20 +242,17 @@ def persistence(facts: RedisFacts) -> Iterator[Finding]:
     if facts.append_only:
         yield Finding(Level.OK, "persistence", "append-only file")
     else:
-        lost = "appendonly is off: a restart of Redis loses jobs"
-        yield Finding(
-            Level.WARN,
-            "persistence",
-            lost,
-            "redis-cli CONFIG SET appendonly yes, and in redis.conf",
-        )
+        report = "appendonly is off: a restart of Redis loses jobs"
+        fix = "redis-cli CONFIG SET appendonly yes, and in redis.conf"
+        yield Finding(Level.WARN, "persistence", report, fix)
     policy = f"maxmemory-policy {facts.eviction}"
     if facts.eviction == "noeviction":
         yield Finding(Level.OK, "eviction", policy)
     else:
         fix = "CONFIG SET maxmemory-policy noeviction: an evicted journal is a lost job"
         yield Finding(Level.FAIL, "eviction", policy, fix)
-    if most := facts.max_memory_bytes:
+    most = facts.max_memory_bytes
+    if most:
         percent = f"{100 * facts.used_memory_bytes // most} % of maxmemory"
         if facts.used_memory_bytes > FULL * most:
             fix = "raise maxmemory, or delete old jobs (handoff delete)"
@@ -273,9 +267,8 @@ def _supervisors(jobs: Client, nodes: Mapping[str, Collection[str]] | None) -> I
     Args:
         nodes: the Celery nodes. None if they cannot be asked, because Redis takes no writes.
     """
-    for queue, waiting in jobs.store.health.messages(
-        (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
-    ).items():
+    queue_names = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
+    for queue, waiting in jobs.store.health.messages(queue_names).items():
         if nodes is None:
             yield Finding(Level.WARN, f"queue {queue}", f"{waiting} waiting; {UNASKED}")
             continue
@@ -320,16 +313,10 @@ def find_lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
     for worker in announcements:
         if not worker.lost_slots:
             continue
-        level = Level.WARN
-        if worker.lost_slots >= worker.slots:
-            level = Level.FAIL
-        yield Finding(
-            level,
-            f"worker {plain(worker.worker)}",
-            f"{worker.lost_slots} of {count_text(worker.slots, 'slot')} are lost: their tasks never"
-            " ended",
-            "start this worker again",
-        )
+        level = Level.FAIL if worker.lost_slots >= worker.slots else Level.WARN
+        slots = count_text(worker.slots, "slot")
+        report = f"{worker.lost_slots} of {slots} are lost: their tasks never ended"
+        yield Finding(level, f"worker {plain(worker.worker)}", report, "start this worker again")
 
 
 def find_ignored_variables(environment: Collection[str]) -> Iterator[Finding]:
@@ -363,12 +350,8 @@ def budgets(today: TodaysBudgets) -> Iterator[Finding]:
     """
     yield _budget("budget of the day", today.installation, "HANDOFF_DAY_", today)
     if today.tenant.is_capped:
-        yield _budget(
-            f"budget of the day, tenant {DEFAULT_TENANT}",
-            today.tenant,
-            "HANDOFF_TENANT_DAY_",
-            today,
-        )
+        about = f"budget of the day, tenant {DEFAULT_TENANT}"
+        yield _budget(about, today.tenant, "HANDOFF_TENANT_DAY_", today)
     if today.most_open_jobs:
         yield _open_jobs(today)
 
@@ -383,6 +366,11 @@ def _open_jobs(today: TodaysBudgets) -> Finding:
 
 
 def _budget(about: str, spent: DaySpending, settings: str, today: TodaysBudgets) -> Finding:
+    """Return the finding about a budget of the day.
+
+    Args:
+        settings: beginning of the names of the settings that limit it.
+    """
     if not spent.is_capped and not spent.reached:
         return Finding(Level.OK, about, f"{spent}, no cap")
     if not spent.reached:
@@ -485,6 +473,11 @@ def _of_provider(settings: Settings, names: str) -> tuple[str, str, str]:
 
 
 def _ask(base: str, headers: dict[str, str], names: str) -> tuple[str, str, str]:
+    """Ask the model's server for one model, which costs nothing. Return as `model_access`.
+
+    Args:
+        names: the models that processes started from this shell would use.
+    """
     try:
         request = urllib.request.Request(f"{base}/v1/models?limit=1", headers=headers)  # noqa: S310 (http and https only)
         with urllib.request.urlopen(request, timeout=WITHIN_S):  # noqa: S310
@@ -518,7 +511,8 @@ def _reason_of(error: Exception) -> str:
 
 def _server(settings: Settings) -> tuple[str, dict[str, str]]:
     """Return the base URL of the model's server, and the headers with the key."""
-    base, headers = split_credentials((settings.anthropic_base_url or DEFAULT_BASE_URL).rstrip("/"))
+    url = settings.anthropic_base_url or DEFAULT_BASE_URL
+    base, headers = split_credentials(url.rstrip("/"))
     return base, {**_headers(settings), **headers}
 
 

@@ -121,10 +121,7 @@ class EmbeddedSystem:
             StoreUnavailable: the private Redis has ended.
         """
         until = time.monotonic() + READY_WITHIN_S
-        roles = jobs.store.presence
-        while (
-            len(roles.announcements()) < WORKERS or SUPERVISOR_QUEUE not in roles.presence().queues
-        ):
+        while not _has_announced_all(jobs):
             self.check()
             if time.monotonic() > until:
                 raise UserError(
@@ -204,12 +201,21 @@ class EmbeddedSystem:
             if path.stem == "redis":
                 continue
             log = path.read_text(errors="replace")
-            if messages := messages_in(log):
+            messages = messages_in(log)
+            if messages:
                 return messages[0]
             lines = log.strip().splitlines()
             if lines and last_line is None:
                 last_line = lines[-1]
         return f"a process of this run has ended: {last_line or 'its log is empty'}"
+
+
+def _has_announced_all(jobs: Client) -> bool:
+    """Return whether the supervisor and all workers of the system have announced themselves."""
+    presence = jobs.store.presence
+    if len(presence.announcements()) < WORKERS:
+        return False
+    return SUPERVISOR_QUEUE in presence.presence().queues
 
 
 def surroundings_of(settings: Settings) -> dict[str, str]:
@@ -224,7 +230,9 @@ def surroundings_of(settings: Settings) -> dict[str, str]:
 
 
 def _paths(paths: tuple[Path, ...], option: str) -> str:
-    return json.dumps([str(expand_folder(path, option).resolve()) for path in paths])
+    """Return folders as a JSON list of absolute paths. `option`: for an error."""
+    absolute = [expand_folder(path, option).resolve() for path in paths]
+    return json.dumps([str(path) for path in absolute])
 
 
 def _command(name: str, app: str, slots: int) -> list[str]:

@@ -147,16 +147,16 @@ def evaluate(
 
     settings, name, cases = load_settings(), run_name(run, "eval"), read_golden(golden)
     check_times(timeout, deadline)
-    limits, variants = limits_within(timeout, settings), variants_of(modes, models)
-    with_workflow = workflow_for(variants, workflow)
+    limits = limits_within(timeout, settings)
+    variants = variants_of(modes, models)
     plan = EvaluationPlan(
-        name,
-        cases,
-        variants,
-        repeat,
-        with_workflow,
-        _documents_of(cases, settings),
-        limits,
+        name=name,
+        cases=cases,
+        variants=variants,
+        repeat=repeat,
+        workflow=workflow_for(variants, workflow),
+        documents=_documents_of(cases, settings),
+        limits=limits,
         priority=priority,
         deadline_s=deadline,
     )
@@ -219,10 +219,9 @@ def _carry_out(
         judging = None
         if asked.is_judged:
             judging = judging_on(jobs, settings, asked.judge_model)
-        evaluation = Evaluation(
-            replace(plan, judging=judging),
-            JobRunner(jobs, EvaluationBudget(asked.max_microusd, asked.at_once), check),
-        )
+        budget = EvaluationBudget(asked.max_microusd, asked.at_once)
+        runner = JobRunner(jobs, budget, check)
+        evaluation = Evaluation(replace(plan, judging=judging), runner)
         _announce(evaluation.plan, asked, is_free=is_free(jobs, models, judging))
         outcomes: list[TrialOutcome] = []
         trials = plan.trials
@@ -246,11 +245,10 @@ def _store_summary(jobs: Client, done: EvaluationReport, golden: str) -> None:
 
     try:
         now = jobs.store.connection.now()
-        jobs.store.evaluations.add(
-            summary_of(
-                done.plan.name, golden, done.rows, done.usage.cost_usd, len(done.not_run), now
-            )
+        summary = summary_of(
+            done.plan.name, golden, done.rows, done.usage.cost_usd, len(done.not_run), now
         )
+        jobs.store.evaluations.add(summary)
     except StoreError as error:
         print_message(f"the console does not show this evaluation: {error}")
 
@@ -260,13 +258,12 @@ def _announce(plan: EvaluationPlan, asked: EvaluationOptions, *, is_free: bool) 
     judged = ""
     if plan.judgements:
         judged = f", and at most {plan.judgements} judge calls"
-    ways = (
-        f"{count_text(len(plan.cases), 'request')}, {count_text(len(plan.variants), 'mode')},"
-        f" {count_text(plan.repeat, 'time')} each"
-    )
+    requests = count_text(len(plan.cases), "request")
+    modes = count_text(len(plan.variants), "mode")
+    times = count_text(plan.repeat, "time")
+    count = count_text(len(plan.trials), "job")
     print_progress(
-        f"{plan.name}: {ways}: {count_text(len(plan.trials), 'job')}{judged}; {asked.at_once} at"
-        " once"
+        f"{plan.name}: {requests}, {modes}, {times} each: {count}{judged}; {asked.at_once} at once"
     )
     limit = None
     if asked.max_microusd is not None:

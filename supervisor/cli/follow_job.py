@@ -66,10 +66,8 @@ def ask_in_place(
         print_progress(f"\n{plain(draft)}\n")
     elif draft is not None:
         print_progress(f"\n{readable(draft, console.width)}\n")
-    print_progress(
-        f"{job_id} waits for {_awaited(question)}. y: approve; n: cancel the"
-        " job; other text: reject with this feedback"
-    )
+    keys = "y: approve; n: cancel the job; other text: reject with this feedback"
+    print_progress(f"{job_id} waits for {_awaited(question)}. {keys}")
     asked = question.version if call is not None else None
     answer = ""
     while not answer:
@@ -96,9 +94,7 @@ def _awaited(question: Question) -> str:
         return f"an approval of a call of {question.tool}"
     if question.what is not ApprovalOf.STEP or not question.steps:
         return awaited_answer(question.what)
-    noun = "step"
-    if len(question.steps) > 1:
-        noun = "steps"
+    noun = "steps" if len(question.steps) > 1 else "step"
     return f"an approval of its {noun} {', '.join(question.steps)}"
 
 
@@ -157,15 +153,15 @@ def follow_to_end(
             return without_commands(followed())
         return followed()
 
-    answered = None
-    if asks or is_private:
-        answered = 0
+    answered = 0 if asks or is_private else None
     try:
-        while question := _show_until_question(updates(), draft, answered):
+        question = _show_until_question(updates(), draft, answered)
+        while question is not None:
             if not asks:
                 raise NoTerminal(f"{job_id} waits for a person, and there is no terminal to ask in")
             ask_in_place(jobs, job_id, question, is_private=is_private)
             answered = question.version
+            question = _show_until_question(updates(), draft, answered)
     except BrokenPipe as error:
         raise KeyboardInterrupt from error
     onlooker.store.connection.close()
@@ -175,9 +171,7 @@ def follow_to_end(
 
         write_rows(job_id, result.rows(), output)
         return exit_code_of(result.status, allow_partial=allow_partial)
-    streamed = ""
-    if draft:
-        streamed = draft.shown
+    streamed = draft.shown if draft else ""
     return print_outcome(
         result,
         as_json=as_json,
@@ -262,5 +256,6 @@ def _print_outcome(result: JobResult, *, as_json: bool, streamed: str, is_privat
         print_answer(result, streamed)
         print_progress("")
         print_account(result, stderr(), is_private=is_private)
-    if remark := verdict_on(result, is_private=is_private):
+    remark = verdict_on(result, is_private=is_private)
+    if remark:
         print_message(remark)

@@ -111,7 +111,8 @@ def keys(
                 raise UserError("`handoff keys init` needs a DIR, and takes no --keys")
             _init(Path(subject), _workers_in(role), redis, with_folders=folders)
         case KeysAction.LIST:
-            _list(keyring_file(_folder(folder or _path(subject))), as_json=as_json)
+            keys_folder = _folder(folder or _path(subject))
+            _list(keyring_file(keys_folder), as_json=as_json)
         case KeysAction.ROTATE:
             if subject is None:
                 raise UserError("`handoff keys rotate` needs an IDENTITY (see `handoff keys list`)")
@@ -162,6 +163,13 @@ def _workers_in(options: Sequence[str]) -> dict[str, list[str]]:
 def _init(
     named: Path, workers: Mapping[str, Sequence[str]], redis: str | None, *, with_folders: bool
 ) -> None:
+    """Make the keys in a folder, and the users of Redis if its address is given.
+
+    Args:
+        workers: the specialists of each kind of worker, by its name.
+        redis: address of Redis.
+        with_folders: make a folder for each kind of process, too.
+    """
     folder = expand_folder(named, "DIR").resolve()
     if redis is not None:
         try:
@@ -221,6 +229,7 @@ def _list(file: Path, *, as_json: bool) -> None:
 
 
 def _rotate(folder: Path, name: str) -> None:
+    """Give an identity a new key. `folder`: of the keys, or the file of its keyring."""
     if folder.is_file():
         folder = folder.parent
     key = rotate_key(folder, name)

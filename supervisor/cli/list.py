@@ -61,15 +61,15 @@ def lines_of_job(job: JobStanding, columns: int) -> Iterator[str]:
     Args:
         columns: width of the screen in characters.
     """
-    tokens, at_most = job.input_tokens + job.output_tokens, job.cut_calls > 0
+    tokens = job.input_tokens + job.output_tokens
+    at_most = job.cut_calls > 0
     cost = money(cost_usd(job.cost_microusd), at_most=at_most)
     start = f"{job.job_id}  {job.status:<9}  {clock(job.submitted_at)}"
     if columns >= LINE_COLUMNS:
-        most = ""
-        if at_most:
-            most = AT_MOST
-        line = f"{start}  {job.turns:>7,}  {f'{most}{tokens:,}':>14}  {cost:>12}  "
-        yield line + shorten(job.title, min(_MOST_TITLE_CHARS, columns - len(line)))
+        token_text = f"{AT_MOST if at_most else ''}{tokens:,}"
+        line = f"{start}  {job.turns:>7,}  {token_text:>14}  {cost:>12}  "
+        title_chars = min(_MOST_TITLE_CHARS, columns - len(line))
+        yield line + shorten(job.title, title_chars)
         for reason in job.waiting_for.split("; "):
             if reason:
                 yield f"    {reason}"

@@ -64,9 +64,16 @@ def _run(
     request: Request | None,
     interrupted: JobId | None,
 ) -> int:
+    """Start the private system, run the job to its end, and return the exit code.
+
+    Args:
+        request: a new job; None: an interrupted job.
+        interrupted: the interrupted job; None: a new job.
+    """
     from handoff_queue.supervisor.cli.embedded_system import EmbeddedSystem
 
-    job_id, is_ready = interrupted, False
+    job_id = interrupted
+    is_ready = False
     system = EmbeddedSystem(settings, interrupted=interrupted)
     try:
         with system, system.pages(are_wanted=how.opens_page) as pages:
@@ -140,7 +147,8 @@ def _check_specialists(request: Request, settings: Settings) -> None:
     from handoff_queue.supervisor.client.request import answer_gates
 
     named: list[tuple[str, str]] = []
-    for step in request.workflow.steps if request.workflow else ():
+    steps = request.workflow.steps if request.workflow else ()
+    for step in steps:
         if step.specialist != SUB_SUPERVISOR:
             named.append((step.where, step.specialist))
     gates = answer_gates(request, settings).gates

@@ -222,9 +222,10 @@ def approvals_of(asked: RequestOptions) -> Approvals:
     Raises:
         UserError: an amount or a time is out of bounds.
     """
+    subjects = dict.fromkeys(ApprovalOf(text) for text in asked.approve)
     return _within_bounds(
         Approvals,
-        what=tuple(map(ApprovalOf, dict.fromkeys(asked.approve))),
+        what=tuple(subjects),
         above_microusd=amount("--approve-above-usd", asked.approve_above_usd),
         timeout_s=asked.approve_timeout_s,
         on_timeout=asked.on_timeout or OnTimeout.STOP,
@@ -352,9 +353,10 @@ def read_request(asked: RequestOptions, settings: Settings, after: JobId | None 
     items = Items()
     if asked.items:
         items = read_items(asked.items)
-    gates, facts = None, None
+    gates = facts = None
     if asked.gates:
-        gates, facts = asked.gates.gates, asked.gates.facts
+        gates = asked.gates.gates
+        facts = asked.gates.facts
     request = Request(
         text=asked.request,
         documents=asked.docs,
@@ -481,12 +483,9 @@ def takes_a_job(command: Callable[..., int]) -> Callable[..., int]:
     for parameter in inspect.signature(command).parameters.values():
         if parameter.name == "job":
             parameters += _job_parameters()
-        else:
-            parameters.append(
-                parameter.replace(
-                    annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY
-                )
-            )
+            continue
+        hint = hints[parameter.name]
+        parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
 
     @wraps(command)
     def with_options(**values: Any) -> int:

@@ -138,9 +138,9 @@ def submit(
     require_keys(jobs)
     _enqueue(jobs, requests)
     specialists: set[str] = set()
-    for one_request in requests:
-        if one_request.workflow:
-            specialists.update(one_request.workflow.specialists)
+    for submitted in requests:
+        if submitted.workflow:
+            specialists.update(submitted.workflow.specialists)
     _print_missing_processes(jobs, specialists - {SUB_SUPERVISOR})
     return OK
 
@@ -151,20 +151,21 @@ def _print_missing_processes(jobs: Client, named: Set[str]) -> None:
     Args:
         named: specialists of the workflows.
     """
-    there = jobs.store.presence.presence().queues
-    if SUPERVISOR_QUEUE not in there:
+    served = jobs.store.presence.presence().queues
+    unserved = sorted(named - served)
+    if SUPERVISOR_QUEUE not in served:
         print_message(
             "no supervisor takes jobs from this broker yet: the jobs wait (`handoff up`, or"
             " `handoff supervisor`)"
         )
-    if not there - {SUPERVISOR_QUEUE}:
+    if not served - {SUPERVISOR_QUEUE}:
         print_message(
             "no worker serves any specialist on this broker yet: the jobs wait (`handoff up`, or"
             " `handoff worker --all`)"
         )
-    elif unknown := sorted(named - there):
+    elif unserved:
         print_message(
-            f"no worker serves {', '.join(unknown)} now: these steps wait (`handoff specialists`"
+            f"no worker serves {', '.join(unserved)} now: these steps wait (`handoff specialists`"
             " lists the served specialists)"
         )
 
@@ -175,7 +176,8 @@ def _requests(
     if (request is None) == (file is None):
         raise UserError("give either a request or --file jobs.jsonl")
     if file is None:
-        return [request_of(replace(asked, request=text_of(request, load_settings())), jobs)]
+        asked = replace(asked, request=text_of(request, load_settings()))
+        return [request_of(asked, jobs)]
     if asked.idempotency_key is not None:
         raise UserError(
             "--idempotency-key is for one job: set idempotency_key in each line of the file"
@@ -229,9 +231,10 @@ def _requests_of(file: Path, asked: RequestOptions, jobs: Client) -> list[Reques
         if not text.strip():
             continue
         try:
-            requests[number] = request_of(options_of_line(text, asked), jobs)
-            if (after := requests[number].after) is not None:
-                jobs.standing(after)
+            request = request_of(options_of_line(text, asked), jobs)
+            if request.after is not None:
+                jobs.standing(request.after)
+            requests[number] = request
         except UserError as error:
             raise UserError(f"{file}:{number}: {error}; nothing was submitted") from error
     if not requests:
@@ -249,16 +252,17 @@ def _check_keys(file: Path, requests: dict[int, Request], jobs: Client) -> None:
     Raises:
         Conflict: a key has two requests. The message names the later line.
     """
-    if clash := jobs.first_clash(list(requests.values())):
-        lines = list(requests)
-        if clash.earlier is None:
-            other = f"job {clash.job_id}"
-        else:
-            other = f"line {lines[clash.earlier]}"
-        raise Conflict(
-            f"{file}:{lines[clash.place]}: the idempotency key was used for another request by"
-            f" {other}: use a new key; nothing was submitted"
-        )
+    clash = jobs.first_clash(list(requests.values()))
+    if clash is None:
+        return
+    lines = list(requests)
+    other = f"job {clash.job_id}"
+    if clash.earlier is not None:
+        other = f"line {lines[clash.earlier]}"
+    raise Conflict(
+        f"{file}:{lines[clash.place]}: the idempotency key was used for another request by"
+        f" {other}: use a new key; nothing was submitted"
+    )
 
 
 def options_of_line(text: str, asked: RequestOptions) -> RequestOptions:

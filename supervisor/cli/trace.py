@@ -78,7 +78,8 @@ def trace(
     write_out(target, text)
     if target != STDOUT:
         print_progress(f"{first.job.job_id} is in {plain(str(target))}")
-    if absent := absent_from(tree):
+    absent = absent_from(tree)
+    if absent:
         print_progress(
             f"not in the page: {_named(absent)}; `handoff trace` shows each while it is stored"
         )
@@ -127,15 +128,19 @@ def _children_of(export: Export) -> list[JobId]:
 def _traced(export: Export) -> TracedJob:
     record = export.record()
     return TracedJob(
-        record, report_of(record), timeline_of(record), tuple(_story(record)), export.turns
+        record=record,
+        report=report_of(record),
+        timeline=timeline_of(record),
+        story=tuple(_story(record)),
+        turns=export.turns,
     )
 
 
 def _story(record: JobRecord) -> Iterator[tuple[float, str]]:
     """Yield the lines about the events of a job, each with the time of its event."""
-    view = JobView(
-        record.job.job_id, standings=record.handoffs, texts=ResultTexts(record.payloads)
-    ).after_events(record.journal)
+    texts = ResultTexts(record.payloads)
+    empty_view = JobView(record.job.job_id, standings=record.handoffs, texts=texts)
+    view = empty_view.after_events(record.journal)
     for number, recorded in enumerate(record.journal):
         before = None
         if isinstance(recorded.event, PlanMade):

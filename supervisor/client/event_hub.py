@@ -140,7 +140,8 @@ class EventHub:
         with self._changed:
             self._is_closed = True
             self._changed.notify()
-            reader, job_ids = self._reader, list(self._followers)
+            reader = self._reader
+            job_ids = list(self._followers)
         if reader is not None:
             reader.join()
         self._tell(job_ids, error=FollowingEnded(CLOSED))
@@ -149,8 +150,12 @@ class EventHub:
         """Read until the hub is closed. An error of a read reaches the followers, never the
         thread.
         """
-        patience, check_at = ReconnectLimit(), time.monotonic() + CHECK_EVERY_S
-        while (positions := self._wait_for_followers()) is not None:
+        patience = ReconnectLimit()
+        check_at = time.monotonic() + CHECK_EVERY_S
+        while True:
+            positions = self._wait_for_followers()
+            if positions is None:
+                return
             try:
                 has_read = self._read(positions)
                 if time.monotonic() >= check_at:
@@ -159,7 +164,7 @@ class EventHub:
                 patience.reset()
                 self._pause(GATHER_S if has_read else 0.0)
             except StoreUnavailable as error:
-                self._bear(patience, error)
+                self._wait_for_redis(patience, error)
             except HandoffError as error:
                 self._tell(positions, error=error)
             except Exception as error:  # a thread that dies would leave every follower waiting
@@ -199,7 +204,7 @@ class EventHub:
             for job_id in deleted:
                 self._tell([job_id], error=UnknownJob.named(job_id))
 
-    def _bear(self, patience: ReconnectLimit, error: StoreUnavailable) -> None:
+    def _wait_for_redis(self, patience: ReconnectLimit, error: StoreUnavailable) -> None:
         """Wait before the next try. After `RECONNECT_FOR_S`, every follower gets the error."""
         try:
             patience.record_failure(error)

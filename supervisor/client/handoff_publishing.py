@@ -188,10 +188,7 @@ class Dispatcher:
             with telemetry().within(job_id):
                 yield
         except (OperationalError, *self._app.backend.connection_errors) as error:
-            if others:
-                more = {"others": len(others)}
-            else:
-                more = {}
+            more = {"others": len(others)} if others else {}
             log.warning(
                 "message not sent, the sweeper sends it again",
                 job_id=job_id,

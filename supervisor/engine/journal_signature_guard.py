@@ -70,16 +70,16 @@ class JournalGuard:
         ended a handoff in the store, open the handoff again, so that an honest worker ends it.
         """
         for refused_event in refused:
-            version, event = refused_event.recorded.version, refused_event.recorded.event
+            event = refused_event.recorded.event
+            version = refused_event.recorded.version
             if self._store.refused_events.is_recorded(job_id, version):
                 continue
             reason = (
                 f"event {version} of {job_id} ({event.type}) is not used: {refused_event.reason}"
             )
             log.warning("event refused", job_id=job_id, version=version, why=refused_event.reason)
-            self._store.refuse(
-                job_id, JOURNAL, reason, refused_event.recorded.raw.decode(errors="replace")
-            )
+            text = refused_event.recorded.raw.decode(errors="replace")
+            self._store.refuse(job_id, JOURNAL, reason, text)
             if isinstance(event, HandoffFinished):
                 self._store.refused_events.reopen_handoff(job_id, event.handoff_id, version)
             self._store.refused_events.record(job_id, version, refused_event.reason, self._keep_s)

@@ -56,16 +56,9 @@ class FailureGuard:
             StoreUnavailable: Redis cannot be reached. The sweeper wakes the job again.
         """
         job_id = evaluation.job_id
-        if isinstance(error, HandoffError):
-            why = str(error)
-        else:
-            why = type(error).__name__
-        log.error(
-            "a job cannot continue",
-            job_id=job_id,
-            why=why,
-            exc_info=not isinstance(error, HandoffError),
-        )
+        is_foreseen = isinstance(error, HandoffError)
+        why = str(error) if is_foreseen else type(error).__name__
+        log.error("a job cannot continue", job_id=job_id, why=why, exc_info=not is_foreseen)
         times = self._store.journal.record_failure(job_id, evaluation.name)
         if times == 1:
             self._store.dead_letters.add(
@@ -77,11 +70,8 @@ class FailureGuard:
             end_why = f"an internal error ({type(error).__name__})"
             if isinstance(error, NoTenantKey):
                 end_why = str(error)
-            self._end(
-                evaluation,
-                end_why,
-                in_its_time=not isinstance(error, MalformedMessage),
-            )
+            is_readable = not isinstance(error, MalformedMessage)
+            self._end(evaluation, end_why, in_its_time=is_readable)
         except StoreUnavailable:
             raise
         except Exception as again:  # noqa: BLE001 - this process cannot end the job; the sweeper wakes it again
@@ -104,9 +94,8 @@ class FailureGuard:
             self.record_failure(evaluation, error)
             return
         if state is None or state.ended:
-            self._store.journal.set_due(
-                evaluation.job_id, None, state.version if state else 0, evaluation.name
-            )
+            version = state.version if state else 0
+            self._store.journal.set_due(evaluation.job_id, None, version, evaluation.name)
 
     def _end(
         self, evaluation: EvaluationLease, why: str, *, in_its_time: bool = True
@@ -141,13 +130,8 @@ class FailureGuard:
         evaluation executes the effects of the end.
         """
         now = self._store.connection.now()
-        end = JobEnded(
-            status=JobStatus.FAILED,
-            reason=(
-                f"{why}: see the supervisor's log; `handoff show --full` shows the results of the"
-                " steps"
-            ),
-        )
+        advice = "see the supervisor's log; `handoff show --full` shows the results of the steps"
+        end = JobEnded(status=JobStatus.FAILED, reason=f"{why}: {advice}")
         later = fold_on(state, [RecordedEvent(state.version + 1, now, end)])
         commit = Commit(
             job_id=state.job_id,

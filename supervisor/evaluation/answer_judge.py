@@ -218,15 +218,11 @@ def _scores(values: Sequence[Any], rubric: Rubric) -> tuple[Score, ...]:
         with suppress(ValidationError):
             answer = _ScoreAnswer.model_validate(value)
             name = name_of(answer.criterion)
-            if name in rubric.names and LOWEST <= answer.score <= HIGHEST:
-                kept.setdefault(
-                    name,
-                    Score(
-                        criterion=name,
-                        score=round(answer.score),
-                        why=clip(answer.why, MOST_WHY_CHARS),
-                    ),
-                )
+            if name not in rubric.names or name in kept:
+                continue
+            if LOWEST <= answer.score <= HIGHEST:
+                why = clip(answer.why, MOST_WHY_CHARS)
+                kept[name] = Score(criterion=name, score=round(answer.score), why=why)
     return tuple(kept.values())
 
 
@@ -262,8 +258,10 @@ def _fitting(text: str, most: int) -> str:
     writes some characters as six.
     """
     text = clip(text, most)
-    while (taken := len(json.dumps(text, ensure_ascii=False))) > most + 2:
-        text = clip(text, len(text) * most // taken)
+    json_chars = len(_json(text))
+    while json_chars > most + 2:  # the quotation marks do not count
+        text = clip(text, len(text) * most // json_chars)
+        json_chars = len(_json(text))
     return text
 
 

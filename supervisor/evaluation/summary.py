@@ -58,13 +58,14 @@ def row_of(variant: Variant, outcomes: Sequence[TrialOutcome]) -> SummaryRow:
             scores_by_case.setdefault(outcome.trial.case.id, []).append(outcome.score)
         elif outcome.judged_by is not None:
             unjudged += 1
+    scores = [scores for _, scores in sorted(scores_by_case.items())]
     return SummaryRow(
         variant=variant,
         trials=trials,
         cut=cut,
         passed=passed,
         passing=rate(passed, trials),
-        score=mean([scores for _, scores in sorted(scores_by_case.items())]),
+        score=mean(scores),
         unjudged=unjudged,
         usage=usage,
     )
@@ -76,7 +77,8 @@ def by_kind(outcomes: Sequence[TrialOutcome]) -> Mapping[str, Mapping[Variant, t
     """
     counts: dict[str, dict[Variant, tuple[int, int]]] = {}
     for outcome in outcomes:
-        kind, variant = outcome.trial.case.kind, outcome.trial.variant
+        kind = outcome.trial.case.kind
+        variant = outcome.trial.variant
         if kind and not outcome.is_cut:
             by_variant = counts.setdefault(kind, {})
             passed, total = by_variant.get(variant, (0, 0))
@@ -113,7 +115,8 @@ def advice_on(rows: Sequence[SummaryRow]) -> str | None:
             f"Take {name}: {best.variant.name} passes more, but not {CONCLUSIVE}, "
             f"and takes {more} the tokens."
         )
-    dearest, why = max(as_good, key=_tokens), "no other mode passes more"
+    dearest = max(as_good, key=_tokens)
+    why = "no other mode passes more"
     if dearest.tokens <= chosen.tokens:
         return f"Take {name}: {why}."
     return (

@@ -134,10 +134,7 @@ class EvaluationPlan:
     @property
     def judgements(self) -> int:
         """Return the number of trials whose answers a judge would score."""
-        total = 0
-        for trial in self.trials:
-            total += self.is_judged(trial)
-        return total
+        return sum(self.is_judged(trial) for trial in self.trials)
 
     def is_judged(self, trial: Trial) -> bool:
         """Return whether a judge scores the answer of a trial."""
@@ -145,7 +142,8 @@ class EvaluationPlan:
 
     def job_of(self, trial: Trial) -> EvaluationJob:
         """Return the job of a trial."""
-        case, documents = trial.case, None
+        case = trial.case
+        documents = None
         if case.docs:
             documents = self.documents[case.docs]
         request = trial.variant.request(case.request, documents, self.limits, self.workflow)
@@ -192,7 +190,8 @@ class Evaluation:
             if job.key in self._unjudged:
                 trial, answered = self._unjudged.pop(job.key)
                 scores = self._scores(trial, result)
-                self._cut_judges += is_cut(result) and not scores
+                if is_cut(result) and not scores:
+                    self._cut_judges += 1
                 yield _outcome(trial, answered, scores, result)
                 continue
             trial = self._trials[job.key]
@@ -233,9 +232,11 @@ def _outcome(
     Args:
         judged: result of the judge's job; None: there was none.
     """
-    judged_by, judge_usage = None, ResourceUse()
+    judged_by = None
+    judge_usage = ResourceUse()
     if judged:
-        judged_by, judge_usage = judged.job_id, usage_of(judged)
+        judged_by = judged.job_id
+        judge_usage = usage_of(judged)
     return TrialOutcome(
         trial=trial,
         job_id=result.job_id,

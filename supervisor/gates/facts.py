@@ -44,6 +44,8 @@ _NEEDED = ("subject", "attribute", "value")
 _OTHERS = ("unit", "date", "source")
 _NAME = re.compile(r"[^\W\d][\w $.-]{0,62}")
 """Name of a table or column in SQLite."""
+_CREATES_TABLE = re.compile(r"CREATE\s+TABLE\b", re.IGNORECASE)
+"""The statement of a plain table, which is no virtual table."""
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=80)]
 _Cells = Mapping[str, str]
@@ -128,7 +130,8 @@ def _facts(file: Path, rows: Iterable[_Placed], columns: Mapping[str, str]) -> F
             )
         row_problems: list[str] = []
         for part, column in columns.items():
-            if problem := _problem(part, cells.get(part, "")):
+            problem = _problem(part, cells.get(part, ""))
+            if problem:
                 row_problems.append(f"{where}: column {column!r:.80} {problem}")
         if row_problems:
             problems += row_problems
@@ -219,10 +222,9 @@ def _rows_of_database(
                 " spaces and _ $ . -"
             )
     until = time.monotonic() + MOST_READING_S
+    uri = f"{file.resolve().as_uri()}?mode=ro"
     try:
-        with closing(
-            sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
-        ) as database:
+        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as database:
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
             database.set_progress_handler(lambda: time.monotonic() > until, 10_000)
             parts = _stored_parts(file, database, table, columns, named)
@@ -254,14 +256,11 @@ def _stored_parts(
     Raises:
         UserError: there is no such plain table, or a column that is needed or named is missing.
     """
-    kind = database.execute(
+    entries = database.execute(
         "SELECT type, sql FROM sqlite_schema WHERE name = ? COLLATE NOCASE", (table,)
-    ).fetchone()
-    if (
-        kind is None
-        or kind[0] != "table"
-        or not re.match(r"CREATE\s+TABLE\b", kind[1] or "", re.IGNORECASE)
-    ):
+    )
+    kind, statement = entries.fetchone() or ("", "")
+    if kind != "table" or not _CREATES_TABLE.match(statement or ""):
         raise UserError(
             f"{file}: {table!r:.80} is not a plain table; name a table that stores its rows"
         )
@@ -269,7 +268,7 @@ def _stored_parts(
     for _, name, _, _, _, _, hidden in database.execute(f'PRAGMA table_xinfo("{table}")'):
         if not hidden:
             stored.append(name)
-    stored_lowercase = set(map(str.casefold, stored))
+    stored_lowercase = {name.casefold() for name in stored}
     parts: list[str] = []
     for part, column in columns.items():
         if column.casefold() in stored_lowercase:
@@ -287,10 +286,10 @@ def _may_read(table: str) -> Any:
     def allowed(
         action: int, of: str | None, _column: str | None, _database: str | None, _by: str | None
     ) -> int:
-        is_read = (
-            action == sqlite3.SQLITE_READ and of is not None and of.casefold() == table.casefold()
-        )
-        if action == sqlite3.SQLITE_SELECT or is_read:
+        if action == sqlite3.SQLITE_SELECT:
+            return sqlite3.SQLITE_OK
+        is_own_table = of is not None and of.casefold() == table.casefold()
+        if action == sqlite3.SQLITE_READ and is_own_table:
             return sqlite3.SQLITE_OK
         return sqlite3.SQLITE_DENY
 

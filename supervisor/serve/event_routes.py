@@ -81,7 +81,9 @@ async def events(
     A browser that reconnects sends the id of its last event. With `follow=false`, the response
     is a page of JSON.
     """
-    start = last_event_id if last_event_id is not None else after or 0
+    start = after or 0
+    if last_event_id is not None:
+        start = last_event_id
     if not follow:
         page = await run_in_threadpool(_page, access, job_id, start, limit)
         return Response(page.model_dump_json(), media_type="application/json")
@@ -94,10 +96,11 @@ async def events(
 def _page(access: Access, job_id: JobId, after: int, limit: int) -> EventsPage:
     recorded = access.store.journal.read(job_id, after, limit + 1)
     page = recorded[:limit]
+    next_after = page[-1].version if page else after
     return EventsPage(
         job_id=job_id,
-        events=list(map(recorded_as_json, page)),
-        next_after=page[-1].version if page else after,
+        events=[recorded_as_json(event) for event in page],
+        next_after=next_after,
         has_more=len(recorded) > limit,
     )
 

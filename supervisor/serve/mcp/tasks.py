@@ -110,11 +110,12 @@ async def task_of(access: Access, job_id: JobId) -> JobTask:
             fields = {"status": "cancelled"}
         case _:
             fields = await _open_task(access, standing)
+    last_updated_at = await _last_change(access, standing)
     return JobTask(
         result_type="complete",
         task_id=job_id,
         created_at=_time(standing.submitted_at),
-        last_updated_at=_time(await _last_change(access, standing)),
+        last_updated_at=_time(last_updated_at),
         **fields,
     )
 
@@ -160,7 +161,8 @@ async def answer_task(access: Access, job_id: JobId, responses: Mapping[str, Any
         Problem: the answer is not valid.
         HandoffError: as `AsyncClient.approve`.
     """
-    for entry in open_questions(await access.jobs.result(job_id)):
+    result = await access.jobs.result(job_id)
+    for entry in open_questions(result):
         version: int = entry["version"]
         if _key(version) in responses:
             await _answer(access, job_id, version, responses[_key(version)])
@@ -198,4 +200,5 @@ async def _last_change(access: Access, standing: JobStanding) -> float:
 
 
 def _time(seconds: float) -> str:
+    """Return a Unix time in the form of ISO 8601."""
     return datetime.fromtimestamp(seconds, UTC).isoformat()

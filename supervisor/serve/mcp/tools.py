@@ -193,10 +193,10 @@ async def store_job(access: Access, body: JobBody) -> tuple[JobId, list[str]]:
     Raises:
         Problem, HandoffError: as the HTTP API.
     """
-    request, left_out = await run_in_threadpool(
-        checked_request, access, body, documents_of(body), None
-    )
-    return await access.jobs.submit(request), left_out
+    documents = documents_of(body)
+    request, left_out = await run_in_threadpool(checked_request, access, body, documents, None)
+    job_id = await access.jobs.submit(request)
+    return job_id, left_out
 
 
 async def _submit(access: Access, body: JobBody) -> CallToolResult:
@@ -205,13 +205,15 @@ async def _submit(access: Access, body: JobBody) -> CallToolResult:
 
 
 async def _status(access: Access, arguments: JobArguments) -> CallToolResult:
-    outline = await access.jobs.outline(await visible_job(access, arguments.job_id))
+    job_id = await visible_job(access, arguments.job_id)
+    outline = await access.jobs.outline(job_id)
     return _result(json.loads(outline.to_json()))
 
 
 async def _read_result(access: Access, arguments: ResultArguments) -> CallToolResult:
     job_id = await visible_job(access, arguments.job_id)
-    return tool_result_of(await wait_for_result(access, job_id, arguments.wait_s))
+    result = await wait_for_result(access, job_id, arguments.wait_s)
+    return tool_result_of(result)
 
 
 def tool_result_of(result: JobResult) -> CallToolResult:
@@ -233,7 +235,8 @@ def tool_result_of(result: JobResult) -> CallToolResult:
     for entry in open_questions(result):
         lines.append(f"question {entry['version']}: {question_text(result, entry)}")
         names.append("plan")
-    shown = _result({name: value[name] for name in names if name in value}, "\n".join(lines))
+    shown_fields = {name: value[name] for name in names if name in value}
+    shown = _result(shown_fields, "\n".join(lines))
     return shown.model_copy(update={"is_error": result.status is JobStatus.FAILED})
 
 
@@ -273,11 +276,13 @@ async def _reject(access: Access, given: AnswerArguments) -> CallToolResult:
 
 async def _cancel(access: Access, arguments: JobArguments) -> CallToolResult:
     job_id = await visible_job(access, arguments.job_id)
-    return _result({"job_id": job_id, "cancelled": await access.jobs.cancel(job_id)})
+    is_cancelled = await access.jobs.cancel(job_id)
+    return _result({"job_id": job_id, "cancelled": is_cancelled})
 
 
 async def _specialists(access: Access, _: NoArguments) -> CallToolResult:
-    return _result({"specialists": await run_in_threadpool(listed_specialists, access)})
+    specialists = await run_in_threadpool(listed_specialists, access)
+    return _result({"specialists": specialists})
 
 
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
