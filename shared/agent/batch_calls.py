@@ -3,9 +3,8 @@
 The intention is stored before the batch is created, and the id of the batch after it. Between two
 questions about the batch, the handoff is deferred: it has no slot and no claim.
 
-After a kill between the two writes, it is not known whether the batch exists. The provider's list
-of batches names no calls. The next worker therefore reads the results of each batch of that time,
-and adopts the batch that has this call. It creates another batch only if there is no such batch.
+After a kill between the two writes, it is not known whether the batch exists: `batch_recovery.py`
+looks for it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from datetime import UTC, datetime
 
 from handoff_queue.shared.agent.batch_rules import (
     CANCEL_POLL_S,
-    CLOCK_SKEW_S,
     BatchRules,
     OpenBatch,
 )
@@ -24,7 +22,7 @@ from handoff_queue.shared.agent.prices import json_bytes
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.observability.failpoints import around
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.types.batches import BatchState, BatchStatus
+from handoff_queue.shared.types.batches import BatchOutcome, BatchStatus
 from handoff_queue.shared.types.checkpoints import (
     BatchClosed,
     BatchCreated,
@@ -71,10 +69,10 @@ class BatchCalls:
     ) -> BatchIntended:
         """Return the checkpoint to store before the batch of a call is created."""
         request = json_bytes((call.model, call.system, call.messages, call.tools))
-        digest = digest_of(request.decode())
-        place = digest_of(f"{self.dependencies.handoff_name}/{len(checkpoints)}/{digest}")
+        request_digest = digest_of(request.decode())
+        place = f"{self.dependencies.handoff_name}/{len(checkpoints)}/{request_digest}"
         return BatchIntended(
-            custom_id=f"handoff-{place[:40]}",
+            custom_id=f"handoff-{digest_of(place)[:40]}",
             model=call.model,
             at=self.dependencies.now(),
             most=Usage(
@@ -104,9 +102,9 @@ class BatchCalls:
             )
         except (ModelBusy, NeverSent) as error:
             goes_live = isinstance(error, Unsendable)
-            return self._closed(intended, str(error), goes_live=goes_live)
+            return self.closed(intended, str(error), goes_live=goes_live)
         except ModelRejected as error:
-            return self._closed(intended, str(error), goes_live=True)
+            return self.closed(intended, str(error), goes_live=True)
         except ModelError as error:
             _log.warning("a batch may have been created", why=str(error))
             raise Deferred(self.rules.first_poll_s, "it may be in a batch") from error
@@ -137,35 +135,6 @@ class BatchCalls:
             wait_s = min(wait_s, CANCEL_POLL_S)
         return Deferred(wait_s, f"{WAITS_FOR}{what} since {clock}")
 
-    def adopted(self, batch: OpenBatch) -> BatchCreated | BatchClosed:
-        """Return the checkpoint for a batch that may have been created: the batch that has the
-        call, or a closed batch if no batch of the account has it.
-
-        Raises:
-            Deferred: a batch of that time has not ended, so its calls are not known.
-            BatchLost: the slack is over, and such a batch has still not ended.
-            ModelError: the provider gives no answer.
-        """
-        intended, is_unknown = batch.intended, False
-        states = self.rules.batches.created_since(intended.at - CLOCK_SKEW_S)
-        for state in states:
-            if not batch.may_be(state):
-                continue
-            self.dependencies.checkpoints.heartbeat(READING)
-            if state.status is not BatchStatus.ENDED:
-                is_unknown = True
-            elif self._has(state, intended):
-                _log.info("batch adopted", batch=state.batch_id)
-                return BatchCreated(
-                    custom_id=intended.custom_id,
-                    batch_id=state.batch_id,
-                    at=intended.at,
-                )
-        if not is_unknown:
-            return self._closed(intended, "the batch was not created", goes_live=False)
-        self._check_not_lost()
-        raise self.deferral(intended.at, "a batch of unknown id")
-
     def reply(self, batch: OpenBatch, created: BatchCreated) -> ModelReply | BatchClosed:
         """Return the reply to a call in a batch, or the checkpoint of a batch without a reply.
         When the slack is over, the batch is cancelled. Its reply counts if it has one.
@@ -177,24 +146,30 @@ class BatchCalls:
         """
         state = self.rules.batches.retrieve(created.batch_id)
         if state.status is BatchStatus.ENDED:
-            outcome = around(
-                "batch",
-                "read",
-                lambda: self.rules.batches.outcome(
-                    state.batch_id, created.custom_id, batch.intended.model
-                ),
-                ModelUnreachable,
-            )
-            if outcome is None:
-                raise BatchLost
-            if outcome.reply is None:
-                return self._closed(batch.intended, outcome.why, goes_live=True)
-            return outcome.reply
+            return self._reply_in(batch.intended, created)
         if self.dependencies.now() >= self.rules.until:
-            self._check_not_lost()
+            self.check_not_lost()
             if state.status is BatchStatus.IN_PROGRESS:
                 self.rules.batches.cancel(state.batch_id)
         raise self.deferral(created.at, f"batch {created.batch_id}")
+
+    def _reply_in(self, intended: BatchIntended, created: BatchCreated) -> ModelReply | BatchClosed:
+        """Return the reply to a call in an ended batch, or the checkpoint of a batch without one.
+
+        Raises:
+            BatchLost: the batch has no such call.
+            ModelError: the provider gives no answer.
+        """
+
+        def ask() -> BatchOutcome | None:
+            return self.rules.batches.outcome(created.batch_id, created.custom_id, intended.model)
+
+        outcome = around("batch", "read", ask, ModelUnreachable)
+        if outcome is None:
+            raise BatchLost
+        if outcome.reply is None:
+            return self.closed(intended, outcome.why, goes_live=True)
+        return outcome.reply
 
     def after_error(self, batch: OpenBatch, error: ModelError) -> Deferred:
         """Return the error that lets the handoff ask again later, after the provider has given no
@@ -205,20 +180,21 @@ class BatchCalls:
         """
         if not error.retryable:
             raise BatchLost from error
-        self._check_not_lost()
+        self.check_not_lost()
         _log.warning("no answer about a batch", why=str(error))
         return self.deferral(batch.since, "the provider's answer about its batch")
 
-    def _has(self, state: BatchState, intended: BatchIntended) -> bool:
-        """Return whether an ended batch has the call."""
-        outcome = self.rules.batches.outcome(state.batch_id, intended.custom_id, intended.model)
-        return outcome is not None
-
-    def _check_not_lost(self) -> None:
+    def check_not_lost(self) -> None:
         """Raise BatchLost if the batch must have ended by now, so that a live call fits in."""
         if self.dependencies.now() >= self.rules.gives_up_at(self.dependencies.ends_at):
             raise BatchLost
 
-    def _closed(self, intended: BatchIntended, why: str, *, goes_live: bool) -> BatchClosed:
+    def closed(self, intended: BatchIntended, why: str, *, goes_live: bool) -> BatchClosed:
+        """Return the checkpoint of a batch without a reply.
+
+        Args:
+            why: the reason, for the journal and for the log.
+            goes_live: True if the next try may be a live call.
+        """
         _log.info("no reply from a batch", why=why, goes_live=goes_live)
         return BatchClosed(custom_id=intended.custom_id, why=why, goes_live=goes_live)

@@ -33,10 +33,15 @@ _CALL_NAME = re.compile(r"[A-Za-z0-9_-]+#[0-9]+")
 
 LEAST_PASSAGE_CHARS = 12
 """Characters of the shortest passage in quotation marks that counts as a quote."""
+MOST_PASSAGE_CHARS = 2_000
+"""Characters of the longest such passage."""
 _PAIR = re.compile(
     r'"source"\s*+:\s*+("(?:[^"\\]|\\.)*+")\s*+,\s*+"quote"\s*+:\s*+("(?:[^"\\]|\\.)*+")'
 )
-_PASSAGE = re.compile(r'"([^"\n]{12,2000})"|“([^”\n]{12,2000})”|«([^»\n]{12,2000})»')
+_PASSAGE_LENGTH = f"{{{LEAST_PASSAGE_CHARS},{MOST_PASSAGE_CHARS}}}"
+_PASSAGE = re.compile(
+    rf'"([^"\n]{_PASSAGE_LENGTH})"|“([^”\n]{_PASSAGE_LENGTH})”|«([^»\n]{_PASSAGE_LENGTH})»'
+)
 
 
 def compaction_limit(context: ContextRules | None, longest_prompt: int) -> int:

@@ -27,9 +27,11 @@ from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.origins import Origin
 
 MOST_ERROR_CHARS = 500
+"""Most characters of the error of a result."""
 MOST_REASON_CHARS = 240
 """Most characters of the reason of a failure that stands before the error of a tool."""
 MOST_SALVAGED_CHARS = 100_000
+"""Most characters of the text of a stopped handoff."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +69,14 @@ class ResultBuilder:
         """
         drafts = _drafts(conversation, draft)
         salvaged = self._salvaged(drafts, conversation, reason, error)
-        prose = None
+        if salvaged is not None:
+            return salvaged
         for text in drafts:
             if not text.lstrip().startswith(("{", "```")):
-                prose = text
-                break
-        if salvaged or prose is None:
-            return salvaged or self.failed(conversation, reason, error)
-        return self._result(
-            AcceptedAnswer(
-                ResultStatus.PARTIAL, prose[:MOST_SALVAGED_CHARS], confidence=0.0, error=error
-            ),
-            conversation,
-            reason,
-        )
+                prose = text[:MOST_SALVAGED_CHARS]
+                answer = AcceptedAnswer(ResultStatus.PARTIAL, prose, confidence=0.0, error=error)
+                return self._result(answer, conversation, reason)
+        return self.failed(conversation, reason, error)
 
     def failed(self, conversation: Conversation, reason: StopReason, error: str) -> HandoffResult:
         """Return a failed result without any work."""
@@ -96,23 +92,26 @@ class ResultBuilder:
         """Return a `partial` result if the answer format can salvage some work, else a
         `failed` one.
         """
-        return self._salvaged(
-            _drafts(conversation, draft), conversation, reason, error
-        ) or self.failed(conversation, reason, error)
+        drafts = _drafts(conversation, draft)
+        salvaged = self._salvaged(drafts, conversation, reason, error)
+        if salvaged is not None:
+            return salvaged
+        return self.failed(conversation, reason, error)
 
     def _salvaged(
         self, drafts: list[str], conversation: Conversation, reason: StopReason, error: str
     ) -> HandoffResult | None:
         if not isinstance(self.answer_format, PartialAnswerFormat):
             return None
+        """Return a `partial` result with the newest draft that the answer format can salvage, or
+        None.
+        """
         for text in drafts:
-            read = self.answer_format.salvage(text)
-            if (
-                read is not None
-                and read.output is not None
-                and not says_only_that_it_is_done(read.output)
-            ):
-                partial = replace(read, status=ResultStatus.PARTIAL, error=error)
+            answer = self.answer_format.salvage(text)
+            if answer is None or answer.output is None:
+                continue
+            if not says_only_that_it_is_done(answer.output):
+                partial = replace(answer, status=ResultStatus.PARTIAL, error=error)
                 return self._result(partial, conversation, reason)
         return None
 
@@ -159,8 +158,10 @@ def _error(read: AcceptedAnswer, conversation: Conversation) -> str | None:
     if not read.error:
         return None
     error = " ".join(read.error.split())
-    if read.status is ResultStatus.FAILED and (failed := conversation.last_tool_error):
-        name, text = failed[0], " ".join(failed[1].split())
+    tool_error = conversation.last_tool_error
+    if read.status is ResultStatus.FAILED and tool_error is not None:
+        name, text = tool_error
+        text = " ".join(text.split())
         if text not in error:
             error = f"{error[:MOST_REASON_CHARS]}; the last error of the tool {name}: {text}"
     return error[:MOST_ERROR_CHARS]

@@ -9,10 +9,9 @@ handoff needs no special case: the loop reads the conversation and continues.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, assert_never
+from typing import assert_never
 
 from handoff_queue.shared.agent.answer_format import (
     AcceptedAnswer,
@@ -29,8 +28,6 @@ from handoff_queue.shared.agent.conversation import (
     UNUSABLE,
     Conversation,
     calls_of,
-    ids_in,
-    is_same_call,
     text_of,
 )
 from handoff_queue.shared.agent.handoff_result import ResultBuilder
@@ -38,33 +35,20 @@ from handoff_queue.shared.agent.model_turn import ModelTurns
 from handoff_queue.shared.agent.prompt import Opening
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.tool import Tool
-from handoff_queue.shared.agent.tool_call_approval import CheckedCalls, check_calls
+from handoff_queue.shared.agent.tool_call_runner import ToolCallRunner
 from handoff_queue.shared.agent.tool_calls import (
-    CUT_CALL,
-    MAY_HAVE_RUN,
-    MOST_CALLS,
-    NO_TURNS_LEFT,
     NOTHING_DONE,
-    SAME_CALL,
-    SAME_RESULT,
-    TOO_MANY_CALLS,
-    UNKNOWN_TOOL,
-    ToolThreads,
     observe_result,
 )
-from handoff_queue.shared.agent.tool_policy import CallDecision, CallVerdict
 from handoff_queue.shared.agent.tool_policy_check import CallGuard
-from handoff_queue.shared.agent.tool_result_clearing import is_too_long, stored_result
+from handoff_queue.shared.agent.tool_result_clearing import is_too_long
+from handoff_queue.shared.agent.transcript import Transcript
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.text.invisible_characters import visible
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,
     ContextCleared,
-    ContextCompacted,
     ModelReplied,
-    ToolCallStarted,
-    ToolObserved,
     WorstCase,
 )
 from handoff_queue.shared.types.errors import (
@@ -78,15 +62,12 @@ from handoff_queue.shared.types.errors import (
     StoreError,
 )
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, StopReason
-from handoff_queue.shared.types.model import Block
 from handoff_queue.shared.types.names import TAKES_NO_MESSAGES
 from handoff_queue.shared.types.rate_limits import ExpectedUsage
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 MOST_REPAIRS = 1
 """Times that a model may fix an invalid answer. A model that fails twice fails again."""
-LEAST_SAME_CHARS = 200
-"""Characters of the shortest result that is not shown a second time."""
 MOST_SHORTENINGS = 2
 """Fixes after which an answer that was cut off is not sent back again."""
 _log = log_of(__name__)
@@ -104,37 +85,50 @@ class Agent:
         opening: Opening,
         dependencies: RunDependencies,
     ) -> None:
-        self._dependencies = dependencies
-        self._handoff = handoff
         self._limits = handoff.limits
         self._takes_messages = handoff.step_id not in TAKES_NO_MESSAGES
         self._decides = tool_call_format(dependencies.answer_format)
-        own_tools = (*opening.tools, *(self._decides.tools if self._decides else ()))
-        self._tools: dict[str, Tool] = {}
-        for tool in (*dependencies.tools, *own_tools):
-            if tool.name in spec.tools or tool in own_tools:
-                self._tools[tool.name] = tool
-        self._conversation = Conversation(opening.message)
-        for block in opening.message["content"]:
-            dependencies.tool_context.note_text(str(block.get("text", "")))
-        self._guard = CallGuard(handoff, dependencies.policy, dependencies.words_of_user)
-        self._dependencies = dependencies = replace(
-            dependencies,
-            tool_context=replace(
-                dependencies.tool_context,
-                seen_origins=lambda: self._guard.origins(self._conversation),
-            ),
+        """The format of an answer by tool calls; None: the answer is a text."""
+        tools = self._tools_of(spec, opening, dependencies)
+        guard = CallGuard(handoff, dependencies.policy, dependencies.words_of_user)
+        context = replace(
+            dependencies.tool_context,
+            seen_origins=lambda: guard.origins(self._conversation),
         )
+        for block in opening.message["content"]:
+            context.note_text(str(block.get("text", "")))
+        dependencies = replace(dependencies, tool_context=context)
+        self._transcript = Transcript(Conversation(opening.message), dependencies)
         self.can_take_messages = False
         """True if the agent has made its result, and can still change it for a message."""
-        self._outcome = ResultBuilder(handoff, dependencies.answer_format, self._guard.origins)
+        self._result_builder = ResultBuilder(handoff, dependencies.answer_format, guard.origins)
+        self._tool_calls = ToolCallRunner(handoff, tools, guard, self._transcript)
         self._model_turns = ModelTurns(
-            handoff.limits,
-            opening.system,
-            tuple(self._tools.values()),
-            dependencies,
-            self._guard.is_offered,
+            handoff.limits, opening.system, tuple(tools.values()), dependencies, guard.is_offered
         )
+
+    def _tools_of(
+        self, spec: SpecialistSpec, opening: Opening, dependencies: RunDependencies
+    ) -> dict[str, Tool]:
+        """Return the tools of the agent, by name: those that the specialist's file names, those of
+        the opening, and those of the answer format.
+        """
+        own_tools = [*opening.tools]
+        if self._decides is not None:
+            own_tools += self._decides.tools
+        tools: dict[str, Tool] = {}
+        for tool in (*dependencies.tools, *own_tools):
+            if tool.name in spec.tools or tool in own_tools:
+                tools[tool.name] = tool
+        return tools
+
+    @property
+    def _conversation(self) -> Conversation:
+        return self._transcript.conversation
+
+    @property
+    def _dependencies(self) -> RunDependencies:
+        return self._transcript.dependencies
 
     @property
     def model_name(self) -> str:
@@ -160,11 +154,11 @@ class Agent:
             StoreError: checkpoints cannot be written.
         """
         is_second = self._dependencies.checkpoints is checkpoints
-        self._dependencies = self._dependencies.claimed(checkpoints, ends_at)
+        self._transcript.dependencies = self._dependencies.claimed(checkpoints, ends_at)
         self._model_turns.use_claim(self._dependencies)
         try:
             if not is_second:
-                self._append(*checkpoints.earlier_checkpoints())
+                self._transcript.add(*checkpoints.earlier_checkpoints())
             return self._result()
         except (Interrupted, StoreError):
             raise
@@ -175,7 +169,7 @@ class Agent:
                 error=type(error).__name__,
                 place=f"{Path(place.filename).name}:{place.lineno}",
             )
-            return self._outcome.failed(
+            return self._result_builder.failed(
                 self._conversation, StopReason.DEFECT, f"an internal error: {type(error).__name__}"
             )
 
@@ -184,18 +178,18 @@ class Agent:
         try:
             return self._run_turns()
         except LimitReached as limit:
-            return self._outcome.stopped(
+            return self._result_builder.stopped(
                 self._conversation, _reason_of(limit), str(limit), self._model_turns.draft
             )
         except ModelRefused as error:
-            return self._outcome.failed(
+            return self._result_builder.failed(
                 self._conversation,
                 StopReason.REFUSED,
                 self._dependencies.without_secrets(str(error)),
             )
         except ModelError as error:  # a server may repeat the key that it refuses
             why = self._dependencies.without_secrets(str(error))
-            return self._outcome.stopped_or_failed(
+            return self._result_builder.stopped_or_failed(
                 self._conversation, StopReason.MODEL_ERROR, why, self._model_turns.draft
             )
 
@@ -207,9 +201,11 @@ class Agent:
             elif self._conversation.has_summary:
                 self._compact(reply)
             elif self._has_calls_to_run(reply):
-                self._run_calls(reply)
-            elif (result := self._read(reply)) is not None and not self._continues(result, reply):
-                return result
+                self._tool_calls.run(reply)
+            else:
+                result = self._read(reply)
+                if result is not None and not self._continues(result, reply):
+                    return result
 
     def _continues(self, result: HandoffResult, reply: ModelReplied) -> bool:
         """Return whether users have sent messages since the last call, and the model can still
@@ -221,13 +217,14 @@ class Agent:
             and not calls_of(reply)
             and not self._model_turns.is_last(self._conversation)
         )
-        has_messages = self._dependencies.checkpoints.has_messages
-        return self.can_take_messages and has_messages and self._take_messages()
+        if not self.can_take_messages or not self._dependencies.checkpoints.has_messages:
+            return False
+        return self._take_messages()
 
     def _take_messages(self) -> bool:
         """Take the messages of users for the next turn. Return whether there were any."""
         messages = self._dependencies.checkpoints.take_messages(self._conversation.turns + 1)
-        self._append(*messages)
+        self._transcript.add(*messages)
         return bool(messages)
 
     def _has_calls_to_run(self, reply: ModelReplied) -> bool:
@@ -246,7 +243,7 @@ class Agent:
             ModelError: see `ModelTurns.turn`.
         """
         self.can_take_messages = False
-        if self._model_turns.read_batch(self._conversation, self._note):
+        if self._model_turns.read_batch(self._conversation, self._transcript.store):
             return
         if self._conversation.turns >= self._limits.max_turns:
             raise LimitReached(
@@ -259,11 +256,11 @@ class Agent:
         # A text after a paused turn would end that turn. The API refuses a text after an
         # unfinished call.
         if is_last and not self._conversation.is_told_last and not self._conversation.is_paused:
-            self._note(AgentPrompted(text=LAST_TURN))
+            self._transcript.store(AgentPrompted(text=LAST_TURN))
         try:
             self._model_turns.turn(
                 self._conversation,
-                self._note,
+                self._transcript.store,
                 is_last=is_last,
                 takes_messages=self._takes_messages and not self._must_go_on(),
             )
@@ -289,7 +286,7 @@ class Agent:
         checkpoint = make_compaction(self._conversation, self._dependencies.tool_context)
         quotes = len(checkpoint.quotes)
         _log.info("earlier turns summarized", tokens=checkpoint.tokens, quotes=quotes)
-        self._note(checkpoint)
+        self._transcript.store(checkpoint)
 
     def _shorten(self) -> None:
         """Clear old results of tools if the next request would be large. If that does not suffice,
@@ -299,7 +296,7 @@ class Agent:
         if cleared and not self._model_turns.is_summarized_first(self._conversation, cleared):
             self._note_cleared(cleared)
         if self._model_turns.needs_summary(self._conversation):
-            self._note(AgentPrompted(text=self._model_turns.summary_request()))
+            self._transcript.store(AgentPrompted(text=self._model_turns.summary_request()))
 
     def _clear_refused_results(self) -> bool:
         """Clear old results of tools after the server has refused a request because of its
@@ -314,119 +311,7 @@ class Agent:
     def _note_cleared(self, cleared: ContextCleared) -> None:
         results = len(cleared.tool_use_ids)
         _log.info("old results cleared", results=results, tokens=cleared.tokens)
-        self._note(cleared)
-
-    def _run_calls(self, reply: ModelReplied) -> None:
-        """Run the calls that have no result yet, except calls that must not run. Calls that need
-        an approval are asked about after the others have run.
-        """
-        runnable, refused = list[Block](), list[ToolObserved]()
-        first_ids = ids_in(calls_of(reply)[:MOST_CALLS])
-        started_ids = self._conversation.started
-        for call in self._conversation.unanswered:
-            if self._conversation.turns >= self._limits.max_turns:
-                reason = NO_TURNS_LEFT
-            elif reply.stop_reason == "max_tokens" and call is reply.content[-1]:
-                reason = CUT_CALL
-            elif call["id"] in started_ids or self._conversation.may_have_run(call):
-                reason = MAY_HAVE_RUN
-            elif call["id"] not in first_ids:
-                reason = TOO_MANY_CALLS
-            elif (stored := self._stored_result(call, runnable)) is not None:
-                refused.append(stored)
-                continue
-            else:
-                runnable.append(call)
-                continue
-            refused.append(observe_result(call, reason, is_error=True))
-        checked = check_calls(
-            runnable,
-            self._tools,
-            self._decide_call,
-            self._dependencies.checkpoints.call_answers,
-            asks=self._handoff.call_approval_s is not None,
-        )
-        refused += checked.refused
-        if refused:
-            self._note(*refused)
-        self._run_allowed(checked)
-        if checked.questions and self._handoff.call_approval_s is not None:
-            self._heartbeat("asking for an approval")
-            self._dependencies.checkpoints.ask_about_calls(
-                checked.questions, self._handoff.call_approval_s
-            )
-
-    def _stored_result(self, call: Block, before: Sequence[Block]) -> ToolObserved | None:
-        """Return the result of a call that need not run: a look-up that was made before, or
-        `read_result` for a cleared result. None: the call must run.
-
-        Args:
-            before: calls of the same reply that will run.
-        """
-        tool = self._tools.get(str(call.get("name")))
-        if tool is not None and tool.is_lookup:
-            is_same = any(is_same_call(earlier, call) for earlier in before)
-            if is_same or self._conversation.has_result_of(call, or_error=not tool.sends):
-                return observe_result(call, SAME_CALL)
-        return stored_result(self._conversation, call, tool)
-
-    def _run_allowed(self, checked: CheckedCalls) -> None:
-        """Run the calls that the policy or a person has allowed, and store their results."""
-        doing = ", ".join(self._tool_labels(checked.allowed))
-        if checked.allowed:
-            self._heartbeat(doing)
-        threads = ToolThreads(self._tools, self._dependencies.for_tools())
-        for result in threads.results_of(
-            checked.allowed, lambda: self._heartbeat(doing), self._note_start
-        ):
-            noted = checked.with_note(result)
-            text = self._dependencies.without_secrets(visible(noted.text))
-            tool = self._tool_of(noted)
-            is_long_lookup = tool and tool.is_lookup and len(text) >= LEAST_SAME_CHARS
-            if is_long_lookup and self._conversation.has_result(text):
-                text = SAME_RESULT
-            shown = noted.model_copy(update={"text": text})
-            self._note(self._citable(self._conversation.with_room_for(shown), tool))
-
-    def _decide_call(self, tool: Tool, arguments: Mapping[str, Any]) -> CallDecision:
-        """Return the decision of the policy on a call."""
-        decision = self._guard.decide(tool, dict(arguments), self._conversation)
-        if decision.verdict is not CallVerdict.ALLOW:
-            _log.info("call not allowed", tool=tool.name, verdict=decision.verdict.value)
-        return decision
-
-    def _tool_labels(self, calls: Sequence[Block]) -> list[str]:
-        """Return the names of the called tools, each once. Names that the model has invented
-        become `UNKNOWN_TOOL`.
-        """
-        labels: list[str] = []
-        for call in calls:
-            label = str(call.get("name"))
-            if label not in self._tools:
-                label = UNKNOWN_TOOL
-            if label not in labels:
-                labels.append(label)
-        return labels
-
-    def _tool_of(self, result: ToolObserved) -> Tool | None:
-        """Return the tool that a result of this turn comes from. None: there is no such tool."""
-        for call in self._conversation.unanswered:
-            if call["id"] == result.tool_use_id:
-                return self._tools.get(str(call.get("name")))
-        return None
-
-    def _citable(self, result: ToolObserved, tool: Tool | None) -> ToolObserved:
-        """Return the result of a call. If an answer may cite the result, add its source's name."""
-        if tool is None or not tool.is_source or result.is_error or not result.text.strip():
-            return result
-        source = self._conversation.source_of(result.tool_use_id, self._handoff)
-        return result.model_copy(update={"source": source})
-
-    def _note_start(self, call: Block) -> None:
-        """Store a checkpoint before a call of a tool that is not safe to repeat."""
-        tool = self._tools.get(str(call.get("name")))
-        if tool is not None and not tool.repeatable:
-            self._note(ToolCallStarted(tool_use_id=call["id"]))
+        self._transcript.store(cleared)
 
     def _read(self, reply: ModelReplied) -> HandoffResult | None:
         """Return the result of a final answer. None: the answer is invalid, and the model was
@@ -434,7 +319,7 @@ class Agent:
         """
         text = text_of(reply.content)
         if reply.stop_reason == "refusal":
-            return self._outcome.failed(
+            return self._result_builder.failed(
                 self._conversation, StopReason.REFUSED, text or "the model declined to answer"
             )
         has_turns = self._conversation.turns < self._limits.max_turns
@@ -447,7 +332,7 @@ class Agent:
             may_repair = may_repair and self._clear_refused_results()
         try:
             answer = self._accepted(reply, text, was_cut=was_cut, last_try=not may_repair)
-            return self._outcome.accepted(answer, self._conversation)
+            return self._result_builder.accepted(answer, self._conversation)
         except InvalidAnswer as problem:
             if not may_repair:
                 return self._end_without_answer(str(problem), was_cut=was_cut)
@@ -472,7 +357,8 @@ class Agent:
         Raises:
             InvalidAnswer: the answer is empty, or the answer format refuses it.
         """
-        if self._decides and (calls := calls_of(reply)):
+        calls = calls_of(reply)
+        if self._decides is not None and calls:
             if was_cut:
                 raise InvalidAnswer("the calls were cut off")
             return self._decides.read_calls(calls, last_try=last_try)
@@ -489,62 +375,25 @@ class Agent:
         checkpoints: list[Checkpoint] = []
         for call in self._conversation.unanswered:
             checkpoints.append(observe_result(call, NOTHING_DONE, is_error=True))
-        self._note(*checkpoints, AgentPrompted(text=text))
+        self._transcript.store(*checkpoints, AgentPrompted(text=text))
 
     def _end_without_answer(self, problem: str, *, was_cut: bool) -> HandoffResult:
         """Return the result of an invalid answer that the model may not fix any more."""
         if was_cut:
-            return self._outcome.stopped(
+            return self._result_builder.stopped(
                 self._conversation,
                 StopReason.MAX_TOKENS,
                 "the answer was cut off at its length limit",
             )
         if self._conversation.turns >= self._limits.max_turns and self._conversation.repairs == 0:
-            return self._outcome.stopped(
+            return self._result_builder.stopped(
                 self._conversation,
                 StopReason.MAX_TURNS,
                 f"no usable answer within {self._conversation.turns} turns: {problem}",
             )
-        return self._outcome.stopped_or_failed(
+        return self._result_builder.stopped_or_failed(
             self._conversation, StopReason.INVALID_OUTPUT, problem
         )
-
-    def _heartbeat(self, doing: str) -> None:
-        """Send a heartbeat, and check the claim and the remaining time, while tools run.
-
-        Raises:
-            Interrupted: this process has lost the claim.
-            LimitReached: the time is over.
-        """
-        self._dependencies.checkpoints.heartbeat(doing)
-        if self._dependencies.left_s <= 0:
-            raise LimitReached(StopReason.DEADLINE, f"while running {doing}")
-
-    def _note(self, *checkpoints: Checkpoint, deferrable: bool = False) -> None:
-        """Store the checkpoints, and then add them to the conversation."""
-        self._dependencies.checkpoints.checkpoint(*checkpoints, deferrable=deferrable)
-        self._append(*checkpoints)
-
-    def _append(self, *checkpoints: Checkpoint) -> None:
-        """Add checkpoints to the conversation. Note the texts of their tool results for the check
-        of quotes, and results that can be cited.
-        """
-        self._conversation = self._conversation.plus(*checkpoints)
-        context = self._dependencies.tool_context
-        for checkpoint in checkpoints:
-            if isinstance(checkpoint, ContextCleared | ContextCompacted):
-                self._hide(checkpoint)
-            if not isinstance(checkpoint, ToolObserved) or checkpoint.is_error:
-                continue
-            context.note_text(checkpoint.text)
-            if checkpoint.source:
-                context.note_result(checkpoint.source, checkpoint.text)
-
-    def _hide(self, cleared: ContextCleared | ContextCompacted) -> None:
-        """Tell the tools that the model no longer sees these results."""
-        for observed in self._conversation.observed:
-            if observed.tool_use_id in cleared.tool_use_ids:
-                self._dependencies.tool_context.hide_text(observed.text)
 
 
 def _reason_of(limit: LimitReached) -> StopReason:

@@ -41,10 +41,12 @@ def marked_sentences(output: str) -> dict[str, str]:
 
 def _sentence_before(output: str, end: int) -> str:
     """Return the sentence that ends at an index of the output."""
-    before = output[max(0, end - _LONGEST_SENTENCE) : end]
-    while (other := before.rstrip()).endswith("]") and (last := _last_marker(other)):
-        before = before[:last]
-    before = before.rstrip()
+    before = output[max(0, end - _LONGEST_SENTENCE) : end].rstrip()
+    while before.endswith("]"):
+        marker_start = _last_marker(before)
+        if not marker_start:
+            break
+        before = before[:marker_start].rstrip()
     line = before[before.rfind("\n") + 1 :].lstrip()
     borders = list(_BEGINNING.finditer(line))
     if borders:
@@ -53,7 +55,7 @@ def _sentence_before(output: str, end: int) -> str:
 
 
 def _last_marker(text: str) -> int:
-    """Return the place of the marker that ends a text, or 0."""
+    """Return the index of the marker that ends a text, or 0."""
     start = text.rfind("[")
     if start > 0 and MARKER.fullmatch(text, start):
         return start
@@ -100,10 +102,12 @@ def _place_of(phrases: Iterable[str], folded: FoldedText) -> int | None:
 
 
 def _is_of_whole_words(span: Span, text: str) -> bool:
-    before, behind = text[: span.start][-1:], text[span.end :][:1]
-    starts = not before.isalnum() or not text[span.start].isalnum()
-    ends = not behind.isalnum() or not text[span.end - 1].isalnum()
-    return starts and ends
+    """Return whether the span cuts no word at its beginning or at its end."""
+    before = text[max(0, span.start - 1) : span.start]
+    behind = text[span.end : span.end + 1]
+    cuts_first_word = before.isalnum() and text[span.start].isalnum()
+    cuts_last_word = behind.isalnum() and text[span.end - 1].isalnum()
+    return not cuts_first_word and not cuts_last_word
 
 
 def _behind_link(end: int, text: str) -> int:

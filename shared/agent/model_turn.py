@@ -11,6 +11,7 @@ from typing import Protocol
 
 from handoff_queue.shared.agent.answer_format import takes_time
 from handoff_queue.shared.agent.batch_calls import LOST, READING, BatchCalls, BatchLost
+from handoff_queue.shared.agent.batch_recovery import adopt_batch
 from handoff_queue.shared.agent.batch_rules import OpenBatch, open_batch
 from handoff_queue.shared.agent.call_builder import LEAST_OUTPUT_TOKENS, CallBuilder
 from handoff_queue.shared.agent.call_usage import (
@@ -363,7 +364,7 @@ class ModelTurns:
         batches = BatchCalls(rules, self.dependencies)
         self.dependencies.checkpoints.heartbeat(READING)
         try:
-            created = batch.created or batches.adopted(batch)
+            created = batch.created or adopt_batch(batches, batch)
             if batch.created is None:
                 note(created)
             if isinstance(created, BatchCreated):

@@ -44,6 +44,7 @@ BATCH_SHARE = Decimal("0.5")
 have the full price. Source: Anthropic's pricing of the Message Batches API, 2026-10-14.
 """
 _DEFAULT_SERVER_TOOL_USES = 5
+"""Uses in one call of a server-side tool whose definition has no `max_uses`."""
 PROVIDERS = {
     "anthropic": "anthropic",
     "bedrock": "aws",
@@ -124,7 +125,8 @@ class Prices:
         """
         if not cost or not (usage.cache_read_tokens or usage.cache_write_tokens):
             return {}
-        all_input, output = usage.input_tokens, usage.output_tokens
+        all_input = usage.input_tokens
+        output = usage.output_tokens
         uncached = self._of_tokens(model, all_input, output, 0, 0, 0)
         only_read = self._of_tokens(model, all_input, output, usage.cache_read_tokens, 0, 0)
         if uncached is None or only_read is None:
@@ -177,6 +179,11 @@ class Prices:
         return limits
 
     def _of_tokens(self, model: str, *tokens: int) -> int | None:
+        """Return the price in micro-dollars, or None if it is unknown.
+
+        Args:
+            tokens: numbers of tokens, as `_cost` takes them.
+        """
         if self.is_free or model == OFFLINE_MODEL:
             return 0
         cost = _cost(model, self.provider, *tokens)

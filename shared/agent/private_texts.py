@@ -106,15 +106,18 @@ def index_of(text: str) -> Index:
     tokens = _TOKEN.findall(simple)
     spaced = f" {' '.join(tokens).casefold()} "
     words = spaced.split()
-    names = frozenset(words) - {token for token in set(tokens) if token == token.casefold()}
+    small_words = {token for token in set(tokens) if token == token.casefold()}
+    names = frozenset(words) - small_words
+    heads = [name[:_HEAD] for name in names if len(name) >= _HEAD]
     figures = frozenset(_figures_in(simple))
+    rows_of_three = zip(words, words[1:], words[2:], strict=False)
     return Index(
         words=frozenset(words),
         names=names,
-        heads=frozenset(name[:_HEAD] for name in names if len(name) >= _HEAD),
+        heads=frozenset(heads),
         figures=figures,
         counts=Counter(map(len, figures)),
-        rows=frozenset(map(hash, zip(words, words[1:], words[2:], strict=False))),
+        rows=frozenset(map(hash, rows_of_three)),
         windows=frozenset(_windows_of(words)),
         spaced=spaced,
     )
@@ -201,7 +204,8 @@ class _Facts:
         parts = [part for part in group.parts if part]
         if not parts:
             return
-        spaced, glued = " ".join(parts), "".join(parts)
+        spaced = " ".join(parts)
+        glued = "".join(parts)
         texts = {spaced, " ".join(reversed(parts))}
         if not group.is_joined_only:
             texts.update(parts)
@@ -283,8 +287,11 @@ class _Facts:
             for run in {*numbers, "".join(numbers)}:
                 parts = _parts_of(run, _FEWEST_DIGITS_INSIDE, _MOST_DIGITS)
                 _add_long(parts, _FEWEST_DIGITS_INSIDE, self.made_numbers)
-        spelled = [] if any(len(token) > 1 for token in tokens) else ["".join(tokens)]
-        for token in (*tokens, *spelled):
+        candidates = [*tokens]
+        is_spelled_out = all(len(token) == 1 for token in tokens)
+        if is_spelled_out:
+            candidates.append("".join(tokens))
+        for token in candidates:
             _add_long(_in_bases(token), _FEWEST_DIGITS, self.made_numbers)
 
     def _add_windows(self, tokens: Sequence[str]) -> None:
@@ -348,12 +355,11 @@ class _Facts:
         )
 
     def _has_figure(self, private: Index, public: Sequence[Index]) -> bool:
-        made = {
-            figure
-            for figure in self.made_numbers & private.figures
-            if not private.is_dense(len(figure))
-        }
-        for figure in (self.numbers & private.figures) | made:
+        figures = self.numbers & private.figures
+        for figure in self.made_numbers & private.figures:
+            if not private.is_dense(len(figure)):
+                figures.add(figure)
+        for figure in figures:
             is_round = len(figure.rstrip("0")) < 2
             is_public = any(figure in index.figures for index in public)
             if not is_round and not is_public and not _YEAR.fullmatch(figure):

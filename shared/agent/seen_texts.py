@@ -63,7 +63,8 @@ def origins_of_arguments(arguments: Mapping[str, Any], seen: Seen) -> dict[str, 
     """
     origins: dict[str, tuple[Origin, ...]] = {}
     for name, value in arguments.items():
-        origins[name] = union(*(_origins_of(part, seen) for part in _parts(value)), ())
+        of_parts = [_origins_of(part, seen) for part in _parts(value)]
+        origins[name] = union((), *of_parts)
     return origins
 
 
@@ -74,13 +75,15 @@ def are_of_user(arguments: Mapping[str, Any], seen: Seen) -> bool:
     with invisible characters does not.
     """
     leaves = list(_leaves(list(arguments.values())))
+    if not leaves:
+        return False
     texts = seen.of_user()
-    return bool(leaves) and all(
-        sum(map(str.isalnum, leaf)) >= FEWEST_CHARS_OF_USER
-        and visible(leaf) == leaf
-        and _stands_in(leaf, texts)
-        for leaf in leaves
-    )
+    for leaf in leaves:
+        letters_and_digits = sum(map(str.isalnum, leaf))
+        is_plain = letters_and_digits >= FEWEST_CHARS_OF_USER and visible(leaf) == leaf
+        if not is_plain or not _stands_in(leaf, texts):
+            return False
+    return True
 
 
 def is_url_of_user(url: str, seen: Seen) -> bool:
@@ -131,26 +134,32 @@ def url_carries(url: str, private: Sequence[str], public: Sequence[str]) -> bool
     parts = _split(url)
     if parts is None:
         return True
-    path = parts.path.replace("+", " ").split("/")
-    parameters = "&".join(";".join(segment.split(";")[1:]) for segment in path)
-    query = _query("&".join((parts.query, *parameters.split(";"))))
-    path = [segment.partition(";")[0] for segment in path]
+    path: list[str] = []
+    parameters: list[str] = []
+    for segment in parts.path.replace("+", " ").split("/"):
+        name, *segment_parameters = segment.split(";")
+        path.append(name)
+        parameters += segment_parameters
+    query = _query("&".join((parts.query, *parameters)))
+    names = [name for name, _ in query]
+    values = [value for _, value in query]
+    values_by_name = [value for _, value in sorted(query, key=_by_number)]
     labels = (parts.hostname or "").split(".")[:-1]
     port = str(parts.port or "")
     if any(f"{parts.hostname}:{port}" in text for text in private):
         port = ""  # the port of a link
-    who = [parts.username or "", parts.password or ""]
-    by_name = [value for _, value in sorted(query, key=_by_number)]
+    login = [parts.username or "", parts.password or ""]
+    all_parts = [*labels, port, *path, *values_by_name, parts.fragment]
     groups = [
-        _group(path, False),
-        _group([parts.fragment], False),
-        _group(labels, False),
-        _group([key for key, _ in query], True),
-        _group([value for _, value in query], True),
-        _group(by_name, True, is_joined_only=True),
-        _group(chain.from_iterable(query), True, is_joined_only=True),
-        _group([*who, port], True),
-        _group([*labels, port, *path, *by_name, parts.fragment], False, is_joined_only=True),
+        _group(path, is_free=False),
+        _group([parts.fragment], is_free=False),
+        _group(labels, is_free=False),
+        _group(names, is_free=True),
+        _group(values, is_free=True),
+        _group(values_by_name, is_free=True, is_joined_only=True),
+        _group(chain.from_iterable(query), is_free=True, is_joined_only=True),
+        _group([*login, port], is_free=True),
+        _group(all_parts, is_free=False, is_joined_only=True),
     ]
     return _is_carried(groups, private, public)
 
@@ -159,10 +168,12 @@ def value_carries(value: Any, private: Sequence[str], public: Sequence[str]) -> 
     """Return whether an argument carries a copy from a private text, as `url_carries` does."""
     if not private:
         return False
-    return _is_carried([Group(tuple(_leaves(value)), True)], private, public)
+    group = Group(tuple(_leaves(value)), is_free=True)
+    return _is_carried([group], private, public)
 
 
-def _group(parts: Iterable[str], is_free: bool, is_joined_only: bool = False) -> Group:
+def _group(parts: Iterable[str], *, is_free: bool, is_joined_only: bool = False) -> Group:
+    """Return a group of parts of a URL, without percent-encoding."""
     return Group(tuple(map(unquoted, parts)), is_free, is_joined_only)
 
 
@@ -236,7 +247,8 @@ def _pieces_in(text: str) -> frozenset[int]:
     """Return the hash of each run of `WORDS_OF_A_PART` words of a text. A search for each run would
     take half a second for a long argument.
     """
-    return frozenset(map(hash, _pieces(_indexed(text).split(), WORDS_OF_A_PART)))
+    words = _indexed(text).split()
+    return frozenset(map(hash, _pieces(words, WORDS_OF_A_PART)))
 
 
 def _words(text: str) -> list[str]:
@@ -244,8 +256,13 @@ def _words(text: str) -> list[str]:
 
 
 def _stands_in(value: str, texts: Iterable[str]) -> bool:
-    needle = _indexed(value)
-    return bool(needle.strip()) and any(needle in _indexed(text) for text in texts)
+    """Return whether the words of a value stand in a text, in a row. A value without words stands
+    in none.
+    """
+    wanted = _indexed(value)
+    if not wanted.strip():
+        return False
+    return any(wanted in _indexed(text) for text in texts)
 
 
 def _origins_of(part: str, seen: Seen) -> tuple[Origin, ...]:

@@ -30,6 +30,7 @@ from handoff_queue.shared.types.origins import DOCUMENT, Origin
 MOST_RESULT_CHARS = 24_000
 """Characters of one tool result: about 6,000 tokens, paid again in every later turn."""
 MOST_ERROR_CHARS = 500
+"""Characters of the line that tells the model about an error."""
 MOST_CALLS = 64
 """Calls of one reply that are run. Each further call gets `TOO_MANY_CALLS` as its result."""
 CUT_CALL = "the reply was cut off before this call was complete: call again, with shorter arguments"
@@ -192,11 +193,14 @@ def shorten_result(text: str) -> str:
 
 
 def _line(text: str) -> str:
+    """Return the first `MOST_ERROR_CHARS` characters of a text, in one line."""
     return " ".join(text.split())[:MOST_ERROR_CHARS]
 
 
 @dataclass(slots=True)
 class _Running:
+    """A call whose thread runs."""
+
     call: Block
     tool_name: str
     thread: threading.Thread
@@ -266,7 +270,8 @@ class ToolThreads:
             while waiting or self._running:
                 while waiting and len(self._running) < MOST_AT_ONCE:
                     call = waiting.popleft()
-                    if (refusal := self._refusal(call)) is not None:
+                    refusal = self._refusal(call)
+                    if refusal is not None:
                         yield refusal
                         continue
                     on_start(call)
@@ -302,7 +307,8 @@ class ToolThreads:
     def _start(self, call: Block) -> None:
         name = str(call.get("name"))
         tool = self._tools.get(name)
-        label, timeout_s = UNKNOWN_TOOL, inf
+        label = UNKNOWN_TOOL
+        timeout_s = inf
         if tool is not None:
             label = name
             if tool.timeout_s is not None:

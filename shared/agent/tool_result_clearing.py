@@ -85,7 +85,8 @@ def results_to_clear(
     for checkpoint in conversation.since_reply:
         if isinstance(checkpoint, ToolObserved):
             unseen.add(checkpoint.tool_use_id)
-    old, new = list[ToolObserved](), list[ToolObserved]()
+    old: list[ToolObserved] = []
+    new: list[ToolObserved] = []
     for observed in clearable_results(conversation):
         if observed.tool_use_id in unseen:
             new.append(observed)
@@ -152,9 +153,10 @@ def _read_again(
             result has.
     """
     arguments = call.get("input")
-    wanted, offset = "", None
-    if isinstance(arguments, dict):
-        wanted, offset = str(arguments.get("result", "")).strip(), arguments.get("offset")
+    if not isinstance(arguments, dict):
+        arguments = {}
+    wanted = str(arguments.get("result", "")).strip()
+    offset = arguments.get("offset")
     names = conversation.call_names
     for observed in conversation.observed:
         if names.get(observed.tool_use_id) == wanted:

@@ -1,0 +1,223 @@
+"""Runs the tool calls of a reply: which calls may run, the note before a call that must run at most
+once, and the results that the model sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from handoff_queue.shared.agent.conversation import (
+    calls_of,
+    ids_in,
+    is_same_call,
+)
+from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.agent.tool_call_approval import CheckedCalls, check_calls
+from handoff_queue.shared.agent.tool_calls import (
+    CUT_CALL,
+    MAY_HAVE_RUN,
+    MOST_CALLS,
+    NO_TURNS_LEFT,
+    SAME_CALL,
+    SAME_RESULT,
+    TOO_MANY_CALLS,
+    UNKNOWN_TOOL,
+    ToolThreads,
+    observe_result,
+)
+from handoff_queue.shared.agent.tool_policy import CallDecision, CallVerdict
+from handoff_queue.shared.agent.tool_policy_check import CallGuard
+from handoff_queue.shared.agent.tool_result_clearing import stored_result
+from handoff_queue.shared.agent.transcript import Transcript
+from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.text.invisible_characters import visible
+from handoff_queue.shared.types.checkpoints import (
+    ModelReplied,
+    ToolCallStarted,
+    ToolObserved,
+)
+from handoff_queue.shared.types.errors import (
+    LimitReached,
+)
+from handoff_queue.shared.types.handoff import AgentHandoff, StopReason
+from handoff_queue.shared.types.model import Block
+
+LEAST_SAME_CHARS = 200
+"""Characters of the shortest result that is not shown a second time."""
+_log = log_of(__name__)
+
+
+class ToolCallRunner:
+    """Runs the tool calls of one attempt at a handoff."""
+
+    def __init__(
+        self,
+        handoff: AgentHandoff,
+        tools: dict[str, Tool],
+        guard: CallGuard,
+        transcript: Transcript,
+    ) -> None:
+        """Run the calls of the replies in the transcript.
+
+        Args:
+            tools: all tools of the agent, by name.
+        """
+        self._handoff = handoff
+        self._tools = tools
+        self._guard = guard
+        self._transcript = transcript
+
+    def run(self, reply: ModelReplied) -> None:
+        """Run the calls that have no result yet, except calls that must not run. Calls that need
+        an approval are asked about after the others have run.
+
+        Raises:
+            ApprovalAwaited: the handoff waits for a person.
+            Interrupted: this process has lost the claim.
+            LimitReached: the time is over.
+        """
+        approval_s = self._handoff.call_approval_s
+        checkpoints = self._transcript.dependencies.checkpoints
+        runnable, refused = self._sorted_calls(reply)
+        checked = check_calls(
+            runnable,
+            self._tools,
+            self._decide,
+            checkpoints.call_answers,
+            asks=approval_s is not None,
+        )
+        refused += checked.refused
+        if refused:
+            self._transcript.store(*refused)
+        self._run_allowed(checked)
+        if checked.questions and approval_s is not None:
+            self._heartbeat("asking for an approval")
+            checkpoints.ask_about_calls(checked.questions, approval_s)
+
+    def _sorted_calls(self, reply: ModelReplied) -> tuple[list[Block], list[ToolObserved]]:
+        """Return the calls of a reply that may run, and the results of the others that have no
+        result yet.
+        """
+        runnable: list[Block] = []
+        results: list[ToolObserved] = []
+        first_ids = ids_in(calls_of(reply)[:MOST_CALLS])
+        for call in self._transcript.conversation.unanswered:
+            refusal = self._refusal(call, reply, first_ids)
+            if refusal is not None:
+                results.append(observe_result(call, refusal, is_error=True))
+                continue
+            stored = self._stored_result(call, runnable)
+            if stored is not None:
+                results.append(stored)
+            else:
+                runnable.append(call)
+        return runnable, results
+
+    def _refusal(self, call: Block, reply: ModelReplied, first_ids: Collection[str]) -> str | None:
+        """Return why a call must not run, for the model; None if it may run.
+
+        Args:
+            first_ids: ids of the first `MOST_CALLS` calls of the reply.
+        """
+        conversation = self._transcript.conversation
+        if conversation.turns >= self._handoff.limits.max_turns:
+            return NO_TURNS_LEFT
+        if reply.stop_reason == "max_tokens" and call is reply.content[-1]:
+            return CUT_CALL
+        if call["id"] in conversation.started or conversation.may_have_run(call):
+            return MAY_HAVE_RUN
+        if call["id"] not in first_ids:
+            return TOO_MANY_CALLS
+        return None
+
+    def _stored_result(self, call: Block, before: Sequence[Block]) -> ToolObserved | None:
+        """Return the result of a call that need not run: a look-up that was made before, or
+        `read_result` for a cleared result. None: the call must run.
+
+        Args:
+            before: calls of the same reply that will run.
+        """
+        tool = self._tools.get(str(call.get("name")))
+        if tool is not None and tool.is_lookup:
+            is_same = any(is_same_call(earlier, call) for earlier in before)
+            has_result = self._transcript.conversation.has_result_of(call, or_error=not tool.sends)
+            if is_same or has_result:
+                return observe_result(call, SAME_CALL)
+        return stored_result(self._transcript.conversation, call, tool)
+
+    def _run_allowed(self, checked: CheckedCalls) -> None:
+        """Run the calls that the policy or a person has allowed, and store their results."""
+        doing = ", ".join(self._tool_labels(checked.allowed))
+        if checked.allowed:
+            self._heartbeat(doing)
+        threads = ToolThreads(self._tools, self._transcript.dependencies.for_tools())
+        results = threads.results_of(
+            checked.allowed, lambda: self._heartbeat(doing), self._store_start
+        )
+        for result in results:
+            self._store_result(checked.with_note(result))
+
+    def _store_result(self, result: ToolObserved) -> None:
+        """Store the result of a call, as the model may see it."""
+        conversation = self._transcript.conversation
+        tool = self._tool_of(result)
+        text = self._transcript.dependencies.without_secrets(visible(result.text))
+        is_lookup = tool is not None and tool.is_lookup
+        if is_lookup and len(text) >= LEAST_SAME_CHARS and conversation.has_result(text):
+            text = SAME_RESULT
+        shown = conversation.with_room_for(result.model_copy(update={"text": text}))
+        self._transcript.store(self._citable(shown, tool))
+
+    def _decide(self, tool: Tool, arguments: Mapping[str, Any]) -> CallDecision:
+        """Return the decision of the policy on a call."""
+        decision = self._guard.decide(tool, dict(arguments), self._transcript.conversation)
+        if decision.verdict is not CallVerdict.ALLOW:
+            _log.info("call not allowed", tool=tool.name, verdict=decision.verdict.value)
+        return decision
+
+    def _tool_labels(self, calls: Sequence[Block]) -> list[str]:
+        """Return the names of the called tools, each once. Names that the model has invented
+        become `UNKNOWN_TOOL`.
+        """
+        labels: list[str] = []
+        for call in calls:
+            label = str(call.get("name"))
+            if label not in self._tools:
+                label = UNKNOWN_TOOL
+            if label not in labels:
+                labels.append(label)
+        return labels
+
+    def _tool_of(self, result: ToolObserved) -> Tool | None:
+        """Return the tool that a result of this turn comes from. None: there is no such tool."""
+        for call in self._transcript.conversation.unanswered:
+            if call["id"] == result.tool_use_id:
+                return self._tools.get(str(call.get("name")))
+        return None
+
+    def _citable(self, result: ToolObserved, tool: Tool | None) -> ToolObserved:
+        """Return the result of a call. If an answer may cite the result, add its source's name."""
+        if tool is None or not tool.is_source or result.is_error or not result.text.strip():
+            return result
+        source = self._transcript.conversation.source_of(result.tool_use_id, self._handoff)
+        return result.model_copy(update={"source": source})
+
+    def _store_start(self, call: Block) -> None:
+        """Store a checkpoint before a call of a tool that is not safe to repeat. After a kill, the
+        call gets `MAY_HAVE_RUN` as its result: it runs at most once.
+        """
+        tool = self._tools.get(str(call.get("name")))
+        if tool is not None and not tool.repeatable:
+            self._transcript.store(ToolCallStarted(tool_use_id=call["id"]))
+
+    def _heartbeat(self, doing: str) -> None:
+        """Send a heartbeat, and check the claim and the remaining time, while tools run.
+
+        Raises:
+            Interrupted: this process has lost the claim.
+            LimitReached: the time is over.
+        """
+        self._transcript.dependencies.checkpoints.heartbeat(doing)
+        if self._transcript.dependencies.left_s <= 0:
+            raise LimitReached(StopReason.DEADLINE, f"while running {doing}")
