@@ -123,7 +123,7 @@ class HostTasks:
 
 @dataclass(frozen=True, slots=True)
 class HostTaskRunner:
-    """Runs one handoff as a task of the host's app. A `shared.runtime.attempt.Runner`."""
+    """Runs one handoff as a task of the host's app. A `shared.runtime.runner_factory.Runner`."""
 
     host: HostTasks
     handoff: AgentHandoff

@@ -4,7 +4,7 @@ specialists, and supervisors for roles.
 An attempt loads the payloads, claims the handoff, runs the agent loop and stores the result.
 It always ends in one of the ways of `AttemptEnd`.
 
-Workers and supervisors provide different functions for the set-up of a handoff's run (`Fit`)
+Workers and supervisors provide different functions for the set-up of a handoff's run (`MakeSetup`)
 and for the consequences of its result (`Conclude`).
 """
 
@@ -12,28 +12,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from handoff_queue.shared.agent.answer_format import AnswerFormat
-from handoff_queue.shared.agent.answer_rules import AnswerForm
-from handoff_queue.shared.agent.batch_rules import BatchRules
-from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
-from handoff_queue.shared.agent.compaction import compaction_limit
 from handoff_queue.shared.agent.loop import Agent
-from handoff_queue.shared.agent.prices import prices_from
-from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
-from handoff_queue.shared.agent.prompt_documents import (
-    NOTHING_SHOWN,
-    ShownDocuments,
-    choose_shown,
-)
-from handoff_queue.shared.agent.run_dependencies import RunDependencies
-from handoff_queue.shared.agent.tool import Tool
-from handoff_queue.shared.agent.tool_policy import PolicyRules, ToolPolicy
-from handoff_queue.shared.agent.tool_result_clearing import clearing_rules
 from handoff_queue.shared.broker.attempt_outcome import (
     OUTCOME_OF_REFUSAL,
     AttemptEnd,
@@ -43,16 +25,16 @@ from handoff_queue.shared.broker.attempt_outcome import (
     outcome_of_interrupt,
 )
 from handoff_queue.shared.observability.logs import log_of, logged_as
-from handoff_queue.shared.observability.redaction import Redactor, secret_settings
 from handoff_queue.shared.observability.telemetry import telemetry
-from handoff_queue.shared.runtime.agent_memory import HandoffNotes
-from handoff_queue.shared.runtime.external_model import AgentWithExternalModel, ExternalModel
 from handoff_queue.shared.runtime.models import Models
-from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
-from handoff_queue.shared.runtime.shared_run import SharedRequest, WholeRequest
+from handoff_queue.shared.runtime.payload_cache import PayloadCache
+from handoff_queue.shared.runtime.runner_factory import (
+    MakeSetup,
+    Runner,
+    RunnerFactory,
+)
+from handoff_queue.shared.runtime.shared_run import SharedRequest
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.specialists.policy_file import rules_in
-from handoff_queue.shared.specialists.tool_grants import grant_spec
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishReply, FinishRequest
 from handoff_queue.shared.store.claim_grants import MAX_CLAIMS, ClaimRequest
 from handoff_queue.shared.store.leases import Leases
@@ -73,14 +55,10 @@ from handoff_queue.shared.types.handoff import (
     HandoffResult,
     StopReason,
     failed_result,
-    result_in,
 )
-from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.model import Model
-from handoff_queue.shared.types.origins import DOCUMENT, origins_or_unknown, union
 from handoff_queue.shared.types.rate_limits import ExpectedUsage
-from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from
+from handoff_queue.shared.types.specialist import SpecialistSpec
 
 log = log_of(__name__)
 
@@ -96,51 +74,6 @@ _First = tuple[WorstCase | None, ExpectedUsage | None]
 _NO_CALL: _First = (None, None)
 
 
-class Runner(Protocol):
-    """Object that does the work of one handoff under a claim, such as `shared.agent.loop.Agent`."""
-
-    @property
-    def model_name(self) -> str | None:
-        """Return the name of the model, or None if no model runs."""
-        ...
-
-    def first_call(self) -> tuple[WorstCase | None, ExpectedUsage | None]:
-        """Return the worst case of the first model call, and its expected share of the rate
-        limits. Each is None if it does not apply.
-        """
-        ...
-
-    def run(self, checkpoints: CheckpointStore, ends_at: float | None) -> HandoffResult:
-        """Do the work, and return the result.
-
-        Args:
-            checkpoints: the claim, which stores the checkpoints.
-            ends_at: Unix time in seconds at which the work must end; None: no limit.
-
-        Raises:
-            Interrupted: the claim is lost; nothing more may be written.
-            StoreError: checkpoints cannot be written.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class AgentSetup:
-    """The parts of a handoff's run, except the model, that differ between specialists and roles."""
-
-    answer_format: AnswerFormat
-    """Format in which the answer is read."""
-    tools: tuple[Tool, ...] = ()
-    form: AnswerForm | None = None
-    """Form of the answer, whose rules become part of the prompt; None: `form_of` the handoff."""
-    streams_draft: bool = False
-    """True if heartbeats send the text of the answer while the model writes it."""
-    runner: Runner | None = None
-    """Runner in place of an agent; None: an agent does the work."""
-    external_model: Callable[[Model], ExternalModel] | None = None
-    """Wraps the model in one with a separate process; None: the agent calls the model itself."""
-
-
 @dataclass(frozen=True, slots=True)
 class Consequences:
     """Events that follow from a result. The store writes them in the same step as the result."""
@@ -150,8 +83,6 @@ class Consequences:
     """Texts that the events refer to by digest."""
 
 
-MakeSetup = Callable[[AgentHandoff, SpecialistSpec, LoadedPayloads, JobDocuments], AgentSetup]
-"""Function that sets up the run of a handoff."""
 Conclude = Callable[[AgentHandoff, HandoffResult], Consequences]
 """Function that returns the consequences of a result."""
 
@@ -174,20 +105,6 @@ class PreparedAttempt:
     """The request, if equal handoffs share its run."""
 
 
-def _shown_documents(
-    handoff: AgentHandoff, tools: Sequence[Tool], policy: ToolPolicy, documents: JobDocuments
-) -> ShownDocuments:
-    """Return the contents of documents that the opening message shows. It shows none to an agent
-    that cannot read documents, or that would lose the use of a tool by the policy.
-    """
-    if not any(tool.reads_documents for tool in tools):
-        return NOTHING_SHOWN
-    if not policy.keeps_tools(tools, origins_or_unknown(handoff.origins), (DOCUMENT,)):
-        return NOTHING_SHOWN
-    context = documents.tool_context
-    return choose_shown(context.manifest, handoff.task_description, context.text_of)
-
-
 @dataclass(slots=True)
 class Attempts:
     """The attempts of this process. Its threads share this object."""
@@ -199,10 +116,12 @@ class Attempts:
     leases: Leases
     payload_cache: PayloadCache
     models: Models
-    _redactor: Redactor = field(init=False)
+    _runner_factory: RunnerFactory = field(init=False)
 
     def __post_init__(self) -> None:
-        self._redactor = Redactor(secret_settings(self.settings))
+        self._runner_factory = RunnerFactory(
+            self.store, self.settings, self.payload_cache, self.models
+        )
 
     def attempt(
         self,
@@ -293,14 +212,12 @@ class Attempts:
                 sweeper publishes the handoff again.
         """
         if claim.verdict not in (ClaimVerdict.GRANTED, ClaimVerdict.EXHAUSTED):
-            return AttemptOutcome(
-                OUTCOME_OF_REFUSAL.get(claim.verdict, AttemptEnd.UNWANTED), claim.verdict.value
-            )
-        handoff, runner = ready.handoff, ready.runner
-        if isinstance(runner, HandoffResult):
-            model = None
-        else:
-            model = runner.model_name
+            end = OUTCOME_OF_REFUSAL.get(claim.verdict, AttemptEnd.UNWANTED)
+            return AttemptOutcome(end, claim.verdict.value)
+        handoff = ready.handoff
+        model = None
+        if not isinstance(ready.runner, HandoffResult):
+            model = ready.runner.model_name
         with (
             self.leases.held(claim),
             logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id),
@@ -378,9 +295,8 @@ class Attempts:
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        failed: HandoffResult
         try:
-            runner, shared = self._runner(handoff, make_setup, own)
+            runner, shared = self._runner_factory.make(handoff, make_setup, own)
             return runner, shared, runner.first_call()
         except StoreUnavailable:
             raise
@@ -393,135 +309,6 @@ class Attempts:
             why = f"an internal error before the run: {type(error).__name__}"
             failed = failed_result(handoff, why)
         return failed, None, _NO_CALL
-
-    def _runner(
-        self, handoff: AgentHandoff, make_setup: MakeSetup, own: SpecialistSpec | None
-    ) -> tuple[Runner, SharedRequest | None]:
-        """Return the runner of a handoff: the one of its set-up, or an agent. The request of an
-        agent is returned, too, if equal handoffs share its run.
-        """
-        pinned, loaded = self._load(handoff)
-        if own is not None:
-            spec = grant_spec(pinned, own)
-        else:
-            spec = pinned
-        documents = self.payload_cache.of_job(
-            handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline
-        )
-        setup = make_setup(handoff, spec, loaded, documents)
-        if setup.runner is not None:
-            return setup.runner, None
-        first, *fallbacks = self.models.choices_of(handoff.model, spec)
-        hosts = spec.hosts or ()
-        rules = PolicyRules()
-        if setup.tools:
-            rules = rules_in(self.settings.policy_file)
-        policy = ToolPolicy(rules, hosts, frozenset(spec.ask or ()))
-        shown = _shown_documents(handoff, setup.tools, policy, documents)
-        tools = setup.tools
-        if shown:
-            origins = union(origins_or_unknown(handoff.origins), (DOCUMENT,))
-            handoff = handoff.model_copy(update={"origins": origins})
-        if shown.are_all_of(loaded.manifest):
-            tools = tuple(tool for tool in tools if not tool.reads_documents)
-        prices = prices_from(self.settings)
-        models = [choice.name for choice in (first, *fallbacks)]
-        longest_prompt = min(map(prices.longest_prompt, models))
-        dependencies = RunDependencies(
-            role=handoff.assigned_to,
-            model=self.models.of(first.name),
-            handoff_name=f"{handoff.job_id}/{handoff.handoff_id}",
-            model_name=first.name,
-            effort=spec.effort,
-            thinking=spec.thinking,
-            bucket=first.bucket,
-            fallbacks=tuple(fallbacks),
-            answer_format=setup.answer_format,
-            prices=prices,
-            caches=self.models.caches,
-            may_wait_for_person=bool(spec.ask) and handoff.call_approval_s is not None,
-            clearing=clearing_rules(spec.context, longest_prompt),
-            compact_at=compaction_limit(spec.context, longest_prompt),
-            tools=tools,
-            tool_context=replace(
-                documents.tool_context,
-                hosts=hosts,
-                notes=partial(HandoffNotes, self.store, handoff.job_id, spec.name),
-            ),
-            policy=policy,
-            words_of_user=partial(self._words_of_user, handoff),
-            now=self.store.connection.now,
-            batches=self._batch_rules(handoff, first.name),
-            silence_s=self.settings.model_silence_s,
-            progress_s=self.settings.model_progress_s,
-            rate_wait_s=self.settings.rate_wait_s,
-            without_secrets=self._redactor.without_values,
-            streams_draft=setup.streams_draft,
-        )
-        names = [tool.name for tool in tools]
-        opening = opening_of(handoff, spec, loaded, form=setup.form, tools=names, documents=shown)
-        if setup.external_model is None:
-            whole = WholeRequest(handoff, spec, loaded, opening, dependencies)
-            shared = SharedRequest.of(self.store, self.payload_cache, whole, documents)
-            return Agent(handoff, spec, opening, dependencies), shared
-        external = setup.external_model(dependencies.model)
-        dependencies = replace(
-            dependencies, model=external, added_bytes=external.added_bytes, batches=None
-        )
-        return AgentWithExternalModel(handoff, spec, opening, dependencies, external), None
-
-    def _batch_rules(self, handoff: AgentHandoff, model: str) -> BatchRules | None:
-        """Return how the handoff's calls go through batches, or None if all are live."""
-        if handoff.batch_until is None or (batches := self.models.batches_of(model)) is None:
-            return None
-        return BatchRules(batches, handoff.batch_until, self.settings.batch_poll_s)
-
-    def _words_of_user(self, handoff: AgentHandoff) -> str:
-        """Return the user's request, or "" if it cannot be read or a model wrote it."""
-        if handoff.request is None:
-            return ""
-        digest = handoff.request.digest
-        try:
-            return self.payload_cache.payloads(handoff.job_id, [digest])[digest]
-        except StoreError:
-            return ""
-
-    def _load(self, handoff: AgentHandoff) -> tuple[SpecialistSpec, LoadedPayloads]:
-        """Load the spec, the results and the manifest of a handoff, in one round trip. A
-        missing or damaged result counts as failed.
-
-        Raises:
-            StoreError: the spec or the manifest is missing or damaged.
-        """
-        result_digests: list[str] = []
-        for item in handoff.context:
-            result_digests.append(item.result.digest)
-        for feedback in handoff.feedback:
-            if feedback.previous:
-                result_digests.append(feedback.previous.digest)
-        manifest = None
-        for artifact in handoff.artifacts:
-            if artifact.kind == "documents":
-                manifest = artifact.manifest.digest
-                break
-        texts = self.payload_cache.payloads(
-            handoff.job_id,
-            [handoff.specialist, *([manifest] if manifest else [])],
-            results=result_digests,
-        )
-        spec = spec_from(texts[handoff.specialist])
-        results: dict[StepId, HandoffResult] = {}
-        for item in handoff.context:
-            results[item.step_id] = result_in(texts[item.result.digest])
-        previous: dict[str, HandoffResult] = {}
-        for feedback in handoff.feedback:
-            if feedback.previous:
-                digest = feedback.previous.digest
-                previous[digest] = result_in(texts[digest])
-        loaded = LoadedPayloads(results=results, previous=previous)
-        if manifest:
-            loaded = replace(loaded, manifest=self.payload_cache.manifest(texts[manifest]))
-        return spec, loaded
 
     def _finish(
         self,

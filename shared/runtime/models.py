@@ -50,19 +50,18 @@ class ModelCallLog:
     def failed(self, model: str, error: ModelError) -> None:
         """Record that a call gave no reply."""
         now = self.now()
+        name = model[:MOST_NAME]
         with self._lock:
-            before = self._by_model.get(model[:MOST_NAME], ModelCalls(model=model[:MOST_NAME]))
-        self._store(
-            before.model_copy(
-                update={
-                    "failures": before.failures + 1,
-                    "error": " ".join(str(error).split())[:MOST_ERROR_CHARS],
-                    "is_busy": isinstance(error, ModelBusy),
-                    "failing_since": before.failing_since or now,
-                    "failed_at": now,
-                }
-            )
-        )
+            before = self._by_model.get(name, ModelCalls(model=name))
+        message = " ".join(str(error).split())
+        changes = {
+            "failures": before.failures + 1,
+            "error": message[:MOST_ERROR_CHARS],
+            "is_busy": isinstance(error, ModelBusy),
+            "failing_since": before.failing_since or now,
+            "failed_at": now,
+        }
+        self._store(before.model_copy(update=changes))
 
     def _store(self, calls: ModelCalls) -> None:
         with self._lock:
@@ -153,26 +152,23 @@ class Models:
         Raises:
             MissingCredentials: the settings are offline, and the handoff requests another model.
         """
-        if not self.settings.is_offline:
-            if (
-                spec.name in JUDGING_ROLES
-                and self.settings.reviewer_model
-                and asked != OFFLINE_MODEL
-            ):
-                return self.settings.reviewer_model
-            if spec.tier is Tier.CAPABLE:
-                default = self.settings.supervisor_model
-            else:
-                default = self.settings.specialist_model
-            if spec.models:
-                default = spec.models[0]
-            return asked or spec.model or default
-        if asked and asked != OFFLINE_MODEL:
-            raise MissingCredentials(
-                f"{asked} is the model of this step, and this worker has no key for it; set"
-                " ANTHROPIC_API_KEY for the worker"
-            )
-        return OFFLINE_MODEL
+        if self.settings.is_offline:
+            if asked and asked != OFFLINE_MODEL:
+                raise MissingCredentials(
+                    f"{asked} is the model of this step, and this worker has no key for it; set"
+                    " ANTHROPIC_API_KEY for the worker"
+                )
+            return OFFLINE_MODEL
+        reviewer_model = self.settings.reviewer_model
+        if reviewer_model and spec.name in JUDGING_ROLES and asked != OFFLINE_MODEL:
+            return reviewer_model
+        if spec.models:
+            default = spec.models[0]
+        elif spec.tier is Tier.CAPABLE:
+            default = self.settings.supervisor_model
+        else:
+            default = self.settings.specialist_model
+        return asked or spec.model or default
 
     def choices_of(self, asked: str | None, spec: SpecialistSpec) -> tuple[ModelChoice, ...]:
         """Return the models that may serve the turns of a handoff, in the order of preference.
@@ -187,7 +183,10 @@ class Models:
         names = [name]
         if spec.models and name == spec.models[0]:
             names = list(spec.models)
-        return tuple(ModelChoice(name, self.bucket_of(name)) for name in names)
+        choices: list[ModelChoice] = []
+        for model_name in names:
+            choices.append(ModelChoice(model_name, self.bucket_of(model_name)))
+        return tuple(choices)
 
     def of(self, name: str) -> Model:
         """Return the client for the model of this name."""

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
@@ -149,60 +149,94 @@ class PayloadCache:
             deadline: deadline of the handoff, in Unix seconds; None: it has none.
         """
         sealing = self._store.connection.sealing
-        scope, tenant = sealing.scope(job_id), sealing.owner(job_id)
-        pages: list[Document] = []
-        results: dict[str, str] = {}
-        seen: list[str] = []
-        shown: list[str] = []
-        is_read = False
-
-        def fetched() -> tuple[Document, ...]:
-            nonlocal is_read
-            if not is_read:
-                # pages that other handoffs, or an earlier claim of this handoff, have fetched
-                pages.extend(self._store.payloads.fetched(job_id))
-                is_read = True
-            return tuple(pages)
-
-        def keep(source: str, media_type: str, text: str) -> Document:
-            document = Document(
-                path=source, digest=digest_of(text), media_type=media_type, chars=len(text)
-            )
-            self._store.payloads.put_fetched(job_id, document, text, remaining_s(), tenant)
-            self._documents.put(text, scope)
-            pages.append(document)
-            return document
-
-        def text_of(digest: str) -> str:
-            return self.text_of(digest, tenant, scope)
-
-        def remaining_s() -> float:
-            if deadline is None:
-                return UNLIMITED_S
-            return max(0.0, deadline - self._store.connection.now())
-
-        def note_text(text: str) -> None:
-            seen.append(text)
-            shown.append(text)
-
-        def hide_text(text: str) -> None:
-            with suppress(ValueError):
-                shown.remove(text)
-
-        sources = Sources(text_of, manifest, fetched, results, lambda: seen, keep)
+        tenant = sealing.owner(job_id)
+        scope = sealing.scope(job_id)
+        access = _DocumentAccess(self, self._store, job_id, tenant, scope, deadline)
+        sources = Sources(
+            access.text_of,
+            manifest,
+            access.fetched,
+            access.results,
+            lambda: access.seen,
+            access.keep,
+        )
         context = ToolContext(
             job_id=job_id,
             handoff_id=handoff_id,
             manifest=manifest,
-            text_of=text_of,
-            keep_document=keep,
-            remaining_s=remaining_s,
-            fetched=fetched,
-            note_result=results.__setitem__,
-            texts_shown=lambda: shown,
-            note_text=note_text,
-            hide_text=hide_text,
+            text_of=access.text_of,
+            keep_document=access.keep,
+            remaining_s=access.remaining_s,
+            fetched=access.fetched,
+            note_result=access.results.__setitem__,
+            texts_shown=lambda: access.shown,
+            note_text=access.note_text,
+            hide_text=access.hide_text,
             tenant=lambda: self._store.jobs.tenant(job_id),
             prove=sources.prove,
         )
         return JobDocuments(context, sources)
+
+    def remember_document(self, text: str, scope: str) -> None:
+        """Keep the text of a document in memory."""
+        self._documents.put(text, scope)
+
+
+@dataclass(slots=True)
+class _DocumentAccess:
+    """The texts that one running handoff may read and cite, for `ToolContext` and `Sources`."""
+
+    _cache: PayloadCache
+    _store: Store
+    _job_id: JobId
+    _tenant: str
+    _scope: str
+    """See `Sealing.scope`."""
+    _deadline: float | None
+    """Deadline of the handoff, in Unix seconds; None: it has none."""
+    results: dict[str, str] = field(default_factory=dict)
+    """Results of tools that an answer may cite, by their sources."""
+    seen: list[str] = field(default_factory=list)
+    """All texts that the model has seen."""
+    shown: list[str] = field(default_factory=list)
+    """The texts that the requests still show."""
+    _pages: list[Document] = field(default_factory=list)
+    _has_read_pages: bool = False
+
+    def fetched(self) -> tuple[Document, ...]:
+        """Return the pages that were fetched for the job, also by other handoffs and by earlier
+        claims of this handoff. The store is read once.
+        """
+        if not self._has_read_pages:
+            self._pages.extend(self._store.payloads.fetched(self._job_id))
+            self._has_read_pages = True
+        return tuple(self._pages)
+
+    def keep(self, source: str, media_type: str, text: str) -> Document:
+        """Store the text of a fetched page, and return the page."""
+        page = Document(path=source, digest=digest_of(text), media_type=media_type, chars=len(text))
+        work_s = self.remaining_s()
+        self._store.payloads.put_fetched(self._job_id, page, text, work_s, self._tenant)
+        self._cache.remember_document(text, self._scope)
+        self._pages.append(page)
+        return page
+
+    def text_of(self, digest: str) -> str:
+        """Return the text of a document. Raises as `PayloadCache.text_of`."""
+        return self._cache.text_of(digest, self._tenant, self._scope)
+
+    def remaining_s(self) -> float:
+        """Return the seconds until the deadline."""
+        if self._deadline is None:
+            return UNLIMITED_S
+        return max(0.0, self._deadline - self._store.connection.now())
+
+    def note_text(self, text: str) -> None:
+        """Note a text that a request shows."""
+        self.seen.append(text)
+        self.shown.append(text)
+
+    def hide_text(self, text: str) -> None:
+        """Note that the requests no longer show a text."""
+        with suppress(ValueError):
+            self.shown.remove(text)

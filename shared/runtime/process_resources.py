@@ -154,7 +154,8 @@ class Announcer:
 
     def now(self) -> Node:
         """Return the facts, with the outcome of the newest model calls."""
-        settings, models = self.process.settings, self.process.attempts.models
+        settings = self.process.settings
+        models = self.process.attempts.models
         model_names: dict[str, str] = {}
         for spec in self.roles[:MOST_ROLES]:
             model_names[spec.name] = self._redactor.text(models.name_of(None, spec))
@@ -171,8 +172,11 @@ class Announcer:
 
     def _redacted(self, calls: ModelCalls) -> ModelCalls:
         """Return the outcome of model calls without secrets."""
-        model, error = self._redactor.text(calls.model), self._redactor.text(calls.error)
-        return calls.model_copy(update={"model": model, "error": error})
+        shown = {
+            "model": self._redactor.text(calls.model),
+            "error": self._redactor.text(calls.error),
+        }
+        return calls.model_copy(update=shown)
 
 
 def server_of(settings: Settings) -> str:

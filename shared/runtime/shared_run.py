@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,8 +78,10 @@ class WholeRequest:
         Args:
             pages: digests of the pages that were fetched for the job.
         """
-        handoff, dependencies = self.handoff, self.dependencies
-        models = [dependencies.model_name, *(choice.name for choice in dependencies.fallbacks)]
+        handoff = self.handoff
+        models = [self.dependencies.model_name]
+        for choice in self.dependencies.fallbacks:
+            models.append(choice.name)
         documents = [[page.path, page.digest] for page in self.loaded.manifest.documents]
         results = {step: _content(result) for step, result in self.loaded.results.items()}
         parts: dict[str, Any] = {
@@ -210,10 +212,12 @@ def copy_of(result: HandoffResult, handoff: AgentHandoff) -> HandoffResult:
     """Return the result of an equal handoff as the result of this one, which has used nothing.
     Claims get the ids of this step.
     """
-    theirs, own = result.step_id, handoff.step_id
-    output, claims = result.output, result.claims
+    theirs = result.step_id
+    own = handoff.step_id
+    output = result.output
+    claims = result.claims
     if theirs != own:
-        output = in_every_text(output, lambda text: MARKER.sub(_renamer(theirs, own), text))
+        output = in_every_text(output, lambda text: _with_renamed_markers(text, theirs, own))
         claims = tuple(_renamed(claim, theirs, own) for claim in claims)
     shared = SharedRun(
         job_id=result.job_id,
@@ -237,16 +241,17 @@ def copy_of(result: HandoffResult, handoff: AgentHandoff) -> HandoffResult:
 
 
 def _renamed(claim: Claim, theirs: StepId, own: StepId) -> Claim:
-    if not claim.id.startswith(f"{theirs}."):
+    """Return a claim of the equal handoff under the name of the own step."""
+    step, _, name = claim.id.partition(".")
+    if step != theirs:
         return claim
-    return claim.model_copy(update={"id": f"{own}.{claim.id.removeprefix(f'{theirs}.')}"})
+    return claim.model_copy(update={"id": f"{own}.{name}"})
 
 
-def _renamer(theirs: StepId, own: StepId) -> Callable[[re.Match[str]], str]:
-    def renamed(match: re.Match[str]) -> str:
-        return re.sub(rf"(?<![\w-]){re.escape(theirs)}\.(?=c\d)", f"{own}.", match[0])
-
-    return renamed
+def _with_renamed_markers(text: str, theirs: StepId, own: StepId) -> str:
+    """Return a text whose markers name the own step in place of the equal handoff's step."""
+    claim_of_step = re.compile(rf"(?<![\w-]){re.escape(theirs)}\.(?=c\d)")
+    return MARKER.sub(lambda marker: claim_of_step.sub(f"{own}.", marker[0]), text)
 
 
 def _changes_something(tool: Tool) -> bool:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from handoff_queue.shared.settings.file_permissions import read_private, read_public
 from handoff_queue.shared.trust.key_folder_lock import PRIVATE, PUBLIC, locked, replace_file
 from handoff_queue.shared.trust.keyring import (
-    MOST_KEYS,
     Identity,
     Keyring,
     PublicKey,
@@ -77,13 +76,13 @@ def read_private_keys(file: Path) -> tuple[PrivateKey, ...]:
             f"the private key {file} cannot be read ({error.strerror}): name the key of this"
             " process in HANDOFF_SIGNING_KEY"
         ) from error
-    private_keys = _private_keys_in(text)
+    private_keys = private_keys_in(text)
     if not private_keys:
         raise UserError(f"{file} has no private key of Ed25519: make it with `handoff keys init`")
     return tuple(private_keys)
 
 
-def _private_keys_in(text: bytes) -> list[PrivateKey]:
+def private_keys_in(text: bytes) -> list[PrivateKey]:
     private_keys: list[PrivateKey] = []
     for part in text.split(_PEM_BEGIN)[1:]:
         if (key := _parsed(_PEM_BEGIN + part)) is not None:
@@ -158,12 +157,12 @@ def make_chosen_keys(
             wanted = choose(identities)
             made = sorted(wanted.keys() - identities.keys())
             for name in made:
-                private = _generate()
+                private = new_private_key()
                 file = private_key_file(folder, name)
-                replace_file(file, _pem(private), PRIVATE, waits=not is_for_one_run)
-                keys = (_public_key(private),)
+                replace_file(file, pem_of(private), PRIVATE, waits=not is_for_one_run)
+                keys = (public_key_of(private),)
                 identities[name] = wanted[name].model_copy(update={"keys": keys})
-            _write_keyring(folder, identities, waits=not is_for_one_run)
+            write_keyring(folder, identities, waits=not is_for_one_run)
             return made
 
 
@@ -175,7 +174,7 @@ def add_rights(folder: Path) -> dict[str, list[Right]]:
         UserError: the keyring cannot be read or written.
     """
     added: dict[str, list[Right]] = {}
-    with _identities_of(folder) as identities:
+    with open_identities(folder) as identities:
         for name, standard in standard_identities(identities).items():
             missing = [right for right in standard.may if right not in identities[name].may]
             if missing:
@@ -183,33 +182,8 @@ def add_rights(folder: Path) -> dict[str, list[Right]]:
                 rights = (*identities[name].may, *missing)
                 identities[name] = identities[name].model_copy(update={"may": rights})
         if added:
-            _write_keyring(folder, identities)
+            write_keyring(folder, identities)
     return added
-
-
-def rotate_key(folder: Path, name: str) -> PublicKey:
-    """Replace the private key of an identity. The key before it stays valid until the next
-    rotation, and stays in the file: codes of messages that wait are for this key.
-
-    The public key is written first, so that every signature can be checked.
-
-    Raises:
-        UserError: there is no such identity, or a file cannot be written.
-    """
-    with _identities_of(folder) as identities:
-        if name not in identities:
-            known = ", ".join(sorted(identities))
-            raise UserError(f"there is no identity {name[:64]!r}: the identities are {known}")
-        private, file = _generate(), private_key_file(folder, name)
-        before: list[PrivateKey] = []
-        with suppress(FileNotFoundError):
-            before = _private_keys_in(file.read_bytes())[:1]
-        key = _public_key(private)
-        known_keys = (key, *identities[name].keys)[:MOST_KEYS]
-        identities[name] = identities[name].model_copy(update={"keys": known_keys})
-        _write_keyring(folder, identities)
-        replace_file(file, b"".join(map(_pem, (private, *before))), PRIVATE)
-    return key
 
 
 def add_exchange_keys(folder: Path) -> list[str]:
@@ -220,14 +194,14 @@ def add_exchange_keys(folder: Path) -> list[str]:
         UserError: the keyring cannot be read or written.
     """
     added: list[str] = []
-    with _identities_of(folder) as identities:
+    with open_identities(folder) as identities:
         for name, identity in identities.items():
             keys = _with_exchange_keys(identity.keys, private_key_file(folder, name))
             if keys != identity.keys:
                 added.append(name)
                 identities[name] = identity.model_copy(update={"keys": keys})
         if added:
-            _write_keyring(folder, identities)
+            write_keyring(folder, identities)
     return added
 
 
@@ -249,8 +223,8 @@ def _with_exchange_keys(keys: Sequence[PublicKey], file: Path) -> tuple[PublicKe
 
 
 @contextmanager
-def _identities_of(folder: Path) -> Iterator[dict[str, Identity]]:
-    """Return the identities of a folder, for `with _identities_of(folder) as identities`. No other
+def open_identities(folder: Path) -> Iterator[dict[str, Identity]]:
+    """Return the identities of a folder, for `with open_identities(folder) as identities`. No other
     process changes the folder in the meantime.
 
     Raises:
@@ -277,19 +251,21 @@ def load_cryptography() -> None:
     Raises:
         ImportError: the package is not installed.
     """
-    private = _generate()
-    _parsed(_pem(private))
-    _public_key(private)
+    private = new_private_key()
+    _parsed(pem_of(private))
+    public_key_of(private)
     private.ed25519.public_key().verify(private.ed25519.sign(b""), b"")
 
 
-def _generate() -> PrivateKey:
+def new_private_key() -> PrivateKey:
+    """Return a new random key."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     return PrivateKey(Ed25519PrivateKey.generate())
 
 
-def _public_key(private: PrivateKey) -> PublicKey:
+def public_key_of(private: PrivateKey) -> PublicKey:
+    """Return the entry of a private key in the keyring. Its time of creation is now."""
     return PublicKey(
         id=private.id,
         public=public_text(private.public),
@@ -298,7 +274,8 @@ def _public_key(private: PrivateKey) -> PublicKey:
     )
 
 
-def _pem(private: PrivateKey) -> bytes:
+def pem_of(private: PrivateKey) -> bytes:
+    """Return the text of a private key in its file."""
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
         NoEncryption,
@@ -308,7 +285,12 @@ def _pem(private: PrivateKey) -> bytes:
     return private.ed25519.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def _write_keyring(folder: Path, identities: Mapping[str, Identity], *, waits: bool = True) -> None:
+def write_keyring(folder: Path, identities: Mapping[str, Identity], *, waits: bool = True) -> None:
+    """Write the keyring of a folder, in the order of the names.
+
+    Args:
+        waits: False to return before the file is on the disk, for keys of one run.
+    """
     keyring = Keyring(identities=dict(sorted(identities.items())))
     text = keyring.model_dump_json(indent=2) + "\n"
     replace_file(folder / KEYRING, text.encode(), PUBLIC, waits=waits)

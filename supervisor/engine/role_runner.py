@@ -15,14 +15,9 @@ from handoff_queue.shared.agent.answer_format import AnswerFormat
 from handoff_queue.shared.agent.answer_rules import AnswerForm
 from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.broker.attempt_outcome import AttemptOutcome
-from handoff_queue.shared.runtime.attempt import (
-    AgentSetup,
-    Attempts,
-    Consequences,
-    Finish,
-    PreparedAttempt,
-)
+from handoff_queue.shared.runtime.attempt import Attempts, Consequences, Finish, PreparedAttempt
 from handoff_queue.shared.runtime.payload_cache import JobDocuments
+from handoff_queue.shared.runtime.runner_factory import AgentSetup
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult

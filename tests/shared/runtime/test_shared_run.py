@@ -14,9 +14,10 @@ from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
-from handoff_queue.shared.runtime.attempt import AgentSetup, Attempts, PreparedAttempt
+from handoff_queue.shared.runtime.attempt import Attempts, PreparedAttempt
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
+from handoff_queue.shared.runtime.runner_factory import AgentSetup
 from handoff_queue.shared.runtime.shared_run import check_sharing
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys

@@ -11,9 +11,10 @@ from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.agent.prompt_documents import MOST_WHOLE_BYTES
 from handoff_queue.shared.agent.tool import ANY_HOST, Tool
-from handoff_queue.shared.runtime.attempt import AgentSetup, Attempts
+from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
+from handoff_queue.shared.runtime.runner_factory import AgentSetup
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Store

@@ -1,0 +1,281 @@
+"""Makes the runner of a handoff: an agent with its model, tools, policy and prompt, or the runner
+of its set-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+from handoff_queue.shared.agent.answer_format import AnswerFormat
+from handoff_queue.shared.agent.answer_rules import AnswerForm
+from handoff_queue.shared.agent.batch_rules import BatchRules
+from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
+from handoff_queue.shared.agent.compaction import compaction_limit
+from handoff_queue.shared.agent.loop import Agent
+from handoff_queue.shared.agent.model_fallback import ModelChoice
+from handoff_queue.shared.agent.prices import prices_from
+from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.prompt_documents import (
+    NOTHING_SHOWN,
+    ShownDocuments,
+    choose_shown,
+)
+from handoff_queue.shared.agent.run_dependencies import RunDependencies
+from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.agent.tool_policy import PolicyRules, ToolPolicy
+from handoff_queue.shared.agent.tool_result_clearing import clearing_rules
+from handoff_queue.shared.observability.redaction import Redactor, secret_settings
+from handoff_queue.shared.runtime.agent_memory import HandoffNotes
+from handoff_queue.shared.runtime.external_model import AgentWithExternalModel, ExternalModel
+from handoff_queue.shared.runtime.models import Models
+from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
+from handoff_queue.shared.runtime.shared_run import SharedRequest, WholeRequest
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.specialists.policy_file import rules_in
+from handoff_queue.shared.specialists.tool_grants import grant_spec
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.errors import (
+    StoreError,
+)
+from handoff_queue.shared.types.handoff import (
+    AgentHandoff,
+    HandoffResult,
+    result_in,
+)
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.model import Model
+from handoff_queue.shared.types.origins import DOCUMENT, origins_or_unknown, union
+from handoff_queue.shared.types.rate_limits import ExpectedUsage
+from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from
+
+
+class Runner(Protocol):
+    """Object that does the work of one handoff under a claim, such as `shared.agent.loop.Agent`."""
+
+    @property
+    def model_name(self) -> str | None:
+        """Return the name of the model, or None if no model runs."""
+        ...
+
+    def first_call(self) -> tuple[WorstCase | None, ExpectedUsage | None]:
+        """Return the worst case of the first model call, and its expected share of the rate
+        limits. Each is None if it does not apply.
+        """
+        ...
+
+    def run(self, checkpoints: CheckpointStore, ends_at: float | None) -> HandoffResult:
+        """Do the work, and return the result.
+
+        Args:
+            checkpoints: the claim, which stores the checkpoints.
+            ends_at: Unix time in seconds at which the work must end; None: no limit.
+
+        Raises:
+            Interrupted: the claim is lost; nothing more may be written.
+            StoreError: checkpoints cannot be written.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSetup:
+    """The parts of a handoff's run, except the model, that differ between specialists and roles."""
+
+    answer_format: AnswerFormat
+    """Format in which the answer is read."""
+    tools: tuple[Tool, ...] = ()
+    form: AnswerForm | None = None
+    """Form of the answer, whose rules become part of the prompt; None: `form_of` the handoff."""
+    streams_draft: bool = False
+    """True if heartbeats send the text of the answer while the model writes it."""
+    runner: Runner | None = None
+    """Runner in place of an agent; None: an agent does the work."""
+    external_model: Callable[[Model], ExternalModel] | None = None
+    """Wraps the model in one with a separate process; None: the agent calls the model itself."""
+
+
+MakeSetup = Callable[[AgentHandoff, SpecialistSpec, LoadedPayloads, JobDocuments], AgentSetup]
+"""Function that sets up the run of a handoff."""
+
+
+def _shown_documents(
+    handoff: AgentHandoff, tools: Sequence[Tool], policy: ToolPolicy, documents: JobDocuments
+) -> ShownDocuments:
+    """Return the contents of documents that the opening message shows. It shows none to an agent
+    that cannot read documents, or that would lose the use of a tool by the policy.
+    """
+    if not any(tool.reads_documents for tool in tools):
+        return NOTHING_SHOWN
+    if not policy.keeps_tools(tools, origins_or_unknown(handoff.origins), (DOCUMENT,)):
+        return NOTHING_SHOWN
+    context = documents.tool_context
+    return choose_shown(context.manifest, handoff.task_description, context.text_of)
+
+
+@dataclass(slots=True)
+class RunnerFactory:
+    """Makes the runners of a process."""
+
+    store: Store
+    settings: Settings
+    payload_cache: PayloadCache
+    models: Models
+    _redactor: Redactor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._redactor = Redactor(secret_settings(self.settings))
+
+    def make(
+        self, handoff: AgentHandoff, make_setup: MakeSetup, own: SpecialistSpec | None
+    ) -> tuple[Runner, SharedRequest | None]:
+        """Return the runner of a handoff: the one of its set-up, or an agent. The request of an
+        agent is returned, too, if equal handoffs share its run.
+
+        Args:
+            own: see `Attempts.prepare`.
+
+        Raises:
+            StoreError, MalformedMessage: a payload of the handoff cannot be read.
+            UserError: this process cannot run the handoff.
+        """
+        pinned, loaded = self._load(handoff)
+        spec = pinned if own is None else grant_spec(pinned, own)
+        documents = self.payload_cache.of_job(
+            handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline
+        )
+        setup = make_setup(handoff, spec, loaded, documents)
+        if setup.runner is not None:
+            return setup.runner, None
+        choices = self.models.choices_of(handoff.model, spec)
+        policy = self._policy(spec, setup.tools)
+        shown = _shown_documents(handoff, setup.tools, policy, documents)
+        if shown:
+            origins = union(origins_or_unknown(handoff.origins), (DOCUMENT,))
+            handoff = handoff.model_copy(update={"origins": origins})
+        tools = setup.tools
+        if shown.are_all_of(loaded.manifest):
+            tools = tuple(tool for tool in tools if not tool.reads_documents)
+        dependencies = self._dependencies(handoff, spec, setup, choices, tools, policy, documents)
+        names = [tool.name for tool in tools]
+        opening = opening_of(handoff, spec, loaded, form=setup.form, tools=names, documents=shown)
+        if setup.external_model is not None:
+            external = setup.external_model(dependencies.model)
+            dependencies = replace(
+                dependencies, model=external, added_bytes=external.added_bytes, batches=None
+            )
+            return AgentWithExternalModel(handoff, spec, opening, dependencies, external), None
+        whole = WholeRequest(handoff, spec, loaded, opening, dependencies)
+        shared = SharedRequest.of(self.store, self.payload_cache, whole, documents)
+        return Agent(handoff, spec, opening, dependencies), shared
+
+    def _policy(self, spec: SpecialistSpec, tools: Sequence[Tool]) -> ToolPolicy:
+        """Return the policy of an agent. Without tools, the policy file is not read."""
+        rules = rules_in(self.settings.policy_file) if tools else PolicyRules()
+        return ToolPolicy(rules, spec.hosts or (), frozenset(spec.ask or ()))
+
+    def _dependencies(
+        self,
+        handoff: AgentHandoff,
+        spec: SpecialistSpec,
+        setup: AgentSetup,
+        choices: Sequence[ModelChoice],
+        tools: tuple[Tool, ...],
+        policy: ToolPolicy,
+        documents: JobDocuments,
+    ) -> RunDependencies:
+        """Return what the agent of a handoff uses, without a claim."""
+        first, *fallbacks = choices
+        prices = prices_from(self.settings)
+        model_names = [choice.name for choice in choices]
+        longest_prompt = min(map(prices.longest_prompt, model_names))
+        tool_context = replace(
+            documents.tool_context,
+            hosts=policy.hosts,
+            notes=partial(HandoffNotes, self.store, handoff.job_id, spec.name),
+        )
+        return RunDependencies(
+            role=handoff.assigned_to,
+            model=self.models.of(first.name),
+            handoff_name=f"{handoff.job_id}/{handoff.handoff_id}",
+            model_name=first.name,
+            effort=spec.effort,
+            thinking=spec.thinking,
+            bucket=first.bucket,
+            fallbacks=tuple(fallbacks),
+            answer_format=setup.answer_format,
+            prices=prices,
+            caches=self.models.caches,
+            may_wait_for_person=bool(spec.ask) and handoff.call_approval_s is not None,
+            clearing=clearing_rules(spec.context, longest_prompt),
+            compact_at=compaction_limit(spec.context, longest_prompt),
+            tools=tools,
+            tool_context=tool_context,
+            policy=policy,
+            words_of_user=partial(self._words_of_user, handoff),
+            now=self.store.connection.now,
+            batches=self._batch_rules(handoff, first.name),
+            silence_s=self.settings.model_silence_s,
+            progress_s=self.settings.model_progress_s,
+            rate_wait_s=self.settings.rate_wait_s,
+            without_secrets=self._redactor.without_values,
+            streams_draft=setup.streams_draft,
+        )
+
+    def _batch_rules(self, handoff: AgentHandoff, model: str) -> BatchRules | None:
+        """Return how the handoff's calls go through batches, or None if all are live."""
+        if handoff.batch_until is None:
+            return None
+        batches = self.models.batches_of(model)
+        if batches is None:
+            return None
+        return BatchRules(batches, handoff.batch_until, self.settings.batch_poll_s)
+
+    def _words_of_user(self, handoff: AgentHandoff) -> str:
+        """Return the user's request, or "" if it cannot be read or a model wrote it."""
+        if handoff.request is None:
+            return ""
+        digest = handoff.request.digest
+        try:
+            return self.payload_cache.payloads(handoff.job_id, [digest])[digest]
+        except StoreError:
+            return ""
+
+    def _load(self, handoff: AgentHandoff) -> tuple[SpecialistSpec, LoadedPayloads]:
+        """Load the spec, the results and the manifest of a handoff, in one round trip. A
+        missing or damaged result counts as failed.
+
+        Raises:
+            StoreError: the spec or the manifest is missing or damaged.
+        """
+        result_digests: list[str] = []
+        for item in handoff.context:
+            result_digests.append(item.result.digest)
+        for feedback in handoff.feedback:
+            if feedback.previous:
+                result_digests.append(feedback.previous.digest)
+        manifest = None
+        for artifact in handoff.artifacts:
+            if artifact.kind == "documents":
+                manifest = artifact.manifest.digest
+                break
+        digests = [handoff.specialist]
+        if manifest:
+            digests.append(manifest)
+        texts = self.payload_cache.payloads(handoff.job_id, digests, results=result_digests)
+        spec = spec_from(texts[handoff.specialist])
+        results: dict[StepId, HandoffResult] = {}
+        for item in handoff.context:
+            results[item.step_id] = result_in(texts[item.result.digest])
+        previous: dict[str, HandoffResult] = {}
+        for feedback in handoff.feedback:
+            if feedback.previous:
+                digest = feedback.previous.digest
+                previous[digest] = result_in(texts[digest])
+        loaded = LoadedPayloads(results=results, previous=previous)
+        if manifest:
+            loaded = replace(loaded, manifest=self.payload_cache.manifest(texts[manifest]))
+        return spec, loaded
