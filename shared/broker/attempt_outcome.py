@@ -97,13 +97,13 @@ def figures_of(
     Args:
         ended_at: Unix seconds.
     """
-    why = {}
-    if result.failure:
-        why["why"] = result.failure
-    return {
+    figures: dict[str, str | int | float | None] = {
         "specialist": handoff.assigned_to,
         "status": result.status.value,
-        **why,
+    }
+    if result.failure:
+        figures["why"] = result.failure
+    return figures | {
         "stop_reason": result.stop_reason.value,
         "seconds": round(ended_at - (claim.started_at or ended_at), 3),
         "turns": result.turns,
@@ -132,16 +132,19 @@ def finished_event(result: HandoffResult, worker: str, text: str | None = None) 
     Args:
         text: JSON of the result, if the caller has it already.
     """
+    if text is None:
+        text = result.to_json()
+    comparable = [claim for claim in result.claims if claim.is_comparable]
     return HandoffFinished(
         handoff_id=result.handoff_id,
         status=result.status,
-        result=ref(result.to_json() if text is None else text),
+        result=ref(text),
         usage=result.usage,
         turns=result.turns,
         stop_reason=result.stop_reason,
         confidence=result.confidence,
         claims=len(result.claims),
-        comparable=sum(claim.is_comparable for claim in result.claims),
+        comparable=len(comparable),
         passages=passages_of(result) or None,
         model=result.model,
         replies_by_model=result.replies_by_model,

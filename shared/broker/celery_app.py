@@ -98,7 +98,8 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
     it logs through `shared.observability.logs`.
     """
     address = read_address(redis_url)
-    url, transport = _for_celery(address), _transport_options(address)
+    url = _for_celery(address)
+    transport = _transport_options(address)
     own = list(dict.fromkeys(queues))
     declared = dict.fromkeys([*own, UNROUTED_QUEUE])
     app = IsolatedCelery(name, broker=url, backend=url, set_as_current=False)

@@ -44,7 +44,7 @@ class ConsumptionControl:
         self._is_consumed: dict[str, bool] = {}
         """Whether the worker consumes each controlled queue."""
         self._resumes_quickly = False
-        self._ask: Callable[[str], bool] = bool
+        self._may_take: Callable[[str], bool] = bool
 
     def attach(
         self,
@@ -63,7 +63,8 @@ class ConsumptionControl:
             resumes_quickly: True to resume a queue within `READ_TIMEOUT_S`. Otherwise it takes up
                 to a second.
         """
-        self._ask, self._resumes_quickly = may_take, resumes_quickly
+        self._may_take = may_take
+        self._resumes_quickly = resumes_quickly
         self._is_consumed = {}
         for queue in queues:
             if queue in consumer.app.amqp.queues.consume_from:
@@ -79,8 +80,9 @@ class ConsumptionControl:
             self._consumer.call_soon(self._settle)
 
     def _settle(self) -> None:
+        """Start or stop to consume each queue whose answer of `may_take` has changed."""
         for queue, is_consumed in self._is_consumed.items():
-            if self._ask(queue) == is_consumed:
+            if self._may_take(queue) == is_consumed:
                 continue
             self._is_consumed[queue] = not is_consumed
             try:
@@ -203,10 +205,11 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         take = super().create_task_handler(*args, **kwargs)
 
         def taken(message: Any) -> None:
-            if why := self._problem_with(message):
-                self._set_aside(message, why)
-            else:
+            problem = self._problem_with(message)
+            if problem is None:
                 take(message)
+            else:
+                self._set_aside(message, problem)
 
         return taken
 
@@ -214,9 +217,8 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         """Return the reason why this process cannot run the message, or None. Celery's own
         tasks are refused, because nothing sends them.
         """
-        if problem := problem_with_task(
-            message.headers, message.content_type, message.content_encoding
-        ):
+        problem = problem_with_task(message.headers, message.content_type, message.content_encoding)
+        if problem:
             return problem
         name = message.headers["task"]
         if name not in self.strategies or name.startswith("celery."):
@@ -225,7 +227,8 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
             payload = message.decode()
         except Exception as error:  # noqa: BLE001 - kombu's decoders raise errors of many types
             return f"kombu cannot read its body as JSON ({type(error).__name__})"
-        if problem := problem_with_arguments(payload):
+        problem = problem_with_arguments(payload)
+        if problem:
             return problem
         try:
             self.app.tasks[name].__header__(*payload[0], **payload[1])
@@ -254,10 +257,8 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         """Send the event that Flower shows for a message that was set aside."""
         if not self.event_dispatcher or not isinstance(task_id, str):
             return
-        if is_dead:
-            kind, outcome = "task-failed", "dead letter"
-        else:
-            kind, outcome = "task-retried", "kept for another version"
+        kind = "task-failed" if is_dead else "task-retried"
+        outcome = "dead letter" if is_dead else "kept for another version"
         self.event_dispatcher.send(kind, uuid=task_id, exception=f"{outcome}: {why}", traceback="")
 
     def _flush_now(self) -> None:

@@ -135,21 +135,29 @@ def _send(
     messages: Iterable[TaskMessage],
     put: Callable[[PersistentChannel, str, list[dict[str, Any]]], None],
 ) -> None:
-    whose, queues = _whose(app), dict[str, list[dict[str, Any]]]()
+    """Publish the messages of each queue in pieces of `PUT_AT_ONCE`, in order.
+
+    Args:
+        put: sends frames to one queue over a channel.
+    """
+    sender = _sender_headers(app)
+    frames_by_queue: dict[str, list[dict[str, Any]]] = {}
     for message in with_pauses(messages):
         app.amqp.queues[message.queue]  # a message for an undeclared queue would vanish
-        queues.setdefault(message.queue, []).append(_frame(message, whose))
+        frames_by_queue.setdefault(message.queue, []).append(_frame(message, sender))
 
     with app.pool.acquire(block=True) as connection:
         # kombu's producers set the same options. Without these options, kombu would try for six
         # seconds to open a channel.
         connection.transport_options.update(RETRY)
-        ensured = connection.ensure(
-            _Nothing, lambda *what: _put(connection.default_channel, put, *what), **RETRY
-        )
-        for queue, frames in queues.items():
+
+        def put_once(queue: str, frames: list[dict[str, Any]]) -> None:
+            _put(connection.default_channel, put, queue, frames)
+
+        put_with_retries = connection.ensure(_Nothing, put_once, **RETRY)
+        for queue, frames in frames_by_queue.items():
             for first in range(0, len(frames), PUT_AT_ONCE):
-                ensured(queue, frames[first : first + PUT_AT_ONCE])
+                put_with_retries(queue, frames[first : first + PUT_AT_ONCE])
 
 
 def _put(
@@ -174,13 +182,14 @@ class _Nothing:
         pass
 
 
-def _whose(app: Celery) -> Mapping[str, Any]:
+def _sender_headers(app: Celery) -> Mapping[str, Any]:
     """Return the headers that all current messages of this thread share."""
+    root_id = None
+    parent_id = None
     task = app.current_worker_task
     if task:
-        root_id, parent_id = (task.request.root_id or task.request.id, task.request.id)
-    else:
-        root_id, parent_id = (None, None)
+        parent_id = task.request.id
+        root_id = task.request.root_id or task.request.id
     return {
         "reply_to": app.thread_oid,
         "root_id": root_id,
@@ -194,20 +203,21 @@ def _origin(_pid: int) -> str:
     return str(anon_nodename())
 
 
-def _frame(message: TaskMessage, whose: Mapping[str, Any]) -> dict[str, Any]:
+def _frame(message: TaskMessage, sender: Mapping[str, Any]) -> dict[str, Any]:
     """Return the message as kombu's Redis transport writes it, without its delivery tag.
 
     Celery's signals are sent around it. A receiver of the first signal may write into the
     headers. The second signal follows at once, because tracing makes a span of the time
     between both, and the next message must not fall into it.
     """
-    part, headers = message.part, _headers(message, whose)
+    part = message.part
+    headers = _headers(message, sender)
     call: tuple[Any, ...] = (
         message.args,
         {},
         {"callbacks": None, "errbacks": None, "chain": None, "chord": part.body if part else None},
     )
-    properties = {"correlation_id": message.task_id, "reply_to": whose["reply_to"]}
+    properties = {"correlation_id": message.task_id, "reply_to": sender["reply_to"]}
     told = {
         "sender": message.task,
         "body": call,
@@ -230,14 +240,10 @@ def _frame(message: TaskMessage, whose: Mapping[str, Any]) -> dict[str, Any]:
     return {"body": body, **kind, "headers": headers, "properties": {**properties, **how}}
 
 
-def _headers(message: TaskMessage, whose: Mapping[str, Any]) -> dict[str, Any]:
+def _headers(message: TaskMessage, sender: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the headers of a message: those of Celery's task protocol 2, and ours."""
     part = message.part
-    more: dict[str, Any] = {}
-    if message.is_first:
-        more[FIRST_HEADER] = True
-    if message.signature:
-        more[SIGNATURE] = message.signature
-    return {
+    headers = {
         "lang": "py",
         "task": message.task,
         "id": message.task_id,
@@ -248,17 +254,22 @@ def _headers(message: TaskMessage, whose: Mapping[str, Any]) -> dict[str, Any]:
         "group_index": part.index if part else None,
         "retries": 0,
         "timelimit": [None, None],
-        "root_id": whose["root_id"] or message.task_id,
-        "parent_id": whose["parent_id"],
+        "root_id": sender["root_id"] or message.task_id,
+        "parent_id": sender["parent_id"],
         "argsrepr": message.shown,
         "kwargsrepr": "{}",
-        "origin": whose["origin"],
+        "origin": sender["origin"],
         "ignore_result": True,
         "replaced_task_nesting": 0,
         "stamped_headers": None,
         "stamps": {},
         MEMBER_HEADER: message.member,
-    } | more
+    }
+    if message.is_first:
+        headers[FIRST_HEADER] = True
+    if message.signature:
+        headers[SIGNATURE] = message.signature
+    return headers
 
 
 def wake_up(

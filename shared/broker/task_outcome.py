@@ -155,6 +155,12 @@ def run_task(
 
 
 def _end(task: Any, ended: AttemptOutcome) -> str:
+    """End the Celery task in the way of an outcome. Return the text that Flower shows.
+
+    Raises:
+        Reject: the message goes back to its queue.
+        Ignore, TaskWaits, TaskUnwanted, TaskFails: Celery stores no result.
+    """
     match ended.end:
         case AttemptEnd.FINISHED:
             tell_parts_left(task, ended.parts_left)

@@ -26,7 +26,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import cached_property, partial
+from functools import cached_property
 from queue import Empty
 from typing import Any
 
@@ -194,10 +194,8 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
     QoS = ProcessQoS
     Message = PlainMessage
     connection_class: Any = DirectConnection
-    client, subclient = (
-        cached_property(redis_transport.Channel.client.func),
-        cached_property(redis_transport.Channel.subclient.func),
-    )
+    client = cached_property(redis_transport.Channel.client.func)
+    subclient = cached_property(redis_transport.Channel.subclient.func)
     """kombu's properties without the lock that kombu takes at each access, about twelve times
     for each message.
     """
@@ -220,11 +218,13 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         """Return our class of client. Move kombu's `global_keyprefix` into the key names of
         this channel first, so that neither kombu nor our scripts need a second class for it.
         """
-        prefix, self.global_keyprefix = self.global_keyprefix, ""
+        prefix = self.global_keyprefix
+        self.global_keyprefix = ""
         if prefix:
             self.key_prefix = prefix
-            for name in filter(partial(hasattr, self), KEYS_OF_KOMBU):
-                setattr(self, name, prefix + getattr(self, name))
+            for name in KEYS_OF_KOMBU:
+                if hasattr(self, name):
+                    setattr(self, name, prefix + getattr(self, name))
         return DirectClient
 
     def _q_for_pri(self, queue: str, pri: int) -> str:
@@ -234,8 +234,9 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         """Deliver a broadcast message, or log and drop an invalid one. A sender that waits for
         an answer sends its broadcast again.
         """
-        if why := problem_with(message):
-            log.warning("dropped", exchange=exchange, why=why)
+        problem = problem_with(message)
+        if problem:
+            log.warning("dropped", exchange=exchange, why=problem)
             return False
         return super()._deliver_fanout_message(message, exchange)
 
@@ -253,19 +254,24 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         """Start kombu's blocking pop, or take messages at once if the last queue had more."""
-        self._is_taking, self._has_more = self._has_more, False
+        self._is_taking = self._has_more
+        self._has_more = False
         if not self._is_taking:
             super()._brpop_start(timeout)
-        elif queues := self._queue_cycle.consume(len(self.active_queues)):
-            self._in_poll, self._brpop_sent_at = self.client.connection, time.monotonic()
-            slots = self.qos.can_consume_max_estimate()
-            most = MOST_AT_ONCE
-            if slots is not None:
-                most = min(slots, MOST_AT_ONCE)
-            most_of_queue = dict.fromkeys(queues, most)
-            for queue in ONE_BY_ONE.intersection(queues):
-                most_of_queue[queue] = 1
-            self._ask(most_of_queue, self.client.connection)
+            return
+        queues = self._queue_cycle.consume(len(self.active_queues))
+        if not queues:
+            return
+        self._in_poll = self.client.connection
+        self._brpop_sent_at = time.monotonic()
+        most = MOST_AT_ONCE
+        free_slots = self.qos.can_consume_max_estimate()
+        if free_slots is not None:
+            most = min(free_slots, MOST_AT_ONCE)
+        most_by_queue = dict.fromkeys(queues, most)
+        for queue in ONE_BY_ONE.intersection(queues):
+            most_by_queue[queue] = 1
+        self._ask(most_by_queue, self.client.connection)
 
     def _brpop_read(self, **_: Any) -> bool:
         """Read messages and deliver them. kombu's method would parse each message a second
@@ -315,29 +321,33 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         """
         try:
             if self._is_taking:
-                answer = self._answer(connection)
-            else:
-                answer = connection.read_response()
-            if not answer:
-                return None
-            if self._is_taking:
-                key, frames, element, left = answer
-                queue = str(key.decode())
-            else:
-                key, element = answer
-                frames, left = (), None
-                queue = str(key.decode()).removeprefix(self.key_prefix)
-            messages: list[dict[str, Any]] = []
-            for frame in frames:
-                messages.append(deliverable(frame, queue))
-            if element:
-                messages.append(self._fairest(queue, element, connection))
+                return self._taken_messages(connection)
+            return self._popped_message(connection)
         except self.connection_errors:
             connection.disconnect()
             raise
-        if left is not None:
-            self._has_more = left > 0
+
+    def _taken_messages(self, connection: Any) -> tuple[str, list[dict[str, Any]]] | None:
+        """Read the answer of `fair_dequeue_many.lua`."""
+        answer = self._answer(connection)
+        if not answer:
+            return None
+        key, frames, element, left = answer
+        queue = str(key.decode())
+        messages = [deliverable(frame, queue) for frame in frames]
+        if element:
+            messages.append(self._fairest(queue, element, connection))
+        self._has_more = left > 0
         return queue, messages
+
+    def _popped_message(self, connection: Any) -> tuple[str, list[dict[str, Any]]] | None:
+        """Read the answer of the blocking pop."""
+        answer = connection.read_response()
+        if not answer:
+            return None
+        key, element = answer
+        queue = str(key.decode()).removeprefix(self.key_prefix)
+        return queue, [self._fairest(queue, element, connection)]
 
     def _fairest(self, queue: str, frame: bytes, connection: Any) -> dict[str, Any]:
         """Return the first message of the fair order for an element that was popped over this
@@ -345,12 +355,12 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         """
         popped = deliverable(frame, queue)
         self._has_more = member_of(popped) is not None and not frame.endswith(ALONE_SUFFIX)
-        taken = None
-        if self._has_more:
-            taken = self._take(queue, popped, connection)
-        if taken:
-            return deliverable(taken, queue)
-        return popped
+        if not self._has_more:
+            return popped
+        taken = self._take(queue, popped, connection)
+        if not taken:
+            return popped
+        return deliverable(taken, queue)
 
     def _ask(self, queues: Mapping[str, int], connection: Any) -> None:
         """Ask Redis for messages.
@@ -387,13 +397,10 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             OperationalError: Redis has not confirmed the messages in time. They may be in the
                 queue: another try would wait as long again, and could add a second copy.
         """
+        is_first = bool(messages[0]["headers"].get(FIRST_HEADER))
+        arguments = enqueue_arguments(queue, messages, is_first=is_first)
         try:
-            self._run(
-                ENQUEUE,
-                enqueue_arguments(
-                    queue, messages, is_first=bool(messages[0]["headers"].get(FIRST_HEADER))
-                ),
-            )
+            self._run(ENQUEUE, arguments)
         except redis_transport.redis.exceptions.TimeoutError as error:
             raise OperationalError(
                 f"Redis did not answer in time whether messages are in {queue}"
