@@ -137,7 +137,10 @@ class LazyWorker:
         Raises:
             UserError: no specialist is left.
         """
-        if not needing or not (fault := find_fault()):
+        if not needing:
+            return
+        fault = find_fault()
+        if not fault:
             return
         names = ", ".join(needing)
         if len(needing) == len(self._served()):
@@ -231,7 +234,8 @@ class LazyWorker:
             effects=worker.registry.effects,
             not_served=self._not_served,
         )
-        store, announced_at = worker.process.store, float("-inf")
+        store = worker.process.store
+        announced_at = float("-inf")
         while not self._stop.is_set():
             _log_errors("cannot read the pauses", lambda: self._set_paused(store.pauses.roles()))
             if time.monotonic() - announced_at >= ANNOUNCED_FOR_S / 3 - CHECK_EVERY_S:
@@ -284,7 +288,8 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
     )
     for spec in specialists.values():
         check_sharing(spec, registry.tools_for(spec.tools))
-    if (unused := registry.without_use(specialists.values())) is not None:
+    unused = registry.without_use(specialists.values())
+    if unused is not None:
         sys.stderr.write(f"handoff: {unused}\n")
     app = make_app("workers", redis_url_of(settings), settings, [*specialists, SUPERVISOR_QUEUE])
     app.amqp.queues.select(list(specialists))

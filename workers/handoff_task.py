@@ -61,7 +61,7 @@ def run_handoff(
         loaded: LoadedPayloads,
         documents: JobDocuments,
     ) -> AgentSetup:
-        reading = EnvelopeFormat(
+        answer_format = EnvelopeFormat(
             handoff.step_id,
             handoff.expected_output_format,
             documents.sources,
@@ -74,19 +74,11 @@ def run_handoff(
             host.check(spec)
             now = attempts.store.connection.now
             runner = HostTaskRunner(
-                host, handoff, spec, loaded, documents.tool_context, reading, now
+                host, handoff, spec, loaded, documents.tool_context, answer_format, now
             )
-            return AgentSetup(reading, runner=runner)
-        allowed = handoff.acts_with
-        tools: list[Tool] = []
-        for tool in registry.tools_for(spec.tools):
-            if not tool.repeatable and allowed is not None and tool.name not in allowed:
-                continue
-            if tool.name == WEB_SEARCH and spec.hosts:
-                tools.append(search_of_hosts(tool, spec.hosts))
-            else:
-                tools.append(tool)
-        return AgentSetup(reading, tuple(tools), external_model=_external_model_of(spec))
+            return AgentSetup(answer_format, runner=runner)
+        tools = _allowed_tools(handoff, spec, registry)
+        return AgentSetup(answer_format, tools, external_model=_external_model_of(spec))
 
     limited = handoff.model_copy(update={"limits": grant_limits(handoff.limits, own)})
     outcome = attempts.attempt(text, limited, make_setup, own=own)
@@ -98,6 +90,25 @@ def run_handoff(
     return outcome
 
 
+def _allowed_tools(
+    handoff: AgentHandoff, spec: SpecialistSpec, registry: Registry
+) -> tuple[Tool, ...]:
+    """Return the tools of a specialist for a handoff, without tools with effects that are not in
+    `handoff.acts_with`.
+    """
+    may_act_with = handoff.acts_with
+    tools: list[Tool] = []
+    for tool in registry.tools_for(spec.tools):
+        has_effect = not tool.repeatable
+        if has_effect and may_act_with is not None and tool.name not in may_act_with:
+            continue
+        if tool.name == WEB_SEARCH and spec.hosts:
+            tools.append(search_of_hosts(tool, spec.hosts))
+        else:
+            tools.append(tool)
+    return tuple(tools)
+
+
 def _external_model_of(spec: SpecialistSpec) -> Callable[[Model], ExternalModel] | None:
     """Return the function that wraps the model for a specialist's runner, or None.
 
@@ -106,7 +117,8 @@ def _external_model_of(spec: SpecialistSpec) -> Callable[[Model], ExternalModel]
     """
     if spec.runner is not RunnerKind.AGENT_SDK:
         return None
-    if fault := agent_sdk_fault():
+    fault = agent_sdk_fault()
+    if fault:
         raise UserError(fault)
     # Imported here, because the SDK is an extra and takes a second.
     from handoff_queue.workers.agent_sdk.model import AgentSdkModel

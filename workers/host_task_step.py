@@ -179,7 +179,8 @@ class HostTaskRunner:
             return message
         if acts:
             checkpoints.checkpoint(ToolCallStarted(tool_use_id=self.task_id))
-        if problem := self._send_message(message, checkpoints, limit):
+        problem = self._send_message(message, checkpoints, limit)
+        if problem:
             return self._failed(f"the task {self._name} was not sent: {problem}")
         checkpoints.checkpoint(ToolObserved(tool_use_id=self.task_id, text="sent"))
         return None
@@ -200,7 +201,8 @@ class HostTaskRunner:
                     f" is a worker of its queue {self._queue!r} running?",
                     StopReason.DEADLINE,
                 )
-            self.wait(min(pause_s, max(0.0, limit - self.now())))
+            left_s = max(0.0, limit - self.now())
+            self.wait(min(pause_s, left_s))
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 1.5)
 
     def _task_end(self) -> tuple[HostResult | None, str]:
@@ -300,7 +302,8 @@ class HostTaskRunner:
             ValueError: the value is too long, or it cannot be stored.
             RecursionError: the value is nested too deep.
         """
-        name, text = self._name, json.dumps(value)
+        name = self._name
+        text = json.dumps(value)
         if len(text) > MOST_RESULT_CHARS:
             raise ValueError(
                 f"it has {len(text):,} characters as JSON, at most {MOST_RESULT_CHARS:,} are"
@@ -313,14 +316,16 @@ class HostTaskRunner:
                 value = f"{name} returned: {value}"
         elif self.answer_format.output_schema.get("type") == "string":
             value = json.dumps(value, ensure_ascii=False, indent=1)
-        read = self.answer_format.read(json.dumps({"status": "ok", "output": value}), last_try=True)
+        envelope = json.dumps({"status": "ok", "output": value})
+        answer = self.answer_format.read(envelope, last_try=True)
+        own_origin = tool_origin(self.spec.name)
         return result_of(
             self.handoff,
             status=ResultStatus.OK,
-            output=read.output,
-            claims=read.claims,
+            output=answer.output,
+            claims=answer.claims,
             confidence=1.0,
-            origins=union(origins_or_unknown(self.handoff.origins), (tool_origin(self.spec.name),)),
+            origins=union(origins_or_unknown(self.handoff.origins), (own_origin,)),
         )
 
     def _failed(self, why: str, reason: StopReason = StopReason.DEFECT) -> HandoffResult:

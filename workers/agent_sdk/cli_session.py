@@ -102,14 +102,17 @@ class Session:
         calls = {block["id"]: block for block in turn.content if block["type"] == "tool_use"}
         self._results = {}
         for result in turn.results:
-            if (call := calls.get(result["tool_use_id"])) is not None:
-                self._results.setdefault(_key(call["name"], call["input"]), []).append(result)
+            call = calls.get(result["tool_use_id"])
+            if call is not None:
+                key = _key(call["name"], call["input"])
+                self._results.setdefault(key, []).append(result)
         if not turn.has_calls:
             with suppress(RuntimeError):  # the CLI has ended
                 self._loop.call_soon_threadsafe(self._prompts.put_nowait, turn.prompt)
         self._request = None
         self.served += 1
-        request.answer(list(events_of(f"msg_{uuid4().hex}", model, turn.content)))
+        message_id = f"msg_{uuid4().hex}"
+        request.answer(list(events_of(message_id, model, turn.content)))
 
     def close(self) -> None:
         """Kill the CLI, and remove its folder."""

@@ -51,7 +51,9 @@ def passages(text: str) -> Iterator[Passage]:
         if heading is not None:
             section = heading.group(1).strip()[:200]
             title = title or section
-        start, end = (piece_start if start < 0 else start), piece_end
+        if start < 0:
+            start = piece_start
+        end = piece_end
     if start >= 0:
         yield Passage(start, end, _trail(title, section))
 
@@ -71,7 +73,8 @@ def _pieces(text: str) -> Iterator[tuple[int, int]]:
             cut = _best_cut(text, start)
             piece_end = start + len(text[start:cut].rstrip())
             yield start, piece_end
-            start = cut + len(text[cut:end]) - len(text[cut:end].lstrip())
+            rest = text[cut:end]
+            start = cut + len(rest) - len(rest.lstrip())
         if start < end:
             yield start, end
 
@@ -90,7 +93,9 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
             start = -1
         if stripped:
             first = position + line.index(stripped)
-            start, end = (first if start < 0 else start), first + len(stripped)
+            if start < 0:
+                start = first
+            end = first + len(stripped)
         position += len(line)
     if start >= 0:
         yield start, end

@@ -35,7 +35,8 @@ def words_of(query: str) -> tuple[str, ...]:
     """Return the distinct words of a text in order, at most `MOST_WORDS`. Stop words are left
     out if there are other words.
     """
-    words = list(dict.fromkeys(map(str.casefold, _WORD.findall(query))))
+    all_words = [word.casefold() for word in _WORD.findall(query)]
+    words = list(dict.fromkeys(all_words))
     content_words = [word for word in words if word not in _STOP_WORDS]
     return tuple((content_words or words)[:MOST_WORDS])
 

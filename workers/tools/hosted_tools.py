@@ -134,8 +134,15 @@ def _tool(
     names = definition.secrets
 
     def run(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
-        secrets = {name: value for name in names if (value := os.environ.get(name))}
-        if missing := [name for name in names if name not in secrets]:
+        secrets: dict[str, str] = {}
+        missing: list[str] = []
+        for name in names:
+            value = os.environ.get(name)
+            if value:
+                secrets[name] = value
+            else:
+                missing.append(name)
+        if missing:
             raise ToolFailed(
                 f"{definition.name} is not set up: the worker's environment lacks"
                 f" {', '.join(missing)}"

@@ -94,33 +94,38 @@ def _search(notes: TenantNotes, query: str, context: ToolContext) -> ToolOutput:
     if not wanted:
         raise ToolFailed("memory: the query has no words: name the fact that you look for")
     stored = notes.all()
-    words = [_words_of(note) & wanted for note in stored]
+    matches_by_note = [_words_of(note) & wanted for note in stored]
     counts: Counter[str] = Counter()
-    for matches in words:
+    for matches in matches_by_note:
         counts.update(matches)
     scored: list[tuple[float, Note]] = []
-    for note, matches in zip(stored, words, strict=True):
-        if matches:
-            score = sum(log(1 + len(stored) / counts[word]) for word in matches)
-            scored.append((score, note))
+    for note, matches in zip(stored, matches_by_note, strict=True):
+        if not matches:
+            continue
+        score = 0.0
+        for word in sorted(matches):
+            score += log(1 + len(stored) / counts[word])
+        scored.append((score, note))
     scored.sort(key=lambda entry: -entry[0])
     best = [note for _, note in scored[:MOST_HITS]]
-    return _output(
-        {"notes": [_shown(note, context) for note in best], "searched": len(stored)}, best
-    )
+    shown = [_shown(note, context) for note in best]
+    return _output({"notes": shown, "searched": len(stored)}, best)
 
 
 def _words_of(note: Note) -> set[str]:
+    """Return the stems of the words of a note: of its path, its text and its evidence."""
     parts = [note.path.replace("_", " "), note.text]
     if note.evidence is not None:
         parts.append(note.evidence.quote)
-    return set(map(stem, _WORD.findall(" ".join(parts))))
+    words = _WORD.findall(" ".join(parts))
+    return set(map(stem, words))
 
 
 def _view(notes: TenantNotes, path: str, context: ToolContext) -> ToolOutput:
     """Return one note, or the paths of all notes or of one subject."""
     stored = notes.all()
-    if (note := _find(stored, path)) is not None:
+    note = _find(stored, path)
+    if note is not None:
         return _output(_shown(note, context), [note])
     below = [note.path for note in stored if not path or note.subject == path]
     if path and not below:
@@ -140,7 +145,8 @@ def _rename(notes: TenantNotes, arguments: _Memory, call: str) -> str:
 
     A kill may come between the two. Then the repeated call finds both notes.
     """
-    old_path, path = _plain(arguments.old_path), _checked(arguments.new_path)
+    old_path = _plain(arguments.old_path)
+    path = _checked(arguments.new_path)
     stored = notes.all()
     new = _changeable(stored, path)
     if new is not None and new.call == call:
@@ -161,7 +167,8 @@ def _write(notes: TenantNotes, arguments: _Memory, context: ToolContext) -> str:
     """Create a note, or change the text of a note. A call that is repeated after a kill changes
     nothing if it has written the note before.
     """
-    path, call = _checked(arguments.path), _digest_of(context)
+    path = _checked(arguments.path)
+    call = _digest_of(context)
     existing = _changeable(notes.all(), path)
     if existing is not None and existing.call == call:
         return json.dumps({"stored": path})

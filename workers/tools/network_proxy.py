@@ -276,18 +276,25 @@ def _relay(
 
 def _copy_response(server: socket.socket, client: socket.socket, share: ProcessorShare) -> None:
     """Copy the response of a host, after its interim responses such as 100 Continue."""
-    data, is_final, count = b"", False, 0
+    data = b""
+    received = 0
+    is_final = False
     try:
-        while not is_final and len(data) < MOST_HEAD_BYTES and (piece := server.recv(_PIECE)):
+        while not is_final and len(data) < MOST_HEAD_BYTES:
+            piece = server.recv(_PIECE)
+            if not piece:
+                break
             data += piece
-            count += len(piece)
-            if count > _MOST_INTERIM_BYTES:
+            received += len(piece)
+            if received > _MOST_INTERIM_BYTES:
                 _end(server, client)
                 return
-            while not is_final and (end := END.search(data)):
+            end = END.search(data)
+            while end is not None and not is_final:
                 head, data = data[: end.end()], data[end.end() :]
                 is_final = not head.startswith(b"HTTP/1.1 1")
                 client.sendall(with_close(head) if is_final else head)
+                end = END.search(data)
         client.sendall(data)
     except OSError:
         _end(server, client)

@@ -60,11 +60,13 @@ class ProxyRequest:
             return
         outgoing = h11.Connection(h11.CLIENT)
         yield outgoing.send(self.head) or b""
-        while not isinstance(event := _next_event(self.incoming), h11.EndOfMessage):
+        event = _next_event(self.incoming)
+        while not isinstance(event, h11.EndOfMessage):
             if isinstance(event, h11.Data):
                 yield outgoing.send(event) or b""
             else:
                 self.incoming.receive_data(receive(_PIECE))
+            event = _next_event(self.incoming)
         yield outgoing.send(h11.EndOfMessage()) or b""
 
 

@@ -124,11 +124,8 @@ def build_registry(
             if where != INSTALLED:
                 own.append(tool.name)
             if tool.name in tools or tool.name == READ_RESULT:
-                taken = "is taken by another of your tools"
-                if tool.name in (*BUILT_IN, *TOOL_OF_SANDBOX.values(), READ_RESULT):
-                    taken = "is the name of a built-in tool"
                 hosted.close()
-                raise InvalidTool(f"{where}: tool {tool.name}: {taken}: rename it")
+                raise InvalidTool(_taken_name(where, tool.name))
             tools[tool.name] = tool
     not_offered: dict[str, str] = {}
     if settings.is_offline:
@@ -137,7 +134,8 @@ def build_registry(
         del tools[CODE_EXECUTION]
         not_offered[CODE_EXECUTION] = "the offline model runs no code: set ANTHROPIC_API_KEY"
     from_servers = make_mcp_tools(servers)
-    if taken_names := sorted(tools.keys() & from_servers.tools.keys()):
+    taken_names = sorted(tools.keys() & from_servers.tools.keys())
+    if taken_names:
         hosted.close()
         raise InvalidTool(f"{taken_names[0]}: a tool and a tool of an MCP server have this name")
 
@@ -151,3 +149,11 @@ def build_registry(
         tuple(own),
         close,
     )
+
+
+def _taken_name(where: str, name: str) -> str:
+    """Return the error of a user's tool whose name is taken."""
+    taken = "is taken by another of your tools"
+    if name in (*BUILT_IN, *TOOL_OF_SANDBOX.values(), READ_RESULT):
+        taken = "is the name of a built-in tool"
+    return f"{where}: tool {name}: {taken}: rename it"

@@ -84,7 +84,8 @@ def _run(limits: dict[str, int]) -> dict[str, Any]:
     """
     until = time.monotonic() + limits["seconds"]
     kept: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-    printed, stopped = 0, ""
+    printed = 0
+    stopped = ""
     with subprocess.Popen(
         [sys.executable, "-I", "code.py"],
         cwd=FOLDER,
@@ -97,7 +98,10 @@ def _run(limits: dict[str, int]) -> dict[str, Any]:
         ready.register(process.stdout, selectors.EVENT_READ, "stdout")  # type: ignore[arg-type]
         ready.register(process.stderr, selectors.EVENT_READ, "stderr")  # type: ignore[arg-type]
         ready.register(os.pidfd_open(process.pid), selectors.EVENT_READ, "end")
-        while not stopped and "end" not in (names := _ready(ready, until)):
+        while not stopped:
+            names = _ready(ready, until)
+            if "end" in names:
+                break
             for name in names:
                 piece = os.read(getattr(process, name).fileno(), _PIECE)
                 printed += len(piece)

@@ -34,7 +34,8 @@ def search_documents_tool(index: DocumentIndex) -> Tool:
     """Return the tool. It searches the document index of this host."""
 
     def search(arguments: _Search, context: ToolContext) -> ToolOutput:
-        if (whole := _whole(context)) is not None:
+        whole = _whole(context)
+        if whole is not None:
             return whole
         limit = min(max(arguments.limit, 1), MOST_HITS)
         try:
@@ -68,7 +69,8 @@ def _whole(context: ToolContext) -> ToolOutput | None:
         return None
     if not documents:
         return None
-    if all(was_shown(text, context.texts_shown()) for _, text in documents):
+    shown = context.texts_shown()
+    if all(was_shown(text, shown) for _, text in documents):
         return ToolOutput(SAME_RESULT, origins=())
     return ToolOutput(whole_texts(documents), origins=(DOCUMENT,))
 
@@ -78,8 +80,11 @@ def _answer(result: SearchResult, context: ToolContext) -> ToolOutput:
     long_ones = {item.path for item in context.manifest.documents if item.chars > MOST_CHARS}
     hits: list[dict[str, object]] = []
     for hit in result.hits:
-        place = {"offset": hit.start} if hit.source in long_ones else {}
-        hits.append({"source": hit.source, **place, "snippet": hit.snippet})
+        shown: dict[str, object] = {"source": hit.source}
+        if hit.source in long_ones:
+            shown["offset"] = hit.start
+        shown["snippet"] = hit.snippet
+        hits.append(shown)
     answer: dict[str, object] = {"hits": hits, "searched": result.searched}
     if result.missing:
         answer["not_searched"] = list(result.missing[:20])

@@ -81,7 +81,8 @@ def run_in_process(
     except ValidationError:
         raise ToolFailed(f"{name} returned data that is no result of a tool") from None
     if isinstance(result, Returned):
-        return ToolOutput(result.text, tuple(_image(name, data) for data in result.images))
+        images = [_image(name, data) for data in result.images]
+        return ToolOutput(result.text, tuple(images))
     if isinstance(result, Raised):
         _log.warning("a tool raised", tool=name, error=result.raised, place=result.place)
         raise ToolFailed(f"{name} failed with {result.raised}; try other arguments, or do without")

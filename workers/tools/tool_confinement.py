@@ -146,5 +146,6 @@ def _limit(kind: int, soft: int, hard: int | None = None) -> None:
     if hard is None:
         hard = soft
     if most != resource.RLIM_INFINITY:
-        soft, hard = min(soft, most), min(hard, most)
+        soft = min(soft, most)
+        hard = min(hard, most)
     resource.setrlimit(kind, (soft, hard))

@@ -124,21 +124,20 @@ def _load(config: HostConfig, reports: int) -> dict[str, UserTool]:
         for folder in config.folders:
             loaded.append((folder, load_tools(Path(folder), loading)))
     except UserError as error:
-        report(Refused(refused=in_whole_characters(str(error))))
+        why = in_whole_characters(str(error))
+        report(Refused(refused=why))
         raise SystemExit(UserError.exit_code) from None
     sources: list[ToolSource] = []
     tools: dict[str, UserTool] = {}
+    limits_networks = config.may_limit_networks
     for place, tools_of_place in loaded:
-        sources.append(
-            ToolSource(place=place, tools=tuple(tool.definition for tool in tools_of_place))
-        )
+        definitions = [tool.definition for tool in tools_of_place]
+        sources.append(ToolSource(place=place, tools=tuple(definitions)))
         for tool in tools_of_place:
             tools[tool.name] = tool
-    fault = ""
-    if config.may_limit_networks or any(
-        tool.definition.network is not None for tool in tools.values()
-    ):
-        fault = fault_of_border()
+            if tool.definition.network is not None:
+                limits_networks = True
+    fault = fault_of_border() if limits_networks else ""
     report(Loaded(sources=tuple(sources), border_fault=fault))
     return tools
 
@@ -195,12 +194,19 @@ def _limit_network(access: NetworkAccess, connection: int) -> dict[str, str]:
 
 
 def _result_of(tool: UserTool | None, request: CallRequest) -> Returned | Failed | Raised:
+    """Run a call, and return its result.
+
+    Args:
+        tool: None: the file of the tool does not define it any more.
+    """
     if tool is None:
         return Failed(failed="its file does not define this tool any more: start the worker again")
     try:
         output = tool.function.call(request.arguments, request.context)
-        images = tuple(b64encode(image.data).decode() for image in output.images)
-        return Returned(text=in_whole_characters(output.text), images=images)
+        images: list[str] = []
+        for image in output.images:
+            images.append(b64encode(image.data).decode())
+        return Returned(text=in_whole_characters(output.text), images=tuple(images))
     except BaseException as error:  # noqa: BLE001 - a user's tool may raise anything
         return _failure_of(error)
 
