@@ -58,11 +58,13 @@ class AnthropicBatches:
         params = request_of(call, without=self._refused(call.model))
         del params["stream"]  # a request of a batch cannot be streamed
         body = {"requests": [{"custom_id": custom_id, "params": params}]}
-        return _state(self._asked(self._client.post(_PATH, body=body, **self._options())))
+        request = self._client.post(_PATH, body=body, **self._options())
+        return _state(self._json_answer(request))
 
     def retrieve(self, batch_id: str) -> BatchState:
         """See `shared.types.batches.Batches`."""
-        return _state(self._asked(self._client.get(_path_of(batch_id), **self._options())))
+        request = self._client.get(_path_of(batch_id), **self._options())
+        return _state(self._json_answer(request))
 
     def created_since(self, since: float) -> Sequence[BatchState]:
         """See `shared.types.batches.Batches`. The API lists the newest batches first."""
@@ -71,8 +73,8 @@ class AnthropicBatches:
         while True:
             options = self._options()
             options["options"]["params"] = query
-            page = self._asked(self._client.get(_PATH, **options))
-            states = [_state(each) for each in _list_in(page)]
+            page = self._json_answer(self._client.get(_PATH, **options))
+            states = [_state(batch) for batch in _list_in(page)]
             newer += [state for state in states if state.created_at >= since]
             is_over = not states or states[-1].created_at < since
             if is_over or not page.get("has_more"):
@@ -82,8 +84,7 @@ class AnthropicBatches:
     def outcome(self, batch_id: str, custom_id: str, model: str) -> BatchOutcome | None:
         """See `shared.types.batches.Batches`."""
         path = f"{_path_of(batch_id)}/results"
-        text = self._asked_text(path)
-        for line in text.splitlines():
+        for line in self._text_answer(path).splitlines():
             if not line.strip():
                 continue
             try:
@@ -99,20 +100,21 @@ class AnthropicBatches:
 
     def cancel(self, batch_id: str) -> None:
         """See `shared.types.batches.Batches`."""
-        self._asked(self._client.post(f"{_path_of(batch_id)}/cancel", **self._options()))
+        request = self._client.post(f"{_path_of(batch_id)}/cancel", **self._options())
+        self._json_answer(request)
 
     def _options(self) -> dict[str, Any]:
         timeout = anthropic.Timeout(TIMEOUT_S, connect=TIMEOUT_S / 6)
         return {"cast_to": object, "options": {"timeout": timeout}}
 
-    def _asked(self, request: Coroutine[Any, Any, Any]) -> dict[str, Any]:
+    def _json_answer(self, request: Coroutine[Any, Any, Any]) -> dict[str, Any]:
         """Make a request, and return the JSON object of its answer."""
         answer = self._answer(request)
         if not isinstance(answer, dict):
             raise ModelUnreachable("the server's answer about a batch is no JSON object")
         return answer
 
-    def _asked_text(self, path: str) -> str:
+    def _text_answer(self, path: str) -> str:
         """Return the text of a file."""
         options = {**self._options(), "cast_to": httpx2.Response}
         options["options"]["headers"] = {"Accept": "application/binary"}
@@ -156,11 +158,15 @@ def _state(batch: Any) -> BatchState:
         ModelUnreachable: the JSON is not a batch.
     """
     try:
+        requests = 0
+        for count in batch["request_counts"].values():
+            requests += int(count)
+        created_at = datetime.fromisoformat(batch["created_at"])
         return BatchState(
-            batch_id=_name(batch["id"]),
+            batch_id=_batch_id(batch["id"]),
             status=BatchStatus(batch["processing_status"]),
-            created_at=datetime.fromisoformat(batch["created_at"]).timestamp(),
-            requests=sum(int(count) for count in batch["request_counts"].values()),
+            created_at=created_at.timestamp(),
+            requests=requests,
         )
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ModelUnreachable(
@@ -168,7 +174,8 @@ def _state(batch: Any) -> BatchState:
         ) from error
 
 
-def _name(value: object) -> str:
+def _batch_id(value: object) -> str:
+    """Return the id of a batch. Raises ValueError for another value."""
     if isinstance(value, str) and value.isprintable() and 0 < len(value) <= 200:
         return value
     raise ValueError("the id of a batch was expected")

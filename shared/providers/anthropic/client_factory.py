@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import ssl
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -53,32 +52,26 @@ def model_from(settings: Settings) -> Model:
     match settings.model_provider:
         case "anthropic":
             return AnthropicModel(_anthropic(settings))
-        case "bedrock":
-            return AnthropicModel(
-                _of_provider("bedrock", lambda: anthropic.AsyncAnthropicBedrock(**_options()))
-            )
-        case "vertex":
-            return AnthropicModel(
-                _of_provider("vertex", lambda: anthropic.AsyncAnthropicVertex(**_options()))
-            )
-        case "foundry":
-            return AnthropicModel(
-                _of_provider("foundry", lambda: anthropic.AsyncAnthropicFoundry(**_options()))
-            )
+        case "bedrock" | "vertex" | "foundry":
+            return AnthropicModel(_of_provider(settings.model_provider))
 
 
 def _offline() -> anthropic.AsyncAnthropic:
     # Imported here, because a process with a real model does not need it.
     from handoff_queue.shared.providers.offline.transport import OfflineTransport
 
+    http_client = anthropic.DefaultAsyncHttpxClient(transport=OfflineTransport())
     return anthropic.AsyncAnthropic(
-        api_key="offline",
-        base_url="http://offline.invalid",
-        **_options(anthropic.DefaultAsyncHttpxClient(transport=OfflineTransport())),
+        api_key="offline", base_url="http://offline.invalid", **_options(http_client)
     )
 
 
 def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
+    """Return the client of Anthropic's API, or of a server that speaks it.
+
+    Raises:
+        MissingCredentials: there is no key, and no server of the user's own.
+    """
     key = None
     if settings.anthropic_api_key:
         key = settings.anthropic_api_key.get_secret_value()
@@ -89,7 +82,8 @@ def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
     if url is None and "ANTHROPIC_BASE_URL" in os.environ:
         # Compose sets an empty variable, which the SDK would take for a URL.
         url = DEFAULT_BASE_URL
-    base_url, headers = None, dict[str, str]()
+    base_url: str | None = None
+    headers: dict[str, str] = {}
     if url:
         base_url, headers = split_credentials(url)
     if headers and key:
@@ -137,11 +131,12 @@ def load_certificates() -> ssl.SSLContext:
     """Return the TLS context of all clients. It takes about 40 ms to load the certificates of the
     system's authorities. A process that forks loads them once for its children.
     """
-    places = tuple(map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")))
+    certificates = os.environ.get("SSL_CERT_FILE")
     changed_ns = None
-    if certificates := places[0]:
+    if certificates:
         with suppress(OSError):  # the context reports it
             changed_ns = Path(certificates).stat().st_mtime_ns
+    places = (certificates, os.environ.get("SSL_CERT_DIR"), os.environ.get("SSLKEYLOGFILE"))
     return _tls_context(places, changed_ns)
 
 
@@ -158,9 +153,9 @@ def _options(http_client: httpx2.AsyncClient | None = None) -> dict[str, Any]:
     return {"max_retries": 0, "open_telemetry": False, "http_client": http_client or _http_client()}
 
 
-def _of_provider(name: str, build: Callable[[], Client]) -> Client:
-    """Return the client of a cloud provider. Its packages are imported now, so that a missing
-    package is reported before the first call.
+def _of_provider(name: str) -> Client:
+    """Return the client of a cloud provider: bedrock, vertex or foundry. Its packages are imported
+    now, so that a missing package is reported before the first call.
 
     Raises:
         UserError: packages or settings of the provider are missing or invalid.
@@ -173,7 +168,7 @@ def _of_provider(name: str, build: Callable[[], Client]) -> Client:
             f"HANDOFF_MODEL_PROVIDER={name} needs more packages: pip install 'anthropic[{extra}]'"
         ) from error
     try:
-        client = build()
+        client = _new_client(name)
     except httpx2.InvalidURL as error:
         raise _no_address(name) from error
     except (anthropic.AnthropicError, ValueError, RuntimeError) as error:
@@ -184,6 +179,15 @@ def _of_provider(name: str, build: Callable[[], Client]) -> Client:
     except ValueError as error:
         raise _no_address(name) from error
     return client
+
+
+def _new_client(provider: str) -> Client:
+    """Return a client of the SDK. It reads the provider's own environment variables."""
+    if provider == "bedrock":
+        return anthropic.AsyncAnthropicBedrock(**_options())
+    if provider == "vertex":
+        return anthropic.AsyncAnthropicVertex(**_options())
+    return anthropic.AsyncAnthropicFoundry(**_options())
 
 
 def _no_address(provider: str) -> UserError:

@@ -11,12 +11,9 @@ import json
 import os
 import re
 import ssl
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
-from math import isfinite
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,6 +23,7 @@ import httpx2
 
 from handoff_queue.shared.observability.redaction import HIDDEN, without_credentials
 from handoff_queue.shared.providers.anthropic.http_client import RequestProgress
+from handoff_queue.shared.providers.anthropic.rate_limit_headers import limits_of, retry_after_s_in
 from handoff_queue.shared.settings.http_values import proxy_of
 from handoff_queue.shared.text.unicode_text import in_whole_characters
 from handoff_queue.shared.types.errors import (
@@ -37,7 +35,6 @@ from handoff_queue.shared.types.errors import (
     NeverSent,
     Unsendable,
 )
-from handoff_queue.shared.types.rate_limits import Allowance, RateLimits
 
 _NAME_MISMATCHES = (62, 64)
 """X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL's x509_vfy.h."""
@@ -242,31 +239,8 @@ def _proxy(scheme: str) -> tuple[str, str]:
     return name, f"{parts.hostname or ''}:{parts.port or default_port}"
 
 
-_PREFIX = "anthropic-ratelimit-"
-
-
-def limits_of(headers: Mapping[str, str]) -> RateLimits:
-    """Return the rate limits in the headers
-    `anthropic-ratelimit-{requests,input-tokens,output-tokens}-{limit,remaining}`.
-
-    The `-reset` headers are not used, because the provider refills its buckets continuously.
-    """
-    return RateLimits(
-        _allowance(headers, "requests"),
-        _allowance(headers, "input-tokens"),
-        _allowance(headers, "output-tokens"),
-    )
-
-
-def _allowance(headers: Mapping[str, str], kind: str) -> Allowance | None:
-    limit = headers.get(f"{_PREFIX}{kind}-limit", "")
-    remaining = headers.get(f"{_PREFIX}{kind}-remaining", "")
-    if not (limit.isdecimal() and remaining.isdecimal()) or int(limit) == 0:
-        return None
-    return Allowance(int(limit), min(int(remaining), int(limit)))
-
-
 _MOST_CHARS = 300
+"""Most characters of the server's message, with the colon in front."""
 _KEY = re.compile(r"(sk-[A-Za-z0-9_-]{6,}|Bearer\s+\S+|[A-Za-z0-9_-]{40,})")
 _MENDING = {
     401: "the key was refused (401): set ANTHROPIC_API_KEY to a valid one",
@@ -336,7 +310,9 @@ def translated_errors(sending: RequestProgress, settings: ClientSettings) -> Ite
 
 
 def _of_status(error: anthropic.APIStatusError) -> ModelError:
-    status, message = error.status_code, _message_of(error.body)
+    """Return the error for a reply with an error status."""
+    status = error.status_code
+    message = _message_of(error.body)
     if status < 400:
         return _of_no_error_status(error, message)
     match status:
@@ -348,7 +324,7 @@ def _of_status(error: anthropic.APIStatusError) -> ModelError:
             return ModelBusy(
                 f"{reason} ({status}){message}",
                 status=status,
-                retry_after_s=_retry_after_s(headers),
+                retry_after_s=retry_after_s_in(headers),
                 limits=limits_of(headers),
             )
         case 407:
@@ -361,14 +337,11 @@ def _of_status(error: anthropic.APIStatusError) -> ModelError:
             return ModelUnreachable(
                 f"the model's server failed ({status}){message}",
                 status=status,
-                retry_after_s=_retry_after_s(error.response.headers),
+                retry_after_s=retry_after_s_in(error.response.headers),
             )
         case _:
-            return ModelRejected(
-                _MENDING.get(status, f"the model's server refused the request ({status})")
-                + message,
-                status=status,
-            )
+            meaning = _MENDING.get(status, f"the model's server refused the request ({status})")
+            return ModelRejected(f"{meaning}{message}", status=status)
 
 
 def _of_no_error_status(error: anthropic.APIStatusError, message: str) -> ModelError:
@@ -398,8 +371,9 @@ def is_error(value: Any) -> bool:
             return False
     if value.get("error") or value.get("errors"):
         return True
-    has_message = any(isinstance(value.get(name), str) for name in _WORDS)
-    return has_message and not isinstance(value.get("type"), str)
+    if isinstance(value.get("type"), str):
+        return False
+    return any(isinstance(value.get(name), str) for name in _WORDS)
 
 
 def error_of_event(data: str) -> ModelError:
@@ -410,15 +384,12 @@ def error_of_event(data: str) -> ModelError:
         body = json.loads(data)
     except ValueError:
         body = data
-    inner = None
-    if isinstance(body, dict):
-        inner = body.get("error")
-    kind = None
+    inner = body.get("error") if isinstance(body, dict) else None
+    kind = ""
     if isinstance(inner, dict):
-        kind = inner.get("type") or inner.get("code")
-    return _of_stream_event(
-        in_whole_characters(" ".join(str(kind or "").split())), _message_of(body)
-    )
+        kind = str(inner.get("type") or inner.get("code") or "")
+    kind = in_whole_characters(" ".join(kind.split()))
+    return _of_stream_event(kind, _message_of(body))
 
 
 def _of_stream_event(kind: str, message: str) -> ModelError:
@@ -435,9 +406,8 @@ def _of_stream_event(kind: str, message: str) -> ModelError:
     if kind in _BUSY_TYPES:
         return ModelBusy(f"the model's server is overloaded ({kind}){message}")
     if message and not _MAY_PASS.search(kind):
-        return ModelRejected(
-            f"the model's server refused the request{kind and f' ({redact(kind)[:60]})'}{message}"
-        )
+        shown_kind = f" ({redact(kind)[:60]})" if kind else ""
+        return ModelRejected(f"the model's server refused the request{shown_kind}{message}")
     return ModelUnreachable(f"the model's server failed in the middle of its answer{message}")
 
 
@@ -455,7 +425,8 @@ def _message_of(body: Any) -> str:
             message = _first_message(message)
     if not isinstance(message, str) or not message.strip() or "<html" in message.lower():
         return ""
-    return ": " + redact(in_whole_characters(" ".join(message.split())))[:_MOST_CHARS]
+    line = in_whole_characters(" ".join(message.split()))
+    return ": " + redact(line)[:_MOST_CHARS]
 
 
 def _first_message(error: Mapping[str, Any]) -> Any:
@@ -469,21 +440,3 @@ def _first_message(error: Mapping[str, Any]) -> Any:
 def redact(text: str) -> str:
     """Return the text with each likely key or password hidden."""
     return _KEY.sub(HIDDEN, without_credentials(text))
-
-
-def _retry_after_s(headers: Any) -> float | None:
-    """Return the seconds to wait by the header `retry-after-ms` or `retry-after`, or None.
-    `retry-after` is a number of seconds or a date (RFC 9110, section 10.2.3).
-    """
-    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        try:
-            wait_s = float(headers[name]) * unit_s
-        except (KeyError, ValueError):
-            continue
-        if isfinite(wait_s):  # `nan` and `inf` are floats, too
-            return wait_s
-    try:
-        at = parsedate_to_datetime(headers["retry-after"])
-    except (KeyError, ValueError):
-        return None
-    return max(0.0, at.timestamp() - time.time())

@@ -101,8 +101,8 @@ class AnthropicModel:
         """
         for exchange in tuple(self._exchanges):
             exchange.give_up()
-        is_open, self._is_open = self._is_open, False
-        if is_open:
+        if self._is_open:
+            self._is_open = False
             atexit.unregister(self.close)
             with suppress(TimeoutError):
                 READ_LOOP.run(self._client.close()).result(CLOSE_WITHIN_S)

@@ -136,9 +136,8 @@ class PartialReply:
             case "content_block_delta":
                 self._delta(_place(event["index"]), event["delta"])
             case "message_delta":
-                self.stop_reason = (
-                    _word((event.get("delta") or {}).get("stop_reason")) or self.stop_reason
-                )
+                delta = event.get("delta") or {}
+                self.stop_reason = _word(delta.get("stop_reason")) or self.stop_reason
                 self.usage.update(_known(event.get("usage")))
             case "message_stop":
                 self.is_over = True
@@ -188,7 +187,8 @@ class PartialReply:
         if self.stop_reason is None and not self.is_over:
             raise ModelUnreachable("the model's answer was cut in the middle")
         with self._lock:
-            content = _storable(tuple(map(self._finished, sorted(self.blocks))))
+            blocks = [self._finished(index) for index in sorted(self.blocks)]
+            content = _storable(tuple(blocks))
         stop_reason = self.stop_reason or "end_turn"
         has_calls = any(block.get("type") == "tool_use" for block in content)
         if has_calls and not self.stop_reason:
@@ -245,7 +245,8 @@ def usage_of(reported: dict[str, Any], content: Iterable[Block] = ()) -> Usage:
     written_1h = _count(_known(reported.get("cache_creation")), "ephemeral_1h_input_tokens")
     searches = _count(_known(reported.get("server_tool_use")), "web_search_requests")
     cost = searches * WEB_SEARCH_MICROUSD
-    if any(str(block.get("type")).endswith(_RESULT_OF_CODE) for block in content):
+    kinds = [str(block.get("type")) for block in content]
+    if any(kind.endswith(_RESULT_OF_CODE) for kind in kinds):
         cost += CONTAINER_MICROUSD
     return Usage(
         input_tokens=_count(reported, "input_tokens") + read + written,

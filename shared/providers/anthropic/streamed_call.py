@@ -17,12 +17,12 @@ from pydantic_core import to_json
 from handoff_queue.shared.providers.anthropic.errors import (
     error_of_event,
     is_error,
-    limits_of,
     settings_of,
     translated_errors,
 )
 from handoff_queue.shared.providers.anthropic.event_loop import LONGEST_POLL_DELAY_S
 from handoff_queue.shared.providers.anthropic.http_client import watch_sending
+from handoff_queue.shared.providers.anthropic.rate_limit_headers import limits_of
 from handoff_queue.shared.providers.anthropic.stream import PartialReply, events_of
 from handoff_queue.shared.types.errors import (
     HandoffError,
@@ -72,16 +72,21 @@ class StreamedCall:
         Raises:
             ModelError: there is no reply.
         """
-        pulse, taken, came_at = Pulse(), -1, time.monotonic()
+        pulse = Pulse()
+        taken = -1  # events of the reply that the last pulse has
+        came_at = time.monotonic()
         while True:
             with suppress(Empty):
                 self._awake.get(timeout=every_s())
-            end, partial_reply = self._end, self._partial_reply
+            end = self._end
+            partial_reply = self._partial_reply
             if isinstance(end, ModelReply):
                 return end
             is_new = partial_reply is not None and partial_reply.taken != taken
             if partial_reply is not None and is_new:
-                taken, pulse, came_at = partial_reply.taken, partial_reply.pulse(), time.monotonic()
+                taken = partial_reply.taken
+                pulse = partial_reply.pulse()
+                came_at = time.monotonic()
             if is_new or end is None:
                 try:
                     on_pulse(pulse)
@@ -125,10 +130,14 @@ class StreamedCall:
             self._is_over(error)
 
     async def _gather(self, stream: Any) -> ModelReply:
+        """Read the whole reply, as a stream of events or as one JSON object.
+
+        Raises:
+            ModelError: the server sent something else, or the reply is not complete.
+        """
         response = stream.response
-        self._partial_reply = partial_reply = PartialReply(
-            self._request["model"], limits_of(response.headers)
-        )
+        partial_reply = PartialReply(self._request["model"], limits_of(response.headers))
+        self._partial_reply = partial_reply
         self._awake.put(None)
         request_id = response.headers.get("request-id")
         kind = response.headers.get("content-type", "")
@@ -177,12 +186,11 @@ async def _post(client: Client, request: dict[str, Any], timeout: anthropic.Time
     """
     if not isinstance(client, anthropic.AsyncAnthropic):
         return await client.messages.create(**request, timeout=timeout)
-    kind, text = anthropic.AsyncStream[Any], to_json(request, inf_nan_mode="null")
     return await client.post(
         "/v1/messages",
-        content=text,
+        content=to_json(request, inf_nan_mode="null"),
         cast_to=Any,
         options={"timeout": timeout},
         stream=True,
-        stream_cls=kind,
+        stream_cls=anthropic.AsyncStream[Any],
     )

@@ -163,13 +163,16 @@ def documents_in(text: str) -> tuple[list[tuple[str, str]], str]:
     """
     documents: list[tuple[str, str]] = []
     position = 0
-    while header := _HEADER.match(text, position):
+    while True:
+        header = _HEADER.match(text, position)
+        if header is None:
+            return documents, text[position:]
         value = json.loads(header[0])
         start = header.end() + 1
         end = start + value["chars"]
         documents.append((value["source"], text[start:end]))
-        position = end + len(text[end:]) - len(text[end:].lstrip())
-    return documents, text[position:]
+        rest = text[end:]
+        position = end + len(rest) - len(rest.lstrip())
 
 
 def _check(request: Mapping[str, Any]) -> None:
@@ -208,22 +211,26 @@ def _values_of_type(blocks: Iterable[Mapping[str, Any]], kind: str, key: str) ->
 
 
 def _read(request: Mapping[str, Any]) -> Conversation:
+    """Return what a valid request says."""
     system = _text_of(request.get("system") or "")
     opening = _text_of(request["messages"][0]["content"])
-    tools = frozenset(tool["name"] for tool in request.get("tools") or ())
-    if (request.get("tool_choice") or {}).get("type") == "none":
-        tools = frozenset()
-    whole, listed = documents_in(_tag(_tag(opening, "documents"), "data"))
+    tools = {tool["name"] for tool in request.get("tools") or ()}
+    tool_choice = request.get("tool_choice") or {}
+    if tool_choice.get("type") == "none":
+        tools = set()
+    material = _tag(_tag(opening, "documents"), "data")
+    whole, listed = documents_in(material)
     paths = [path for path, _ in whole]
     for line in listed.splitlines():
-        if match := _LISTED.match(line):
+        match = _LISTED.match(line)
+        if match:
             paths.append(match[1])
     return Conversation(
         task=_tag(opening, "task") or opening.strip(),
         results=tuple(_results(opening)),
         paths=tuple(paths),
         documents=tuple(whole),
-        tools=tools,
+        tools=frozenset(tools),
         calls=tuple(_calls(request["messages"])),
         schema=_schema(request, system),
         output_format=_loads(_tag(opening, "output_format")) or {},
@@ -236,15 +243,16 @@ def _schema(request: Mapping[str, Any], system: str) -> Mapping[str, Any]:
     """Return the schema of the final text, from the request or the system prompt, or `{}`."""
     output = request.get("output_config") or {}
     schema = (output.get("format") or {}).get("schema")
-    in_words = system.rpartition(_SCHEMA_IN_WORDS)
-    if schema is None and in_words[1]:
-        schema = _loads(in_words[2])
+    _, is_in_words, text = system.rpartition(_SCHEMA_IN_WORDS)
+    if schema is None and is_in_words:
+        schema = _loads(text)
     if isinstance(schema, Mapping):
         return schema
     return {}
 
 
 def _calls(messages: list[dict[str, Any]]) -> Iterator[Call]:
+    """Yield the calls of tools in the messages, each with its result; '' without one."""
     blocks: list[dict[str, Any]] = []
     for message in messages:
         blocks += _blocks(message["content"])

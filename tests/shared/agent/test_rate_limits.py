@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from handoff_queue.shared.providers.anthropic.errors import limits_of
+from handoff_queue.shared.providers.anthropic.rate_limit_headers import limits_of
 from handoff_queue.shared.types.errors import Cancelled, Deferred, ModelRejected, SchemaRejected
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
