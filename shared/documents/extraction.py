@@ -40,7 +40,8 @@ def extract(data: bytes, media_type: str, charset: str | None = None) -> str:
     if is_heavy(media_type, len(data)):
         return text_elsewhere(data, media_type, charset)
     if is_html(media_type):
-        return visible(tidy_text(html_text(decode(data, charset or find_declared_charset(data)))))
+        html = decode(data, charset or find_declared_charset(data))
+        return visible(tidy_text(html_text(html)))
     if not is_text(media_type):
         raise DocumentRefused(f"is {media_type}, which cannot be read")
     return visible(decode(data, charset))

@@ -172,9 +172,8 @@ def _answer(file: _OpenFile) -> dict[str, str]:
             if file.media_type == PDF:
                 return {"text": pdf_text(stream)}
             data = stream.read()
-        return {
-            "text": tidy_text(html_text(decode(data, file.charset or find_declared_charset(data))))
-        }
+        html = decode(data, file.charset or find_declared_charset(data))
+        return {"text": tidy_text(html_text(html))}
     except DocumentRefused as reason:
         return {"refused": str(reason)}
     except OSError as error:

@@ -294,7 +294,8 @@ def read_folder(
     if not documents:
         reasons = bad or [f"{path} is empty" for path in empty]
         raise InvalidDocuments(f"{folder} holds no document that can be read: {_listed(reasons)}")
-    manifest = Manifest(documents=tuple(sorted(documents, key=lambda document: document.path)))
+    documents.sort(key=lambda document: document.path)
+    manifest = Manifest(documents=tuple(documents))
     return FolderReading(manifest, texts, _notes(bad, empty))
 
 

@@ -179,7 +179,10 @@ def _is_hidden(node: LexborNode) -> bool:
     attributes = node.attributes
     if not attributes:
         return False
-    return "hidden" in attributes or bool(_HIDING_STYLE.search(attributes.get("style") or ""))
+    if "hidden" in attributes:
+        return True
+    style = attributes.get("style") or ""
+    return _HIDING_STYLE.search(style) is not None
 
 
 def _mark_of(tag: str) -> str:

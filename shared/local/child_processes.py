@@ -160,7 +160,8 @@ class Processes:
         """Return the pid of each running child, by name."""
         pids: dict[str, int] = {}
         for name, child in self._children.items():
-            if (pid := child.pid) is not None:
+            pid = child.pid
+            if pid is not None:
                 pids[name] = pid
         return pids
 
@@ -264,8 +265,14 @@ class _Child(threading.Thread):
         return text[-_TAIL_CHARS:].strip() or "(it wrote nothing)"
 
     def run(self) -> None:
+        """Run the child, and start it again after its death, until it was asked to end or dies too
+        often.
+        """
         deaths = RestartLimiter(is_killed_on_purpose=self.spec.is_killed_on_purpose)
-        while (process := self._begun()) is not None:
+        while True:
+            process = self._begun()
+            if process is None:
+                break
             exit_code = process.wait()
             self._ended_pids.append(process.pid)
             if self._ending.is_set():
@@ -333,8 +340,8 @@ class _Child(threading.Thread):
             process = self._process
             if process is None or process.poll() is not None:
                 return
-            if number is signal.SIGKILL and (pid := process.pid) is not None:
+            if number is signal.SIGKILL and process.pid is not None:
                 with suppress(ProcessLookupError):  # the child has ended by itself in the meantime
-                    os.killpg(pid, number)
+                    os.killpg(process.pid, number)
             else:
                 process.send_signal(number)

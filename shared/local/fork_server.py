@@ -260,14 +260,14 @@ class ForkServer:
         Raises:
             ValueError: the command cannot be forked.
         """
-        if (place := _module_of(command)) is None:
+        place = _module_of(command)
+        if place is None:
             raise ValueError(f"not `python -m MODULE`: {command}")
-        where = str(folder or Path.cwd())
         order = ForkRequest(
             command[place],
             list(command[place + 1 :]),
             dict(environment),
-            where,
+            str(folder or Path.cwd()),
             "-P" in command[:place],
             leads_session,
         )
@@ -300,6 +300,7 @@ def _module_of(command: Sequence[str]) -> int | None:
 
 
 def _read_once(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that Python or a library reads only when a process starts."""
     values: dict[str, str] = {}
     for name, value in environment.items():
         if name.startswith(_READ_ONCE):

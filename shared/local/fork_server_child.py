@@ -75,13 +75,14 @@ class ForkServerChild:
                     _, descriptors, _, _ = socket.recv_fds(self._control, 1, 5)
                     if not descriptors:
                         return None
-                    if (order := self._fork(*descriptors)) is not None:
+                    order = self._fork(*descriptors)
+                    if order is not None:
                         return order
-                elif ward := self._by_pidfd.get(number):
-                    self._bury(ward)
-                elif ward := self._by_asker.get(number):
+                elif number in self._by_pidfd:
+                    self._report_end(self._by_pidfd[number])
+                elif number in self._by_asker:
                     self._events.unregister(number)
-                    self._kill(ward)
+                    self._kill(self._by_asker[number])
 
     def _kill(self, ward: Ward) -> None:
         """Kill a child whose requester has gone."""
@@ -90,9 +91,16 @@ class ForkServerChild:
     def _fork(
         self, written: int, stdin: int, stdout: int, stderr: int, asker: int
     ) -> ForkRequest | None:
+        """Fork a child for a request. Return the request in the child, and None in the server.
+
+        Args:
+            written: descriptor of the file with the request.
+            asker: descriptor of the socket to the requester, which gets the pid and the exit code.
+        """
         with os.fdopen(written) as file:
             order = ForkRequest(**json.load(file))
-        parent, ends = os.getpid(), socket.socket(fileno=asker)
+        parent = os.getpid()
+        ends = socket.socket(fileno=asker)
         try:
             pid = os.fork()
         except OSError:  # no more processes are allowed: the requester is told that the child ended
@@ -116,7 +124,8 @@ class ForkServerChild:
         self._events.register(ends, 0)  # the server needs only the end of the connection
         return None
 
-    def _bury(self, ward: Ward) -> None:
+    def _report_end(self, ward: Ward) -> None:
+        """Tell the requester the exit code of a child that has ended, and forget the child."""
         _, status = os.waitpid(ward.pid, 0)
         _tell(ward.asker, "end", os.waitstatus_to_exitcode(status))
         for known, number in ((self._by_pidfd, ward.pidfd), (self._by_asker, ward.asker.fileno())):

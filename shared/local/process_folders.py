@@ -48,7 +48,8 @@ def _copy(folder: Path, names: Iterable[str]) -> None:
         write_private(folder / name / KEYRING, (folder / KEYRING).read_text())
     for name in names:
         write_private(folder / name / REDIS_URL, url_file(folder, name).read_text())
-        if (key := private_key_file(folder, name)).exists():
+        key = private_key_file(folder, name)
+        if key.exists():
             write_private(folder / name / SIGNING_KEY, key.read_text())
     _write_users(folder / REDIS, (folder / USERS_FILE).read_text())
 

@@ -107,9 +107,9 @@ def check_addresses(host: str, port: int, resolver: Resolver, policy: Policy) ->
     """
     addresses = resolver(host, port)
     try:
-        refused = not addresses or not all(policy(ip_address(text)) for text in addresses)
+        allowed = [policy(ip_address(address)) for address in addresses]
     except ValueError:
-        refused = True
-    if refused:
+        allowed = []
+    if not allowed or not all(allowed):
         raise AddressRefused(f"{host} is not on the public internet")
     return addresses

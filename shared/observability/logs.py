@@ -103,9 +103,8 @@ def configure_logging(
     for name in QUIET:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
     for name in COMMENTS:
-        logging.getLogger(name).setLevel(
-            level if level <= logging.DEBUG else max(level, logging.WARNING)
-        )
+        shows_comments = level <= logging.DEBUG
+        logging.getLogger(name).setLevel(level if shows_comments else max(level, logging.WARNING))
     logging.getLogger("celery.app.trace").addFilter(_is_not_a_hand_back)
     logging.captureWarnings(True)
     _chain[:] = [
@@ -180,6 +179,8 @@ def redactor_for(settings: Settings, environment: Mapping[str, str] | None = Non
 
 
 def _enriching(redactor: Redactor) -> list[Processor]:
+    """Return the processors that add fields to each log record, and that hide secrets last."""
+
     def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         # The two underscored keys are structlog's own, removed before rendering.
         by_key: dict[str, Any] = {}
@@ -209,14 +210,12 @@ def _place(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """
     record = event.get("_record")
     data = getattr(record, "data", None)
-    if (
-        isinstance(data, Mapping)
-        and "job_id" not in event
-        and (match := _MESSAGE.search(f"{data.get('id')} {data.get('args')}"))
-    ):
-        event["job_id"] = match["job"]
-        if match["handoff"]:
-            event["handoff_id"] = match["handoff"]
+    if isinstance(data, Mapping) and "job_id" not in event:
+        match = _MESSAGE.search(f"{data.get('id')} {data.get('args')}")
+        if match:
+            event["job_id"] = match["job"]
+            if match["handoff"]:
+                event["handoff_id"] = match["handoff"]
     return {**telemetry().ids(), **event}
 
 

@@ -88,8 +88,9 @@ def _spellings_of(part: str) -> Iterator[str]:
         yield f"\\\\{{{len(part)},{len(part) * 8}}}"
     else:
         yield rf"\\{{0,8}}{re.escape(part)}"
-    units = part.encode("utf-16-be", "surrogatepass")
-    yield "".join(f"{_ESCAPE}(?i:u{units[at : at + 2].hex()})" for at in range(0, len(units), 2))
+    utf_16 = part.encode("utf-16-be", "surrogatepass")
+    units = [utf_16[start : start + 2].hex() for start in range(0, len(utf_16), 2)]
+    yield "".join(f"{_ESCAPE}(?i:u{unit})" for unit in units)
     yield "".join(f"{_ESCAPE}(?i:x{byte:02x})" for byte in data)
     yield "".join(f"(?i:%(?:25)*{byte:02x})" for byte in data)
     if part in _LETTERS_OF_ESCAPES:

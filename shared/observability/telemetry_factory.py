@@ -42,8 +42,9 @@ def start_telemetry(service: str, settings: Settings, *, flush_s: float | None =
         return
     from handoff_queue.shared.observability.otel.environment_checks import problems_of_exporter
 
-    if wrong := "; ".join(problems_of_exporter(os.environ)):
-        logging.getLogger(__name__).warning(_UNUSABLE, wrong)
+    problems = "; ".join(problems_of_exporter(os.environ))
+    if problems:
+        logging.getLogger(__name__).warning(_UNUSABLE, problems)
         return
     try:
         from handoff_queue.shared.observability.otel.spans import open_telemetry
@@ -52,8 +53,7 @@ def start_telemetry(service: str, settings: Settings, *, flush_s: float | None =
     except ImportError:
         logging.getLogger(__name__).warning(_MISSING, endpoint_variable())
     except Exception as error:  # noqa: BLE001 - an error of the SDK must not stop a job
-        why = Redactor(secrets_of(settings)).text(
-            " ".join(f"{type(error).__name__}: {error}".split())
-        )
-        variables = ", ".join(sorted(name for name in os.environ if name.startswith("OTEL_")))
-        logging.getLogger(__name__).warning(_REFUSED, variables, why)
+        line = " ".join(f"{type(error).__name__}: {error}".split())
+        why = Redactor(secrets_of(settings)).text(line)
+        variables = [name for name in sorted(os.environ) if name.startswith("OTEL_")]
+        logging.getLogger(__name__).warning(_REFUSED, ", ".join(variables), why)

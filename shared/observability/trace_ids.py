@@ -63,14 +63,15 @@ def place_of(job_id: JobId, kept: Callable[[JobId], StoredTrace]) -> TracePositi
     if known.parent is not None:
         above = place_of(known.parent, kept)
         return TracePosition(above.trace_id, job_span(job_id), above.span_id, above.is_sampled)
-    if match := _TRACEPARENT.fullmatch(known.traceparent or ""):
-        return TracePosition(
-            int(match[1], 16), job_span(job_id), int(match[2], 16), bool(int(match[3], 16) & 1)
-        )
+    match = _TRACEPARENT.fullmatch(known.traceparent or "")
+    if match is not None:
+        trace_id, parent_id, flags = (int(text, 16) for text in match.groups())
+        return TracePosition(trace_id, job_span(job_id), parent_id, bool(flags & 1))
     return TracePosition(_derived(f"trace {job_id}", 16), job_span(job_id), None, None)
 
 
 def job_span(job_id: JobId) -> int:
+    """Return the id of a job's own span."""
     return _derived(f"job {job_id}", 8)
 
 
@@ -85,4 +86,5 @@ def traceparent(trace_id: int, span_id: int, *, is_sampled: bool) -> str:
 
 def _derived(name: str, size: int) -> int:
     """Return an id of `size` bytes. It is never 0, which means no id."""
-    return int.from_bytes(sha256(name.encode()).digest()[:size]) or 1
+    digest = sha256(name.encode()).digest()
+    return int.from_bytes(digest[:size]) or 1

@@ -104,7 +104,8 @@ def read_address(url: str) -> RedisAddress:
         raise ValueError(f"must have at most {MOST_URL_CHARS:,} characters; {LOOKS}")
     urls = url.split(";") if url.startswith("sentinel://") else [url]
     parts = list(map(_split, urls))
-    first, scheme = parts[0], parts[0].scheme
+    first = parts[0]
+    scheme = first.scheme
     for part in parts:
         if part.scheme != scheme:
             raise ValueError(
@@ -113,6 +114,40 @@ def read_address(url: str) -> RedisAddress:
     if not re.fullmatch(r"/?[0-9]{0,9}", first.path):
         raise ValueError(f"its database, after the last slash, must be a number; {LOOKS}")
     options = _options(scheme, first.query)
+    tls = _tls_of(scheme, options)
+    if not re.fullmatch(PREFIX, options.get("prefix", "x")):
+        raise ValueError("its option prefix must be 1 to 64 of the characters A-Z a-z 0-9 . _ -")
+    default_port = REDIS_PORT
+    master_name = None
+    if scheme == "sentinel":
+        default_port = SENTINEL_PORT
+        master_name = options.get("master_name", SENTINEL_MASTER)
+    hosts: list[tuple[str, int]] = []
+    for part in parts:
+        hosts.append((part.hostname or "localhost", part.port or default_port))
+    prefix = ""
+    if "prefix" in options:
+        prefix = f"{options['prefix']}:"
+    return RedisAddress(
+        scheme=scheme,
+        hosts=tuple(hosts),
+        database=int(first.path.strip("/") or 0),
+        username=_decoded(first.username),
+        password=_decoded(first.password),
+        tls=tls,
+        master_name=master_name,
+        sentinel_username=options.get("sentinel_username"),
+        sentinel_password=options.get("sentinel_password"),
+        prefix=prefix,
+    )
+
+
+def _tls_of(scheme: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the TLS options of redis-py; None: the connection has no TLS.
+
+    Raises:
+        ValueError: the options exclude each other.
+    """
     tls: dict[str, Any] = {}
     for name in TLS_OPTIONS:
         if name in options:
@@ -122,28 +157,14 @@ def read_address(url: str) -> RedisAddress:
         raise ValueError("its TLS options need ssl=true")
     if "ssl_keyfile" in options and "ssl_certfile" not in options:
         raise ValueError("its option ssl_keyfile needs ssl_certfile, the certificate of that key")
-    if not re.fullmatch(PREFIX, options.get("prefix", "x")):
-        raise ValueError("its option prefix must be 1 to 64 of the characters A-Z a-z 0-9 . _ -")
-    is_sentinel = scheme == "sentinel"
-    if is_sentinel:
-        port = SENTINEL_PORT
-    else:
-        port = REDIS_PORT
-    hosts: list[tuple[str, int]] = []
-    for part in parts:
-        hosts.append((part.hostname or "localhost", part.port or port))
-    return RedisAddress(
-        scheme=scheme,
-        hosts=tuple(hosts),
-        database=int(first.path.strip("/") or 0),
-        username=unquote(first.username or "") or None,
-        password=unquote(first.password or "") or None,
-        tls={**TLS_DEFAULTS, **tls} if has_tls else None,
-        master_name=options.get("master_name", SENTINEL_MASTER) if is_sentinel else None,
-        sentinel_username=options.get("sentinel_username"),
-        sentinel_password=options.get("sentinel_password"),
-        prefix=f"{options['prefix']}:" if "prefix" in options else "",
-    )
+    if not has_tls:
+        return None
+    return {**TLS_DEFAULTS, **tls}
+
+
+def _decoded(part: str | None) -> str | None:
+    """Return a user name or a password without percent-encoding; None: there is none."""
+    return unquote(part or "") or None
 
 
 def _split(part: str) -> SplitResult:
@@ -179,7 +200,8 @@ def _options(scheme: str, query: str) -> dict[str, Any]:
     Raises:
         ValueError: an option is unknown, empty, or has a wrong value.
     """
-    options, known = {}, OPTIONS[scheme]
+    options: dict[str, Any] = {}
+    known = OPTIONS[scheme]
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in known:
             raise ValueError(
@@ -190,8 +212,5 @@ def _options(scheme: str, query: str) -> dict[str, Any]:
             raise ValueError(f"its option {name} must be one of {', '.join(values)}")
         if not value:
             raise ValueError(f"its option {name} is empty")
-        if values is None:
-            options[name] = value
-        else:
-            options[name] = values[value]
+        options[name] = value if values is None else values[value]
     return options

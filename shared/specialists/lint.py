@@ -69,9 +69,11 @@ def sections_of(instructions: str) -> dict[str, str]:
     The text before the first heading has the key ''.
     """
     lines_by_heading: dict[str, list[str]] = {"": []}
-    heading, in_code = "", False
+    heading = ""
+    in_code = False
     for line in instructions.splitlines():
-        in_code ^= line.lstrip().startswith("```")
+        if line.lstrip().startswith("```"):
+            in_code = not in_code
         if line.startswith("## ") and not in_code:
             heading = line[3:].strip()
         lines_by_heading.setdefault(heading, []).append(line)
@@ -111,7 +113,8 @@ def _overlaps(specs: Sequence[SpecialistSpec]) -> Iterator[LintWarning]:
     for (a, b), cosine in similarity([spec.description for spec in specs]).items():
         if cosine < OVERLAP:
             continue
-        first, second = specs[a], specs[b]
+        first = specs[a]
+        second = specs[b]
         words = _described_work(first.description) & _described_work(second.description)
         message = (
             f"its description overlaps with {second.name}'s ({cosine:.2f}; both say:"
@@ -160,7 +163,8 @@ def _tools(spec: SpecialistSpec) -> Iterator[LintWarning]:
             Rule.TOOL_NOT_GRANTED,
             f"is told to use `{tool}`, but its tools do not name it; add or drop it",
         )
-    if not spec.tools and not mentioned and (search := _SEARCHES.search(spec.instructions)):
+    search = _SEARCHES.search(spec.instructions)
+    if search is not None and not spec.tools and not mentioned:
         message = (
             f"is told to {search.group(0).lower()!r}, but has no tools; name them in `tools` or"
             " drop it"

@@ -189,13 +189,17 @@ def read_listings(file: Path) -> tuple[dict[str, Listing], str | None]:
         return {}, None
     except (OSError, ValueError, RecursionError):
         return {}, f"{path.name} cannot be read: remove it, and accept the tools again"
-    if not isinstance(listings, dict) or not all(map(_is_listing, listings.values())):
+    are_listings = isinstance(listings, dict) and all(map(_is_listing, listings.values()))
+    if not are_listings:
         return {}, f"{path.name} holds no listings: remove it, and accept the tools again"
     return listings, None
 
 
 def _is_listing(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(tool, dict) for tool in value.values())
+    """Return whether a JSON value is an object of objects."""
+    if not isinstance(value, dict):
+        return False
+    return all(isinstance(tool, dict) for tool in value.values())
 
 
 def _unaccepted(name: str, server: McpServer, listing: Listing) -> str | None:
@@ -237,7 +241,8 @@ def with_digests(text: str, digests: Mapping[str, str]) -> str:
         digest = digests[name.value]
         if "digest" in fields:
             old = fields["digest"]
-            begin, end = start + old.start_mark.index, start + old.end_mark.index
+            begin = start + old.start_mark.index
+            end = start + old.end_mark.index
             text = text[:begin] + digest + text[end:]
             continue
         first = server.value[0][0].start_mark

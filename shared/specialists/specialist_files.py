@@ -260,9 +260,8 @@ def load_servers(*folders: Path) -> list[AcceptedServer]:
     for path, parts in files.values():
         accepted, faults = _servers_of(path, parts.fields.get(MCP))
         if faults:
-            raise InvalidSpecialist(
-                _message_of(path, [_fault(parts, MCP, problem) for problem in faults])
-            )
+            located = [_fault(parts, MCP, problem) for problem in faults]
+            raise InvalidSpecialist(_message_of(path, located))
         servers += accepted
     _refuse_two_meanings(servers)
     return servers
@@ -390,7 +389,8 @@ def _lenient(key: str, value: Any) -> Any:
     """Return a value in the form that the strict type takes."""
     match key, value:
         case (("tools" | "ask" | "hosts" | "models"), str()):
-            return tuple(filter(None, map(str.strip, value.split(","))))
+            names = [name.strip() for name in value.split(",")]
+            return tuple(name for name in names if name)
         case (("tools" | "ask" | "hosts" | "models"), list()):
             return tuple(value)
         case (("name" | "description" | "model"), str()):
@@ -451,6 +451,11 @@ def _wrong_schema(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fa
 def _wrong_tools(
     parts: FrontMatter, values: Mapping[str, Any], tools: Collection[str] | None
 ) -> Iterator[_Fault]:
+    """Yield a fault for each name in `tools` that is given twice, or is no tool.
+
+    Args:
+        tools: names of existing tools; None: not checked.
+    """
     named: list[str] = []
     given = values.get("tools")
     if isinstance(given, tuple):
@@ -477,7 +482,8 @@ def _wrong_sandbox(parts: FrontMatter, sandbox: object) -> Iterator[_Fault]:
 
 def _wrong_asks(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
     """Yield a fault for each name in `ask` that is no tool of the specialist."""
-    named, given = values.get("ask"), values.get("tools", ())
+    named = values.get("ask")
+    given = values.get("tools", ())
     if not isinstance(named, tuple) or not isinstance(given, tuple):
         return
     for name in named:
@@ -502,7 +508,8 @@ def _wrong_share(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fau
 
 def _resolve_duration(parts: FrontMatter, values: dict[str, Any]) -> Iterator[_Fault]:
     """Replace a duration by its seconds, or yield its fault."""
-    if isinstance(text := values.get("max_seconds"), str):
+    text = values.get("max_seconds")
+    if isinstance(text, str):
         try:
             values["max_seconds"] = whole_seconds_of(text)
         except InvalidDuration as error:

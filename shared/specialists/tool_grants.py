@@ -45,10 +45,11 @@ def grant_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
             refused.append(name[:64])
     if refused:
         log.warning("tools refused", specialist=own.name, tools=refused[:8])
+    asks = dict.fromkeys([*(pinned.ask or ()), *(own.ask or ())])
     return pinned.model_copy(
         update={
             "tools": tuple(granted),
-            "ask": tuple(dict.fromkeys((*(pinned.ask or ()), *(own.ask or ())))) or None,
+            "ask": tuple(asks) or None,
             "model": own.model,
             "models": own.models,
             "tier": own.tier,
@@ -71,9 +72,8 @@ def grant_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
 
 def grant_limits(limits: HandoffLimits, own: SpecialistSpec) -> HandoffLimits:
     """Return a handoff's limits, each no higher than the limit in this process's own file."""
-    if own.max_usd is None:
-        most_microusd = None
-    else:
+    most_microusd = None
+    if own.max_usd is not None:
         most_microusd = max(1, microusd(own.max_usd))
     return limits.model_copy(
         update={

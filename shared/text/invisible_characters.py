@@ -33,4 +33,7 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    shown: list[str] = []
+    for character in text:
+        shown.append(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}")
+    return "".join(shown)

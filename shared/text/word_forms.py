@@ -73,7 +73,8 @@ def suggestion(name: str, known: Iterable[str], *, otherwise: str = "", most: in
         most: most close names to suggest.
     """
     names = list(dict.fromkeys(known))
-    if close := close_names(name, names, most=most):
+    close = close_names(name, names, most=most)
+    if close:
         return f"did you mean {' or '.join(close)}?"
     if otherwise:
         return f"{otherwise} (known: {_listed(names)})"
@@ -83,6 +84,7 @@ def suggestion(name: str, known: Iterable[str], *, otherwise: str = "", most: in
 
 
 def _form(name: str) -> str:
+    """Return the form in which names are compared: small letters, and `-` for `_`."""
     return name[:_COMPARED_CHARS].casefold().replace("_", "-")
 
 

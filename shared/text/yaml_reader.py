@@ -55,10 +55,11 @@ class _PlainLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         parser: Any = self
         event = parser.peek_event()
+        tag = getattr(event, "tag", None)
         problem = None
         if event.anchor is not None:
             problem = f"anchors and aliases (&{event.anchor}, *{event.anchor}) are not supported"
-        elif tag := getattr(event, "tag", None):
+        elif tag:
             problem = f"tags ({tag}) are not supported"
         if problem is not None:
             raise YamlFault(problem, event.start_mark.line + 1, "write the value out")

@@ -83,9 +83,11 @@ def read_private_keys(file: Path) -> tuple[PrivateKey, ...]:
 
 
 def private_keys_in(text: bytes) -> list[PrivateKey]:
+    """Return the private keys of Ed25519 in the text of a file, in order."""
     private_keys: list[PrivateKey] = []
     for part in text.split(_PEM_BEGIN)[1:]:
-        if (key := _parsed(_PEM_BEGIN + part)) is not None:
+        key = _parsed(_PEM_BEGIN + part)
+        if key is not None:
             private_keys.append(PrivateKey(key))
     return private_keys
 

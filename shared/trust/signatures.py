@@ -256,9 +256,9 @@ class Trust:
                 )
 
     def _signature(self, signed: bytes) -> str:
-        signer, private = self.signer, self._private
-        assert private is not None
-        return f"{signer.key_id}.{_encoded(private.ed25519.sign(signed))}"
+        assert self._private is not None
+        signature = self._private.ed25519.sign(signed)
+        return f"{self.signer.key_id}.{_encoded(signature)}"
 
     def _codes_or_signature(self, signed: bytes, secrets: ReaderSecrets) -> str:
         if secrets.is_complete:
@@ -290,15 +290,17 @@ class Trust:
             raise UntrustedMessage("it has no signature")
         signed = signed_bytes(purpose, texts)
         self._look()
-        if again and (known := self._remembered.get((signature, signed))):
-            return known
+        if again and (signature, signed) in self._remembered:
+            return self._remembered[signature, signed]
         parts = signature.split(",", MOST_CODES)
-        if codes and (writer := self._writer_of_codes(parts, signed)):
+        writer = self._writer_of_codes(parts, signed) if codes else None
+        if writer is not None:
             return writer
         key_id, _, encoded = parts[0][:MOST_SIGNATURE_CHARS].partition(".")
         if FOR in key_id:
             self._look(at_once=True)  # the key of this process may be new
-            if codes and (writer := self._writer_of_codes(parts, signed)):
+            writer = self._writer_of_codes(parts, signed) if codes else None
+            if writer is not None:
                 return writer
             raise UntrustedMessage("its code is not for this process")
         signer, key = self._holder(key_id)
@@ -429,12 +431,15 @@ class Trust:
     def _use_private(self, keys: Sequence[PrivateKey]) -> None:
         """Sign with the first of these keys that an identity has. The others only check codes."""
         for private in keys:
-            if holder := self._keyring.holder(private.id):
-                name, identity, _ = holder
-                self._own = {key.id: key for key in keys}
-                self._private, self._signer = private, Signer(name, identity, private.id)
-                self._secrets_for.clear()
-                return
+            holder = self._keyring.holder(private.id)
+            if holder is None:
+                continue
+            name, identity, _ = holder
+            self._own = {key.id: key for key in keys}
+            self._private = private
+            self._signer = Signer(name, identity, private.id)
+            self._secrets_for.clear()
+            return
 
 
 NO_TRUST = Trust()
@@ -447,7 +452,8 @@ def open_trust(settings: Settings) -> Trust:
     Raises:
         UserError: see `Trust`.
     """
-    keys, signing_key = settings.keys, settings.signing_key
+    keys = settings.keys
+    signing_key = settings.signing_key
     if keys is not None:
         check_extra("encryption", "HANDOFF_KEYS", "encryption")
         keys = expand_folder(keys, "HANDOFF_KEYS")

@@ -161,13 +161,16 @@ class _Evaluation:
         return value
 
     def _compared(self, node: ast.Compare) -> bool:
-        left, left_node = self.value(node.left), node.left
+        """Return whether a comparison is true, also a chain such as `1 < x < 5`."""
+        left_node = node.left
+        left = self.value(left_node)
         for op, right_node in zip(node.ops, node.comparators, strict=True):
             right = self.value(right_node)
             names = (node_text(left_node), node_text(right_node))
             if not _holds(op, left, right, names):
                 return False
-            left, left_node = right, right_node
+            left = right
+            left_node = right_node
         return True
 
 

@@ -100,8 +100,10 @@ def condition_of(text: str) -> Condition:
         InvalidCondition: the condition is not valid; the message names the fault.
     """
     tree = _parsed(text)
-    steps, columns = dict[str, None](), dict[str, None]()
-    has_item = has_whole_item = False
+    steps: set[str] = set()
+    columns: set[str] = set()
+    has_item = False
+    has_whole_item = False
     nodes = list(ast.walk(tree))
     if len(nodes) > MOST_NODES:
         raise InvalidCondition(f"it has more than {MOST_NODES} parts; make it shorter")
@@ -115,14 +117,15 @@ def condition_of(text: str) -> Condition:
             if id(node) not in steps_with_field:
                 advice = f"{node_text(node)} is a step; write {node_text(node)}.output or .status"
                 raise InvalidCondition(advice)
-            steps[name] = None
+            steps.add(name)
         if isinstance(node, ast.Name) and node.id == ITEM:
             has_item = True
             has_whole_item |= id(node) not in containers
         if isinstance(node, ast.Name) and node.id == STEPS and id(node) not in containers:
             raise InvalidCondition('steps is not a value; write steps["the-step"].output')
-        if column := _column(node):
-            columns[column] = None
+        column = _column(node)
+        if column:
+            columns.add(column)
     if not steps and not has_item:
         raise InvalidCondition("it uses no step and no item")
     return Condition(

@@ -76,7 +76,8 @@ class Message(BaseModel):
         """
         if deep:
             return super().model_copy(update=update, deep=True)
-        changes, made = dict(update or {}), self.__class__.__new__(self.__class__)
+        changes = dict(update or {})
+        made = self.__class__.__new__(self.__class__)
         made.__setstate__(
             {
                 "__dict__": self.__dict__ | changes,
@@ -264,7 +265,8 @@ def problems_of(
     problems = each_problem(error, kind, shows_values=shows_values)
     lines: list[str] = []
     for where, what in problems:
-        lines.append(f"{printable('.'.join(where))}: {what}" if where else what)
+        place = printable(".".join(where))
+        lines.append(f"{place}: {what}" if where else what)
     rest = ""
     if len(lines) > most:
         rest = f" (and {len(lines) - most} more)"

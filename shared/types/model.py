@@ -14,7 +14,8 @@ from typing import Any, Protocol
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, RateLimits
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
-PULSE_EVERY_S, SELDOM_S = 0.25, 2.0
+PULSE_EVERY_S = 0.25
+SELDOM_S = 2.0
 """Shortest and longest time between two pulses of a waiting call while no piece arrives, in
 seconds. The first is for few waiting calls, the second for a thousand or more.
 """

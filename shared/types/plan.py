@@ -45,10 +45,11 @@ class Plan(Message):
 
     @model_validator(mode="after")
     def _is_a_dag(self) -> Self:
-        if problems := [
+        problems = [
             *shape_problems(self.steps, self.given),
             *last_join_problems(self.steps, self.join),
-        ]:
+        ]
+        if problems:
             raise ValueError("; ".join(problems))
         return self
 

@@ -34,9 +34,9 @@ def join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
             f"has `enough` {join.enough} below `at_least` {join.at_least}: raise `enough`, or lower"
             " `at_least`"
         )
-    known, others = set(waits_for), ", ".join(waits_for)
+    others = ", ".join(waits_for)
     for required in join.must:
-        if required not in known:
+        if required not in waits_for:
             problems.append(f"must have {required}, which is not one of its steps ({others:.300})")
     return problems
 
@@ -130,8 +130,9 @@ def _of_one_step(step: Step, known: Collection[str], given: Collection[StepId]) 
     for problem in join_problems(step.join, own(step.depends_on, given)):
         yield f"the join of step {step.id} {problem}"
     if step.when is not None:
-        if wrong := problem_with(step.when):
-            yield f"the condition of step {step.id}: {wrong}"
+        problem_of_condition = problem_with(step.when)
+        if problem_of_condition:
+            yield f"the condition of step {step.id}: {problem_of_condition}"
         for name in step.when.steps.values():
             if name not in step.depends_on:
                 yield f"the condition of step {step.id} names {name}, which it does not depend on"

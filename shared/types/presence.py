@@ -53,7 +53,8 @@ def waiting_in(doing: str) -> HandoffWait | None:
 
 def has_activity_changed(doing: str, before: str) -> bool:
     """Return whether the activity has changed. A countdown of seconds is not a change."""
-    wait, wait_before = waiting_in(doing), waiting_in(before)
+    wait = waiting_in(doing)
+    wait_before = waiting_in(before)
     if wait and wait_before:
         return wait.what != wait_before.what
     return doing != before

@@ -83,8 +83,10 @@ class Usage(Message):
             return other
         sums: dict[str, Any] = {}
         for name in _FIGURES:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            sums[name] = None if mine is None or theirs is None else mine + theirs
+            mine = getattr(self, name)
+            theirs = getattr(other, name)
+            is_known = mine is not None and theirs is not None
+            sums[name] = mine + theirs if is_known else None
         return Usage(**sums)
 
     def of_a_cut_call(self) -> Usage:

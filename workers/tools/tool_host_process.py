@@ -84,9 +84,9 @@ class _ToolForks(ForkServerChild):
         with suppress(ProcessLookupError):
             os.killpg(ward.pid, signal.SIGKILL)
 
-    def _bury(self, ward: Ward) -> None:
+    def _report_end(self, ward: Ward) -> None:
         self._kill(ward)  # the group, whose leader has ended and is not yet waited for
-        super()._bury(ward)
+        super()._report_end(ward)
         running = frozenset(known.pid for known in self._by_pidfd.values())
         self._kill_orphans(running | self._of_the_files)
 

@@ -45,10 +45,10 @@ class CelerySpans(CeleryInstrumentor):
         if not _is_ours(kwargs.get("task")):
             return
         request = kwargs["task"].request
-        if getattr(request, "traceparent", None) is None and (
-            match := _JOB.match(f"{kwargs.get('task_id')}") or _of_first(kwargs)
-        ):
-            request.update(traceparent=self._traceparent_of(JobId(match[0])))
+        if getattr(request, "traceparent", None) is None:
+            match = _JOB.match(f"{kwargs.get('task_id')}") or _job_in_first_argument(kwargs)
+            if match is not None:
+                request.update(traceparent=self._traceparent_of(JobId(match[0])))
         super()._trace_prerun(*args, **_of_this_copy(kwargs))  # type: ignore[no-untyped-call]
 
     def _trace_postrun(self, *args: Any, **kwargs: Any) -> None:
@@ -75,8 +75,8 @@ class CelerySpans(CeleryInstrumentor):
         """Record the type of the error, but not its text, which may quote a payload."""
         if not _is_ours(kwargs.get("sender")):
             return
-        span, error = trace.get_current_span(), kwargs.get("exception")
-        span.set_attribute("error.type", type(error).__name__)
+        span = trace.get_current_span()
+        span.set_attribute("error.type", type(kwargs.get("exception")).__name__)
         span.set_status(Status(StatusCode.ERROR))
 
 
@@ -95,7 +95,7 @@ def _of_this_copy(sent: dict[str, Any]) -> dict[str, Any]:
     return {**sent, "task_id": f"{sent.get('task_id')} {threading.get_ident()}"}
 
 
-def _of_first(sent: dict[str, Any]) -> re.Match[str] | None:
+def _job_in_first_argument(sent: dict[str, Any]) -> re.Match[str] | None:
     """Return a match of the job's id in the first argument, which is where
     `supervisor.advance` has it, or None.
     """

@@ -101,9 +101,10 @@ class RedactingExporter(_WrappingExporter):
         return self._exporter.export([self._clean(span) for span in spans])
 
     def _clean(self, span: ReadableSpan) -> ReadableSpan:
-        described = None
-        if self._keeps_errors:
-            described = span.status.description
+        """Return the span without secrets, and without texts of errors unless they are kept."""
+        description = None
+        if self._keeps_errors and span.status.description:
+            description = self._redactor.text(span.status.description)
         return ReadableSpan(
             name=self._redactor.text(span.name),
             context=span.context,
@@ -113,9 +114,7 @@ class RedactingExporter(_WrappingExporter):
             events=[self._clean_event(event) for event in span.events],
             links=[self._clean_link(link) for link in span.links],
             kind=span.kind,
-            status=Status(
-                span.status.status_code, self._redactor.text(described) if described else None
-            ),
+            status=Status(span.status.status_code, description),
             start_time=span.start_time,
             end_time=span.end_time,
             instrumentation_scope=span.instrumentation_scope,
@@ -219,7 +218,8 @@ class BoundedBatchProcessor(BatchSpanProcessor):
 
     def shutdown(self) -> None:
         self._batch_processor.shutdown(timeout_millis=int(1000 * self._end_within_s))
-        if left := self._sender.spans + len(self._batch_processor._queue):
+        left = self._sender.spans + len(self._batch_processor._queue)
+        if left:
             self._first_warning.warn(
                 "the OpenTelemetry collector did not accept all spans in time: the last %d are"
                 " lost",

@@ -188,12 +188,13 @@ class OpenTelemetry(Telemetry):
         """Put the spans of the block below the handoff's span. The claim that ends the handoff
         exports the handoff's span, which starts with the first claim.
         """
-        place, began_ns, claimed = self._place(handoff.job_id), time.time_ns(), _ClaimOutcome()
-        current, encloses = trace.get_current_span().get_span_context(), _is_open_since(started_at)
-        if current.trace_id == place.trace_id and encloses:
+        place = self._place(handoff.job_id)
+        began_ns = time.time_ns()
+        claimed = _ClaimOutcome()
+        current = trace.get_current_span().get_span_context()
+        above = _context(place, place.span_id)
+        if current.trace_id == place.trace_id and _is_open_since(started_at):
             above = current
-        else:
-            above = _context(place, place.span_id)
         own_id = handoff_span(handoff.job_id, handoff.handoff_id)
         with _in(_context(place, own_id)):
             yield claimed
@@ -216,8 +217,9 @@ class OpenTelemetry(Telemetry):
                 attributes=attributes,
                 start_time=since_ns,
             )
-        if why := result.failure if result else "cancelled":
-            _fail(span, why)
+        failure = result.failure if result else "cancelled"
+        if failure:
+            _fail(span, failure)
         span.end()
 
     @contextmanager
@@ -263,14 +265,12 @@ class OpenTelemetry(Telemetry):
         span below the first.
         """
         place = self._place(life.job_id)
-        if life.retries == 0:
-            own_id, above = (job_span(life.job_id), place.parent_id)
-        else:
-            own_id, above = (self._ids.generate_span_id(), place.span_id)
-        if above:
-            parent = _below(_context(place, above))
-        else:
-            parent = context.Context()
+        own_id = job_span(life.job_id)
+        above = place.parent_id
+        if life.retries > 0:
+            own_id = self._ids.generate_span_id()
+            above = place.span_id
+        parent = _below(_context(place, above)) if above else context.Context()
         with self._ids.span(own_id, place.trace_id):
             span = self._tracer.start_span(
                 f"invoke_workflow {life.mode}",
