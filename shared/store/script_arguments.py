@@ -24,7 +24,7 @@ def name_in(stored: bytes) -> str:
 
 def figure_in(stored: bytes | None) -> int | None:
     """Return a stored number. None: it is missing, or is no whole number up to
-    `MOST_EXACT_INTEGER`. A worker that was taken over may have written it. `figure` of
+    `MOST_EXACT_INTEGER`. A worker that was taken over may have written it. `number_or` of
     `parts/redis_values.lua` has this rule, too.
     """
     try:

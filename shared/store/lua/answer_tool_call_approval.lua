@@ -18,5 +18,5 @@ local at = now_ms()
 keep_payloads(job, ARGV, 5)
 version = append(job, tonumber(version), ARGV, 1, 1, at, {})
 decide_call(job, handoff, question, cjson.encode({ 1, event }), at)
-redis.call('ZADD', due, 'LT', whole(at + 1000), id_of(job))
+redis.call('ZADD', due, 'LT', integer(at + 1000), id_of(job))
 return version

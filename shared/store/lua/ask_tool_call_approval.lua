@@ -14,7 +14,7 @@ local refusal = fence_refusal(version, kept_fence, state, ARGV[2])
 if refusal then return refusal end
 if is_cancelled(job) then return 'cancelled' end
 local calls = cjson.decode(ARGV[6])
-local asks = decoded(asks_json or '') or {}
+local asks = from_json(asks_json or '') or {}
 local events = {}
 local open = open_calls(job)
 local at, fields = now_ms(), {}
@@ -22,7 +22,7 @@ for n, pair in ipairs(calls) do
   local call, tool = unpack(pair)
   if not asks[call] then
     events[#events + 1] = ARGV[FIRST + n - 1]
-    asks[call] = whole(version + #events)
+    asks[call] = integer(version + #events)
     open[#open + 1] = asks[call] .. ':' .. tool
     fields['approval:' .. asks[call]] = CALL_APPROVAL
   elseif redis.call('HEXISTS', job, 'decided:' .. asks[call]) == 1 then
@@ -33,19 +33,19 @@ local keep = keep_from_now(ARGV[3], ARGV[4])
 if #events > 0 then
   local status, job_asks = unpack(redis.call('HMGET', job, 'status', 'asks'))
   local asked_last = redis.call('HGET', progress_of(job), 'asked_last')
-  if not waits_for_person(status, job_asks, asked_last, job) then fields.asked_at = whole(at) end
+  if not waits_for_person(status, job_asks, asked_last, job) then fields.asked_at = integer(at) end
   keep_payloads(job, ARGV, FIRST + #calls)
   append(job, version, events, 1, #events, at, fields)
   put_open_calls(job, open)
-  redis.call('ZADD', due, 'LT', whole(at + 1000), id_of(job))
+  redis.call('ZADD', due, 'LT', integer(at + 1000), id_of(job))
 end
 give_back(h, 'asked')
 local LONGEST_MS = 30 * 24 * 3600 * 1000
 local until_ms = tonumber(ARGV[4]) > 0 and tonumber(ARGV[4]) or at + LONGEST_MS
 redis.call(
-  'HSET', h, 'held', '1', 'deferred', whole(until_ms), 'doing', ARGV[5], 'asks', cjson.encode(asks),
-  'asks_since', whole(at)
+  'HSET', h, 'held', '1', 'deferred', integer(until_ms), 'doing', ARGV[5], 'asks',
+  cjson.encode(asks), 'asks_since', integer(at)
 )
-redis.call('ZADD', due, whole(until_ms), member)
-redis.call('PEXPIRE', turns_key(job, handoff), whole(keep))
+redis.call('ZADD', due, integer(until_ms), member)
+redis.call('PEXPIRE', turns_key(job, handoff), integer(keep))
 return 'ok'

@@ -78,11 +78,11 @@ if not is_still_valid then return { 0, version, 0, false, ended } end
 local is_counted = decision.fields.status and not decision.parent and not parent
 local owner = decision.fields.tenant or tenant or 'default'
 if is_counted and is_open(decision.fields.status) and not is_open(status) then
-  local most = figure(redis.call('HGET', 'handoff:caps', 'tenant_open_jobs'), 0)
+  local most = number_or(redis.call('HGET', 'handoff:caps', 'tenant_open_jobs'), 0)
   if most > 0 and open_jobs_of(owner, most) >= most then return { 0, -2, most, owner } end
 end
 local at = now_ms()
-local id, now = id_of(job), whole(at)
+local id, now = id_of(job), integer(at)
 
 -- Claim the parent's handoff for a child job that begins. The claim has no lease and holds until
 -- the child has ended. Returns false if the parent no longer needs the handoff.
@@ -131,7 +131,7 @@ local function issue()
       end
       redis.call('HSET', job .. ':roles', unpack(roles))
     end
-    redis.call('PEXPIRE', job .. ':roles', whole(kept_ms))
+    redis.call('PEXPIRE', job .. ':roles', integer(kept_ms))
   end
 
   -- Store an issued handoff, and its child job, if it has one.
@@ -139,8 +139,8 @@ local function issue()
     local h, child = handoff_key(job, handoff.id), handoff.fields.child
     handoff.fields.state, handoff.fields.issued_at = 'issued', now
     if messages then handoff.fields.messages = messages end -- its task names these messages
-    put(h, handoff.fields)
-    redis.call('PEXPIRE', h, whole(kept_ms))
+    set_fields(h, handoff.fields)
+    redis.call('PEXPIRE', h, integer(kept_ms))
     times_left[h] = kept_ms
     if child and not string.find(children or '', child, 1, true) then
       children = (children or '') .. ' ' .. child
@@ -160,13 +160,13 @@ local function issue()
     if is_claimed and not queue then to_claim = handoff.fields end
     if queue then
       local entries = leaving[queue] or {}
-      entries[#entries + 1] = whole(at + PUBLISHING_MS * (place - 1))
+      entries[#entries + 1] = integer(at + PUBLISHING_MS * (place - 1))
       entries[#entries + 1] = id .. '/' .. handoff.id
       leaving[queue] = entries
     end
   end
   for queue, entries in pairs(leaving) do
-    send_off(queue, entries)
+    note_sending(queue, entries)
     redis.call('HSETNX', 'handoff:queues', queue, '0')
   end
 end
@@ -214,14 +214,14 @@ local function drop_all()
     redis.call('DEL', draft_key(job, handoff))
     if batch and is_batch_id(batch) then -- a supervisor cancels the batch
       redis.call('ZADD', 'handoff:batches', now, batch)
-      redis.call('PEXPIRE', 'handoff:batches', whole(BATCHES_KEPT_MS))
+      redis.call('PEXPIRE', 'handoff:batches', integer(BATCHES_KEPT_MS))
     end
     settle(job, h, nil)
     close_calls(job, asks)
     if run then leave_run(job, handoff, run, false, at) end
     redis.call('DEL', turns_key(job, handoff))
     redis.call('ZREM', due_of(job, handoff), member)
-    if queue then pcall(forget, queue, member) end -- a worker may have written any name
+    if queue then pcall(leave_queue, queue, member) end -- a worker may have written any name
     redis.call('ZREM', 'handoff:on_hold:' .. role, member)
     if bucket then
       local limiter = rate_limiter()
@@ -238,7 +238,7 @@ local function drop_all()
     if drop(handoff) then dropped[#dropped + 1] = handoff end
   end
   if #dropped == 0 then return end
-  put(progress_of(job), {
+  set_fields(progress_of(job), {
     tally = add_to_tally(tally, { dropped = #dropped }),
     dropped_last = newest_ids(job, 'dropped_last', dropped),
   })
@@ -251,18 +251,18 @@ local function announce()
   local function place_in_list()
     local STEP = 1 / 1024 -- a score of 2^41 ms has room for 11 binary digits behind the point
     local newest = redis.call(
-      'ZREVRANGEBYSCORE', jobs, '(' .. whole(at + 1), now, 'WITHSCORES', 'LIMIT', '0', '1'
+      'ZREVRANGEBYSCORE', jobs, '(' .. integer(at + 1), now, 'WITHSCORES', 'LIMIT', '0', '1'
     )
     return newest[2] and string.format('%.17g', newest[2] + STEP) or now
   end
 
   if decision.parent then -- a child job is not in the list of jobs
-    send_off('supervisor', { now, id })
+    note_sending('supervisor', { now, id })
   elseif decision.created then
     redis.call('ZADD', jobs, place_in_list(), id)
     add_to_metric('1', 'jobs_submitted', label('tenant', job_of(job).tenant))
     -- The client publishes the wake-up of a new job.
-    if decision.fields.status == 'queued' then send_off('submissions', { now, id }) end
+    if decision.fields.status == 'queued' then note_sending('submissions', { now, id }) end
   end
 end
 
@@ -280,9 +280,9 @@ end
 -- retention.
 local function shorten_all()
   local AFTER_END_MS = 2 * 3600 * 1000 -- webhooks and tasks at the end are retried for so long
-  if left_of(job) <= decision.keep_ms + AFTER_END_MS or above(job) then return end
+  if left_of(job) <= decision.keep_ms + AFTER_END_MS or parent_of(job) then return end
   for _, key in ipairs(with_children(job, children)) do
-    shorten(key, math.max(decision.keep_ms, AFTER_END_MS))
+    shorten_job(key, math.max(decision.keep_ms, AFTER_END_MS))
   end
 end
 
@@ -291,15 +291,15 @@ if decision.verified then record_verified_usage(job, decision.verified, at) end
 keep_payloads(job, ARGV, first_event + decision.events)
 for name, size in pairs(decision.groups or {}) do decision.fields['g:' .. name] = size end
 if #issued > 0 then count_issued() end
-decision.fields.evaluations = without(decision.evaluation, evaluations)
+decision.fields.evaluations = evaluations_without(decision.evaluation, evaluations)
 if decision.evaluation ~= '' and not is_overtaken then
-  decision.fields.seen = whole(version + decision.events)
+  decision.fields.seen = integer(version + decision.events)
 end
 version = append(job, version, ARGV, first_event, decision.events, at, decision.fields)
 for _, answer in ipairs(decision.decided or {}) do
   local batch = { answer.place }
   for place = 1, decision.events do batch[1 + place] = ARGV[first_event + place - 1] end
-  decide_call(job, answer.handoff, whole(answer.asked), cjson.encode(batch), at)
+  decide_call(job, answer.handoff, integer(answer.asked), cjson.encode(batch), at)
 end
 if #issued > 0 then issue() end
 if #drops > 0 then drop_all() end
@@ -307,9 +307,9 @@ if decision.due < 0 then
   redis.call('ZREM', due, id)
 elseif is_overtaken then
   -- a result that came in the meantime may have set an earlier time
-  redis.call('ZADD', due, 'LT', whole(decision.due), id)
+  redis.call('ZADD', due, 'LT', integer(decision.due), id)
 else
-  redis.call('ZADD', due, whole(decision.due), id)
+  redis.call('ZADD', due, integer(decision.due), id)
 end
 note_evaluated(id, status)
 if decision.score then
@@ -318,10 +318,10 @@ if decision.score then
 end
 announce()
 if decision.ended then count_end() end
-stay_whole(job, children, decision.keep_ms)
+extend_job_tree(job, children, decision.keep_ms)
 if is_counted then note_openness(owner, job, decision.fields.status) end
 if decision.ended then shorten_all() end
 for _, handoff in ipairs(decision.keep or {}) do
-  stay(job, handoff_key(job, handoff), decision.keep_ms)
+  extend_job(job, handoff_key(job, handoff), decision.keep_ms)
 end
 return { 1, version, at, decision.claim and claim(job, decision.claim, to_claim) or false, ended }

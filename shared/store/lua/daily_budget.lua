@@ -13,15 +13,15 @@ local function account(key, most_tokens, most_usd)
     'HMGET', key, 'input_tokens', 'output_tokens', 'usd', 'needed_tokens', 'needed_usd'
   ))
   local verified = verified_at(verified_key_of(key))
-  input = math.max(figure(input, 0), verified.input_tokens)
-  output = math.max(figure(output, 0), verified.output_tokens)
-  usd = math.max(figure(usd, 0), verified.usd)
+  input = math.max(number_or(input, 0), verified.input_tokens)
+  output = math.max(number_or(output, 0), verified.output_tokens)
+  usd = math.max(number_or(usd, 0), verified.usd)
   return {
-    input + output, usd, figure(most_tokens, 0), figure(most_usd, 0), figure(needed_tokens, 0),
-    figure(needed_usd, 0),
+    input + output, usd, number_or(most_tokens, 0), number_or(most_usd, 0),
+    number_or(needed_tokens, 0), number_or(needed_usd, 0),
   }
 end
-local most_open = figure(tenant_open_jobs, 0)
+local most_open = number_or(tenant_open_jobs, 0)
 local open_jobs = open_jobs_of(tenant, most_open > 0 and most_open or math.huge)
 local day = 'handoff:day:' .. today()
 return {

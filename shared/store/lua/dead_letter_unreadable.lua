@@ -19,7 +19,7 @@ if at - (unread_since or at) < tonumber(ARGV[3]) then return 'left' end
 redis.call('HSET', h, 'held', 1)
 redis.call('HDEL', h, 'lost', 'unread')
 redis.call('ZREM', due, member)
-if queue then forget(queue, member) end
+if queue then leave_queue(queue, member) end
 redis.call('LPUSH', KEYS[2], ARGV[4])
 add_to_metric('1', 'dead_letters', label('role', queue or ''))
 return 'dead'

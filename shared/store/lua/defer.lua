@@ -12,7 +12,8 @@ local at = now_ms()
 local until_ms = at + tonumber(ARGV[3])
 give_back(h, 'deferred')
 redis.call('HSET', h, 'held', 1, 'deferred', until_ms, 'doing', why)
-if redis.call('HEXISTS', h, 'r_batch') == 1 then redis.call('HSET', h, 'batch_since', whole(at)) end
+local is_batched = redis.call('HEXISTS', h, 'r_batch') == 1
+if is_batched then redis.call('HSET', h, 'batch_since', integer(at)) end
 redis.call('ZADD', due, until_ms, member)
 if ARGV[5] ~= '' then -- the handoff keeps its place in the line
   redis.call('HSET', h, 'bucket', ARGV[5])

@@ -6,7 +6,7 @@ local ms, there, used = tonumber(ARGV[1]), {}, redis.call('EXISTS', USED) == 1
 for place, key in ipairs(KEYS) do
   local left = redis.call('PTTL', key)
   if left >= 0 and left < ms then redis.call('PEXPIRE', key, ms) end
-  if used then redis.call('ZADD', USED, whole(now_ms()), key) end
+  if used then redis.call('ZADD', USED, integer(now_ms()), key) end
   there[place] = left ~= -2 and 1 or 0
 end
 return there

@@ -19,7 +19,7 @@ end
 local waiting = redis.call('LLEN', queue)
 if waiting == 0 and #added == 1 and redis.call('EXISTS', fair_key(queue)) == 0 then
   redis.call('LPUSH', queue, elements[1] .. ALONE)
-  redis.call('ZADD', 'handoff:out:' .. queue, whole(now_ms()), added[1].member)
+  redis.call('ZADD', 'handoff:out:' .. queue, integer(now_ms()), added[1].member)
   return
 end
 

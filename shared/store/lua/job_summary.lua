@@ -66,7 +66,7 @@ for _, member in ipairs(members) do
     )
     if state == 'running' then
       runs[#runs + 1] = handoff
-    elseif figure(deferred_until, 0) > at then
+    elseif number_or(deferred_until, 0) > at then
       deferred[#deferred + 1] = handoff
     end
   end

@@ -5,5 +5,5 @@ local job = KEYS[1]
 local pages = job .. ':fetched'
 if not is_open(redis.call('HGET', job, 'status')) then return 0 end
 redis.call('HSET', pages, ARGV[1], ARGV[2])
-prolong(pages, left_of(job))
+extend_key(pages, left_of(job))
 return 1

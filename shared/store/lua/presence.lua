@@ -16,8 +16,8 @@ for n = 4, #ARGV do
     jobs[asked] = true
   end
 end
-local until_ms = whole(now_ms() + ARGV[2])
-local now = whole(now_ms())
+local until_ms = integer(now_ms() + ARGV[2])
+local now = integer(now_ms())
 local members = redis.call('ZRANGEBYSCORE', serving, now, until_ms, 'LIMIT', '0', ARGV[3])
 for _, member in ipairs(members) do
   local queue = string.match(member, '^(.-)/')

@@ -18,7 +18,7 @@ redis.call('HSET', h, 'lease', at + ARGV[3], 'heartbeat', at)
 if lost then redis.call('HDEL', h, 'lost') end
 if ARGV[4] ~= '' then redis.call('HSET', h, 'doing', ARGV[4]) end
 if ARGV[5] ~= '' then
-  redis.call('SET', draft_key(job, handoff), ARGV[5], 'PX', whole(math.max(1, left_of(h))))
+  redis.call('SET', draft_key(job, handoff), ARGV[5], 'PX', integer(math.max(1, left_of(h))))
 end
 redis.call('ZADD', due, at + ARGV[3], id_of(job) .. '/' .. handoff)
 return #untaken(job, h, handoff, known) > 0 and 'messages' or 'ok'

@@ -18,5 +18,5 @@ if status ~= 'failed' and status ~= 'needs_input' then
   if not is_json or type(counts) ~= 'table' then counts = {} end
   for fan_in in pairs(counts) do add_to_figure(progress_of(job), 'in:' .. fan_in, '-1') end
 end
-redis.call('ZADD', due, whole(now_ms()), member)
+redis.call('ZADD', due, integer(now_ms()), member)
 return 1

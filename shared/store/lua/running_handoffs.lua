@@ -45,12 +45,12 @@ for _, member in ipairs(members) do
       'HMGET', handoff_key(key, handoff), 'state', 'deferred', 'worker', 'doing', 'turns',
       'started_at'
     ))
-    deferred = figure(deferred, 0)
+    deferred = number_or(deferred, 0)
     local is_deferred = deferred > at
     if state == 'running' or is_deferred then
       handoffs[#handoffs + 1] = {
-        job, handoff, role_of(key, handoff), is_deferred and whole(deferred) or '', worker or '',
-        doing or '', whole(figure(turns, 0)), whole(figure(started_at, 0)),
+        job, handoff, role_of(key, handoff), is_deferred and integer(deferred) or '', worker or '',
+        doing or '', integer(number_or(turns, 0)), integer(number_or(started_at, 0)),
       }
     end
   end

@@ -25,7 +25,7 @@ local may_change = false
 for _, allowed in ipairs(given.open) do may_change = may_change or allowed == status end
 if not may_change or cancelled then return { 'ended' } end
 if count >= tonumber(ARGV[6]) then return { 'full' } end
-if type(given.version) == 'number' and whole(given.version) ~= last then return { 'changed' } end
+if type(given.version) == 'number' and integer(given.version) ~= last then return { 'changed' } end
 local unable = 0
 for _, handoff in ipairs(given.readers) do
   if redis.call('HEXISTS', handoff_key(job, handoff), 'takes_none') == 1 then
@@ -40,7 +40,7 @@ local message = {
 }
 append(
   job, version - 1, ARGV, 1, 1, at,
-  { messages = whole(count + 1), ['message:' .. whole(count + 1)] = cjson.encode(message) }
+  { messages = integer(count + 1), ['message:' .. integer(count + 1)] = cjson.encode(message) }
 )
-redis.call('ZADD', due, 'LT', whole(at + 1000), id_of(job))
+redis.call('ZADD', due, 'LT', integer(at + 1000), id_of(job))
 return { 'ok', version }

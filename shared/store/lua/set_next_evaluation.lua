@@ -9,8 +9,8 @@ local status, evaluations = unpack(redis.call('HMGET', job, 'status', 'evaluatio
 local version = redis.call('HGET', progress_of(job), 'version')
 note_evaluated(id, status)
 local is_current = tonumber(version or 0) == tonumber(ARGV[1])
-put(job, {
-  evaluations = without(ARGV[3], evaluations),
+set_fields(job, {
+  evaluations = evaluations_without(ARGV[3], evaluations),
   seen = status and is_current and ARGV[1] or nil,
 })
 if not is_current then

@@ -18,7 +18,7 @@ if old == '' and redis.call('HLEN', notes) >= tonumber(most) then return -1 end
 redis.call('HSET', notes, path, new)
 redis.call('ZADD', expiry, until_ms, path)
 -- A worker may have written an expiry that is no time.
-local last = whole(figure(redis.call('ZRANGE', expiry, -1, -1, 'WITHSCORES')[2], 2 ^ 53))
+local last = integer(number_or(redis.call('ZRANGE', expiry, -1, -1, 'WITHSCORES')[2], 2 ^ 53))
 redis.call('PEXPIREAT', notes, last)
 redis.call('PEXPIREAT', expiry, last)
 return 1

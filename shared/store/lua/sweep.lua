@@ -23,7 +23,7 @@ local function standing(member)
   local state, stored_lease = unpack(redis.call('HMGET', h, 'state', 'lease'))
   local is_ended = not state or state == 'done' or state == 'dropped'
   local is_gone = is_ended or redis.call('EXISTS', key) == 0
-  local lease = lease_end(figure(stored_lease, 0))
+  local lease = lease_end(number_or(stored_lease, 0))
   return {
     job = job, key = key, h = h, set = due_of(key, handoff), lease = lease, is_gone = is_gone,
     has_lapsed = not is_gone and state == 'running' and lease <= at,
@@ -48,7 +48,7 @@ end
 -- of the wake-ups.
 local function note_wake_up(job, status)
   local is_fresh = status == 'queued'
-  send_off(is_fresh and 'submissions' or 'supervisor', { at, job })
+  note_sending(is_fresh and 'submissions' or 'supervisor', { at, job })
   woken[job] = true
   return is_fresh and fresh or overdue
 end
@@ -123,7 +123,7 @@ end
 
 for queue, within in pairs({ supervisor = bump, submissions = grace }) do
   for _, job in ipairs(lost_in(queue, within)) do
-    forget(queue, job)
+    leave_queue(queue, job)
     local status = redis.call('HGET', key_of(job), 'status')
     if status then
       table.insert(note_wake_up(job, status), job)
@@ -148,7 +148,7 @@ local function evaluate_entry(set, role, member)
     if not status or role and is_seen(member) then return end
     -- An evaluation that read the journal before the event ends with `set_next_evaluation`, which
     -- leaves the time of the job in `handoff:due` as it is. So that time must be early.
-    if role then redis.call('ZADD', due, 'LT', whole(at + bump), member) end
+    if role then redis.call('ZADD', due, 'LT', integer(at + bump), member) end
     if not is_woken(member) then table.insert(note_wake_up(member, status), member) end
     return
   end
@@ -181,7 +181,7 @@ local function evaluate_set(set, role)
   left = left - #members
   for _, member in ipairs(members) do
     if not pcall(evaluate_entry, set, role, member) then
-      redis.call('ZADD', set, 'XX', whole(at + bump), member)
+      redis.call('ZADD', set, 'XX', integer(at + bump), member)
     end
   end
 end
@@ -193,10 +193,10 @@ for _, queue in ipairs(redis.call('HKEYS', queues)) do
   for _, member in ipairs(lost) do
     local handoff = standing(member)
     if not handoff or not handoff.is_issued then
-      forget(queue, member)
+      leave_queue(queue, member)
     elseif may_wake(handoff.job) then
       redis.call('HSET', handoff.h, 'lost', 1)
-      forget(queue, member)
+      leave_queue(queue, member)
       add_to_metric('1', 'sweeper_recoveries', 'message')
       redis.call('ZADD', handoff.set, at + bump, member)
       overdue[#overdue + 1] = member

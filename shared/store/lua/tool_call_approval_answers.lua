@@ -12,7 +12,7 @@ local answer = { 'ok' }
 local function payload(ref)
   return type(ref) == 'table' and redis.call('HGET', job .. ':blob', ref.digest) or ''
 end
-for call, version in pairs(decoded(asks_json or '') or {}) do
+for call, version in pairs(from_json(asks_json or '') or {}) do
   local decided = redis.call('HGET', job, 'decided:' .. version)
   if decided then
     local batch = cjson.decode(decided)

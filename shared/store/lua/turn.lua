@@ -15,8 +15,8 @@ local FIRST = 13 -- position of the first new checkpoint
 local job, handoff, fence = KEYS[1], ARGV[1], ARGV[2]
 local lease = tonumber(ARGV[3])
 local keep = keep_from_now(ARGV[4], ARGV[5])
-local used = decoded(ARGV[6])
-local worst = decoded(ARGV[7])
+local used = from_json(ARGV[6])
+local worst = from_json(ARGV[7])
 local doing = ARGV[8]
 local known = tonumber(ARGV[9])
 local tools = tonumber(ARGV[10])
@@ -36,7 +36,7 @@ local stored = redis.call('LLEN', t)
 if stored ~= known and not (new > 0 and stored == known + new) then return { 'lost' } end
 if new > 0 and stored == known then
   redis.call('RPUSH', t, unpack(ARGV, FIRST))
-  redis.call('PEXPIRE', t, whole(keep))
+  redis.call('PEXPIRE', t, integer(keep))
   -- Progress shows that this handoff did not cause the lost claims: a handoff that freezes its
   -- process writes nothing. A last reply is not progress, because reading it may freeze the
   -- process.
@@ -54,7 +54,7 @@ if worst and turn_at and not reservation_of(h) then
   redis.call('HDEL', h, 'turn_at')
 end
 if is_cancelled(job) then return { 'cancelled' } end
-local paused = worst and if_paused(role)
+local paused = worst and paused_role(role)
 if paused then -- between two turns: the claim ends here, and does not count
   unreserve(job, h)
   give_back(h, 'paused')
@@ -64,7 +64,7 @@ end
 
 local at = now_ms()
 note_call(at, lease)
-redis.call('HSET', h, 'lease', whole(at + lease), 'heartbeat', whole(at), 'doing', doing)
+redis.call('HSET', h, 'lease', integer(at + lease), 'heartbeat', integer(at), 'doing', doing)
 if lost then redis.call('HDEL', h, 'lost') end
 if worst and worst.takes_messages and #untaken(job, h, handoff, messages) > 0 then
   return { 'messages' }

@@ -39,7 +39,7 @@ local function know_reservation(h, fields)
   reservations[h] = false
   if not fields[1] then return false end
   local worst = { cut = true, day = fields[#RESERVATION] }
-  for i, amount in ipairs(AMOUNTS) do worst[amount.name] = figure(fields[i], 0) end
+  for i, amount in ipairs(AMOUNTS) do worst[amount.name] = number_or(fields[i], 0) end
   reservations[h] = worst
   return worst
 end
@@ -60,7 +60,7 @@ local function levels_of(job, h)
   local levels = {}
   while job and #levels <= MOST_LEVELS do
     levels[#levels + 1] = { job = job, h = h }
-    job, h = above(job)
+    job, h = parent_of(job)
   end
   return levels
 end
@@ -92,7 +92,7 @@ end
 -- Return the verified sums at a key, by the names of their totals.
 local function verified_at(key)
   local sums, stored = {}, redis.pcall('HMGET', key, unpack(VERIFIED))
-  for i, amount in ipairs(AMOUNTS) do sums[amount.total] = figure(stored[i], 0) end
+  for i, amount in ipairs(AMOUNTS) do sums[amount.total] = number_or(stored[i], 0) end
   return sums
 end
 
@@ -105,7 +105,7 @@ local function add_to_accounts(keys, changes)
     local first = add_to_figure(key, changes[1], changes[2])
     for i = 3, #changes, 2 do add_to_figure(key, changes[i], changes[i + 1]) end
     local may_be_new = is_day and first == tonumber(changes[2])
-    if may_be_new then redis.call('PEXPIRE', key, whole(DAY_MS + DAY_KEPT_MS)) end
+    if may_be_new then redis.call('PEXPIRE', key, integer(DAY_MS + DAY_KEPT_MS)) end
   end
 end
 
@@ -123,7 +123,7 @@ local function reservation_changes(worst, times)
   for _, measure in ipairs(MEASURES) do
     local more = amount_of(measure, worst)
     if more > 0 then
-      changes[#changes + 1], changes[#changes + 2] = measure.reserved, whole(times * more)
+      changes[#changes + 1], changes[#changes + 2] = measure.reserved, integer(times * more)
     end
   end
   return changes
@@ -134,7 +134,7 @@ local function usage_changes(used)
   local changes = {}
   for _, amount in ipairs(AMOUNTS) do
     local more = used[amount.name]
-    if more > 0 then changes[#changes + 1], changes[#changes + 2] = amount.total, whole(more) end
+    if more > 0 then changes[#changes + 1], changes[#changes + 2] = amount.total, integer(more) end
   end
   if used.cut then -- an upper bound, counted separately
     for name, n in pairs({
@@ -142,7 +142,7 @@ local function usage_changes(used)
       cut_tokens = used.input + used.output,
       cut_usd = math.max(used.usd, 0),
     }) do
-      changes[#changes + 1], changes[#changes + 2] = name, whole(n)
+      changes[#changes + 1], changes[#changes + 2] = name, integer(n)
     end
   end
   return changes
@@ -160,7 +160,8 @@ local function amounts_for(h, child)
   local now = redis.call('HMGET', progress_of(child), unpack(SPENT))
   for i, name in ipairs(SPENT) do
     if now[i] then
-      amounts[name] = whole(figure(now[i], 0) - figure(redis.call('HGET', h, 'before_' .. name), 0))
+      local before = number_or(redis.call('HGET', h, 'before_' .. name), 0)
+      amounts[name] = integer(number_or(now[i], 0) - before)
     end
   end
   return amounts
@@ -203,7 +204,7 @@ local function count_call(job, h, used, is_open)
   role = label('role', role or '')
   local function add(more, name, last)
     if more > 0 then
-      add_to_metric(whole(more), name, label('tenant', job_of(job).tenant), role, model, last)
+      add_to_metric(integer(more), name, label('tenant', job_of(job).tenant), role, model, last)
     end
   end
   add(1, 'model_calls', used.cut and 'cut' or used.failed and 'failed' or 'ok')
@@ -217,7 +218,7 @@ local function count_call(job, h, used, is_open)
   add(used.batched or 0, 'batch_calls')
   add(used.batch_saved or 0, 'batch_saved_usd')
   if turn_at and not is_open then
-    observe(now_ms() - figure(turn_at, now_ms()), 'model_call_duration_seconds', model)
+    observe(now_ms() - number_or(turn_at, now_ms()), 'model_call_duration_seconds', model)
   end
   return role, model
 end
@@ -231,10 +232,10 @@ local function add_to_spending(day, tenant, role, model, mode, amounts)
   if type(size) == 'number' and size > MOST_SPENDING_FIELDS then role, model = OTHER, OTHER end
   local place = '\t' .. table.concat({ tenant, role, model, mode }, '\t')
   for name, more in pairs(amounts) do
-    if more > 0 then add_to_figure(key, name .. place, whole(more)) end
+    if more > 0 then add_to_figure(key, name .. place, integer(more)) end
   end
   if size ~= 0 and type(size) == 'number' then return end
-  redis.call('PEXPIRE', key, whole(PAST_KEPT_MS))
+  redis.call('PEXPIRE', key, integer(PAST_KEPT_MS))
 end
 
 -- Count a model call in the spending of its day.
@@ -252,8 +253,8 @@ end
 local function add_to_month(job, usd)
   local month = job_of(job).month
   if not month or usd <= 0 then return end
-  local is_first = redis.pcall('INCRBY', month, whole(usd)) == usd
-  if is_first then redis.call('PEXPIRE', month, whole(MONTH_KEPT_MS)) end
+  local is_first = redis.pcall('INCRBY', month, integer(usd)) == usd
+  if is_first then redis.call('PEXPIRE', month, integer(MONTH_KEPT_MS)) end
 end
 
 -- Replace a handoff's reservation by the used amounts, in the budget of the day of the reservation.
@@ -276,9 +277,9 @@ local function settle(job, h, used)
   end
   add_to_accounts(keys, changes)
   if (used.batch_saved or 0) > 0 then -- for the sample of the handoff
-    add_to_figure(h, 'batch_saved', whole(used.batch_saved))
+    add_to_figure(h, 'batch_saved', integer(used.batch_saved))
     for _, level in ipairs(levels) do
-      add_to_figure(progress_of(level.job), 'batch_saved', whole(used.batch_saved))
+      add_to_figure(progress_of(level.job), 'batch_saved', integer(used.batch_saved))
     end
   end
   if used.usd < 0 then
@@ -303,9 +304,9 @@ local function check_limit(key, measure, most, worst, verified)
   if most <= 0 then return nil end
   local wanted = amount_of(measure, worst)
   local stored = redis.pcall('HMGET', key, measure.reserved, unpack(measure.totals))
-  local reserved, used = figure(stored[1], 0), 0
+  local reserved, used = number_or(stored[1], 0), 0
   for i, total in ipairs(measure.totals) do
-    used = used + math.max(figure(stored[1 + i], 0), verified[total] or 0)
+    used = used + math.max(number_or(stored[1 + i], 0), verified[total] or 0)
   end
   local is_unpriced = wanted < 0
   if is_unpriced or used + wanted > most then return measure, wanted, most - used end
@@ -333,10 +334,10 @@ end
 -- start a job.
 local function note_need(day, h, closes, measure, wanted, left)
   if wanted < 0 or closes or tonumber(redis.call('HGET', h, 'turns') or 0) > 0 then return end
-  local known = figure(redis.call('HGET', day, measure.needed), 0)
+  local known = number_or(redis.call('HGET', day, measure.needed), 0)
   if known > left then wanted = math.min(known, wanted) end
-  redis.call('HSET', day, measure.needed, whole(wanted))
-  redis.call('PEXPIRE', day, whole(DAY_MS + DAY_KEPT_MS))
+  redis.call('HSET', day, measure.needed, integer(wanted))
+  redis.call('PEXPIRE', day, integer(DAY_MS + DAY_KEPT_MS))
 end
 
 local LIMITS = column(MEASURES, 'limit')
@@ -400,11 +401,11 @@ local function reserve(job, h, worst)
   if worst.batch then
     reservation[5], reservation[6] = 'r_batch', '1'
   else
-    reservation[5], reservation[6] = 'turn_at', whole(now_ms())
+    reservation[5], reservation[6] = 'turn_at', integer(now_ms())
   end
   for _, amount in ipairs(AMOUNTS) do
     reservation[#reservation + 1] = amount.reserved
-    reservation[#reservation + 1] = whole(worst[amount.name])
+    reservation[#reservation + 1] = integer(worst[amount.name])
   end
   redis.call('HSET', h, unpack(reservation))
   reservations[h] = nil -- the reservation has changed

@@ -20,7 +20,7 @@ end
 -- End a claim without a result and without fault. It does not count as a claim, and later messages
 -- with its fence are refused. `how`: see `note_claim_end`.
 local function give_back(h, how)
-  note_claim_end(h, whole(now_ms()), how)
+  note_claim_end(h, integer(now_ms()), how)
   redis.call('HINCRBY', h, 'claims', '-1')
   redis.call('HDEL', h, 'fence')
   redis.call('HSET', h, 'state', 'issued', 'lease', '0')
@@ -34,5 +34,5 @@ local function count_lost(job, h)
     '1', 'lease_losses', label('tenant', job_of(job).tenant),
     label('role', redis.call('HGET', h, 'role') or '')
   )
-  note_claim_end(h, redis.call('HGET', h, 'heartbeat') or whole(now_ms()), 'lost')
+  note_claim_end(h, redis.call('HGET', h, 'heartbeat') or integer(now_ms()), 'lost')
 end

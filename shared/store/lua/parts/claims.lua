@@ -4,7 +4,7 @@
 local function lower_max_usd(h, most)
   if not most then return end
   local limit = tonumber(redis.call('HGET', h, 'max_usd') or most)
-  redis.call('HSET', h, 'max_usd', whole(math.min(limit, most)))
+  redis.call('HSET', h, 'max_usd', integer(math.min(limit, most)))
 end
 
 -- End the wait of a handoff for a person's approval of a call, or for a batch, because it is
@@ -14,7 +14,7 @@ local function end_wait(h, since, earlier_ms, at)
   local waited_ms = tonumber(earlier_ms or 0)
   if since then
     waited_ms = waited_ms + at - tonumber(since)
-    redis.call('HSET', h, 'asked_ms', whole(waited_ms))
+    redis.call('HSET', h, 'asked_ms', integer(waited_ms))
     redis.call('HDEL', h, 'asks_since', 'batch_since')
   end
   return waited_ms
@@ -39,7 +39,7 @@ local function claim(job, arguments, fresh)
     max_usd, run_name = unpack(arguments, 1, 11)
   local lease = tonumber(lease_ms)
   local keep = keep_from_now(keep_ms, deadline)
-  local worst = decoded(worst_json)
+  local worst = from_json(worst_json)
   local h, t = handoff_key(job, handoff), turns_key(job, handoff)
   local at = now_ms()
   local state, issued_digest, claims, queue, deferred, role, started_at
@@ -82,9 +82,9 @@ local function claim(job, arguments, fresh)
     settle_lost(job, h)
   end
   if not is_batched then reservations[h] = false end
-  local paused = if_paused(role)
+  local paused = paused_role(role)
   if paused then
-    redis.call('HSET', h, 'claims', whole(claims))
+    redis.call('HSET', h, 'claims', integer(claims))
     redis.call('HDEL', h, 'fence')
     hold(job, handoff, paused)
     return { 'paused', 0, {} }
@@ -97,27 +97,27 @@ local function claim(job, arguments, fresh)
   if may_share and #untaken(job, h, handoff, messages) == 0 then
     copied = share_run(job, handoff, run_name, tonumber(deadline), keep, state == 'issued', at)
     if copied == 'following' then
-      if queue then forget(queue, member) end
+      if queue then leave_queue(queue, member) end
       redis.call('HDEL', h, 'lost')
       return { 'following', 0, {} }
     end
   end
 
-  local now, until_ms = whole(at), whole(at + lease)
+  local now, until_ms = integer(at), integer(at + lease)
   started_at = started_at or now
   -- before the writes that a full Redis accepts
   redis.call('ZADD', due_of(job, handoff), until_ms, member)
   redis.call(
     'HSET', h, 'state', 'running', 'fence', redis.sha1hex(fence), 'worker', worker, 'lease',
-    until_ms, 'claims', whole(claims + 1), 'heartbeat', now, 'started_at', started_at, 'claimed_at',
-    now
+    until_ms, 'claims', integer(claims + 1), 'heartbeat', now, 'started_at', started_at,
+    'claimed_at', now
   )
   lower_max_usd(h, tonumber(max_usd))
   if not fresh then redis.call('HDEL', h, 'lost', 'held', 'unread', 'deferred', 'bucket') end
   local waited_ms = end_wait(h, asks_since or batch_since, asked_ms, at)
-  if queue then forget(queue, member) end
+  if queue then leave_queue(queue, member) end
   local checkpoints = fresh and {} or redis.call('LRANGE', t, '0', '-1')
-  if #checkpoints > 0 then redis.call('PEXPIRE', t, whole(keep)) end
+  if #checkpoints > 0 then redis.call('PEXPIRE', t, integer(keep)) end
 
   local may_call = worst and verdict == 'granted' and #checkpoints == 0 and not copied
   if may_call and worst.takes_messages and not fresh then

@@ -16,10 +16,8 @@ end
 -- Return the lowest waiting score of a class, as text; nil if no message of the class waits. The
 -- base itself is the score of the messages that go first, and does not count.
 local function lowest_in_class(fair, base)
-  local first = redis.call(
-    'ZRANGEBYSCORE', fair, '(' .. whole(base), '(' .. whole(base + CLASS), 'WITHSCORES', 'LIMIT',
-    '0', '1'
-  )
+  local from, to = '(' .. integer(base), '(' .. integer(base + CLASS)
+  local first = redis.call('ZRANGEBYSCORE', fair, from, to, 'WITHSCORES', 'LIMIT', '0', '1')
   return first[2]
 end
 
@@ -34,7 +32,7 @@ local function class_and_tenant(member)
       redis.call('HMGET', 'handoff:{' .. id .. '}', 'tenant', 'priority')
     )
     local base = priority == 'batch' and 2 * CLASS or CLASS
-    known = { base = base, tenant = whole(base) .. ':' .. (tenant or 'default') }
+    known = { base = base, tenant = integer(base) .. ':' .. (tenant or 'default') }
     order_read[id] = known
   end
   return known.base, known.tenant
@@ -61,7 +59,7 @@ local function add_to_order(queue, added)
     local base, tenant = class_and_tenant(message.member)
     local entry = message.member .. ' ' .. message.tag
     local score = message.goes_first and base or score_of(base, tenant)
-    places[2 * n - 1], places[2 * n] = whole(score), entry
+    places[2 * n - 1], places[2 * n] = integer(score), entry
     messages[2 * n - 1], messages[2 * n] = entry, message.text
     members[n] = message.member
   end
@@ -70,7 +68,7 @@ local function add_to_order(queue, added)
   redis.call('ZREM', 'handoff:out:' .. queue, unpack(members))
   local turns = {}
   for tenant, score in pairs(next_scores) do
-    turns[#turns + 1], turns[#turns + 2] = whole(score), tenant
+    turns[#turns + 1], turns[#turns + 2] = integer(score), tenant
   end
   if #turns > 0 then redis.call('ZADD', fair .. ':next', unpack(turns)) end
 end
@@ -92,10 +90,10 @@ local function take_first(queue, popped_tag, popped_member)
   local base = math.floor(tonumber(score) / CLASS) * CLASS
   local lowest = lowest_in_class(fair, base)
   redis.call(
-    'ZREMRANGEBYSCORE', fair .. ':next', whole(base), lowest or '(' .. whole(base + CLASS)
+    'ZREMRANGEBYSCORE', fair .. ':next', integer(base), lowest or '(' .. integer(base + CLASS)
   )
   if not lowest and redis.call('EXISTS', fair) == 0 then redis.call('DEL', fair .. ':next') end
-  local out, at = 'handoff:out:' .. queue, whole(now_ms())
+  local out, at = 'handoff:out:' .. queue, integer(now_ms())
   redis.call('ZADD', out, at, member)
   if tag == popped_tag then return '' end
   local has_place = redis.call('ZSCORE', fair, popped_member .. ' ' .. popped_tag)

@@ -10,7 +10,7 @@ local function add_to_tally(tally, more)
   local FORM = '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$'
   local stored, counts = { string.match(tally or '', FORM) }, {}
   for place, name in ipairs(TALLIED) do
-    counts[place] = whole((stored[place] or 0) + (more[name] or 0))
+    counts[place] = integer((stored[place] or 0) + (more[name] or 0))
   end
   return table.concat(counts, ' ')
 end

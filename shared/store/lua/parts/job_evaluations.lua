@@ -13,7 +13,7 @@ local function evaluations_of(text)
   return evaluations
 end
 
-local function written(evaluations)
+local function evaluations_text(evaluations)
   local words = {}
   for _, evaluation in ipairs(evaluations) do
     words[#words + 1] = string.format('%s:%d', evaluation.name, evaluation.heartbeat_at)
@@ -35,7 +35,7 @@ local function begin_evaluation(job, name, at, evaluations)
   evaluations = evaluations or evaluations_of(redis.call('HGET', job, 'evaluations'))
   if is_among(evaluations, name) then return end
   evaluations[#evaluations + 1] = { name = name, heartbeat_at = at }
-  redis.call('HSET', job, 'evaluations', written(evaluations))
+  redis.call('HSET', job, 'evaluations', evaluations_text(evaluations))
 end
 
 -- Store a heartbeat of a noted evaluation. An evaluation without a note gets none: while the
@@ -46,20 +46,20 @@ local function store_heartbeat(job, name, at)
   for _, evaluation in ipairs(evaluations) do
     if evaluation.name == name then evaluation.heartbeat_at = at end
   end
-  redis.call('HSET', job, 'evaluations', written(evaluations))
+  redis.call('HSET', job, 'evaluations', evaluations_text(evaluations))
 end
 
 -- Return the field without this evaluation and all earlier ones; '' if none is left; nil if the
 -- evaluation is not noted, and the field stays.
-local function without(name, text)
+local function evaluations_without(name, text)
   if name == '' then return nil end
   local evaluations = evaluations_of(text)
   if not is_among(evaluations, name) then return nil end
   while table.remove(evaluations, 1).name ~= name do end
-  return written(evaluations)
+  return evaluations_text(evaluations)
 end
 
 -- Remove the notes of this evaluation and of all earlier ones.
 local function end_evaluation(job, name, text)
-  put(job, { evaluations = without(name, text) })
+  set_fields(job, { evaluations = evaluations_without(name, text) })
 end

@@ -43,7 +43,7 @@ local function matching_status(id, filter)
   local usd, asked_last, failed_roles = unpack(
     redis.pcall('HMGET', progress_of(job), 'usd', 'asked_last', 'failed_roles')
   )
-  if filter.least_usd ~= '' and figure(usd, 0) < tonumber(filter.least_usd) then return nil end
+  if filter.least_usd ~= '' and number_or(usd, 0) < tonumber(filter.least_usd) then return nil end
   if filter.assigned ~= '' and not has_word(assigned, filter.assigned) then return nil end
   if filter.failed ~= '' and not has_word(failed_roles, filter.failed) then return nil end
   if waits_for_person(status, asks, asked_last, job) then

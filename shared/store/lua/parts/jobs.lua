@@ -88,7 +88,7 @@ end
 
 -- Return the keys of a child job's parent and of the parent's handoff that the child does; nil if
 -- the job has no parent, or the parent is gone. Both are read once in a script.
-local function above(job)
+local function parent_of(job)
   local known = job_of(job)
   if known.parent then
     local id, handoff = string.match(known.parent, '^(.-)/(.+)$')
@@ -111,7 +111,7 @@ local function is_cancelled(job)
   for _ = 0, MOST_LEVELS do
     if not job then return false end
     if job_of(job).cancelled then return true end
-    job = above(job)
+    job = parent_of(job)
   end
   return false
 end

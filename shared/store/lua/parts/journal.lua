@@ -15,16 +15,16 @@ end
 -- restore of older data. Returns the new version.
 -- `all` has `count` events from position `from` on.
 local function append(job, version, all, from, count, at, fields)
-  local log, now, last = job .. ':log', whole(at), version + count
+  local log, now, last = job .. ':log', integer(at), version + count
   for n = 1, count do
-    redis.call('XADD', log, whole(version + n) .. '-0', 'e', all[from + n - 1], 't', now)
+    redis.call('XADD', log, integer(version + n) .. '-0', 'e', all[from + n - 1], 't', now)
   end
-  local fixed, progress = {}, { version = whole(last), tip = now }
+  local fixed, progress = {}, { version = integer(last), tip = now }
   for name, value in pairs(fields) do
     if is_progress(name) then progress[name] = value else fixed[name] = value end
   end
-  put(job, fixed)
-  put(progress_of(job), progress)
+  set_fields(job, fixed)
+  set_fields(progress_of(job), progress)
   return last
 end
 

@@ -19,12 +19,12 @@ local function admit_call(job, h, worst, member, at)
   if not ms then
     local waited_ms, waits = waited(h, at)
     if waits then
-      redis.call('HSET', h, 'waited', whole(waited_ms))
+      redis.call('HSET', h, 'waited', integer(waited_ms))
       redis.call('HDEL', h, 'waits_since')
     end
     return nil, nil, nil, taken_or_why
   end
-  redis.call('HSETNX', h, 'waits_since', whole(at))
+  redis.call('HSETNX', h, 'waits_since', integer(at))
   unreserve(job, h) -- a call that waits for the provider must not block the budget
   return 'rate_limit', ms, taken_or_why
 end

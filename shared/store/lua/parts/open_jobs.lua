@@ -13,11 +13,11 @@ end
 local function open_jobs_of(tenant, most)
   local FEW, MANY = 10, 1000
   local set = 'handoff:open:' .. tenant
-  local count = figure(redis.pcall('ZCARD', set), 0)
+  local count = number_or(redis.pcall('ZCARD', set), 0)
   if count == 0 then return 0 end
   for _, id in ipairs(redis.call('ZRANGE', set, '0', count >= most and MANY - 1 or FEW - 1)) do
     if is_open(redis.pcall('HGET', key_of(id), 'status')) then
-      redis.pcall('ZADD', set, whole(now_ms()), id)
+      redis.pcall('ZADD', set, integer(now_ms()), id)
     else
       redis.pcall('ZREM', set, id)
       count = count - 1
@@ -33,7 +33,7 @@ local function note_openness(tenant, job, status)
   local set = 'handoff:open:' .. tenant
   if not is_open(status) then
     redis.pcall('ZREM', set, id_of(job))
-  elseif type(redis.pcall('ZADD', set, 'NX', whole(now_ms()), id_of(job))) == 'number' then
-    prolong(set, left_of(job) + MORE_MS)
+  elseif type(redis.pcall('ZADD', set, 'NX', integer(now_ms()), id_of(job))) == 'number' then
+    extend_key(set, left_of(job) + MORE_MS)
   end
 end

@@ -16,7 +16,7 @@ local MOST_IN_A_ROW = 3 -- otherwise a Redis with rare calls would keep dead cla
 local function note_call(at, lease)
   local stored = redis.pcall('HMGET', 'handoff:outage', 'last_call', 'until')
   if stored.err then redis.pcall('DEL', 'handoff:outage') end -- the key is no hash: start again
-  local last_call, grace_until = figure(stored[1], at), figure(stored[2], 0)
+  local last_call, grace_until = number_or(stored[1], at), number_or(stored[2], 0)
   -- another program wrote this grace: with it, no lease would ever end
   if grace_until > at + lease * LONGEST then
     redis.call('HDEL', 'handoff:outage', 'since', 'until')
@@ -24,14 +24,14 @@ local function note_call(at, lease)
   end
   if at - last_call > lease * QUIET then
     local since, times = unpack(redis.call('HMGET', 'handoff:outage', 'since', 'times'))
-    since, times = figure(since, 0), figure(times, 0) + 1
+    since, times = number_or(since, 0), number_or(times, 0) + 1
     if last_call > grace_until or times > MOST_IN_A_ROW then
       since, times = last_call, 1
     end
     grace_until = at + math.floor(lease * GRACE)
     redis.call('HSET', 'handoff:outage', 'since', since, 'until', grace_until, 'times', times)
   end
-  redis.call('HSET', 'handoff:outage', 'last_call', whole(at))
+  redis.call('HSET', 'handoff:outage', 'last_call', integer(at))
 end
 
 -- Return the real end of a lease (Unix ms), from the end in its hash. A lease that was valid when
@@ -40,7 +40,7 @@ end
 local outage
 local function lease_end(stored_end)
   outage = outage or redis.call('HMGET', 'handoff:outage', 'since', 'until')
-  local since, grace_until = figure(outage[1], 0), figure(outage[2], 0)
+  local since, grace_until = number_or(outage[1], 0), number_or(outage[2], 0)
   if stored_end > since and stored_end < grace_until then return grace_until end
   return stored_end
 end

@@ -1,7 +1,7 @@
 -- Part of the scripts that a pause stops: the kill switch of a role.
 
 -- Return the role if it is paused, else nil.
-local function if_paused(role)
+local function paused_role(role)
   if role and redis.call('HEXISTS', 'handoff:paused', role) == 1 then return role end
   return nil
 end
@@ -14,6 +14,6 @@ local function hold(job, handoff, role)
   redis.call('HDEL', h, 'lost')
   redis.call('ZREM', due_of(job, handoff), member)
   local queue = redis.call('HGET', h, 'queue')
-  if queue then forget(queue, member) end
+  if queue then leave_queue(queue, member) end
   redis.call('ZADD', 'handoff:on_hold:' .. role, now_ms(), member)
 end

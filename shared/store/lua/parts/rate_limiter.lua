@@ -53,7 +53,7 @@ local function rate_limiter()
       if name == 'why' or name == 'going' then
         bucket.is[name] = value
       else
-        bucket.is[name] = figure(value)
+        bucket.is[name] = number_or(value)
       end
     end
     if bucket.is.going and not bucket.is.going_until then bucket.is.going = nil end

@@ -2,13 +2,13 @@
 
 -- Format a number that Lua has computed as an integer for Redis, which does not take -0 and 1e+15.
 -- redis.call is slow with numbers.
-local function whole(number)
+local function integer(number)
   return string.format('%d', number)
 end
 
 -- Return a stored statistical figure, or `otherwise` if it is not a finite number: bad data must
 -- not stop a job.
-local function figure(text, otherwise)
+local function number_or(text, otherwise)
   local number = tonumber(text)
   if not number or number ~= number or math.abs(number) > 2 ^ 53 then return otherwise end
   return number
@@ -25,7 +25,7 @@ local function now_ms()
 end
 
 -- Set fields of a hash at once; '' removes a field.
-local function put(key, fields)
+local function set_fields(key, fields)
   local set, removed = {}, {}
   for name, value in pairs(fields) do
     if value == '' then
@@ -51,10 +51,10 @@ local function keep_newest(list, text, most, keep_ms)
     length = redis.call('LPUSH', list, text)
   end
   if length > most then redis.call('LTRIM', list, '0', most - 1) end
-  redis.call('PEXPIRE', list, whole(keep_ms))
+  redis.call('PEXPIRE', list, integer(keep_ms))
 end
 
-local function decoded(text)
+local function from_json(text)
   if text == '' then return nil end
   return cjson.decode(text)
 end

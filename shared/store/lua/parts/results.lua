@@ -99,7 +99,7 @@ local function finish(job, arguments)
 
   local at = now_ms()
   local id = id_of(job)
-  local used = decoded(used_json)
+  local used = from_json(used_json)
   if turn_at and (used or not reserved_turns) then
     observe(at - tonumber(turn_at), 'turn_duration_seconds', label('role', role or ''))
   end
@@ -116,8 +116,8 @@ local function finish(job, arguments)
   local progress = progress_after(job, handoff, role, status, tally)
   version = append(job, tonumber(version), arguments, FIRST, events, at, progress)
   redis.call(
-    'HSET', h, 'state', 'done', 'status', status, 'result', digest, 'finished_at', whole(at),
-    'end_version', whole(version)
+    'HSET', h, 'state', 'done', 'status', status, 'result', digest, 'finished_at', integer(at),
+    'end_version', integer(version)
   )
   redis.call('HDEL', h, 'lease', 'doing', 'turn_at')
   close_calls(job, asks)

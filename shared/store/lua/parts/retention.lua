@@ -16,11 +16,11 @@ local function left_of(key)
 end
 
 -- Extend the time to live of a key to `ms`, and never shorten it. Returns whether it was extended.
-local function prolong(key, ms)
+local function extend_key(key, ms)
   local left = left_of(key)
   local is_short = left ~= -2 and left < ms
   if is_short then
-    redis.call('PEXPIRE', key, whole(ms))
+    redis.call('PEXPIRE', key, integer(ms))
     times_left[key] = ms
   end
   return is_short
@@ -28,34 +28,34 @@ end
 
 -- Extend the time to live of a job and of one of its handoffs (nil: none). Journal, payloads,
 -- roles and progress live as long as the job's hash.
-local function stay(job, h, ms)
-  if prolong(job, ms) then
-    redis.call('PEXPIRE', job .. ':log', whole(ms))
-    redis.call('PEXPIRE', job .. ':blob', whole(ms))
-    redis.call('PEXPIRE', job .. ':roles', whole(ms))
-    redis.call('PEXPIRE', progress_of(job), whole(ms))
+local function extend_job(job, h, ms)
+  if extend_key(job, ms) then
+    redis.call('PEXPIRE', job .. ':log', integer(ms))
+    redis.call('PEXPIRE', job .. ':blob', integer(ms))
+    redis.call('PEXPIRE', job .. ':roles', integer(ms))
+    redis.call('PEXPIRE', progress_of(job), integer(ms))
   end
-  if h then prolong(h, ms) end
+  if h then extend_key(h, ms) end
 end
 
 -- Extend a job, all its child jobs at any depth, and their fetched pages. Only decisions do so: a
 -- worker may not set the time to live of a job.
-local function stay_whole(job, children, ms)
+local function extend_job_tree(job, children, ms)
   for _, key in ipairs(with_children(job, children)) do
-    stay(key, nil, ms)
-    prolong(key .. ':fetched', ms)
+    extend_job(key, nil, ms)
+    extend_key(key .. ':fetched', ms)
   end
 end
 
 -- Shorten the time to live of an ended job and its handoffs. Otherwise an ended job would stay for
 -- its unused time, such as the weeks of an approval.
-local function shorten(job, ms)
+local function shorten_job(job, ms)
   local handoffs = redis.call('HKEYS', job .. ':roles')
   for _, handoff in ipairs(handoffs) do
-    redis.call('PEXPIRE', handoff_key(job, handoff), whole(ms))
-    redis.call('PEXPIRE', turns_key(job, handoff), whole(ms))
+    redis.call('PEXPIRE', handoff_key(job, handoff), integer(ms))
+    redis.call('PEXPIRE', turns_key(job, handoff), integer(ms))
   end
   for _, part in ipairs({ '', ':progress', ':log', ':blob', ':fetched', ':roles' }) do
-    redis.call('PEXPIRE', job .. part, whole(ms))
+    redis.call('PEXPIRE', job .. part, integer(ms))
   end
 end

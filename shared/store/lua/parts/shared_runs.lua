@@ -48,7 +48,7 @@ local function runs_alone(job)
   for _ = 0, MOST_LEVELS do
     if not job then return false end
     if redis.call('HEXISTS', job, 'alone') == 1 then return true end
-    job = above(job)
+    job = parent_of(job)
   end
   return false
 end
@@ -71,7 +71,7 @@ local function share_run(job, handoff, name, deadline, keep, may_wait, at)
   local first, score = unpack(redis.call('ZRANGE', set, '0', '0', 'WITHSCORES'))
   local has_runner = first and first ~= member and score == '0'
   if has_runner and is_running(job, first, role, name) then
-    since = figure(since, at)
+    since = number_or(since, at)
     local wait_until = at + FOLLOWS_FOR_MS
     -- A handoff waits for half of its time at most, so that it can still run itself.
     if deadline > 0 then wait_until = math.min(wait_until, (since + deadline) / 2) end
@@ -79,19 +79,19 @@ local function share_run(job, handoff, name, deadline, keep, may_wait, at)
       redis.call('ZREM', set, member)
       return nil
     end
-    redis.call('ZADD', set, 'NX', whole(at), member)
-    prolong(set, keep)
+    redis.call('ZADD', set, 'NX', integer(at), member)
+    extend_key(set, keep)
     redis.call(
-      'HSET', h, 'shares', name, 'follows', first, 'follows_since', whole(since), 'held', '1',
-      'deferred', whole(wait_until)
+      'HSET', h, 'shares', name, 'follows', first, 'follows_since', integer(since), 'held', '1',
+      'deferred', integer(wait_until)
     )
     redis.call('HSET', h, 'doing', 'equal handoff ' .. string.gsub(first, '/', ' '))
-    redis.call('ZADD', due_of(job, handoff), whole(wait_until), member)
+    redis.call('ZADD', due_of(job, handoff), integer(wait_until), member)
     return 'following'
   end
   if has_runner then redis.call('ZREM', set, first) end
   redis.call('ZADD', set, '0', member)
-  prolong(set, keep)
+  extend_key(set, keep)
   redis.call('HSET', h, 'shares', name)
   redis.call('HDEL', h, 'follows')
   return nil
@@ -105,7 +105,7 @@ local function wake_follower(job, due, member, role, ended, at)
   if ended then redis.call('HSET', h, 'follows', ended) end
   redis.call('HDEL', h, 'held', 'deferred')
   redis.call('HSET', h, 'lost', '1')
-  redis.call('ZADD', due, whole(at), member)
+  redis.call('ZADD', due, integer(at), member)
   return true
 end
 
@@ -118,7 +118,7 @@ local function leave_run(job, handoff, name, may_copy, at)
   if not score then return end
   redis.call('ZREM', set, member)
   if may_copy and score == '0' then
-    for _, other in ipairs(redis.call('ZRANGE', set, '0', whole(MOST_WOKEN - 1))) do
+    for _, other in ipairs(redis.call('ZRANGE', set, '0', integer(MOST_WOKEN - 1))) do
       wake_follower(job, due, other, role, member, at)
     end
     redis.call('DEL', set)
@@ -126,7 +126,7 @@ local function leave_run(job, handoff, name, may_copy, at)
   end
   local first_score = redis.call('ZRANGE', set, '0', '0', 'WITHSCORES')[2]
   if first_score == '0' then return end -- another one runs
-  for _, other in ipairs(redis.call('ZRANGE', set, '0', whole(MOST_WOKEN - 1))) do
+  for _, other in ipairs(redis.call('ZRANGE', set, '0', integer(MOST_WOKEN - 1))) do
     if wake_follower(job, due, other, role, nil, at) then return end
     redis.call('ZREM', set, other)
   end
@@ -139,7 +139,7 @@ local function count_copy(job, role, copy, at)
   local tenant, saved = label('tenant', job_of(job).tenant), tonumber(usd) or 0
   role, model = label('role', role), label('model', model ~= '' and model or 'unknown')
   add_to_metric('1', 'shared_handoffs', tenant, role, model)
-  if saved > 0 then add_to_metric(whole(saved), 'shared_saved_usd', tenant, role, model) end
+  if saved > 0 then add_to_metric(integer(saved), 'shared_saved_usd', tenant, role, model) end
   add_to_spending(
     math.floor(at / DAY_MS), tenant, role, model, job_of(job).mode, { copies = 1, spared = saved }
   )

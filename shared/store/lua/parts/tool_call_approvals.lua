@@ -14,7 +14,7 @@ local function put_open_calls(job, open)
   local progress = progress_of(job)
   local newest = redis.call('HGET', progress, 'asked_last')
   local is_open = newest and redis.call('HEXISTS', progress, 'approval:' .. newest) == 1
-  put(
+  set_fields(
     progress,
     {
       calls = table.concat(open, ' '),
@@ -71,6 +71,6 @@ local function decide_call(job, handoff, version, answer, at)
   if redis.call('HGET', h, 'state') == 'issued' and redis.call('HEXISTS', h, 'asks_since') == 1 then
     redis.call('HDEL', h, 'held', 'deferred')
     redis.call('HSET', h, 'lost', '1')
-    redis.call('ZADD', due_of(job, handoff), whole(at), id_of(job) .. '/' .. handoff)
+    redis.call('ZADD', due_of(job, handoff), integer(at), id_of(job) .. '/' .. handoff)
   end
 end

@@ -5,7 +5,7 @@
 -- the message while they ran, as JSON: pairs of id and turn.
 
 local function message_at(job, n)
-  return cjson.decode(redis.call('HGET', job, 'message:' .. whole(n)))
+  return cjson.decode(redis.call('HGET', job, 'message:' .. integer(n)))
 end
 
 -- Return whether a handoff is of a role: it has no chord, and no child job does it.
@@ -29,7 +29,7 @@ local function untaken(job, h, handoff, knows)
       messages[#messages + 1] = message
     end
   end
-  if #messages == 0 then redis.call('HSET', h, 'messages', whole(count)) end
+  if #messages == 0 then redis.call('HSET', h, 'messages', integer(count)) end
   return messages, count
 end
 
@@ -39,7 +39,7 @@ local MOST_TAKERS = 50 -- of a message; the journal has all
 local function note_taken(job, handoff, messages, last, turn)
   for _, message in ipairs(messages) do
     if message.place > last then return end -- it came after the agent had read the others
-    local field = 'taken:' .. whole(message.place)
+    local field = 'taken:' .. integer(message.place)
     local is_json, taken = pcall(cjson.decode, redis.call('HGET', progress_of(job), field))
     if not is_json or type(taken) ~= 'table' then taken = {} end
     if #taken < MOST_TAKERS then taken[#taken + 1] = { handoff, turn } end
@@ -52,8 +52,8 @@ end
 local function newest_messages(job, most)
   local count, messages = tonumber(redis.call('HGET', job, 'messages') or 0), {}
   for n = math.max(1, count - most + 1), count do
-    messages[#messages + 1] = redis.call('HGET', job, 'message:' .. whole(n))
-    messages[#messages + 1] = redis.call('HGET', progress_of(job), 'taken:' .. whole(n)) or ''
+    messages[#messages + 1] = redis.call('HGET', job, 'message:' .. integer(n))
+    messages[#messages + 1] = redis.call('HGET', progress_of(job), 'taken:' .. integer(n)) or ''
   end
   return messages
 end

@@ -2,7 +2,8 @@
 -- results that the journals hold. `parts/budgets.lua` reads it.
 
 -- Largest sum, and largest limit of tokens and micro-dollars (`types/limits.py`). A worker that was
--- taken over may report any number. `figure` reads a sum above 2^53 as 0, so nothing would count.
+-- taken over may report any number. `number_or` reads a sum above 2^53 as 0, so nothing would
+-- count.
 local MOST_VERIFIED = 10 ^ 15
 
 -- Report a counter that is lower than the verified usage, for the audit, and raise it. A worker may
@@ -11,15 +12,15 @@ local function repair(account, verified, at, ms)
   local stored = redis.pcall('HMGET', account, unpack(column(AMOUNTS, 'total')))
   local low = {}
   for i, amount in ipairs(AMOUNTS) do
-    local is = figure(stored[i], 0)
-    if is < verified[amount.total] then
-      redis.call('HSET', account, amount.total, whole(verified[amount.total]))
+    local counted = number_or(stored[i], 0)
+    if counted < verified[amount.total] then
+      redis.call('HSET', account, amount.total, integer(verified[amount.total]))
       local text = '%s was %d, and the results have used %d'
-      low[#low + 1] = string.format(text, amount.total, is, verified[amount.total])
+      low[#low + 1] = string.format(text, amount.total, counted, verified[amount.total])
     end
   end
   if #low == 0 then return end
-  redis.call('PEXPIRE', account, whole(ms))
+  redis.call('PEXPIRE', account, integer(ms))
   local entry = {
     at = at / 1000,
     action = 'refuse',
@@ -33,7 +34,7 @@ end
 local function increase(sums, earlier)
   local more, is_new = {}, false
   for i in ipairs(AMOUNTS) do
-    more[i] = math.max(0, sums[i] - figure(earlier[i], 0))
+    more[i] = math.max(0, sums[i] - number_or(earlier[i], 0))
     is_new = is_new or more[i] > 0
   end
   return is_new and more or nil
@@ -52,9 +53,9 @@ local function add_verified(key, more)
   local sums, fields = verified_at(key), {}
   for i, amount in ipairs(AMOUNTS) do
     sums[amount.total] = math.min(MOST_VERIFIED, sums[amount.total] + more[i])
-    fields[VERIFIED[i]] = whole(sums[amount.total])
+    fields[VERIFIED[i]] = integer(sums[amount.total])
   end
-  put(key, fields)
+  set_fields(key, fields)
   return sums
 end
 
@@ -70,7 +71,7 @@ local function add_verified_of_day(job, day, sums, at)
   for _, account in ipairs({ days(job, day) }) do
     local key = verified_key_of(account)
     local sums = add_verified(key, more)
-    redis.call('PEXPIRE', key, whole(DAY_MS + DAY_KEPT_MS))
+    redis.call('PEXPIRE', key, integer(DAY_MS + DAY_KEPT_MS))
     repair(account, sums, at, DAY_MS + DAY_KEPT_MS)
   end
 end
@@ -87,6 +88,6 @@ local function record_verified_usage(job, verified, at)
   local month, usd = job_of(job).month, amount_named('usd', more)
   if not month or usd == 0 then return end
   local key = month .. ':verified'
-  local sum = math.min(MOST_VERIFIED, figure(redis.call('GET', key), 0) + usd)
-  redis.call('SET', key, whole(sum), 'PX', whole(MONTH_KEPT_MS))
+  local sum = math.min(MOST_VERIFIED, number_or(redis.call('GET', key), 0) + usd)
+  redis.call('SET', key, integer(sum), 'PX', integer(MONTH_KEPT_MS))
 end

@@ -24,7 +24,7 @@ end
 
 -- Note handoffs or wake-ups that their sender will publish to this queue. While they are in no
 -- queue, the sorted set `handoff:out:QUEUE` has them, too. `entries`: see `note_waiting`.
-local function send_off(queue, entries)
+local function note_sending(queue, entries)
   for first = 1, #entries, MOST_AT_ONCE do
     local last = math.min(first + MOST_AT_ONCE - 1, #entries)
     note_waiting(queue, entries, first, last)
@@ -33,7 +33,7 @@ local function send_off(queue, entries)
 end
 
 -- Remove an entry that no longer waits in this queue.
-local function forget(queue, member)
+local function leave_queue(queue, member)
   redis.call('ZREM', 'handoff:waiting:' .. queue, member)
   redis.call('ZREM', 'handoff:out:' .. queue, member)
   for _, set in ipairs(sets_of_tenant(queue, member)) do redis.call('ZREM', set, member) end
@@ -42,6 +42,6 @@ end
 -- Note that a supervisor has evaluated a job with this status, so that its wake-up no longer waits.
 -- Only a job that has not begun can have an entry in the queue of submissions.
 local function note_evaluated(id, status)
-  forget('supervisor', id)
-  if not status or status == 'queued' then forget('submissions', id) end
+  leave_queue('supervisor', id)
+  if not status or status == 'queued' then leave_queue('submissions', id) end
 end
