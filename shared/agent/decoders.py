@@ -195,7 +195,9 @@ def _base45(text: str) -> Iterator[str]:
     data = bytearray()
     for at in range(0, len(text), 3):
         group = text[at : at + 3]
-        value = sum(_BASE45.index(digit) * 45**place for place, digit in enumerate(group))
+        value = 0
+        for place, digit in enumerate(group):
+            value += _BASE45.index(digit) * 45**place
         size = len(group) - 1
         if value >= 256**size:
             return
@@ -216,6 +218,11 @@ def _one_number(text: str) -> Iterator[str]:
 
 
 def _value(token: str, digits: str) -> int | None:
+    """Return the number of a token in a base; None: it has a character that is no digit.
+
+    Args:
+        digits: the digits of the base in order.
+    """
     value = 0
     for character in token:
         digit = digits.find(character)
@@ -233,12 +240,17 @@ def _codes_of_characters(text: str) -> Iterator[str]:
     """Yield the texts of numbers that are codes of characters, or places in the alphabet."""
     numbers = _NUMBER.findall(text)
     for run in _DIGITS.findall(text):
-        yield from _characters([run[at : at + 3] for at in range(0, len(run), 3)])
+        yield from _characters(_groups_of(run, 3))
         if set(run) <= {"0", "1"}:
             for size in (5, 7, 8):
-                yield from _characters([run[at : at + size] for at in range(0, len(run), size)])
+                yield from _characters(_groups_of(run, size))
     if len(numbers) >= 4:
         yield from _characters(numbers)
+
+
+def _groups_of(run: str, size: int) -> list[str]:
+    """Return the characters of a run in groups. The last group may be shorter."""
+    return [run[start : start + size] for start in range(0, len(run), size)]
 
 
 def _characters(numbers: Sequence[str]) -> Iterator[str]:
@@ -259,10 +271,11 @@ def _spelled(text: str) -> Iterator[str]:
     """Yield the text of Morse code, and a text with digits in place of their names."""
     tokens = _MORSE.findall(text)
     if len(tokens) >= 4:
-        yield "".join(
-            _MORSE_LETTERS.get(re.sub("[_\u2212]", "-", token).replace("\u00b7", "."), " ")
-            for token in tokens
-        )
+        letters: list[str] = []
+        for token in tokens:
+            signs = re.sub("[_\u2212]", "-", token).replace("\u00b7", ".")
+            letters.append(_MORSE_LETTERS.get(signs, " "))
+        yield "".join(letters)
     for words in _NUMBER_WORDS.findall(text.casefold()):
         yield str(_number_of(_NUMBER_WORD.findall(words)))
     if _DIGIT_NAME.search(text):

@@ -233,24 +233,33 @@ def json_object_in(text: str) -> dict[str, Any] | None:
     Raw line breaks and lone backslashes in strings, and commas before a closing bracket, are
     repaired.
     """
-    if (whole := whole_object_in(text)) is not None:
+    whole = whole_object_in(text)
+    if whole is not None:
         return whole
     for match in _FENCE.finditer(text):
         part = match.group(1)
         start = len(part) - len(part.lstrip())
-        if (inside := _object_at(part, start)) is not None and not part[inside[1] :].strip():
-            return _whole(inside[0], text)
+        inside = _object_at(part, start)
+        if inside is None:
+            continue
+        value, end = inside
+        if not part[end:].strip():
+            return _whole(value, text)
     return _largest_object(text)
 
 
 def whole_object_in(text: str) -> dict[str, Any] | None:
     """Return the JSON object that is the whole text, also in a code fence, or None."""
-    begins = _beginning(text)
-    if text[begins:].startswith("{") and (whole := _object_at(text, begins)) is not None:
-        value, end = whole
-        if not text[end:].strip(" \t\r\n`"):
-            return _whole(value, text)
-    return None
+    start = _beginning(text)
+    if not text.startswith("{", start):
+        return None
+    whole = _object_at(text, start)
+    if whole is None:
+        return None
+    value, end = whole
+    if text[end:].strip(" \t\r\n`"):
+        return None
+    return _whole(value, text)
 
 
 def first_object_in(text: str) -> dict[str, Any] | None:

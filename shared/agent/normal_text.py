@@ -29,8 +29,11 @@ def normal_case_kept(text: str) -> str:
     if text.isascii():
         return text
     text = unicodedata.normalize("NFKC", text)
-    others = {character for character in text if not character.isascii()}
-    return text.translate({ord(character): _simple(character) for character in others})
+    table: dict[int, str] = {}
+    for character in set(text):
+        if not character.isascii():
+            table[ord(character)] = _simple(character)
+    return text.translate(table)
 
 
 def normal(text: str) -> str:

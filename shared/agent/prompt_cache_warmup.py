@@ -130,7 +130,8 @@ class PromptCaches:
             is_told = known.is_uncached or now - known.told_at < TELL_EVERY_S
             if self._shared is None or is_told:
                 return
-            known.told_at, known.is_sent = now, False
+            known.told_at = now
+            known.is_sent = False
         self._shared.note_cached(prefix)
 
     def has_ended(self, prefix: str) -> None:
@@ -138,7 +139,8 @@ class PromptCaches:
         with self._lock:
             known = self._known(prefix)
             known.awaited_until = -inf
-            was_sent, known.is_sent = known.is_sent, False
+            was_sent = known.is_sent
+            known.is_sent = False
         if self._shared is not None and was_sent:
             self._shared.release(prefix)
 

@@ -145,8 +145,10 @@ class FoldedText:
             return None
         folded = self._passes[-1].text
         start = _position(wanted, folded)
-        if start < 0 and (other := _with_other_first_case(wanted)) is not None:
-            start = _word_position(other, folded)
+        if start < 0:
+            with_other_case = _with_other_first_case(wanted)
+            if with_other_case is not None:
+                start = _word_position(with_other_case, folded)
         if start < 0:
             return None
         span = Span(start, start + len(wanted))
@@ -198,9 +200,14 @@ def _passes(text: str) -> tuple[_Pass, ...]:
 
 
 def _normal(cluster: str) -> str:
+    """Return the form in which a character with its marks is compared. A form that is much longer
+    is not used.
+    """
     visible = cluster.translate(_INVISIBLE)
-    is_number = any(unicodedata.decomposition(c).startswith(_NUMERIC_FORMS) for c in visible)
-    normal = unicodedata.normalize("NFC" if is_number else "NFKC", visible).translate(_LIKE)
+    decompositions = [unicodedata.decomposition(character) for character in visible]
+    is_number = any(text.startswith(_NUMERIC_FORMS) for text in decompositions)
+    normal = unicodedata.normalize("NFC" if is_number else "NFKC", visible)
+    normal = normal.translate(_LIKE)
     if len(normal) <= _MOST_GROWTH * len(cluster):
         return normal
     return cluster
@@ -221,7 +228,8 @@ class _Tables:
 @cache
 def _tables() -> _Tables:
     """Return the patterns. The first call compiles them in about 0.1 s."""
-    marks, changed = list[int](), list(_INVISIBLE)
+    marks: list[int] = []
+    changed = list(_INVISIBLE)
     for code in range(0x80, 0x10000):
         char = chr(code)
         if unicodedata.category(char).startswith("M") or 0x1160 <= code <= 0x11FF:
@@ -229,7 +237,8 @@ def _tables() -> _Tables:
         elif code not in _INVISIBLE and _normal(char) != char:
             changed.append(code)
     beyond = range(0x10000, 0x30000)  # the whole planes: many ranges would make the search slow
-    mark, other = _char_class(marks), _char_class([*sorted(changed), *beyond])
+    mark = _char_class(marks)
+    other = _char_class([*sorted(changed), *beyond])
     return _Tables(
         mark=re.compile(mark),
         changed=re.compile(f"({other})"),
@@ -349,7 +358,8 @@ class Sources:
         if name is None:
             document = self.document(source)
         if name is not None:
-            path, text = name, self.results[name]
+            path = name
+            text = self.results[name]
         elif document is not None:
             path = document.path
             try:
@@ -423,7 +433,7 @@ class Sources:
         digest.
         """
         digest = digest_of(text)
-        is_kept = any(page.path == name and page.digest == digest for page in self.fetched())
-        if self.keep is not None and not is_kept:
+        stored = [(page.path, page.digest) for page in self.fetched()]
+        if self.keep is not None and (name, digest) not in stored:
             self.keep(name, "text/plain", text)
         return digest

@@ -158,14 +158,16 @@ def call_context_of(name: str, arguments: Mapping[str, Any], context: ToolContex
     """
     step_id, _, attempt = context.handoff_id.rpartition(".")
     call = [context.job_id, context.handoff_id, context.call_id, name, arguments]
+    call_text = json.dumps(call, sort_keys=True)
+    ends_at = time.time() + context.remaining_s()
     return CallContext(
         tenant=context.tenant(),
         job_id=context.job_id,
         handoff_id=context.handoff_id,
         step_id=step_id,
         attempt=int(attempt),
-        deadline=datetime.fromtimestamp(time.time() + context.remaining_s(), UTC),
-        idempotency_key=digest_of(json.dumps(call, sort_keys=True)),
+        deadline=datetime.fromtimestamp(ends_at, UTC),
+        idempotency_key=digest_of(call_text),
     )
 
 

@@ -180,10 +180,12 @@ class ToolPolicy:
         """
         after = union(before, more)
         for tool in tools:
-            if self.names(tool) or tool.sends or tool.acts:
-                verdicts = [self.decide(tool, {}, Seen(seen)).verdict for seen in (before, after)]
-                if verdicts[0] is CallVerdict.ALLOW and verdicts[1] is not CallVerdict.ALLOW:
-                    return False
+            if not (self.names(tool) or tool.sends or tool.acts):
+                continue
+            verdict_before = self.decide(tool, {}, Seen(before)).verdict
+            verdict_after = self.decide(tool, {}, Seen(after)).verdict
+            if verdict_before is CallVerdict.ALLOW and verdict_after is not CallVerdict.ALLOW:
+                return False
         return True
 
     def _host(self, tool: Tool, arguments: Mapping[str, Any]) -> str | None:
@@ -193,7 +195,12 @@ class ToolPolicy:
         return host_of(str(arguments.get(tool.url_argument)))
 
     def _holds(self, rule: Rule, tool: Tool, arguments: Mapping[str, Any], seen: Seen) -> bool:
-        if not rule.is_about(tool) or not all(self._has_seen(wanted, seen) for wanted in rule.seen):
+        """Return whether a rule is about the tool, the handoff has seen all that it names, and no
+        exemption applies.
+        """
+        if not rule.is_about(tool):
+            return False
+        if not all(self._has_seen(wanted, seen) for wanted in rule.seen):
             return False
         return not any(self._is_exempt(what, tool, arguments, seen) for what in rule.unless)
 
@@ -209,6 +216,7 @@ class ToolPolicy:
     def _is_exempt(
         self, what: Exemption, tool: Tool, arguments: Mapping[str, Any], seen: Seen
     ) -> bool:
+        """Return whether a condition of a rule's `unless` applies to a call."""
         url = None
         if tool.url_argument is not None:
             url = str(arguments.get(tool.url_argument)).strip()
@@ -229,9 +237,9 @@ class ToolPolicy:
             host = host_of(url)
             is_allowed = host is not None and is_allowed_host(host, self.hosts)
             return is_allowed and not url_carries(url, private, public)
-        if ANY_HOST in tool.sends or not all(
-            is_allowed_host(host, self.hosts) for host in tool.sends
-        ):
+        if ANY_HOST in tool.sends:
+            return False
+        if not all(is_allowed_host(host, self.hosts) for host in tool.sends):
             return False
         return not value_carries(dict(arguments), private, public)
 

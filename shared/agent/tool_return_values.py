@@ -153,7 +153,8 @@ def _plain_method(value: Any) -> Callable[[], Any] | None:
     method.
     """
     for name in _PLAIN:
-        if callable(method := getattr(value, name, None)):
+        method = getattr(value, name, None)
+        if callable(method):
             return cast(Callable[[], Any], method)
     keys = getattr(value, "keys", None)
     if callable(keys) and hasattr(type(value), "__getitem__"):  # such as a row of sqlite3
@@ -189,16 +190,17 @@ class _Reading:
                 f"{self._name} returned a {type(value).__name__}, which has not produced its items;"
                 " it must return a list"
             )
-        if isinstance(value, bytes | bytearray | memoryview):
-            value = self._of_bytes(bytes(value))
-        elif (image := encode_image(value)) is not None:
-            value = self._of_bytes(image)
-        elif id(value) not in inside:
-            within = inside | {id(value)}
-            if type(value) in (list, tuple, set, frozenset):
-                value = [self.plain(item, within) for item in value]
-            elif type(value) is dict:
-                value = {key: self.plain(item, within) for key, item in value.items()}
+        is_bytes = isinstance(value, bytes | bytearray | memoryview)
+        data = bytes(value) if is_bytes else encode_image(value)
+        if data is not None:
+            return self._of_bytes(data)
+        if id(value) in inside:
+            return value
+        within = inside | {id(value)}
+        if type(value) in (list, tuple, set, frozenset):
+            return [self.plain(item, within) for item in value]
+        if type(value) is dict:
+            return {key: self.plain(item, within) for key, item in value.items()}
         return value
 
     def _of_bytes(self, data: bytes) -> str:
@@ -227,18 +229,21 @@ class _Reading:
                 f"{self._name} returned a {type(value).__name__} inside of another value; "
                 "it must await it"
             )
-        if (plain := self.plain(value)) is not value:
+        plain = self.plain(value)
+        if plain is not value:
             return plain
         if isinstance(value, Mapping):
             return dict(value)
         if isinstance(value, Set | range | ValuesView):
             return list(value)
-        if (fields := getattr(type(value), "__attrs_attrs__", None)) is not None:
+        fields = getattr(type(value), "__attrs_attrs__", None)
+        if fields is not None:
             by_name: dict[Any, Any] = {}
             for field in fields:
                 by_name[field.name] = getattr(value, field.name)
             return by_name
-        if (convert := _plain_method(value)) is not None:
+        convert = _plain_method(value)
+        if convert is not None:
             return convert()
         has_text = any("__str__" in vars(kind) for kind in type(value).__mro__[:-1])
         if has_text and not callable(value):
