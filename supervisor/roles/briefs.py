@@ -320,13 +320,13 @@ def _offered(candidates: Sequence[Candidate]) -> list[JsonValue]:
     """Return the JSON items of the candidates, sorted by name."""
     offered: list[JsonValue] = []
     for candidate in sorted(candidates, key=attrgetter("name")):
-        offered.append(
-            {
-                "name": candidate.name,
-                "description": candidate.description,
-                "tools": list(candidate.tools),
-            }
-        )
+        item: dict[str, JsonValue] = {
+            "name": candidate.name,
+            "description": candidate.description,
+        }
+        if candidate.tools:
+            item["tools"] = list(candidate.tools)
+        offered.append(item)
     return offered
 
 
@@ -349,8 +349,9 @@ def _steps(plan: Plan, standing: Mapping[StepId, str] | None = None) -> list[Jso
             "step": step.id,
             "specialist": step.specialist,
             "task": clip(step.task, MAX_TASK_CHARS),
-            "depends_on": list(step.depends_on),
         }
+        if step.depends_on:
+            item["depends_on"] = list(step.depends_on)
         if standing:
             item["status"] = standing[step.id]
         steps.append(item)

@@ -7,7 +7,6 @@ address of its host is checked before the request.
 
 from __future__ import annotations
 
-import json
 import ssl
 import threading
 import zlib
@@ -35,6 +34,7 @@ from handoff_queue.shared.network.ssrf_guard import (
 )
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.origins import WEB
+from handoff_queue.workers.tools.read_document import MOST_CHARS, part_of
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
 MAX_BYTES = 5_000_000
@@ -46,17 +46,13 @@ MOST_PIECES = 20_000
 time.
 """
 MAX_REDIRECTS = 5
-MOST_CHARS = 12_000
-"""Characters of one result."""
 _REMEMBERED_PAGES = 256
 """Fetched pages in memory. A call with an offset reads them without another fetch."""
 _LONGEST_URL = 1_000
 """Characters of a URL."""
 _DESCRIPTION = (
-    "Fetch a public web page, text file, JSON or PDF by its http(s) URL. Returns its text"
-    f" ({MOST_CHARS:,} characters at a time; to read on, call again with `offset` set to where the"
-    " previous text ended). The page can then be quoted and cited under the returned source."
-    " Addresses of private networks are refused."
+    f"Fetches a public web page, text, JSON or PDF, {MOST_CHARS:,} characters at a time. Quote it"
+    " under the returned source."
 )
 _HEADERS = {
     "user-agent": "handoff-queue (fetch_url)",
@@ -66,10 +62,8 @@ _HEADERS = {
 
 
 class _Fetch(Arguments):
-    url: str = Field(description="The whole URL, beginning with https:// or http://")
-    offset: int = Field(
-        default=0, description="Characters to skip from the start of the page's text."
-    )
+    url: str = Field(description="with https:// or http://")
+    offset: int = Field(default=0, description="where to read on")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +132,8 @@ def _keep(page: _Page, context: ToolContext) -> tuple[Document, str]:
 
 
 def _answer(document: Document, text: str, given_offset: int) -> str:
-    """Return the result of a call: the text from an offset on, as JSON."""
-    offset = min(max(given_offset, 0), len(text))
-    piece = text[offset : offset + MOST_CHARS]
-    return json.dumps(
-        {"source": document.path, "offset": offset, "total_chars": len(text), "text": piece},
-        ensure_ascii=False,
-    )
+    """Return the result of a call: the text from an offset on."""
+    return part_of(document, text, min(max(given_offset, 0), len(text)))
 
 
 def _fetch(url: str, web: Web, seconds: float, hosts: Sequence[str]) -> _Page:

@@ -19,11 +19,7 @@ from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_t
 
 MOST_CHARS = 12_000
 """Characters of one result: about 3,000 tokens."""
-_DESCRIPTION = (
-    f"Read a document of this job by its source, up to {MOST_CHARS:,} characters at a time."
-    " `total_chars` is its whole length: to read on, call again with `offset` set to where the"
-    " previous text ended."
-)
+_DESCRIPTION = f"Reads a document, {MOST_CHARS:,} characters at a time."
 
 
 _RESULT = re.compile(r"tool:[^/]+/([a-zA-Z0-9_-]{1,64})#")
@@ -31,13 +27,8 @@ _RESULT = re.compile(r"tool:[^/]+/([a-zA-Z0-9_-]{1,64})#")
 
 
 class _Read(Arguments):
-    source: str = Field(
-        description=(
-            "The document's path as listed, its label if the task has one (doc-1), or the URL of a"
-            " fetched page."
-        )
-    )
-    offset: int = Field(default=0, description="Characters to skip from the start of the document.")
+    source: str = Field(description="its path, its label (doc-1) or the URL of a fetched page")
+    offset: int = Field(default=0, description="where to read on")
 
 
 def read_document_tool() -> Tool:
@@ -64,9 +55,16 @@ def _read(arguments: _Read, context: ToolContext) -> ToolOutput:
     piece = text[offset : offset + MOST_CHARS]
     if piece.strip() and was_shown(piece, context.texts_shown()):
         return ToolOutput(SAME_RESULT, origins=())
-    answer = {"source": document.path, "offset": offset, "total_chars": len(text), "text": piece}
     origins = (origin_of(document, context),)
-    return ToolOutput(json.dumps(answer, ensure_ascii=False), origins=origins)
+    return ToolOutput(part_of(document, text, offset), origins=origins)
+
+
+def part_of(document: Document, text: str, offset: int) -> str:
+    """Return at most `MOST_CHARS` of the text of a document, after a line of JSON that names it.
+    The text itself is not JSON, which escapes each line break and each quotation mark.
+    """
+    header = {"source": document.path, "offset": offset, "total_chars": len(text)}
+    return f"{json.dumps(header, ensure_ascii=False)}\n{text[offset : offset + MOST_CHARS]}"
 
 
 def origin_of(document: Document, context: ToolContext) -> Origin:

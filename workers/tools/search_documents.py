@@ -18,16 +18,15 @@ from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_t
 
 MOST_HITS = 20
 _DESCRIPTION = (
-    "Full-text search in the documents of this job. Returns the best passages, each with its source"
-    " (the document's path) and the verbatim snippet, from which you can quote. A passage of a long"
-    " document has its `offset` for read_document. Short documents are returned whole instead."
-    " Search for the few words that matter; search again with other words if nothing fits."
+    "Searches the documents. Returns the best passages, each with its source, its text and, in a"
+    " long document, its `offset` for read_document. Short documents are returned whole. Search for"
+    " the few words that matter; search again with other words if nothing fits."
 )
 
 
 class _Search(Arguments):
-    query: str = Field(description="The words to look for. Any of them may match; no operators.")
-    limit: int = Field(default=8, description=f"The most passages to return, 1 to {MOST_HITS}.")
+    query: str = Field(description="words; any of them may match")
+    limit: int = Field(default=8, description=f"most passages, 1 to {MOST_HITS}")
 
 
 def search_documents_tool(index: DocumentIndex) -> Tool:

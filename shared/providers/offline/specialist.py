@@ -301,11 +301,9 @@ def _pages_read(conversation: Conversation) -> Iterator[tuple[str, int, int, str
             for source, text in documents_in(call.result)[0]:
                 yield source, 0, len(text), text
         if call.name == READ and call.result.startswith("{"):
-            try:
-                page = json.loads(call.result)
-            except ValueError:
-                continue
-            yield page["source"], page["offset"], page["total_chars"], page["text"]
+            header, _, text = call.result.partition("\n")
+            page = json.loads(header)
+            yield page["source"], page["offset"], page["total_chars"], text
 
 
 def _hits(conversation: Conversation) -> Iterator[dict[str, Any]]:

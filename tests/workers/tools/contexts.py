@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,12 @@ from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import JobId, handoff_id
 from handoff_queue.shared.types.message import digest_of
 from tests.workers.index.sets import Library
+
+
+def page_in(result: str) -> dict[str, Any]:
+    """Return the fields of the line above the text of a page, and the text as `text`."""
+    header, _, text = result.partition("\n")
+    return {**json.loads(header), "text": text}
 
 
 class ToolHarness:

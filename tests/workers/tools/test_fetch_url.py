@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import shutil
 import ssl
 import subprocess
@@ -18,7 +17,7 @@ from handoff_queue.shared.network.ssrf_guard import Resolver
 from handoff_queue.workers.tools.fetch_url import MOST_CHARS, Web, fetch_url_tool
 from handoff_queue.workers.tools.web_search import search_of_hosts, web_search_tool
 from tests.shared.documents.sample_files import pdf_with
-from tests.workers.tools.contexts import ToolHarness
+from tests.workers.tools.contexts import ToolHarness, page_in
 from tests.workers.tools.servers import Page, loopback_only, resolve_to_loopback, serving
 
 
@@ -34,7 +33,7 @@ def test_a_page_becomes_text_and_is_kept_as_a_source() -> None:
     harness = ToolHarness()
     with serving({"/a?b=1": Page("<title>T</title><p>Grüße</p>".encode())}) as server:
         url = f"http://site.example:{server.port}/a?b=1"
-        answer = json.loads(harness.call(tool(), url=f"{url}#part"))
+        answer = page_in(harness.call(tool(), url=f"{url}#part"))
 
     assert answer == {"source": url, "offset": 0, "total_chars": 10, "text": "# T\n\nGrüße"}
     assert harness.kept_documents == {url: ("text/html", "# T\n\nGrüße")}
@@ -44,7 +43,7 @@ def test_a_page_becomes_text_and_is_kept_as_a_source() -> None:
 def test_a_long_page_is_shown_in_part_and_kept_completely() -> None:
     harness = ToolHarness()
     with serving({"/": Page(b"x" * 50_000, "text/plain")}) as server:
-        answer = json.loads(harness.call(tool(), url=f"http://site.example:{server.port}/"))
+        answer = page_in(harness.call(tool(), url=f"http://site.example:{server.port}/"))
 
     assert answer["total_chars"] == 50_000
     assert len(answer["text"]) == MOST_CHARS
@@ -57,8 +56,8 @@ def test_a_long_page_is_read_on_without_fetching_it_again() -> None:
     text = "".join(chr(97 + position % 26) for position in range(MOST_CHARS + 5))
     with serving({"/": Page(text.encode(), "text/plain")}) as server:
         url = f"http://site.example:{server.port}/"
-        first = json.loads(harness.call(fetch, url=url))
-        rest = json.loads(harness.call(fetch, url=url, offset=MOST_CHARS))
+        first = page_in(harness.call(fetch, url=url))
+        rest = page_in(harness.call(fetch, url=url, offset=MOST_CHARS))
 
     assert first["text"] + rest["text"] == text
     assert len(server.requests) == 1
@@ -67,7 +66,7 @@ def test_a_long_page_is_read_on_without_fetching_it_again() -> None:
 def test_a_pdf_is_read() -> None:
     with serving({"/x.pdf": Page(pdf_with("On paper"), "application/pdf")}) as server:
         assert (
-            json.loads(ToolHarness().call(tool(), url=f"http://site.example:{server.port}/x.pdf"))[
+            page_in(ToolHarness().call(tool(), url=f"http://site.example:{server.port}/x.pdf"))[
                 "text"
             ]
             == "On paper"
@@ -78,7 +77,7 @@ def test_redirects_are_followed_and_the_last_address_is_the_source() -> None:
     with serving(
         {"/a": Page(status=302, headers={"Location": "/b"}), "/b": Page(b"<p>here</p>")}
     ) as server:
-        answer = json.loads(ToolHarness().call(tool(), url=f"http://site.example:{server.port}/a"))
+        answer = page_in(ToolHarness().call(tool(), url=f"http://site.example:{server.port}/a"))
 
     assert answer["source"].endswith("/b")
 
@@ -115,7 +114,7 @@ def test_a_redirect_to_a_file_is_refused() -> None:
 def test_a_host_name_is_resolved_once_for_check_and_connection() -> None:
     answers = [["127.0.0.1"], ["10.0.0.1"]]
     with serving({"/": Page(b"<p>safe</p>")}) as server:
-        answer = json.loads(
+        answer = page_in(
             ToolHarness().call(
                 tool(lambda _host, _port: answers.pop(0)),
                 url=f"http://rebinding.example:{server.port}/",
@@ -157,9 +156,7 @@ def test_a_page_is_read_although_the_server_compressed_it_unasked() -> None:
         {"/": Page(gzip.compress(b"plain"), "text/plain", headers={"Content-Encoding": "gzip"})}
     ) as server:
         assert (
-            json.loads(ToolHarness().call(tool(), url=f"http://site.example:{server.port}/"))[
-                "text"
-            ]
+            page_in(ToolHarness().call(tool(), url=f"http://site.example:{server.port}/"))["text"]
             == "plain"
         )
 
@@ -299,7 +296,7 @@ def test_a_certificate_is_checked_against_the_requested_host_name(tmp_path: Path
     web = Web(resolver=resolve_to_loopback, policy=loopback_only, tls=tls)
 
     with serving({"/": Page(b"<p>over TLS</p>")}, certificate=certificate, key=key) as server:
-        answer = json.loads(
+        answer = page_in(
             ToolHarness().call(fetch_url_tool(web), url=f"https://site.example:{server.port}/")
         )
         refused = ToolHarness().failure(

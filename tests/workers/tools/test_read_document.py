@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.workers.tools.read_document import MOST_CHARS, read_document_tool
-from tests.workers.tools.contexts import ToolHarness
+from tests.workers.tools.contexts import ToolHarness, page_in
 
 TOOL = read_document_tool()
 
@@ -21,7 +19,7 @@ def test_reading_from_each_end_on_gives_the_whole_text(length: int) -> None:
     read = ""
 
     while len(read) < length:
-        answer = json.loads(harness.call(TOOL, source="a.md", offset=len(read)))
+        answer = page_in(harness.call(TOOL, source="a.md", offset=len(read)))
         assert answer["offset"] == len(read)
         assert answer["total_chars"] == length
         assert 0 < len(answer["text"]) <= MOST_CHARS
@@ -34,13 +32,13 @@ def test_reading_from_each_end_on_gives_the_whole_text(length: int) -> None:
 def test_a_source_that_can_only_mean_one_document_is_enough(source: str) -> None:
     harness = ToolHarness({"docs/guide.md": "text", "other.md": "x"})
 
-    assert json.loads(harness.call(TOOL, source=source))["source"] == "docs/guide.md"
+    assert page_in(harness.call(TOOL, source=source))["source"] == "docs/guide.md"
 
 
 def test_a_source_may_be_named_in_another_normal_form() -> None:
     harness = ToolHarness({"cafe\u0301.md": "text"})
 
-    assert json.loads(harness.call(TOOL, source="caf\u00e9.md"))["source"] == "cafe\u0301.md"
+    assert page_in(harness.call(TOOL, source="caf\u00e9.md"))["source"] == "cafe\u0301.md"
 
 
 def test_an_unknown_source_gets_suggestions() -> None:
@@ -54,7 +52,7 @@ def test_a_job_without_documents_says_so() -> None:
 
 
 def test_an_offset_beyond_the_end_gives_nothing_more() -> None:
-    answer = json.loads(ToolHarness({"a.md": "text"}).call(TOOL, source="a.md", offset=99))
+    answer = page_in(ToolHarness({"a.md": "text"}).call(TOOL, source="a.md", offset=99))
 
     assert answer == {"source": "a.md", "offset": 4, "total_chars": 4, "text": ""}
 
@@ -63,4 +61,4 @@ def test_an_offset_beyond_the_end_gives_nothing_more() -> None:
 def test_a_label_of_a_planner_reads_the_document_with_this_number(label: str) -> None:
     harness = ToolHarness({"a.md": "text", "b.md": "x"})
 
-    assert json.loads(harness.call(TOOL, source=label))["source"] == "b.md"
+    assert page_in(harness.call(TOOL, source=label))["source"] == "b.md"

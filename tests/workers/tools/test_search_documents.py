@@ -50,6 +50,13 @@ def test_short_documents_are_returned_whole_and_only_once(index: DocumentIndex) 
     assert harness.call(read_document_tool(), source="a.md") == SAME_RESULT
 
 
+def test_documents_that_were_read_are_not_returned_again(index: DocumentIndex) -> None:
+    harness = ToolHarness({"a.md": 'Whales "sing".\n' * 20})
+    read = harness.call(read_document_tool(), source="a.md")
+    harness.context = replace(harness.context, texts_shown=lambda: (read,))
+    assert harness.call(search_documents_tool(index), query="whales") == SAME_RESULT
+
+
 def test_a_number_as_text_is_understood_and_kept_within_bounds(index: DocumentIndex) -> None:
     harness = ToolHarness({f"{number}.md": f"whale {number}" for number in range(30)} | {"x": LONG})
     tool = search_documents_tool(index)

@@ -14,8 +14,9 @@ import anthropic
 
 from handoff_queue.shared.agent.prompt import data_of
 from handoff_queue.shared.providers.offline.transport import OfflineTransport
-from handoff_queue.shared.types.handoff import Citation, Claim
+from handoff_queue.shared.types.handoff import Citation, Claim, Document
 from handoff_queue.shared.types.message import digest_of
+from handoff_queue.workers.tools.read_document import part_of
 from tests.doubles import handoffs
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "vector-databases"
@@ -144,9 +145,9 @@ class Library:
 
     def run(self, name: str, arguments: Mapping[str, Any]) -> str:
         self.calls.append((name, dict(arguments)))
-        return json.dumps(
-            self._search(**arguments) if name == "search_documents" else self._read(**arguments)
-        )
+        if name == "search_documents":
+            return json.dumps(self._search(**arguments))
+        return self._read(**arguments)
 
     def _search(self, query: str, limit: int = 8) -> dict[str, Any]:
         passages = [
@@ -179,14 +180,12 @@ class Library:
         ]
         return {"hits": hits, "searched": len(self.texts)}
 
-    def _read(self, source: str, offset: int = 0) -> dict[str, Any]:
+    def _read(self, source: str, offset: int = 0) -> str:
         text = self.texts[source]
-        return {
-            "source": source,
-            "offset": offset,
-            "total_chars": len(text),
-            "text": text[offset : offset + 12_000],
-        }
+        document = Document(
+            path=source, digest=digest_of(text), media_type="text/plain", chars=len(text)
+        )
+        return part_of(document, text, offset)
 
 
 def ask(
