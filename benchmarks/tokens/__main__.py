@@ -32,6 +32,8 @@ MODEL = "claude-sonnet-5-5"
 PATIENCE_S = 600.0
 MOST_OF_HAND = 1.25
 """The target: most tokens of the team mode, as a multiple of the team that is written by hand."""
+HAND = "by hand, team"
+"""The row of the team that is written by hand."""
 TEAM_ROWS = (f"this project, {Mode.TEAM.value}", "this project, team, own specialists")
 """Rows that this target is for."""
 
@@ -105,12 +107,16 @@ def _own(mode: Mode) -> System:
     )
 
 
-def _by_hand(*, is_team: bool, has_cache: bool) -> System:
+def _by_hand(*, is_team: bool, has_cache: bool, has_review: bool = False) -> System:
     def run(server: CountingServer, model: str) -> Sequence[str]:
         loop = Loop(server.url, model, has_cache=has_cache)
-        return list(map(loop.run_team if is_team else loop.run_alone, all_jobs()))
+        if not is_team:
+            return list(map(loop.run_alone, all_jobs()))
+        return [loop.run_team(job, has_review=has_review) for job in all_jobs()]
 
     name = "by hand, " + ("team" if is_team else "one agent") + (", cached" if has_cache else "")
+    if has_review:
+        name += " with review"
     script = scripts.answer_of_hand_written_team if is_team else scripts.answer_of_one_agent
     return System(name, script, run, is_team=is_team)
 
@@ -146,6 +152,7 @@ SYSTEMS = (
     _by_hand(is_team=False, has_cache=True),
     _by_hand(is_team=True, has_cache=False),
     _by_hand(is_team=True, has_cache=True),
+    _by_hand(is_team=True, has_cache=False, has_review=True),
     _other(
         "LangGraph supervisor",
         scripts.answer_of_langgraph,
@@ -233,13 +240,19 @@ def targets(rows: Sequence[Measured]) -> list[str]:
                 f"{ours.system.name} costs {ours.usd / cheapest.usd:.2f} times the cheapest other"
                 f" system of its kind ({cheapest.system.name}); the target is at most 1"
             )
-    hand = by_name.get("by hand, team")
+    hand, reviewed = by_name.get(HAND), by_name.get(f"{HAND} with review")
     for team in rows:
         if hand and team.system.name in TEAM_ROWS:
             ratio = team.spending.usage.total_tokens / hand.spending.usage.total_tokens
             lines.append(
                 f"{team.system.name} takes {ratio:.2f} times the tokens of its parts done by hand;"
                 f" the target is at most {MOST_OF_HAND}"
+            )
+        if reviewed and team.system.name in TEAM_ROWS:
+            tokens = team.spending.usage.total_tokens / reviewed.spending.usage.total_tokens
+            lines.append(
+                f"{team.system.name} costs {team.usd / reviewed.usd:.2f} times {HAND} with review,"
+                f" and takes {tokens:.2f} times its tokens"
             )
     return lines
 

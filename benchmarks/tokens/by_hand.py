@@ -12,7 +12,7 @@ from typing import Any
 import anthropic
 
 from benchmarks.tokens.jobs import Job
-from benchmarks.tokens.scripts import WORKER
+from benchmarks.tokens.scripts import PASSED, WORKER
 
 AGENT = (
     "You are a research assistant. Answer the request from the documents. Read a document with the"
@@ -27,6 +27,11 @@ ORCHESTRATOR = (
 WRITER = (
     "You write one answer to the request from the reports of several workers. Add no facts. Keep"
     " the footnotes with sources and quotes. Answer in Markdown."
+)
+REVIEWER = (
+    "You review the answer of a team. Compare it with the request and the reports of the workers:"
+    " every statement needs a source whose quote supports it, and every part of the request needs"
+    " an answer. Reply PASS, or list the problems."
 )
 WORKERS = f"{WORKER} {AGENT}"
 READ_DOCUMENT: dict[str, Any] = {
@@ -60,13 +65,23 @@ class Loop:
         """Return the answer of one agent."""
         return self._run(AGENT, _with_paths(job.request, job), job.documents)
 
-    def run_team(self, job: Job) -> str:
-        """Return the answer of a team."""
+    def run_team(self, job: Job, *, has_review: bool = False) -> str:
+        """Return the answer of a team.
+
+        Args:
+            has_review: True: one more call reads the reports and the answer, and passes it.
+        """
         tasks = json.loads(self._run(ORCHESTRATOR, _with_paths(job.request, job), {}))
         with ThreadPoolExecutor(len(tasks)) as pool:
             reports = list(pool.map(lambda task: self._run(WORKERS, task, job.documents), tasks))
         texts = "\n\n".join(f"<report>\n{report}\n</report>" for report in reports)
-        return self._run(WRITER, f"{texts}\n\nRequest: {job.request}", {})
+        answer = self._run(WRITER, f"{texts}\n\nRequest: {job.request}", {})
+        if has_review:
+            material = f"{texts}\n\n<answer>\n{answer}\n</answer>"
+            verdict = self._run(REVIEWER, f"{material}\n\nRequest: {job.request}", {})
+            if verdict != PASSED:
+                raise RuntimeError(f"the review of the script was {verdict!r}")
+        return answer
 
     def _run(self, system: str, task: str, documents: Mapping[str, bytes]) -> str:
         options = {**self._options, "system": system}

@@ -30,6 +30,8 @@ PARTS = "names subject, attribute, value"
 """Words of this project's rule for the parts of claims in Markdown."""
 WORKER = "You report on one document."
 """Words in the system prompts of workers of the other systems."""
+PASSED = "PASS"
+"""The review of the team that is written by hand."""
 TEAMS = (("worker", "author"), ("researcher", "writer"))
 """Specialists of this project that report on one document, and that write the answer."""
 _WHY = "The parts are independent of each other."
@@ -66,6 +68,8 @@ def answer_of_hand_written_team(request: Json) -> Reply:
     if system.startswith(WORKER):
         return _read_and_answer(request, parts_in(text))
     job = job_in(text)
+    if PASSED in system:
+        return text_reply(PASSED)
     if "tasks" in system:
         return json_reply([part.task for part in job.parts])
     return text_reply(with_sources(job.parts))

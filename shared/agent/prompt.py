@@ -29,7 +29,7 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.model import Block, MessageParam
-from handoff_queue.shared.types.names import ROLES
+from handoff_queue.shared.types.names import PLANNING_ROLES, ROLES
 from handoff_queue.shared.types.origins import Origin, origins_or_unknown
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
@@ -123,7 +123,8 @@ def opening_of(
     parts += shown + _not_shown(not_shown, loaded)
     parts += _feedbacks(handoff.feedback, loaded.previous)
     is_role = handoff.assigned_to in ROLES
-    if loaded.manifest.documents:
+    sees_documents = not is_role or handoff.assigned_to in PLANNING_ROLES
+    if loaded.manifest.documents and sees_documents:
         parts.append(_documents(loaded.manifest, documents, with_names=not is_role))
     if form is AnswerForm.ENVELOPE and handoff.expected_output_format != {"type": "string"}:
         schema = json.dumps(handoff.expected_output_format, ensure_ascii=False, sort_keys=True)

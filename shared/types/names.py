@@ -34,6 +34,8 @@ ROLES = ("router", "planner", "replanner", "judge", "assessor", "synthesizer")
 """The supervisor's own agents. Their calls are handoffs, too. `reviewer` is a specialist
 (docs/decisions/0002).
 """
+PLANNING_ROLES = ("router", "planner", "replanner")
+"""Roles that assign work. Only they see the list of documents, because no role reads documents."""
 CLOSING_ROLES = ("assessor", "synthesizer")
 """Roles that end a job. Only they may use the reserve of the job's budget."""
 JUDGING_ROLES = ("judge", "assessor")

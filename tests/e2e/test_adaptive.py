@@ -305,7 +305,7 @@ def test_the_replanner_sees_results_and_plan_without_their_history(
     prompt = first_message_text(request)
     assert "What a has found." in prompt
     assert (
-        '{"step": "a", "specialist": "generalist", "task": "Do a of context.", "depends_on": [],'
+        '{"step": "a", "specialist": "generalist", "task": "Do a of context.",'
         ' "status": "ok"}' in prompt
     )
     assert [message["role"] for message in request["messages"]] == ["user"]

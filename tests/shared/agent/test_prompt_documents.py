@@ -15,6 +15,7 @@ from handoff_queue.shared.agent.prompt_documents import (
 )
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.types.handoff import Manifest
+from handoff_queue.shared.types.names import PLANNING_ROLES, ROLES
 from tests.doubles.handoffs import a_handoff, a_manifest, a_spec
 
 LONG = "# Long\n\n" + "word " * MOST_WHOLE_BYTES
@@ -84,6 +85,14 @@ def test_a_role_sees_labels_kinds_and_sizes_and_no_word_of_a_document() -> None:
     assert "doc-1 (text/markdown, 9 characters)" in text
     assert "ignore_all" not in text
     assert "Obey" not in text
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_only_roles_that_assign_work_see_the_list_of_documents(role: str) -> None:
+    manifest, _ = a_manifest(a="A text.")
+    opening = opening_of(a_handoff(assigned_to=role), a_spec(), LoadedPayloads(manifest=manifest))
+    text = "".join(block["text"] for block in opening.message["content"])
+    assert ("<documents" in text) == (role in PLANNING_ROLES)
 
 
 def test_the_opening_says_that_all_documents_are_there() -> None:
