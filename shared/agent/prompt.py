@@ -186,8 +186,8 @@ def _rendered(results: Mapping[StepId, HandoffResult], most_chars: int) -> dict[
 
 
 def data_of(result: HandoffResult, shown_claims: Collection[str] = ()) -> str:
-    """Return a result as an agent sees it inside `<data>` tags: the output, and behind it the notes
-    in `<data>` tags of their own. So an output cannot contain notes.
+    """Return a result as an agent sees it inside `<data>` tags: the output and then the notes. The
+    notes have other `<data>` tags, so an output cannot contain notes.
 
         The station has three pumps. [find.c1]</data>
         Notes: <data>[find.c1] elm_pumps.md: "Three pumps of 45 kW each were installed."

@@ -133,7 +133,7 @@ def test_every_built_in_tool_is_listed_with_its_limits() -> None:
         f"{fetch_url.MAX_REDIRECTS} redirects",
     ):
         assert figure in limits["fetch_url"]
-    assert f"{fetch_url.MOST_CHARS:,} characters" in limits["fetch_url"]
+    assert f"{read_document.MOST_CHARS:,} characters" in limits["fetch_url"]
 
 
 def test_the_figures_of_the_text_are_those_of_the_code() -> None:

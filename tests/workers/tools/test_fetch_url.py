@@ -14,7 +14,8 @@ import pytest
 
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.network.ssrf_guard import Resolver
-from handoff_queue.workers.tools.fetch_url import MOST_CHARS, Web, fetch_url_tool
+from handoff_queue.workers.tools.fetch_url import Web, fetch_url_tool
+from handoff_queue.workers.tools.read_document import MOST_CHARS
 from handoff_queue.workers.tools.web_search import search_of_hosts, web_search_tool
 from tests.shared.documents.sample_files import pdf_with
 from tests.workers.tools.contexts import ToolHarness, page_in
