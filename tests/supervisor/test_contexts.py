@@ -37,7 +37,7 @@ FINDS = {
     "con": "Milvus is large.",
 }
 PLAN: list[dict[str, object]] = [
-    {"step": "find", "specialist": "researcher", "task": "Find both.", "depends_on": []},
+    {"step": "find", "specialist": "researcher", "task": "Find both."},
     {"step": "pro", "specialist": "writer", "task": "Speak for Qdrant.", "depends_on": ["find"]},
     {"step": "con", "specialist": "writer", "task": "Speak for Milvus.", "depends_on": ["find"]},
 ]
