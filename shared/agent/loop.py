@@ -110,8 +110,8 @@ class Agent:
     def _tools_of(
         self, spec: SpecialistSpec, opening: Opening, dependencies: RunDependencies
     ) -> dict[str, Tool]:
-        """Return the tools of the agent, by name. The specialist's file names most of them. The
-        opening and the answer format add their own tools.
+        """Return the tools of the agent, by name: the tools that the specialist's file names, the
+        tools of the opening, and the tools of the answer format.
         """
         own_tools = [*opening.tools]
         if self._decides is not None:
