@@ -173,9 +173,9 @@ class ChildJobs:
             return  # the child job runs, and its end wakes the parent
         due_at = now + BEGUN_WITHIN_S
         if before:
-            commit = self._continue(state, handed_over, before, limits, due_at)
+            commit = self._retry_commit(state, handed_over, before, limits, due_at)
         else:
-            commit = self._begun(state, handed_over, limits, due_at)
+            commit = self._submission_commit(state, handed_over, limits, due_at)
         with suppress(VersionConflict):
             self._store.journal.commit(replace(commit, parent=(state.job_id, handoff_id)))
             log.info(
@@ -186,7 +186,7 @@ class ChildJobs:
             )
             self._dispatcher.wake(child.job_id)
 
-    def _continue(
+    def _retry_commit(
         self,
         state: JobState,
         handed_over: HandoffIssued,
@@ -217,7 +217,7 @@ class ChildJobs:
         )
         return event_commit(before, event, due_at)
 
-    def _begun(
+    def _submission_commit(
         self, state: JobState, handed_over: HandoffIssued, limits: JobLimits, due_at: float
     ) -> Commit:
         """Return the commit that submits a new child job."""
@@ -230,7 +230,7 @@ class ChildJobs:
             known[context_result.step_id] = context_result.result
         results = ResultTexts(self._texts(state, known.values()))
         given, texts = results_as_given(state, known, [*known.values()], results)
-        before = self._before(state, handoff, {result.step for result in given})
+        before = self._earlier_child(state, handoff, {result.step for result in given})
         given = (*given, *before.given)
         texts = (*texts, *before.texts)
         request = f"{request_of(handoff)}{before.gaps_note}"
@@ -285,7 +285,7 @@ class ChildJobs:
         without_effects = tuple(name for name in allowed or sorted(served) if name not in acts)
         return without_effects or (GENERALIST,)
 
-    def _before(
+    def _earlier_child(
         self, state: JobState, handoff: AgentHandoff, taken: Collection[StepId]
     ) -> EarlierChild:
         """Return the results of the last ended child job of an earlier attempt at this step.

@@ -144,11 +144,11 @@ class DecisionMaker:
             if newly_damaged:
                 damaged |= newly_damaged
                 prepared = self._without_results(state, damaged)
-                later = fold_on(state, _as_of(state, now, prepared.events))
+                later = fold_on(state, _as_recorded(state, now, prepared.events))
                 continue
             new_events = prepared.events[recorded:]
             if new_events:
-                later = fold_on(later, _as_of(later, now, new_events))
+                later = fold_on(later, _as_recorded(later, now, new_events))
             if not new_events or prepared.is_full:
                 due_at = next_due(later, now, self._lease_s, observations)
                 if prepared.is_full:  # the wake-up for the next batch may be lost
@@ -198,11 +198,11 @@ class DecisionMaker:
         commit = replace(self._commit(decision, decision.before, evaluation), forces_end=forces_end)
         ready = None
         if runs_role_here:
-            ready = self._ready(decision, evaluation)
+            ready = self._prepare_role(decision, evaluation)
         if ready is None:
-            return self._made(decision, self._store.journal.commit(commit))
+            return self._committed(decision, self._store.journal.commit(commit))
         recorded, claim = self._store.claims.commit_and_claim(commit, ready.claiming)
-        return self._made(decision, recorded, ClaimedRole(ready, claim))
+        return self._committed(decision, recorded, ClaimedRole(ready, claim))
 
     def commit_with_end(
         self, made: CommittedDecision, claim: Claim, end: FinishRequest, evaluation: EvaluationLease
@@ -232,7 +232,7 @@ class DecisionMaker:
         role = None
         if ready and followed.claim:
             role = ClaimedRole(ready, followed.claim)
-        return followed.finished, self._made(decision, followed.recorded, role)
+        return followed.finished, self._committed(decision, followed.recorded, role)
 
     def _following(
         self, made: CommittedDecision, end: FinishRequest, evaluation: EvaluationLease
@@ -242,13 +242,13 @@ class DecisionMaker:
         """
         try:
             now = self._store.connection.now()
-            decision = self.decide(fold_on(made.state, _as_of(made.state, now, end.events)))
+            decision = self.decide(fold_on(made.state, _as_recorded(made.state, now, end.events)))
             if not decision.prepared.events:
                 return None
             return (
                 decision,
                 self._commit(decision, made.state, evaluation),
-                self._ready(decision, evaluation),
+                self._prepare_role(decision, evaluation),
             )
         except Exception as error:  # noqa: BLE001 - the result must be stored; the next evaluation fails in the same way and reports it
             log.warning(
@@ -258,7 +258,9 @@ class DecisionMaker:
             )
             return None
 
-    def _ready(self, decision: Decision, evaluation: EvaluationLease) -> PreparedAttempt | None:
+    def _prepare_role(
+        self, decision: Decision, evaluation: EvaluationLease
+    ) -> PreparedAttempt | None:
         """Prepare the role's handoff that a decision issues. None: it issues no role's handoff."""
         role = decision.prepared.role
         if role:
@@ -303,7 +305,7 @@ class DecisionMaker:
             verified=_verified(later),
         )
 
-    def _made(
+    def _committed(
         self, decision: Decision, recorded: Sequence[RecordedEvent], role: ClaimedRole | None = None
     ) -> CommittedDecision:
         state = decision.state
@@ -365,7 +367,7 @@ def _verified(state: JobState) -> VerifiedAmounts | None:
     return None
 
 
-def _as_of(state: JobState, now: float, events: Sequence[Event]) -> list[RecordedEvent]:
+def _as_recorded(state: JobState, now: float, events: Sequence[Event]) -> list[RecordedEvent]:
     """Return the events with the versions that the journal will give them after this state."""
     records: list[RecordedEvent] = []
     for version, event in enumerate(events, state.version + 1):

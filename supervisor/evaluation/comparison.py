@@ -85,7 +85,7 @@ def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference 
         good, bad = (second, first) if first.faults else (first, second)
         return (
             f"Take {good.name}: its answer passes, and the answer of {bad.name} does"
-            f" not{_at(good, bad)}."
+            f" not{_price_clause(good, bad)}."
         )
     if first.faults:
         return (
@@ -94,7 +94,8 @@ def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference 
         )
     if better in (Preference.FIRST, Preference.SECOND):
         good, bad = (first, second) if better is Preference.FIRST else (second, first)
-        return f"Take {good.name}: its answer was found better in both orders{_at(good, bad)}."
+        price = _price_clause(good, bad)
+        return f"Take {good.name}: its answer was found better in both orders{price}."
     same = "both pass, and more was not judged"
     if better:
         same = "no difference was found that holds in both orders"
@@ -106,7 +107,7 @@ def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference 
     return f"Take {cheap.name}: {same}, and {dear.name} takes {ratio} the {measure}."
 
 
-def _at(good: ComparedAnswer, bad: ComparedAnswer) -> str:
+def _price_clause(good: ComparedAnswer, bad: ComparedAnswer) -> str:
     """Return the price of the better answer, compared with the other answer, in words."""
     measure, (good_price, bad_price) = _prices(good, bad)
     if good_price == bad_price:

@@ -370,7 +370,7 @@ def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     why_unchanged = reason_for_no_replanning(state)
     if why_unchanged:
         notes.append(f"The plan was not changed any more: {why_unchanged}.")
-    notes += _unsettled(state, texts)
+    notes += _notes_on_conflicts(state, texts)
     notes += settled_notes(state, texts)
     synthesized = state.synthesized
     if synthesized and synthesized.problem:
@@ -402,7 +402,7 @@ def _failures_of_replanner(state: JobState, texts: ResultTexts) -> list[str]:
     return list(notes)
 
 
-def _unsettled(state: JobState, texts: ResultTexts) -> list[str]:
+def _notes_on_conflicts(state: JobState, texts: ResultTexts) -> list[str]:
     """Return the notes on a judge that failed, and on claims that were not compared."""
     notes = []
     judged = state.judged

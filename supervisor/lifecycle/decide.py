@@ -102,10 +102,12 @@ def decide(state: JobState, observations: Observations, now: float) -> tuple[Com
             f"an internal error: {state.fruitless} results of the supervisor's roles had no effect"
         )
         return (EndJob(JobStatus.FAILED, why),)
-    return _go_on(state, observations, now)
+    return _decide_open_job(state, observations, now)
 
 
-def _go_on(state: JobState, observations: Observations, now: float) -> tuple[Command, ...]:
+def _decide_open_job(
+    state: JobState, observations: Observations, now: float
+) -> tuple[Command, ...]:
     """Return the commands for a job that has neither ended nor was cancelled."""
     recovered = recoveries(state, observations, now)
     about_calls = decide_about_calls(state, now)
@@ -115,11 +117,11 @@ def _go_on(state: JobState, observations: Observations, now: float) -> tuple[Com
         waits = decide_while_asked(state, state.question, now)
         if waits or not state.asks_about_steps:
             return (*recovered, *waits)
-        return (*recovered, *_beside_the_question(state, observations, now))
-    return _unasked(state, observations, now, recovered)
+        return (*recovered, *_decide_while_asking_about_steps(state, observations, now))
+    return _decide_without_question(state, observations, now, recovered)
 
 
-def _beside_the_question(
+def _decide_while_asking_about_steps(
     state: JobState, observations: Observations, now: float
 ) -> tuple[Command, ...]:
     """Return the commands that are allowed while a person is asked about steps: all commands
@@ -131,13 +133,13 @@ def _beside_the_question(
     if state.is_only_asking:
         clock = min(now, state.as_of)
     allowed: list[Command] = []
-    for command in _unasked(state, observations, clock, ()):
+    for command in _decide_without_question(state, observations, clock, ()):
         if not isinstance(command, AskApproval | AskUser):
             allowed.append(command)
     return tuple(allowed)
 
 
-def _unasked(
+def _decide_without_question(
     state: JobState, observations: Observations, now: float, recovered: tuple[Command, ...]
 ) -> tuple[Command, ...]:
     """Return the commands for a job without an open question about the whole job.
@@ -160,20 +162,23 @@ def _unasked(
         if last_commands:
             return release_question(state, last_commands)
     if on_limit is OnLimit.ASK:
-        what_next = _ask(state)
+        what_next = _ask_about_budget(state)
     else:
-        what_next = ask_first(state, _next(state, observations, now))
+        what_next = ask_first(state, _decide_in_phase(state, observations, now))
     return (*recovered, *what_next)
 
 
-def _ask(state: JobState) -> tuple[Command, ...]:
+def _ask_about_budget(state: JobState) -> tuple[Command, ...]:
     """Return the question about a spent budget; empty if it was asked before."""
     if state.asked_at is not None:
         return ()
     return (AskUser(why_over(state)),)
 
 
-def _next(state: JobState, observations: Observations, now: float) -> tuple[Command, ...]:  # noqa: PLR0911 (one case a phase)
+def _decide_in_phase(  # noqa: PLR0911 (one case a phase)
+    state: JobState, observations: Observations, now: float
+) -> tuple[Command, ...]:
+    """Return the commands that the phase of the job needs next."""
     match state.phase:
         case Phase.ROUTING:
             return route(state, observations)
@@ -182,7 +187,7 @@ def _next(state: JobState, observations: Observations, now: float) -> tuple[Comm
         case Phase.WORKING if state.patches.proposal is not None:
             return (PatchPlan(state.patches.proposal),)
         case Phase.WORKING:
-            return _work(state, observations, now)
+            return _decide_about_steps(state, observations, now)
         case Phase.SYNTHESIZING:
             return _synthesize(state, now)
         case Phase.ANSWERING:
@@ -196,11 +201,13 @@ def _next(state: JobState, observations: Observations, now: float) -> tuple[Comm
             assert_never(state.phase)
 
 
-def _work(state: JobState, observations: Observations, now: float) -> tuple[Command, ...]:
+def _decide_about_steps(
+    state: JobState, observations: Observations, now: float
+) -> tuple[Command, ...]:
     if state.submitted.is_quoted and state.quote is None:
         return (MakeQuote(),)
     is_replanning = state.has_open(REPLANNER) or should_replan(state, now)
-    settled_first = _settle(state, observations, now, is_replanning=is_replanning)
+    settled_first = _settle_steps(state, observations, now, is_replanning=is_replanning)
     if settled_first is not None:
         return settled_first
     if state.spent is not None:
@@ -240,7 +247,7 @@ def _unbegun_steps(state: JobState) -> tuple[StepId, ...]:
     return tuple(step_ids)
 
 
-def _settle(
+def _settle_steps(
     state: JobState, observations: Observations, now: float, *, is_replanning: bool
 ) -> tuple[Command, ...] | None:
     """Return the commands for steps that are late, failed, or cannot begin; None if there are
@@ -261,7 +268,7 @@ def _settle(
         hopeless = end_hopeless_steps(state, now)
         if hopeless:
             return hopeless
-    blocked = _without_a_pass(state, now)
+    blocked = _abandon_blocked_steps(state, now)
     if blocked is not None:
         return blocked
     return _check_conditions(state, now)
@@ -290,7 +297,7 @@ def _ask_about_failure(state: JobState, steps: tuple[StepId, ...]) -> tuple[Comm
     return (AskApproval(ApprovalOf.FAILURE, reason_of_failure(state, steps), steps=steps),)
 
 
-def _without_a_pass(state: JobState, now: float) -> tuple[Command, ...] | None:
+def _abandon_blocked_steps(state: JobState, now: float) -> tuple[Command, ...] | None:
     """Return the commands for steps that cannot begin because no review passed, because a
     person rejected them, or because they may have acted. None: there are no such steps.
 

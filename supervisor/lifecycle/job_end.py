@@ -134,7 +134,7 @@ def end_now(state: JobState, why: str) -> tuple[Command, ...]:
         case Phase.WORKING:
             return (_stop_working(state, why),)
         case Phase.SYNTHESIZING:
-            return (_put_together(state),)
+            return (_answer_by_code(state),)
         case Phase.ANSWERING:
             return end_checking(state, why) or (check_or_end(state, may_send_back=False),)
         case Phase.ENDED:
@@ -151,10 +151,10 @@ def _stop_working(state: JobState, why: str) -> Command:
         return check_or_end(state, may_send_back=False)
     if state.is_reviewed and not state.review_over:
         return SkipReview(why)
-    return _put_together(state)
+    return _answer_by_code(state)
 
 
-def _put_together(state: JobState) -> ChooseAnswer:
+def _answer_by_code(state: JobState) -> ChooseAnswer:
     """Return the command that makes the answer without a synthesizer."""
     method = AnswerMethod.MERGED if usable_sinks(state) else AnswerMethod.NONE
     return ChooseAnswer(method)
@@ -180,13 +180,13 @@ def after_the_end(state: JobState, now: float) -> tuple[Command, ...]:
 def _end_task_due(state: JobState) -> float | None:
     if state.submitted.on_end is None:
         return None
-    return _due(state.end_task)
+    return _next_attempt_at(state.end_task)
 
 
 def _webhook_due(state: JobState) -> float | None:
     if state.submitted.webhook_url is None:
         return None
-    return _due(
+    return _next_attempt_at(
         Delivery(
             attempts=state.webhook_attempts,
             tried_at=state.webhook_tried_at,
@@ -196,7 +196,7 @@ def _webhook_due(state: JobState) -> float | None:
     )
 
 
-def _due(delivery: Delivery) -> float | None:
+def _next_attempt_at(delivery: Delivery) -> float | None:
     """Return when the next attempt is due, as a Unix time in seconds. None: no attempt is
     left, or none is needed.
     """

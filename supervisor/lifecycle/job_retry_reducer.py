@@ -44,7 +44,7 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
     """
     if not state.ended:
         if state.asked_at is not None:
-            return _continued(state, event)
+            return _changes_after_raised_budget(state, event)
         return {}
     roots = _roots(state, event)
     downstream = state.downstream(roots) - roots
@@ -62,16 +62,16 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
         without_answer = _without_answer(state)
     steps = dict(state.steps)
     for step_id in {*roots, *downstream}:
-        steps[step_id] = _as_if_untried(steps[step_id], event)
+        steps[step_id] = _without_failures(steps[step_id], event)
         if step_id not in kept:
-            steps[step_id] = _done_again(steps[step_id], event)
+            steps[step_id] = _for_next_attempt(steps[step_id], event)
     return {
-        "status": _status_again(state),
+        "status": _status_after_retry(state),
         "phase": phase,
         "steps": steps,
         "specialists": specialists_of_fork(state.submitted),
         "started_at": at,
-        "submitted": _submitted_again(state, event),
+        "submitted": _raised_submission(state, event),
         "handoffs": 0,
         "retries": state.retries + 1,
         "waits_for_all": event.fills_gaps,
@@ -172,7 +172,7 @@ def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
     return frozenset(roots)
 
 
-def _as_if_untried(step: StepState, event: RetryRequested) -> StepState:
+def _without_failures(step: StepState, event: RetryRequested) -> StepState:
     """Return the step without its failures and the specialists that tried it. The planned
     specialist does it again. A step of a team goes to the team only if the retry raises a budget.
     """
@@ -185,7 +185,7 @@ def _as_if_untried(step: StepState, event: RetryRequested) -> StepState:
     )
 
 
-def _done_again(step: StepState, event: RetryRequested) -> StepState:
+def _for_next_attempt(step: StepState, event: RetryRequested) -> StepState:
     """Return the step before another attempt. A team that has received all feedback only fills
     its gaps. A step that may have acted runs again only if the user names it.
     """
@@ -194,12 +194,12 @@ def _done_again(step: StepState, event: RetryRequested) -> StepState:
         remark = AttemptFeedback(author="user", previous=step.result)
     is_named = step.outline.id == event.from_step
     if step.acted and not is_named:
-        return _not_again(step)
+        return _not_run_again(step)
     gaps_only = event.keeps_results and step.team_knows_all
     return reopen_step(step, remark, is_named=is_named).model_copy(update={"gaps_only": gaps_only})
 
 
-def _not_again(step: StepState) -> StepState:
+def _not_run_again(step: StepState) -> StepState:
     """Return a step that may have acted and does not run again. An unsettled step waits, and
     `find_blocked_steps` abandons it.
     """
@@ -208,7 +208,7 @@ def _not_again(step: StepState) -> StepState:
     return step.model_copy(update={"status": StepStatus.WAITING})
 
 
-def _submitted_again(state: JobState, event: RetryRequested) -> JobSubmitted:
+def _raised_submission(state: JobState, event: RetryRequested) -> JobSubmitted:
     """Return the submission with its raised limits and, for a resumed child job, its new parent."""
     limits = raise_limits(state.submitted.limits, event)
     if event.continuation is None:
@@ -231,26 +231,26 @@ def _without_answer(state: JobState) -> dict[str, Any]:
     return {**kept, **clear_approvals(state), **reset_checks(state)}
 
 
-def _continued(state: JobState, event: RetryRequested) -> dict[str, Any]:
+def _changes_after_raised_budget(state: JobState, event: RetryRequested) -> dict[str, Any]:
     """Return the changes for a job that continues after its user raised a budget. Only steps
     that a budget stopped run again, and the job's time was not stopped.
     """
     steps = dict(state.steps)
     for step_id, step in state.steps.items():
         if step.is_settled and step.stop_reason in BUDGETS:
-            steps[step_id] = _done_again(step, event)
+            steps[step_id] = _for_next_attempt(step, event)
     return {
-        "status": _status_again(state),
+        "status": _status_after_retry(state),
         "steps": steps,
         "spent": None,
         "spent_its_own": False,
         "asked_at": None,
         "judged": keep_good_judgement(state),
-        "submitted": _submitted_again(state, event),
+        "submitted": _raised_submission(state, event),
     }
 
 
-def _status_again(state: JobState) -> JobStatus:
+def _status_after_retry(state: JobState) -> JobStatus:
     """Return the status of the continued job. A job without a plan has not begun."""
     if state.plan is None:
         return JobStatus.QUEUED

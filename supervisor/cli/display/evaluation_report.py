@@ -81,7 +81,7 @@ def report_table(done: EvaluationReport) -> str:
         variants = done.plan.variants
         rows = [["Kind", *(variant.name for variant in variants)]]
         for kind, passed in kinds.items():
-            cells = [_of(passed.get(variant)) for variant in variants]
+            cells = [_passed_of_all(passed.get(variant)) for variant in variants]
             rows.append([kind, *cells])
         tables.append(table(rows))
     advice = advice_on(done.rows)
@@ -209,7 +209,7 @@ def _cells(row: SummaryRow) -> list[str]:
         cost_usd_each = row.usage.cost_usd / trials
     return [
         row.variant.name,
-        _of((row.passed, row.trials)),
+        _passed_of_all((row.passed, row.trials)),
         _interval(row.passing, percent=True),
         _interval(row.score),
         f"{row.tokens:,.0f}",
@@ -227,7 +227,7 @@ def _interval(estimate: Estimate | None, *, percent: bool = False) -> str:
     return f"{estimate.value:{form}} ({low} to {high})"
 
 
-def _of(counts: tuple[int, int] | None) -> str:
+def _passed_of_all(counts: tuple[int, int] | None) -> str:
     """Return the passed trials and all trials as `3 of 4`."""
     if counts is None:
         return "-"

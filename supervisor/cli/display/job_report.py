@@ -79,7 +79,12 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     """
     shown = partial(readable, columns=stdout().width)
     outcomes = {outcome["handoff_id"]: outcome for outcome in result.results}
-    about = (_whose(result), usage_text(result), upper_bound_remark(result), *result.waits_for)
+    about = (
+        _mode_and_owner(result),
+        usage_text(result),
+        upper_bound_remark(result),
+        *result.waits_for,
+    )
     section(f"{result.job_id}  {result.status.value}", _lines(about))
     if result.route:
         section("route", shown(result.route))
@@ -148,7 +153,7 @@ _STATES = ("ok", "partial", "needs_input", "failed", "dropped")
 _NARROWEST = 40
 
 
-def _whose(job: JobResult | JobOutline) -> str:
+def _mode_and_owner(job: JobResult | JobOutline) -> str:
     """Return the mode, the tenant and the priority of a job, and the origin of a fork."""
     whose = f"mode {job.mode.value}, tenant {plain(job.tenant)}, {job.priority.value}"
     if job.forked_from is not None:
@@ -165,23 +170,23 @@ def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
     shown = partial(readable, columns=stdout().width)
     about = (
         shorten(outline.title, 100),
-        _whose(outline),
+        _mode_and_owner(outline),
         spent(outline),
         upper_bound_remark(outline),
     )
     section(f"{outline.job_id}  {outline.status.value}", _lines(about))
     if outline.plan:
         steps = count_text(outline.plan["steps"], "step")
-        section(f"plan, {steps}", _lines(_plan(outline.plan)))
-    section("handoffs", _lines(_counts(outline)))
+        section(f"plan, {steps}", _lines(_plan_lines(outline.plan)))
+    section("handoffs", _lines(_count_lines(outline)))
     counts = outline.counts or {}
     failed_count = None
     if outline.counts:
         failed_count = counts["failed"] + counts["needs_input"]
-    _some("failed, or waiting for input", outline.failed, failed_count)
-    _some("dropped", outline.dropped, counts.get("dropped"))
-    _some("at work", outline.running, outline.at_work["running"])
-    _some("newest", outline.newest, None)
+    _print_handoffs("failed, or waiting for input", outline.failed, failed_count)
+    _print_handoffs("dropped", outline.dropped, counts.get("dropped"))
+    _print_handoffs("at work", outline.running, outline.at_work["running"])
+    _print_handoffs("newest", outline.newest, None)
     for review in outline.reviews:
         decision = review["decision"] or shorten(review["problem"] or "no decision", 300)
         section(f"review, round {review['round']}", decision)
@@ -197,7 +202,7 @@ def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
     section("not shown", _lines(outline.left_out))
 
 
-def _plan(plan: dict[str, Any]) -> Iterator[str]:
+def _plan_lines(plan: dict[str, Any]) -> Iterator[str]:
     """Yield a line for each part of a plan. `plan`: as `JobOutline.plan`."""
     for part in plan["parts"]:
         names = part["first"]
@@ -208,7 +213,7 @@ def _plan(plan: dict[str, Any]) -> Iterator[str]:
         yield f"and {count_text(plan['other_steps'], 'step')} more"
 
 
-def _counts(outline: JobOutline) -> Iterator[str]:
+def _count_lines(outline: JobOutline) -> Iterator[str]:
     """Yield the lines about the numbers of handoffs and events."""
     counts = outline.counts
     if counts is not None:
@@ -227,7 +232,7 @@ def _counts(outline: JobOutline) -> Iterator[str]:
     yield f"journal: {count_text(outline.events, 'event')}"
 
 
-def _some(title: str, some: Sequence[dict[str, Any]], of: int | None) -> None:
+def _print_handoffs(title: str, some: Sequence[dict[str, Any]], of: int | None) -> None:
     """Print a section with some of the handoffs of a kind, or nothing without such handoffs.
 
     Args:
@@ -239,11 +244,11 @@ def _some(title: str, some: Sequence[dict[str, Any]], of: int | None) -> None:
         title += f" ({len(some)} of {of:,})"
     lines: list[str] = []
     for handoff in some:
-        lines += _handoff(handoff)
+        lines += _handoff_lines(handoff)
     section(title, "\n".join(lines))
 
 
-def _handoff(handoff: dict[str, Any]) -> Iterator[str]:
+def _handoff_lines(handoff: dict[str, Any]) -> Iterator[str]:
     """Yield the line of a handoff, then its task and its reason. A long line is cut."""
     columns = max(_NARROWEST, stdout().width)
     usage = handoff["usage"]
