@@ -4,6 +4,7 @@ object in each line.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -38,7 +39,7 @@ class GoldenCase(BaseModel):
     id: NameField
     request: Annotated[str, StringConstraints(min_length=1, max_length=50_000)]
     docs: str | None = None
-    """A folder or a file, relative to the folder of the golden set."""
+    """A folder or a file, relative to the folder of the golden set, and within this folder."""
     kind: Annotated[str, StringConstraints(min_length=1, max_length=40)] | None = None
     """Kind of the request. The report has a rate for each kind."""
     gates: Gates | None = None
@@ -117,7 +118,20 @@ def _cases_in(path: Path, lines: list[str]) -> Iterator[GoldenCase]:
                 " request needs its own id"
             )
         known[case.id] = number
-        if case.docs is not None:
-            yield case.model_copy(update={"docs": str(path.parent / case.docs)})
-        else:
+        if case.docs is None:
             yield case
+            continue
+        if not _is_within(case.docs):
+            raise UserError(
+                f"{path}:{number}: docs: {case.docs[:80]!r} is outside of the folder of the golden"
+                " set: copy the documents into it"
+            )
+        yield case.model_copy(update={"docs": str(path.parent / case.docs)})
+
+
+def _is_within(docs: str) -> bool:
+    """Return whether a path stays in the folder of the golden set. A set of another author could
+    name the user's private files, and send them out with its requests.
+    """
+    path = Path(os.path.normpath(docs))
+    return not path.is_absolute() and os.pardir not in path.parts and "\0" not in docs

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from itertools import islice
@@ -365,8 +366,8 @@ def test_without_a_broker_an_interrupted_run_keeps_its_work_and_does_not_repeat_
     golden = ROOT / "examples" / "golden.jsonl"
     with golden.open() as examples:
         cases = [json.loads(line) for line in islice(examples, CASES_AT_HOME)]
-    for case in cases:
-        case["docs"] = str(golden.parent / case["docs"])
+    for docs in {case["docs"] for case in cases}:
+        shutil.copytree(golden.parent / docs, tmp_path / docs)
     (tmp_path / "golden.jsonl").write_text("\n".join(map(json.dumps, cases)))
     options = ("--modes", "team", "--no-judge", "--at-once", "1", "--run", "at-home")
     command = ("eval", "golden.jsonl", *options)

@@ -72,6 +72,24 @@ def test_document_paths_are_relative_to_the_golden_set(tmp_path: Path) -> None:
     assert case.docs == str(tmp_path / "notes")
 
 
+@pytest.mark.parametrize(
+    "docs",
+    ["/etc/passwd", "/proc/self/environ", "..", "notes/../..", "./../x", "a\0"],
+)
+def test_documents_outside_of_the_folder_of_the_golden_set_are_refused(
+    docs: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="is outside of the folder of the golden set") as refused:
+        read_lines(tmp_path, {**VALID_CASE, "docs": docs})
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("docs", [".", "notes/..", "a/../notes", "..notes"])
+def test_documents_in_the_folder_of_the_golden_set_are_accepted(docs: str, tmp_path: Path) -> None:
+    (case,) = read_lines(tmp_path, {**VALID_CASE, "docs": docs})
+    assert case.docs == str(tmp_path / docs)
+
+
 def test_the_example_has_at_least_twenty_requests_of_every_kind() -> None:
     assert len(CASES) >= 20
     kinds = Counter(case.kind for case in CASES)
