@@ -127,7 +127,7 @@ def test_no_command_prints_a_stored_text_that_a_terminal_obeys(
     assert silent == {"audit"}
 
 
-def test_no_command_prints_what_a_worker_writes_into_its_handoff(
+def test_no_command_prints_the_escapes_that_a_worker_writes_into_its_handoff(
     broker: Client, redis_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A worker writes the state of the handoffs of its role."""
