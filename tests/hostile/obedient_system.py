@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.runtime.attempt import Attempts
-from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.encryption_at_rest import Sealing
 from handoff_queue.shared.types.events import HandoffIssued
@@ -125,7 +124,9 @@ def obedient_system(url: str, script: Callable[[Json], Reply]) -> Iterator[Obedi
         stack.callback(shell.close)
         server = stack.enter_context(MessagesServer(script))
         model = stack.enter_context(model_at(server.url))
-        shell.attempts.models = Models(SETTINGS, lambda _settings: model)
+        models = shell.attempts.models
+        models.settings = SETTINGS
+        models.make = lambda _settings: model
         system = ObedientSystem(shell, server)
         system.offer()
         yield system
