@@ -82,7 +82,8 @@ class ProcessorShare:
     """The processor time of the worker that one call uses through its proxy.
 
     A tool can send requests without end, or a body in very small pieces. The proxy then rests, so
-    that the worker has the processor for its other calls.
+    that the worker has the processor for its other calls. Each thread serves only one call, so
+    its whole processor time counts.
     """
 
     def __init__(self) -> None:
