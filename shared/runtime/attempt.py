@@ -25,6 +25,7 @@ from handoff_queue.shared.broker.attempt_outcome import (
     outcome_of_interrupt,
 )
 from handoff_queue.shared.observability.logs import log_of, logged_as
+from handoff_queue.shared.observability.redaction import Redactor, secret_settings
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
@@ -116,12 +117,10 @@ class Attempts:
     leases: Leases
     payload_cache: PayloadCache
     models: Models
-    _runner_factory: RunnerFactory = field(init=False)
+    _redactor: Redactor = field(init=False)
 
     def __post_init__(self) -> None:
-        self._runner_factory = RunnerFactory(
-            self.store, self.settings, self.payload_cache, self.models
-        )
+        self._redactor = Redactor(secret_settings(self.settings))
 
     def attempt(
         self,
@@ -296,7 +295,10 @@ class Attempts:
             StoreUnavailable: Redis is unreachable.
         """
         try:
-            runner, shared = self._runner_factory.make(handoff, make_setup, own)
+            factory = RunnerFactory(
+                self.store, self.settings, self.payload_cache, self.models, self._redactor
+            )
+            runner, shared = factory.make(handoff, make_setup, own)
             return runner, shared, runner.first_call()
         except StoreUnavailable:
             raise

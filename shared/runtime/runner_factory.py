@@ -5,7 +5,7 @@ of its set-up.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -27,7 +27,7 @@ from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_policy import PolicyRules, ToolPolicy
 from handoff_queue.shared.agent.tool_result_clearing import clearing_rules
-from handoff_queue.shared.observability.redaction import Redactor, secret_settings
+from handoff_queue.shared.observability.redaction import Redactor
 from handoff_queue.shared.runtime.agent_memory import HandoffNotes
 from handoff_queue.shared.runtime.external_model import AgentWithExternalModel, ExternalModel
 from handoff_queue.shared.runtime.models import Models
@@ -116,7 +116,7 @@ def _shown_documents(
     return choose_shown(context.manifest, handoff.task_description, context.text_of)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RunnerFactory:
     """Makes the runners of a process."""
 
@@ -124,10 +124,8 @@ class RunnerFactory:
     settings: Settings
     payload_cache: PayloadCache
     models: Models
-    _redactor: Redactor = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._redactor = Redactor(secret_settings(self.settings))
+    redactor: Redactor
+    """Removes the secrets of the settings from texts."""
 
     def make(
         self, handoff: AgentHandoff, make_setup: MakeSetup, own: SpecialistSpec | None
@@ -221,7 +219,7 @@ class RunnerFactory:
             silence_s=self.settings.model_silence_s,
             progress_s=self.settings.model_progress_s,
             rate_wait_s=self.settings.rate_wait_s,
-            without_secrets=self._redactor.without_values,
+            without_secrets=self.redactor.without_values,
             streams_draft=setup.streams_draft,
         )
 
