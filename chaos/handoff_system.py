@@ -243,7 +243,7 @@ class Ours:
             by_name[key.job].add(HandoffId(key.handoff))
         for name in names:
             handoffs = sorted(by_name[name])
-            for handoff, checkpoints in self.client.store.claims.turns(
+            for handoff, checkpoints in self.client.store.claims.checkpoints_of(
                 self.ids[name], handoffs
             ).items():
                 replies = 0

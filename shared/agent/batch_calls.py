@@ -171,23 +171,28 @@ class BatchCalls:
             return self.closed(intended, outcome.why, goes_live=True)
         return outcome.reply
 
-    def after_error(self, batch: OpenBatch, error: ModelError) -> Deferred:
+    def is_lost_after(self, error: ModelError) -> bool:
+        """Return whether a batch is given up after the provider has given no answer about it: the
+        slack is over, or another question would fail, too.
+        """
+        return not error.retryable or self._is_overdue
+
+    def deferral_after(self, batch: OpenBatch, error: ModelError) -> Deferred:
         """Return the error that lets the handoff ask again later, after the provider has given no
         answer about a batch.
-
-        Raises:
-            BatchLost: the slack is over, or another question would fail, too.
         """
-        if not error.retryable:
-            raise BatchLost from error
-        self.check_not_lost()
         _log.warning("no answer about a batch", why=str(error))
         return self.deferral(batch.since, "the provider's answer about its batch")
 
     def check_not_lost(self) -> None:
         """Raise BatchLost if the batch must have ended by now, so that a live call fits in."""
-        if self.dependencies.now() >= self.rules.gives_up_at(self.dependencies.ends_at):
+        if self._is_overdue:
             raise BatchLost
+
+    @property
+    def _is_overdue(self) -> bool:
+        """Return whether a batch that has not ended is given up now."""
+        return self.dependencies.now() >= self.rules.gives_up_at(self.dependencies.ends_at)
 
     def closed(self, intended: BatchIntended, why: str, *, goes_live: bool) -> BatchClosed:
         """Return the checkpoint of a batch without a reply.

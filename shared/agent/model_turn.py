@@ -373,10 +373,10 @@ class ModelTurns:
         except BatchLost:
             self._lose_batch(conversation, batch, note)
         except ModelError as error:
-            try:
-                raise batches.after_error(batch, error) from error
-            except BatchLost:
+            if batches.is_lost_after(error):
                 self._lose_batch(conversation, batch, note)
+            else:
+                raise batches.deferral_after(batch, error) from error
         return True
 
     def _note_batch(

@@ -18,7 +18,8 @@ def texts_in(value: Any) -> Any:
     """Return the texts of a list with commas. Another value is returned unchanged."""
     if not isinstance(value, str):
         return value
-    return list(filter(None, map(str.strip, value.split(","))))
+    texts = [text.strip() for text in value.split(",")]
+    return [text for text in texts if text]
 
 
 def check_networks(values: Sequence[str]) -> Sequence[str]:

@@ -182,14 +182,14 @@ class Claims:
             next_claim = self._claim(wanted, claim_answer, asked_at)
         return FinishedWithCommit(finished, tuple(records_of_commit(commit, answer)), next_claim)
 
-    def of_child(self, job_id: JobId, handoff_id: HandoffId, child: JobId) -> Claim:
+    def claim_of_child(self, job_id: JobId, handoff_id: HandoffId, child: JobId) -> Claim:
         """Return the claim of a child job on its parent's handoff, so that the child can end
         that handoff with a result. `Journal.commit` has made the claim in the store.
         """
         wanted = ClaimRequest(job_id, handoff_id, digest="", worker=child, fence=child)
         return self._claim(wanted, (b"granted", 0, ()), time.monotonic())
 
-    def turns(
+    def checkpoints_of(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
     ) -> dict[HandoffId, tuple[Checkpoint, ...]]:
         """Return the stored checkpoints of the given handoffs, in two round trips. Handoffs

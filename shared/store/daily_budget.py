@@ -1,5 +1,5 @@
-"""Daily budgets of the installation and of each tenant, and their spending. A day is a UTC day
-by Redis's clock. And the most open jobs of a tenant.
+"""The limits of new jobs: the daily budgets of the installation and of each tenant, their spending,
+and the most open jobs of a tenant. A day is a UTC day by Redis's clock.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ class DailyCaps:
 
 
 def caps_from(settings: Settings) -> DailyCaps:
+    """Return the caps of the settings."""
     return DailyCaps(
-        settings.day_tokens,
-        microusd(settings.day_usd),
-        settings.tenant_day_tokens,
-        microusd(settings.tenant_day_usd),
-        settings.tenant_open_jobs,
+        day_tokens=settings.day_tokens,
+        day_usd=microusd(settings.day_usd),
+        tenant_day_tokens=settings.tenant_day_tokens,
+        tenant_day_usd=microusd(settings.tenant_day_usd),
+        tenant_open_jobs=settings.tenant_open_jobs,
     )
 
 

@@ -115,7 +115,8 @@ class Health:
             pipe = self._connection.redis.pipeline(transaction=False)
             for queue in queues:
                 pipe.llen(queue)
-            return dict(zip(queues, map(int, pipe.execute()), strict=True))
+            depths = list(map(int, pipe.execute()))
+        return dict(zip(queues, depths, strict=True))
 
     def depths(self) -> list[QueueDepth]:
         """Return the depth of every queue to which a handoff was ever published, by name."""

@@ -105,7 +105,7 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
         journal=tuple(map(Entry.from_recorded, record.journal)),
         payloads=dict(record.payloads),
         handoffs=dict(record.handoffs),
-        turns=store.claims.turns(job_id, list(record.handoffs)),
+        turns=store.claims.checkpoints_of(job_id, list(record.handoffs)),
         documents=documents,
         texts=document_texts,
         waits=record.waits,

@@ -694,7 +694,7 @@ def handoffs_on(
     messages = [handoff.message for handoff in records.values()]
     results = [handoff.result for handoff in records.values() if handoff.result]
     texts = store.payloads.get(job_id, messages, results=results)
-    turns = store.claims.turns(job_id, handoff_ids)
+    turns = store.claims.checkpoints_of(job_id, handoff_ids)
     reports: list[HandoffReport] = []
     for handoff_id in handoff_ids:
         reports.append(_handoff_report(records[handoff_id], texts, turns.get(handoff_id, ())))

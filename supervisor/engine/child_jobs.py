@@ -325,7 +325,7 @@ class ChildJobs:
         """
         assert state.submitted.parent is not None
         parent = state.submitted.parent
-        claim = self._store.claims.of_child(parent.job_id, parent.handoff_id, state.job_id)
+        claim = self._store.claims.claim_of_child(parent.job_id, parent.handoff_id, state.job_id)
         result = self._result(state)
         with suppress(Interrupted):
             claim.finish(claim.finish_request(result, (finished_event(result, state.job_id),)))

@@ -146,7 +146,7 @@ def test_each_kind_of_text_is_readable_with_the_key_only(
         stored = reader.store.schedules.find("acme", schedule.name)
         assert stored is not None
         return [
-            reader.store.claims.turns(job_id, [handoff_id]) != {},
+            reader.store.claims.checkpoints_of(job_id, [handoff_id]) != {},
             SECRET in reader.store.payloads.draft(job_id, handoff_id),
             reader.store.payloads.fetched(job_id) == [page],
         ]
@@ -226,7 +226,9 @@ def test_turns_of_another_handoff_are_refused(jobs: Client) -> None:
     foreign = redis.lindex(turns_key(jobs.store, job_id, HandoffId("b.1")), 0)
     redis.lset(turns_key(jobs.store, job_id, HandoffId("a.1")), 0, foreign)
 
-    assert set(jobs.store.claims.turns(job_id, [HandoffId("a.1"), HandoffId("b.1")])) == {"b.1"}
+    assert set(jobs.store.claims.checkpoints_of(job_id, [HandoffId("a.1"), HandoffId("b.1")])) == {
+        "b.1"
+    }
 
 
 def test_a_guess_of_a_document_finds_nothing(jobs: Client, without_keys: Client) -> None:

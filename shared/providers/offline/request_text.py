@@ -123,12 +123,15 @@ def why_not_answerable(request: str) -> str | None:
     if not content_words(text) and not _WHOLE.search(text):
         return f"{CANNOT_ANSWER}: the request does not say what to look for in the documents."
     making = _MAKING.match(text)
-    if making and not _CAN_BE_QUOTED.search(" ".join(text[making.end() :].split()[:_FIRST_WORDS])):
-        return (
-            f"{CANNOT_ANSWER}: it only quotes documents. "
-            "Set ANTHROPIC_API_KEY for a model that can do this task."
-        )
-    return None
+    if making is None:
+        return None
+    first_words = text[making.end() :].split()[:_FIRST_WORDS]
+    if _CAN_BE_QUOTED.search(" ".join(first_words)):
+        return None
+    return (
+        f"{CANNOT_ANSWER}: it only quotes documents. "
+        "Set ANTHROPIC_API_KEY for a model that can do this task."
+    )
 
 
 def _compared(text: str) -> tuple[tuple[str, ...], str]:
@@ -157,12 +160,17 @@ def _names_in(text: str) -> tuple[str, ...]:
     for item in items_of(re.sub(r"\s+(?:with|to)\s+", ", ", head)):
         name = re.sub(r"^(?:the|a|an|using|both|either|how)\s+", "", item, flags=re.IGNORECASE)
         words = name.split()
-        proper = list(takewhile(lambda word: word[:1].isupper() or word[:1].isdigit(), words))
-        if proper and len(words) > 2:
-            words = proper
+        first_proper_words = list(takewhile(_is_proper, words))
+        if first_proper_words and len(words) > 2:
+            words = first_proper_words
         if 0 < len(words) <= _MOST_NAME_WORDS:
             names.append(" ".join(words))
     return tuple(dict.fromkeys(names))
+
+
+def _is_proper(word: str) -> bool:
+    """Return whether a word begins like a name: with a capital letter or a digit."""
+    return word[:1].isupper() or word[:1].isdigit()
 
 
 def _aspects_in(text: str) -> tuple[str, ...]:
@@ -220,7 +228,8 @@ def _subjects_of(part: str) -> list[str]:
         return [f"{part[:1].upper()}{part[1:].rstrip('.,;?')}?"]
     subject = _IMPERATIVE.sub("", part, count=1).rstrip(".")
     items = items_of(subject)
-    is_list = all(len(item.split()) <= _MOST_ITEM_WORDS for item in items)
+    longest = max((len(item.split()) for item in items), default=0)
+    is_list = longest <= _MOST_ITEM_WORDS
     has_preposition = re.search(r"\b(?:of|in|for|with|between)\b", subject) is not None
     if subject != part.rstrip(".") and is_list and not has_preposition:
         return items

@@ -177,11 +177,11 @@ def test_an_ended_child_is_not_changed(store: Store) -> None:
 
 def test_the_end_of_a_child_is_reported_to_its_parent_once(store: Store) -> None:
     job_id, child, _ = job_tree(store)
-    claimed = store.claims.of_child(job_id, TEAM, child)
+    claimed = store.claims.claim_of_child(job_id, TEAM, child)
     result = result_of(claimed)
 
     first = finish_with(claimed, result)
-    again = finish_with(store.claims.of_child(job_id, TEAM, child), result)
+    again = finish_with(store.claims.claim_of_child(job_id, TEAM, child), result)
 
     assert first == again
     assert (
@@ -189,7 +189,7 @@ def test_the_end_of_a_child_is_reported_to_its_parent_once(store: Store) -> None
         == 1
     )
     with pytest.raises(LeaseLost):
-        finish_with(store.claims.of_child(job_id, TEAM, JobId("j-0123456789ab")), result)
+        finish_with(store.claims.claim_of_child(job_id, TEAM, JobId("j-0123456789ab")), result)
 
 
 def test_a_call_in_flight_of_a_dropped_grandchild_is_booked_at_every_level(store: Store) -> None:

@@ -202,7 +202,7 @@ def test_false_figures_of_a_child_job_stop_no_job_above_it(store: Store, text: s
     store.connection.redis.hset(key, mapping={f"before_{name}": text for name in FIGURES})
 
     standing = store.jobs.handoffs(parent, [HandoffId("team.1")])[HandoffId("team.1")]
-    claimed = store.claims.of_child(parent, HandoffId("team.1"), child)
+    claimed = store.claims.claim_of_child(parent, HandoffId("team.1"), child)
 
     assert standing.turns == 0
     assert finish_with(claimed, result_of(claimed)).recorded

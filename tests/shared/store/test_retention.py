@@ -132,7 +132,9 @@ def test_turns_are_deleted_at_the_end_of_a_handoff_unless_they_are_kept_on_reque
     claimed.checkpoint(model_reply())
     finish(claimed)
 
-    assert store.claims.turns(job_id, [ONE]) == ({ONE: (model_reply(),)} if keep_turns else {})
+    assert store.claims.checkpoints_of(job_id, [ONE]) == (
+        {ONE: (model_reply(),)} if keep_turns else {}
+    )
     assert (store.connection.redis.ttl(turns_key(store, job_id, ONE)) > 0) == keep_turns
     store.connection.close()
 

@@ -139,7 +139,7 @@ def test_a_waiting_reply_expires_with_its_job(redis_url: str) -> None:
     issue(store, job_id, ONE)
     finish(claim_with_waiting_reply(granted_claim(store, job_id, ONE)))
 
-    assert store.claims.turns(job_id, [ONE]) == {ONE: (model_reply(),)}
+    assert store.claims.checkpoints_of(job_id, [ONE]) == {ONE: (model_reply(),)}
     assert store.connection.redis.ttl(turns_key(store, job_id, ONE)) > 0
     store.connection.close()
 
@@ -155,7 +155,7 @@ def test_a_waiting_checkpoint_is_kept_with_the_other_turns_if_they_are_kept(
     claimed.checkpoint(first := AgentPrompted(text="at first"))
     finish(claim_with_waiting_reply(claimed))
 
-    assert store.claims.turns(job_id, [ONE]) == (
+    assert store.claims.checkpoints_of(job_id, [ONE]) == (
         {ONE: (first, model_reply())} if keep_turns else {}
     )
     store.connection.close()
