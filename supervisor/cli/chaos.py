@@ -129,7 +129,8 @@ def _draw(only: str | None) -> Draw | None:
     if named == [FEATURES]:
         return drawing.ONLY_FEATURES
     known = [mode.value for mode in Mode]
-    if unknown := [name for name in named if name not in known]:
+    unknown = [name for name in named if name not in known]
+    if unknown:
         otherwise = f"name modes, or {CHORDS} or {FEATURES} alone"
         fix = suggestion(unknown[0], known, otherwise=otherwise)
         raise UserError(f"--only {unknown[0]!r:.80} is not a mode: {fix}")

@@ -138,7 +138,7 @@ def compare(
     for _, job in evaluation_jobs:
         check_within(job.request, settings, max_usd)
     try:
-        comparison = _compared(evaluation_jobs, options, settings)
+        comparison = _run_comparison(evaluation_jobs, options, settings)
     except KeyboardInterrupt:
         return say_how_to_resume(name)
     if as_json:
@@ -216,11 +216,12 @@ def _evaluation_jobs(
     return evaluation_jobs
 
 
-def _compared(
+def _run_comparison(
     evaluation_jobs: Sequence[tuple[Variant, EvaluationJob]],
     options: ComparisonOptions,
     settings: Settings,
 ) -> Comparison:
+    """Run both jobs on a whole system, and judge their answers if the options ask for it."""
     from handoff_queue.supervisor.cli.evaluation_system import is_free, judging_on, whole_system
     from handoff_queue.supervisor.evaluation.comparison import ComparisonRun
     from handoff_queue.supervisor.evaluation.job_runner import EvaluationBudget, JobRunner

@@ -174,6 +174,9 @@ def _without_broker() -> Iterator[Finding]:
 
 
 def _broker(settings: Settings) -> Iterator[Finding]:
+    """Yield the findings about the broker, its live processes and its jobs, and those of this
+    shell that depend on them.
+    """
     processes: list[LiveProcess] = []
     specialists: dict[str, SpecialistSpec] = {}
     try:
@@ -195,7 +198,8 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         yield from _workers(jobs, can_announce=refusal is None)
         announcements = jobs.store.presence.announcements()
         for announcement in announcements:
-            specialists.update({spec.name: spec for spec in announcement.specialists})
+            for spec in announcement.specialists:
+                specialists[spec.name] = spec
         yield from of_contexts(announcements, settings.price_as)
         if nodes is not None:
             yield from brokers(announced_processes(processes), nodes)

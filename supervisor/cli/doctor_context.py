@@ -52,7 +52,10 @@ def _of_model(spec: SpecialistSpec, model: str, prices: Prices) -> list[Finding]
     findings: list[Finding] = []
     for field in ("clear_tools_at", "compact_at"):
         tokens: int | None = getattr(spec.context, field)
-        if tokens is not None and (problem := _problem(tokens, known)):
+        if tokens is None:
+            continue
+        problem = _problem(tokens, known)
+        if problem is not None:
             report = f"context.{field} is {tokens:,} tokens; {plain(model)} {problem}"
             fix = f"lower context.{field} in the file of {spec.name}"
             findings.append(Finding(Level.WARN, f"specialist {spec.name}", report, fix))

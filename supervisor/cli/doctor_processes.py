@@ -150,18 +150,19 @@ def failing_models(processes: Iterable[AnnouncedProcess], now: float) -> Iterato
                 alike[process.kind, calls.model, calls.error].append((process, calls))
     for (_, model, error), group in alike.items():
         level = Level.WARN
-        count, newest = 0, 0.0
+        failures = 0
+        newest = 0.0
         failing: list[AnnouncedProcess] = []
         for process, calls in group:
             failing.append(process)
-            count += calls.failures
+            failures += calls.failures
             newest = max(newest, calls.failed_at or 0.0)
             if _is_failure(process, calls, now):
                 level = Level.FAIL
         yield Finding(
             level,
             f"model {shorten(model, 100)}",
-            f"{_last_calls(count)} of {_who(failing)} failed, the newest {_ago(newest, now)}:"
+            f"{_last_calls(failures)} of {_who(failing)} failed, the newest {_ago(newest, now)}:"
             f" {shorten(error, 400)}",
             CHECK_THE_SERVER,
         )
@@ -203,7 +204,8 @@ def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterato
         yield Finding(
             Level.WARN, "model servers", f"processes differ: {_by(processes, 'server')}", fix
         )
-    if differing := _models_of_a_role(processes):
+    differing = _models_of_a_role(processes)
+    if differing:
         fix = (
             "give all of them the same HANDOFF_SUPERVISOR_MODEL, HANDOFF_SPECIALIST_MODEL and"
             " HANDOFF_REVIEWER_MODEL"

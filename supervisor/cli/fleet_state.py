@@ -73,12 +73,12 @@ def require_processes(jobs: Client, model: str | None = None) -> None:
         StoreUnavailable: no process is announced, because Redis takes no writes.
     """
     require_keys(jobs)
-    served, has_supervisor = (
-        jobs.store.presence.served(),
-        SUPERVISOR_QUEUE in jobs.store.presence.presence().queues,
-    )
-    if not (served and has_supervisor) and (why := jobs.store.health.refusal()):
-        raise StoreUnavailable(why)
+    served = jobs.store.presence.served()
+    has_supervisor = SUPERVISOR_QUEUE in jobs.store.presence.presence().queues
+    if not served or not has_supervisor:
+        refusal = jobs.store.health.refusal()
+        if refusal:
+            raise StoreUnavailable(refusal)
     if not served:
         raise UserError(NO_WORKERS)
     if model not in (None, OFFLINE_MODEL) and served_models(served) == {OFFLINE_MODEL}:

@@ -59,12 +59,15 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
     wanted = replace(request_of(asked, jobs), is_quoted=True)
     require_processes(jobs, asked.model)
     job_id = jobs.submit(wanted)
-    return _outcome(jobs, job_id, wait_for_plan(jobs, job_id), asked.max_usd, as_json=as_json)
+    return _print_quote(jobs, job_id, wait_for_plan(jobs, job_id), asked.max_usd, as_json=as_json)
 
 
-def _outcome(
+def _print_quote(
     jobs: Client, job_id: JobId, state: JobState, max_usd: float | None, *, as_json: bool
 ) -> int:
+    """Print the quote of a planned job, and return the exit code. Cancel the job if its quote
+    exceeds `max_usd`.
+    """
     quoted = state.quote or Quote()
     if state.ended or state.plan is None:
         print_message(f"{job_id} {state.status.value}: {why_unplanned(state)}")

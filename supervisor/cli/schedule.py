@@ -128,7 +128,7 @@ def schedule(
     if what is ScheduleAction.ADD:
         if name is None or cron is None or request is None:
             raise UserError("`handoff schedule add` needs a NAME, --cron and a REQUEST")
-        options = _options(job, cron, timezone, overlap, missed, max_usd_per_month)
+        options = _schedule_options(job, cron, timezone, overlap, missed, max_usd_per_month)
         asked = replace(job, after=None).asked()
         asked = replace(asked, request=text_of(request, load_settings()), webhook=webhook)
         jobs = client_of_broker()
@@ -149,7 +149,7 @@ def schedule(
     return OK
 
 
-def _options(
+def _schedule_options(
     job: JobOptions,
     cron: str,
     timezone: str | None,
@@ -157,6 +157,12 @@ def _options(
     missed: Missed | None,
     max_usd_per_month: float | None,
 ) -> ScheduleOptions:
+    """Return the options of a schedule. Options without a value get their defaults.
+
+    Raises:
+        UserError: `--after` names another job than the schedule's own last job, or the amount
+            cannot be used.
+    """
     from handoff_queue.supervisor.client.schedules import ScheduleOptions
 
     if job.after not in (None, LAST):
@@ -184,7 +190,7 @@ def _act(jobs: Client, what: ScheduleAction, name: str, tenant: str, *, as_json:
     elif what is ScheduleAction.UNPAUSE:
         _print([jobs.unpause_schedule(name, tenant)], as_json=as_json)
     else:
-        _show(jobs.schedule(name, tenant), as_json=as_json)
+        _print_schedule(jobs.schedule(name, tenant), as_json=as_json)
 
 
 def _print(schedules: Sequence[ScheduleStatus], *, as_json: bool) -> None:
@@ -202,7 +208,7 @@ def _print(schedules: Sequence[ScheduleStatus], *, as_json: bool) -> None:
         print_message("there are no schedules (`handoff schedule add NAME --cron ... -- REQUEST`)")
 
 
-def _show(entry: ScheduleStatus, *, as_json: bool) -> None:
+def _print_schedule(entry: ScheduleStatus, *, as_json: bool) -> None:
     if as_json:
         write_as_json(entry.model_dump(mode="json"))
         return

@@ -87,9 +87,8 @@ def specialists(
     else:
         specs = _in_files(settings)
     if as_json:
-        write_as_json(
-            [specialist_as_json(spec, (served or {}).get(spec.name)) for spec in specs.values()]
-        )
+        live = served or {}
+        write_as_json([specialist_as_json(spec, live.get(spec.name)) for spec in specs.values()])
     else:
         if served is None:
             print_progress(

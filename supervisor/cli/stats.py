@@ -143,6 +143,7 @@ def _spent(spent: DaySpending) -> str:
 
 
 def _cells(role: RoleStats) -> tuple[str, ...]:
+    """Return the row of a role in the table, one text a column."""
     name = plain(role.role)
     if role.is_paused:
         name += " (paused)"

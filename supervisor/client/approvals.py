@@ -561,15 +561,16 @@ def _waiting(
         UserError: the job does not wait for an approval, or asks another question.
     """
     given = None
-    if asked is not None and (given := answers_in(events).get(asked)) is not None:
+    if asked is not None:
+        given = answers_in(events).get(asked)
+    if given is not None:
         events = list(takewhile(lambda recorded: recorded.event is not given, events))
     state = fold(job_id, None, events)
     if state is None:
         raise UnknownJob.named(job_id)
     if state.question is None:
-        raise UserError(
-            f"{job_id} does not wait for an approval" + (": it has ended" if state.ended else "")
-        )
+        why = ": it has ended" if state.ended else ""
+        raise UserError(f"{job_id} does not wait for an approval{why}")
     if asked not in (None, state.question.version):
         raise UserError(
             f"{job_id} does not ask question {asked} any more: it asks question"

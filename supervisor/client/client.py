@@ -732,7 +732,8 @@ class Client:
             UserError: the job has not ended, or is a child of another job.
         """
         standing = find_standing(self.store, job_id)
-        if parent := standing.parent:
+        parent = standing.parent
+        if parent:
             raise UserError(
                 f"{job_id} is a child job of {parent}: delete {parent}, which deletes both"
             )

@@ -19,12 +19,14 @@ def put_back(store: Store, dispatcher: Dispatcher, letter: DeadLetter) -> None:
     Raises:
         UserError: see `Client.requeue_dead`.
     """
+    handoff = handoff_in(letter.body)
     if is_job_id(letter.body):
         if get_standing(store, JobId(letter.body)).status.ended:
             raise UserError(f"{letter.body} has ended: drop its dead letter")
         dispatcher.wake(JobId(letter.body))
-    elif named := handoff_in(letter.body):
-        store.dead_letters.publish_again(named[0], named[1])
+    elif handoff is not None:
+        job_id, handoff_id, _ = handoff
+        store.dead_letters.publish_again(job_id, handoff_id)
     else:
         raise UserError(f"letter {letter.id} holds no handoff, so it cannot be requeued: drop it")
     store.dead_letters.drop(letter)

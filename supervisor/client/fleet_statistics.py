@@ -110,7 +110,7 @@ def stats_of(
     wanted = wanted_slots(load, names, samples, window_s)
     stats: dict[str, RoleStats] = {}
     for name in names:
-        stats[name] = _role(name, load, served.get(name), samples.get(name, ()), wanted[name])
+        stats[name] = _role_stats(name, load, served.get(name), samples.get(name, ()), wanted[name])
     return FleetStats(
         at=load.at,
         open_jobs=load.open_jobs,
@@ -169,19 +169,29 @@ def _queue_names(load: FleetLoad, served: Iterable[str]) -> list[str]:
     return sorted(names - {""})
 
 
-def _role(
+def _role_stats(
     name: str,
     load: FleetLoad,
     served: ServedSpecialist | None,
     samples: Sequence[Mapping[str, Any]],
     wanted: int,
 ) -> RoleStats:
+    """Return the statistics of a role.
+
+    Args:
+        served: what the live workers announce. None: no worker serves this role.
+        samples: newest finished handoffs, each with its duration `ms`.
+        wanted: see `RoleStats.wanted_slots`.
+    """
     waiting = load.waiting.get(name, NO_BACKLOG)
-    workers = slots = 0
+    workers = 0
+    slots = 0
     if name == ROLES_QUEUE:
-        workers, slots = load.supervisors, load.role_slots
+        workers = load.supervisors
+        slots = load.role_slots
     elif served is not None:
-        workers, slots = len(served.workers), served.slots
+        workers = len(served.workers)
+        slots = served.slots
     oldest_s = None
     if waiting.since is not None:
         oldest_s = max(0.0, load.at - waiting.since)

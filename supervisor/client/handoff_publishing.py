@@ -111,7 +111,7 @@ class Dispatcher:
         Return False if the broker did not take the message.
         """
         with self._logged_broker_errors(handoff.job_id):
-            publish(self._app, self._message(handoff, text))
+            publish(self._app, self._task_message(handoff, text))
             return True
         return False
 
@@ -211,10 +211,10 @@ class Dispatcher:
         messages: list[TaskMessage] = []
         for item in with_pauses(outgoing):
             part = ChordPart(f"{job_id}:{item.group}", item.index, fan_ins[item.group])
-            messages.append(self._message(item.handoff, item.text, part, is_first=again))
+            messages.append(self._task_message(item.handoff, item.text, part, is_first=again))
         publish_each(self._app, messages)
 
-    def _message(
+    def _task_message(
         self,
         handoff: AgentHandoff,
         text: str,
@@ -222,6 +222,13 @@ class Dispatcher:
         *,
         is_first: bool = False,
     ) -> TaskMessage:
+        """Return the Celery message of a handoff. A sealed message shows no words of its task.
+
+        Args:
+            text: the handoff as JSON.
+            part: its part of a chord.
+            is_first: whether the message goes in front of the waiting messages of its queue.
+        """
         task = " ".join(handoff.task_description.split())
         if len(task) > SHOWN_CHARS:
             task = task[: SHOWN_CHARS - 1] + "…"

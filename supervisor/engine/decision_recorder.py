@@ -172,7 +172,8 @@ def keep_documents_for(state: JobState, blobs: PayloadStore, payload_cache: Payl
     event of the question keeps the other payloads.
     """
     digests = [document.digest for document in blobs.fetched(state.job_id)]
-    if (manifest := state.submitted.manifest) is not None:
+    manifest = state.submitted.manifest
+    if manifest is not None:
         text = payload_cache.payloads(state.job_id, [manifest.digest])[manifest.digest]
         digests += [document.digest for document in Manifest.from_json(text).documents]
     blobs.missing_documents(
@@ -221,17 +222,18 @@ class DecisionRecorder:
     def record(self, state: JobState, command: Command, writes: PendingWrites) -> None:
         """Add the events, payloads and messages of a command to `writes`, or its effect."""
         first = len(writes.events)
-        self._add(state, command, writes)
+        self._record_command(state, command, writes)
         writes.events[first:] = [hide_titles(state, event) for event in writes.events[first:]]
 
-    def _add(self, state: JobState, command: Command, writes: PendingWrites) -> None:
+    def _record_command(self, state: JobState, command: Command, writes: PendingWrites) -> None:
+        """Add the events, handoffs and payloads of a command to the writes."""
         match command:
             case MakePlan():
                 self._make_plan(state, command, writes)
             case PatchPlan():
                 self._patch_plan(state, command, writes)
             case Route() | MakeQuote() | TryAgain() | SkipReview() | SkipFactCheck():
-                writes.events.append(self._event(state, command))
+                writes.events.append(self._event_of(state, command))
             case IssueRole() | IssueGroup() | IssueToChild():
                 self._issue(state, command, writes)
             case AbandonSteps():
@@ -243,11 +245,11 @@ class DecisionRecorder:
             case ChooseAnswer():
                 self._choose_answer(state, command, writes)
             case CheckGates() | IssueFactCheck() | TakeFactCheck():
-                self._check(state, command, writes)
+                self._record_check(state, command, writes)
             case EndJob():
                 self._end(state, command, writes)
             case AskApproval() | AskUser() | RemindUser() | ApproveOnTimeout():
-                self._ask(state, command, writes)
+                self._record_question(state, command, writes)
             case _:
                 self._add_effect(state, command, writes)
 
@@ -262,12 +264,15 @@ class DecisionRecorder:
             case IssueToChild(step_id):
                 self._issue_to_child(state, step_id, writes)
 
-    def _ask(
+    def _record_question(
         self,
         state: JobState,
         command: AskApproval | AskUser | RemindUser | ApproveOnTimeout,
         writes: PendingWrites,
     ) -> None:
+        """Add a question to the user, its reminder, or its answer after the timeout. A job that
+        waits for an approval keeps its documents. A question about an answer stores the answer.
+        """
         if not isinstance(command, AskApproval):
             record_question(command, 0, None, writes)
             return
@@ -304,9 +309,10 @@ class DecisionRecorder:
                 assert_never(command)
         writes.effects.append(command)
 
-    def _event(
+    def _event_of(
         self, state: JobState, command: Route | MakeQuote | TryAgain | SkipReview | SkipFactCheck
     ) -> Event:
+        """Return the event of a command that adds exactly one event."""
         match command:
             case Route():
                 return Routed(mode=command.mode, specialist=command.specialist)
@@ -485,7 +491,7 @@ class DecisionRecorder:
             problem = "no time was left for a synthesis"
         writes.events.append(Synthesized(method=command.method, problem=problem))
 
-    def _check(
+    def _record_check(
         self,
         state: JobState,
         command: CheckGates | IssueFactCheck | TakeFactCheck,

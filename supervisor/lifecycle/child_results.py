@@ -83,16 +83,20 @@ def result_for_parent(
     status = ResultStatus.FAILED
     if is_new and output is not None:
         status = _STATUS.get(state.ended.status, ResultStatus.FAILED)
+    has_failed = status is ResultStatus.FAILED
     error = None
     if answer and answer.gaps and (status is ResultStatus.PARTIAL or not is_new):
         error = f"its team {state.job_id} lacks {lacking(answer.gaps)}"
-    elif status is ResultStatus.FAILED:
+    elif has_failed and answer and output is None:
+        error = f"its team {state.job_id}: its answer is not in the form that the step asks for"
+    elif has_failed:
         why = texts.why(state.ended.because) or state.ended.reason or "it has no answer"
-        if answer and output is None:
-            why = "its answer is not in the form that the step asks for"
         error = f"its team {state.job_id}: {why}"
-    if status is ResultStatus.FAILED:
-        output, claims = None, ()
+    if error is not None:
+        error = error[:MOST_ERROR_CHARS]
+    if has_failed:
+        output = None
+        claims = ()
     model = next(iter(state.models), None)
     if OFFLINE_MODEL in state.models:
         model = OFFLINE_MODEL
@@ -108,7 +112,7 @@ def result_for_parent(
         usage=used.usage,
         turns=used.turns,
         stop_reason=_stop_reason(state, so_far),
-        error=error and error[:MOST_ERROR_CHARS],
+        error=error,
         acted=any(step_state.acted for step_state in state.steps.values()) or None,
         to_finish_microusd=to_finish_microusd,
         model=model,

@@ -204,6 +204,9 @@ def _decide_in_phase(  # noqa: PLR0911 (one case a phase)
 def _decide_about_steps(
     state: JobState, observations: Observations, now: float
 ) -> tuple[Command, ...]:
+    """Return the commands of the working phase. Late and failed steps come first, then the steps
+    that can begin. If no step is left, the job goes on to its review and its answer.
+    """
     if state.submitted.is_quoted and state.quote is None:
         return (MakeQuote(),)
     is_replanning = state.has_open(REPLANNER) or should_replan(state, now)

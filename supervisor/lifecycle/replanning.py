@@ -218,8 +218,8 @@ def remember_event(state: JobState, event: Event) -> PatchHistory:
             return _new_count(history)
         case HandoffIssued(assigned_to=role) if role == REPLANNER:
             return history.model_copy(update={"shown": tuple(history.news)})
-        case HandoffFinished() if (issued := state.open.get(event.handoff_id)) is not None:
-            return _finished(history, issued, event)
+        case HandoffFinished() if event.handoff_id in state.open:
+            return _finished(history, state.open[event.handoff_id], event)
         case PlanPatched():
             return _patched(history, event)
         case RetryRequested() if state.ended:

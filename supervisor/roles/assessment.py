@@ -237,11 +237,13 @@ class VerdictFormat:
                 given = CriterionAnswer.model_validate(answer.scores.get(criterion))
             except ValidationError:
                 continue
-            if (whole := _score_in(given.whole)) is not None:
+            whole = _score_in(given.whole)
+            if whole is not None:
                 why = clip(given.why, LONGEST_WHY)
                 scores.append(Score(criterion=criterion, score=whole, why=why))
             for step in self.scored:
-                if (value := _score_in(given.steps.get(step))) is not None:
+                value = _score_in(given.steps.get(step))
+                if value is not None:
                     scores.append(Score(criterion=criterion, score=value, step=StepId(step)))
         return tuple(scores)
 

@@ -325,9 +325,11 @@ class PatchFormat:
         fields: dict[str, Any] = dict(before)
         if answer.specialist:
             fields["specialist"] = self._offered(asked, name_of(answer.specialist))
-        if title := title_of(answer.title or ""):
+        title = title_of(answer.title or "")
+        if title:
             fields["title"] = title
-        if task := (answer.task or "").strip():
+        task = (answer.task or "").strip()
+        if task:
             fields["task"] = task
         if answer.depends_on is not None:
             fields["depends_on"] = unique_ids(answer.depends_on)

@@ -378,8 +378,10 @@ def _title(
     Raises:
         KeyError: a placeholder of the title has no value.
     """
-    if written.title and (title := title_of(written.title.fill(known))):
-        return title
+    if written.title:
+        title = title_of(written.title.fill(known))
+        if title:
+            return title
     own = f" ({step_id})"
     if written.for_each and key.strip():
         return title_of(key, TITLE_CHARS - len(own)) + own

@@ -189,16 +189,18 @@ def _of_job(  # noqa: C901, PLR0911, PLR0912 (one case an event)
                 documents = f" with {count_text(event.document_count, 'document')}"
             return f"{view.job_id}: submitted{documents}"
         case Routed():
-            who = event.specialist or "a team"
-            return f"router: {who}" + (f" ({event.problem})" if event.problem else "")
+            problem = ""
+            if event.problem:
+                problem = f" ({event.problem})"
+            return f"router: {event.specialist or 'a team'}{problem}"
         case Quoted():
             return f"quote: {quote_line(event.quote)}"
         case JobEnded():
-            return f"{view.job_id}: {event.status.value}" + (
-                _because(view, event, ": ") or (f": {event.reason}" if event.reason else "")
-            )
+            return f"{view.job_id}: {event.status.value}{_reason_of_end(view, event)}"
         case CancelRequested():
-            return "cancel requested" + ("" if event.by == "user" else f" by {event.by}")
+            if event.by == "user":
+                return "cancel requested"
+            return f"cancel requested by {event.by}"
         case RetryRequested():
             return _retry(event)
         case DecisionAsked():
@@ -215,9 +217,19 @@ def _of_job(  # noqa: C901, PLR0911, PLR0912 (one case an event)
             return f"an event is not used: {event.reason}"
 
 
+def _reason_of_end(view: JobView, event: JobEnded) -> str:
+    """Return `: reason`, or an empty text. A result gives a more exact reason than the event."""
+    because = _because(view, event, ": ")
+    if because or not event.reason:
+        return because
+    return f": {event.reason}"
+
+
 def _message(view: JobView, event: UserMessageSent | UserMessageTaken) -> str:
     if isinstance(event, UserMessageSent):
-        to = f" to {event.step}" if event.step else ""
+        to = ""
+        if event.step:
+            to = f" to {event.step}"
         return f"message{to}: {shorten(view.texts.texts[event.text.digest], 200)}"
     issued = _issued_by_id(view)[event.handoff_id]
     return f"{name_of(issued)}: takes the message at turn {event.turn}"
@@ -242,13 +254,14 @@ def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR
     match event:
         case PlanMade():
             steps = ", ".join(_planned(event.steps))
+            line = f"plan: {count_text(len(event.steps), 'step')}: {steps}"
+            line += _because(view, event, "; ")
             bill = ""
             if view.state:
                 bill = bill_text(bill_of(view.state))
-            return (
-                f"plan: {count_text(len(event.steps), 'step')}:"
-                f" {steps}{_because(view, event, '; ')}{bill and f'; {bill}'}"
-            )
+            if bill:
+                line += f"; {bill}"
+            return line
         case PlanPatched():
             return f"replanner: {shorten(change_in_words(change_of(event, view.texts)), 300)}"
         case HandoffIssued():
@@ -283,7 +296,9 @@ def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR
             outcome = "passed"
             if event.vetoes:
                 outcome = f"{count_text(event.vetoes, 'objection')}{_because(view, event, ': ')}"
-            return f"gates: {outcome}" + (", sent back" if event.is_sent_back else "")
+            if event.is_sent_back:
+                outcome += ", sent back"
+            return f"gates: {outcome}"
         case FactsChecked():
             return _facts(view, event)
         case Synthesized():
@@ -330,7 +345,8 @@ def _planned(steps: Sequence[StepOutline]) -> Iterator[str]:
 def _facts(view: JobView, event: FactsChecked) -> str:
     if event.problem:
         reason = ""
-        if why := view.texts.why_unchecked(event):
+        why = view.texts.why_unchecked(event)
+        if why:
             reason = f" ({shorten(why, 200)})"
         return f"facts: not checked: {event.problem}{reason}"
     objections = ""
@@ -339,7 +355,9 @@ def _facts(view: JobView, event: FactsChecked) -> str:
     outcome = "passed"
     if objections:
         outcome = f"{count_text(event.wrong, 'objection')}: {shorten(objections, 200)}"
-    return f"facts: {outcome}" + (", sent back" if event.is_sent_back else "")
+    if event.is_sent_back:
+        outcome += ", sent back"
+    return f"facts: {outcome}"
 
 
 def _approved(event: Approved) -> str:
@@ -378,19 +396,15 @@ def _finished(view: JobView, event: HandoffFinished) -> str:
             name = name_of(issued)
             break
     turns, tokens, at_most = view.spent(event)
-    tools = tools_of(view.standings.get(event.handoff_id))
-    took = ", ".join(
-        filter(
-            None,
-            (
-                count_text(turns, "turn"),
-                tools,
-                count_text(tokens, "token", at_most=at_most),
-                shared_words(event.shared),
-            ),
-        )
-    )
-    return f"{name}: {event.status.value}, {took}{_because(view, event, ': ')}"
+    parts = [
+        event.status.value,
+        count_text(turns, "turn"),
+        tools_of(view.standings.get(event.handoff_id)),
+        count_text(tokens, "token", at_most=at_most),
+        shared_words(event.shared),
+    ]
+    line = ", ".join(part for part in parts if part)
+    return f"{name}: {line}{_because(view, event, ': ')}"
 
 
 def _contradictions(view: JobView, event: ConflictsFound | Judged) -> str | None:
@@ -430,8 +444,10 @@ def _verdict(view: JobView, event: Reviewed) -> str:
     verdict = view.texts.verdict(event)
     if verdict is None:
         return f"none ({event.problem}{_because(view, event, ': ')})"
+    if not verdict.revisions:
+        return verdict.verdict.value
     named = "; ".join(f"{item.step}: {shorten(item.problem, 80)}" for item in verdict.revisions)
-    return verdict.verdict.value + (f" {named}" if named else "")
+    return f"{verdict.verdict.value} {named}"
 
 
 def _conditions(event: ConditionsChecked) -> str:

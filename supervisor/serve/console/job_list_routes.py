@@ -174,10 +174,10 @@ def _live(access: Access, names: list[str]) -> tuple[float, list[JobRow]]:
 async def act(request: Request, visit: Operates) -> dict[str, str]:
     """Do an action on each job. Return an error for each job for which it failed."""
     body = await body_of(request, ActionBody)
-    return await run_in_threadpool(_act, visit.access, body)
+    return await run_in_threadpool(_act_on_jobs, visit.access, body)
 
 
-def _act(access: Access, body: ActionBody) -> dict[str, str]:
+def _act_on_jobs(access: Access, body: ActionBody) -> dict[str, str]:
     client = access.client
     actions: dict[Action, Any] = {
         Action.CANCEL: client.cancel,
