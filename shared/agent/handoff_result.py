@@ -101,11 +101,11 @@ class ResultBuilder:
     def _salvaged(
         self, drafts: list[str], conversation: Conversation, reason: StopReason, error: str
     ) -> HandoffResult | None:
-        if not isinstance(self.answer_format, PartialAnswerFormat):
-            return None
         """Return a `partial` result with the newest draft that the answer format can salvage, or
         None.
         """
+        if not isinstance(self.answer_format, PartialAnswerFormat):
+            return None
         for text in drafts:
             answer = self.answer_format.salvage(text)
             if answer is None or answer.output is None:

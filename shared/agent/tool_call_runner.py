@@ -5,6 +5,7 @@ once, and the results that the model sees.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from handoff_queue.shared.agent.conversation import (
@@ -141,8 +142,8 @@ class ToolCallRunner:
         tool = self._tools.get(str(call.get("name")))
         if tool is not None and tool.is_lookup:
             is_same = any(is_same_call(earlier, call) for earlier in before)
-            has_result = self._transcript.conversation.has_result_of(call, or_error=not tool.sends)
-            if is_same or has_result:
+            conversation = self._transcript.conversation
+            if is_same or conversation.has_result_of(call, or_error=not tool.sends):
                 return observe_result(call, SAME_CALL)
         return stored_result(self._transcript.conversation, call, tool)
 
@@ -155,8 +156,10 @@ class ToolCallRunner:
         results = threads.results_of(
             checked.allowed, lambda: self._heartbeat(doing), self._store_start
         )
-        for result in results:
-            self._store_result(checked.with_note(result))
+        # An error of the store abandons the running threads now, not when the error is freed.
+        with closing(results):
+            for result in results:
+                self._store_result(checked.with_note(result))
 
     def _store_result(self, result: ToolObserved) -> None:
         """Store the result of a call, as the model may see it."""

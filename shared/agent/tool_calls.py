@@ -10,7 +10,7 @@ import threading
 import time
 from base64 import b64encode
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from math import inf
@@ -255,10 +255,11 @@ class ToolThreads:
         calls: Sequence[Block],
         on_tick: Callable[[], None],
         on_start: Callable[[Block], None] = lambda _call: None,
-    ) -> Iterator[ToolObserved]:
+    ) -> Generator[ToolObserved]:
         """Yield the results of the calls, each as soon as it is complete.
 
-        A call that takes longer than its tool's timeout fails, and its thread is abandoned.
+        A call that takes longer than its tool's timeout fails, and its thread is abandoned. So are
+        the running threads when the generator is closed.
 
         Args:
             on_tick: called every `TICK_S` while no result arrives. If it raises, the error passes

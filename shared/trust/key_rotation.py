@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from handoff_queue.shared.trust.key_folder_lock import PRIVATE, replace_file
-from handoff_queue.shared.trust.keyring import (
-    MOST_KEYS,
-    PublicKey,
-)
-from handoff_queue.shared.trust.message_authentication_codes import PrivateKey
-from handoff_queue.shared.types.errors import UserError
-
-if TYPE_CHECKING:
-    pass
 from handoff_queue.shared.trust.key_files import (
     new_private_key,
     open_identities,
@@ -25,6 +14,10 @@ from handoff_queue.shared.trust.key_files import (
     public_key_of,
     write_keyring,
 )
+from handoff_queue.shared.trust.key_folder_lock import PRIVATE, replace_file
+from handoff_queue.shared.trust.keyring import MOST_KEYS, PublicKey
+from handoff_queue.shared.trust.message_authentication_codes import PrivateKey
+from handoff_queue.shared.types.errors import UserError
 
 
 def rotate_key(folder: Path, name: str) -> PublicKey:

@@ -290,8 +290,9 @@ class Trust:
             raise UntrustedMessage("it has no signature")
         signed = signed_bytes(purpose, texts)
         self._look()
-        if again and (signature, signed) in self._remembered:
-            return self._remembered[signature, signed]
+        known = self._remembered.get((signature, signed)) if again else None
+        if known is not None:
+            return known
         parts = signature.split(",", MOST_CODES)
         writer = self._writer_of_codes(parts, signed) if codes else None
         if writer is not None:

@@ -44,5 +44,6 @@ if other and string.sub(other, -1) == ALONE then
     table.insert(added, 1, alone)
   end
 end
-redis.call(is_first and 'RPUSH' or 'LPUSH', queue, unpack(elements))
+-- The order comes first: it reads the jobs, and an error must leave no element without a place.
 add_to_order(queue, added)
+redis.call(is_first and 'RPUSH' or 'LPUSH', queue, unpack(elements))

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.agent.conversation import LAST_TURN
 from handoff_queue.shared.agent.prices import Prices
-from handoff_queue.shared.agent.tool import Tool
+from handoff_queue.shared.agent.tool import Tool, ToolContext
 from handoff_queue.shared.types.budget_measures import AMOUNTS, INPUT, MONEY, Amount
+from handoff_queue.shared.types.checkpoints import Checkpoint, ToolObserved
 from handoff_queue.shared.types.errors import (
     Cancelled,
     Draining,
@@ -36,6 +37,7 @@ from tests.doubles.agent_runs import Run, answer_reply, run_with_replies
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 from tests.doubles.scripted_model import replies_in_order
+from tests.waiting import wait_until
 
 LOOK = a_tool("look", lambda arguments: f"found {arguments['q']}")
 
@@ -434,6 +436,39 @@ def test_an_interruption_passes_through_a_running_tool() -> None:
     with pytest.raises(Draining):
         run.go()
     never.set()
+
+
+def test_running_calls_are_abandoned_before_the_error_of_a_checkpoint_passes_on() -> None:
+    began = threading.Event()
+    states: list[Callable[[], bool]] = []
+
+    def wait(_arguments: dict[str, Any], context: ToolContext) -> str:
+        states.append(context.is_abandoned)
+        began.set()
+        wait_until(context.is_abandoned)
+        return ""
+
+    def return_at_once(_: dict[str, Any]) -> str:
+        began.wait()
+        return "done"
+
+    waits = replace(a_tool("waits", lambda _: ""), run=wait)
+    run = run_with_replies(
+        tool_call_reply(("waits", {"q": "a"}), ("returns", {"q": "a"})),
+        tools=(waits, a_tool("returns", return_at_once)),
+    )
+
+    def drain(checkpoint: Checkpoint) -> None:
+        if isinstance(checkpoint, ToolObserved):
+            raise Draining("stop")
+
+    run.checkpoints.on_checkpoint = drain
+    try:
+        run.go()
+    except Draining:
+        assert [is_abandoned() for is_abandoned in states] == [True]
+    else:
+        pytest.fail("the error of the checkpoint did not pass on")
 
 
 def test_an_endless_script_never_exceeds_its_turns() -> None:

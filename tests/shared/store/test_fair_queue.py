@@ -272,6 +272,15 @@ def test_an_unwanted_message_is_not_recorded_when_another_is_taken_in_its_place(
     assert not queue.client.zscore(keys.OUT + QUEUE, "j-ann/a.1")
 
 
+def test_messages_whose_job_cannot_be_read_leave_no_element(queue: Queue) -> None:
+    queue.client.set(keys.job(JobId("j-foreign")), "no hash", ex=600)
+    messages = [message_for(f"j-foreign/{step}.1", step) for step in ("a", "b")]
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        queue.client.eval(ENQUEUE.text, *enqueue_arguments(QUEUE, messages, is_first=False))
+
+    assert not queue.client.exists(QUEUE, keys.FAIR + QUEUE)
+
+
 @pytest.mark.parametrize("element", [b"garbage ", b'{"a": 1} ', b"7 ", b'{"headers": []} '])
 def test_a_foreign_element_blocks_no_message_of_its_queue(queue: Queue, element: bytes) -> None:
     queue.client.rpush(QUEUE, element)

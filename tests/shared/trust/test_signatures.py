@@ -15,7 +15,7 @@ from handoff_queue.shared.trust.key_files import (
 )
 from handoff_queue.shared.trust.key_rotation import rotate_key
 from handoff_queue.shared.trust.keyring import MOST_KEYS, Keyring, Right
-from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
+from handoff_queue.shared.trust.signatures import NO_TRUST, Signer, Trust
 from handoff_queue.shared.types.errors import UntrustedMessage, UserError
 
 TEXT = '{"handoff_id": "find.1"}'
@@ -96,6 +96,23 @@ def test_a_text_that_is_read_again_is_verified_once_and_only_with_its_own_signat
     assert reader.check(Right.ANNOUNCE, signature, TEXT, again=True) is first
     with pytest.raises(UntrustedMessage):
         reader.check(Right.ANNOUNCE, signature, TEXT + " ", again=True)
+
+
+class ForgottenWhenFound(dict[tuple[str, bytes], Signer]):
+    """Signatures that another thread forgets as soon as this thread has looked for one."""
+
+    def __contains__(self, key: object) -> bool:
+        is_there = super().__contains__(key)
+        self.clear()
+        return is_there
+
+
+def test_a_remembered_signature_that_another_thread_forgets_is_verified_again(keys: Path) -> None:
+    reader = Trust(keys)
+    signature = trust_of(keys, "worker-analyst").sign(Right.ANNOUNCE, TEXT)
+    first = reader.check(Right.ANNOUNCE, signature, TEXT, again=True)
+    reader._remembered = ForgottenWhenFound(reader._remembered)
+    assert reader.check(Right.ANNOUNCE, signature, TEXT, again=True) == first
 
 
 def test_the_first_signature_after_a_rotation_has_the_new_key(keys: Path) -> None:
