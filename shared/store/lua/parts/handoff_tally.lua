@@ -14,6 +14,7 @@ local function add_to_tally(tally, more)
   end
   return table.concat(counts, ' ')
 end
+
 -- Return the new text of the field `failed_last` or `dropped_last` of the job's progress: the ids
 -- of its newest failed or dropped handoffs, the newest last.
 local MOST_NOTED = 20

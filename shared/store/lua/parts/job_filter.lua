@@ -4,6 +4,7 @@
 -- '' for any, then statuses (none: any).
 
 local FIRST_STATUS = 12
+
 -- Return the filter by the names of its conditions. '': any. `statuses` is a set; nil: any.
 local function read_filter()
   local tenant, mode, priority, text, least_usd, assigned, failed = unpack(ARGV, 5, 11)
@@ -17,6 +18,7 @@ local function read_filter()
   end
   return filter
 end
+
 local function is_any_or(wanted, value)
   return wanted == '' or wanted == value
 end
