@@ -34,10 +34,6 @@ MOST_FOR_ONE = 8
 """Most threads that send to one receiver at a time. The slow receivers of a tenant leave the other
 threads to the other tenants.
 """
-RESERVED_S = 10.0
-"""Seconds after which an unused reservation ends, because its commit has failed. A commit takes
-far less time.
-"""
 MOST_WAIT_S = WEBHOOK_GIVEN_UP_AFTER_S - TIMEOUT_S - 5.0
 """Seconds after which a delivery that waits for a thread is dropped. Together with its timeout,
 this is less than the time after which the journal counts the try as lost and repeats it.
@@ -65,21 +61,13 @@ class _Delivery:
     """Monotonic time in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reservation:
-    """A thread that is kept free for one try."""
-
-    receiver: str
-    until: float
-    """Monotonic time in seconds."""
-
-
 class Deliveries:
     """Sends webhooks and end tasks in threads.
 
     A try to report an end first reserves a thread. Then the journal says that the try has begun,
-    and its thread appends the outcome. So the journal counts no try that waits for a thread. A
-    question reserves no thread: its report waits for one.
+    and its thread appends the outcome. So the journal counts no try that waits for a thread. The
+    end of an evaluation releases reservations whose commit has failed. A question reserves no
+    thread: its report waits for one.
 
     A try without its reservation can wait too long, for example after a stop of the process. It
     has failed then, so that the next try comes as late as after each other failure. A try that ends
@@ -113,23 +101,30 @@ class Deliveries:
         self._busy: Counter[str] = Counter()
         """Receiver -> its threads that send."""
         self._threads: set[threading.Thread] = set()
-        self._reserved: dict[tuple[JobId, type], _Reservation] = {}
-        """Job and type of the command -> the thread that its try will use."""
+        self._reserved: dict[tuple[JobId, type], str] = {}
+        """Job and type of the command -> the receiver of its try, for which a thread is kept."""
 
     def reserve(self, state: JobState, command: DeliverWebhook | SendEndTask) -> bool:
-        """Keep a thread free for a try, until `start` or for `RESERVED_S`. Return False if none is
+        """Keep a thread free for a try, until `start` or `release`. Return False if none is
         free.
         """
         receiver, key = _receiver(state, command), (state.job_id, type(command))
-        now = self._clock()
         with self._lock:
-            for old_key, reservation in list(self._reserved.items()):
-                if reservation.until < now:
-                    del self._reserved[old_key]
             if key not in self._reserved and not self._is_free(receiver):
                 return False
-            self._reserved[key] = _Reservation(receiver, now + RESERVED_S)
+            self._reserved[key] = receiver
             return True
+
+    def release(self, job_id: JobId) -> None:
+        """End the reservations of a job that no `start` has used. A delivery that waits may get
+        the thread.
+        """
+        with self._lock:
+            unused = [key for key in self._reserved if key[0] == job_id]
+            for key in unused:
+                del self._reserved[key]
+            if unused and any(map(self._is_free, self._waiting)):
+                self._start_thread(job_id, None)
 
     def start(
         self, state: JobState, effect: DeliverWebhook | SendEndTask | AskApproval | RemindUser
@@ -183,9 +178,7 @@ class Deliveries:
 
     def _is_free(self, receiver: str) -> bool:
         """Return whether one more thread may start for the receiver. Reserved threads count."""
-        of_receiver = self._busy[receiver]
-        for reservation in self._reserved.values():
-            of_receiver += reservation.receiver == receiver
+        of_receiver = self._busy[receiver] + list(self._reserved.values()).count(receiver)
         is_room = len(self._threads) + len(self._reserved) < MOST_THREADS
         return is_room and of_receiver < self._most_for_one
 

@@ -123,6 +123,8 @@ class JobLoop:
             self._failure_guard.record_freeze(evaluation)
         except Exception as error:  # noqa: BLE001 - `record_failure` logs it and limits the number of tries
             self._failure_guard.record_failure(evaluation, error)
+        finally:
+            self._deliveries.release(job_id)
 
     def _advance(self, job_id: JobId, ticket: WakeUpTicket, evaluation: EvaluationLease) -> None:
         """Decide and commit until no more decisions follow.

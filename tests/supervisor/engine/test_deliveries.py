@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import pytest
 
@@ -13,7 +14,9 @@ from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.journal import Journal
 from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import (
     CancelRequested,
     EndTaskTried,
@@ -32,7 +35,6 @@ from handoff_queue.supervisor.engine.deliveries import (
     MOST_THREADS,
     MOST_WAIT_S,
     NO_THREAD,
-    RESERVED_S,
     Deliveries,
 )
 from handoff_queue.supervisor.engine.end_tasks import EndTasks
@@ -233,9 +235,41 @@ def test_a_reservation_is_kept_for_a_second_decision_and_ends_if_no_commit_uses_
     assert sender.deliveries.reserve(first, FIRST)
     assert not sender.deliveries.reserve(second, FIRST)
 
-    sender.clock.now = RESERVED_S + 0.1
+    sender.deliveries.release(first.job_id)
 
     assert sender.deliveries.reserve(second, FIRST)
+
+
+def test_a_question_that_waits_for_a_reserved_thread_gets_it_if_no_commit_uses_it(
+    sender: Sender,
+) -> None:
+    ended, asking = sender.ended(sender.slow.url), sender.asking(sender.slow.url)
+    assert sender.deliveries.reserve(ended, FIRST)
+    sender.deliveries.start(asking, AskApproval(ApprovalOf.PLAN, ""))
+
+    sender.deliveries.release(ended.job_id)
+
+    wait_until(lambda: sender.slow.posts, expected="the post of the question")
+
+
+def test_jobs_whose_commits_fail_keep_no_threads_from_another_job(shell: Shell) -> None:
+    def is_away(*_: object) -> NoReturn:
+        raise StoreUnavailable("Redis cannot be reached")
+
+    with WebhookServer(200) as hook:
+        request = Request("Compare.", webhook_url=hook.url)
+        *failing, last = [shell.jobs.submit(request) for _ in range(MOST_FOR_ONE + 1)]
+        for job_id in (*failing, last):
+            shell.jobs.cancel(job_id)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Journal, "commit", is_away)
+            for job_id in failing:
+                with pytest.raises(StoreUnavailable):
+                    shell.advance(job_id)
+
+        shell.advance(last)
+
+        wait_until(lambda: len(tries(shell, last)) == 2, expected="the outcome of the last job")
 
 
 def test_all_receivers_together_reserve_no_more_threads_than_a_supervisor_may_have(
