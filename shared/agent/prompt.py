@@ -316,13 +316,23 @@ def _result(
     step: StepId, loaded: LoadedPayloads, rendered: Mapping[StepId, str], most_chars: int
 ) -> str:
     text = rendered[step]
-    note = ""
-    if len(text) > most_chars:
-        note = f"\n[cut: {most_chars} of {len(text)} characters; read on with {READ_RESULT}]"
+    begun, note = _begun(text, most_chars), ""
+    if begun != text:
+        note = f"\n[cut: {len(begun)} of {len(text)} characters; read on with {READ_RESULT}]"
     return (
         f'<result step="{step}" status="{loaded.results[step].status}">'
-        f" <data>{text[:most_chars]}</data>{note} </result>"
+        f" <data>{begun}</data>{note} </result>"
     )
+
+
+def _begun(text: str, most_chars: int) -> str:
+    """Return at most `most_chars` of a rendered result. The cut is not inside of `BEFORE_NOTES`,
+    whose tags belong together.
+    """
+    end_of_output = text.find(BEFORE_NOTES)
+    if 0 <= end_of_output < most_chars < end_of_output + len(BEFORE_NOTES):
+        return text[:end_of_output]
+    return text[:most_chars]
 
 
 def _feedbacks(feedback: tuple[Feedback, ...], previous: Mapping[str, HandoffResult]) -> list[str]:
@@ -345,10 +355,10 @@ def _feedback(feedback: Feedback, previous: HandoffResult | None) -> str:
     if previous is None:
         return tagged
     text = data_of(previous)
-    note = ""
-    if len(text) > MOST_PASTED_CHARS:
-        note = f"\n[cut: {MOST_PASTED_CHARS} of {len(text)} characters]"
-    return f"{tagged} <previous><data>{text[:MOST_PASTED_CHARS]}</data>{note}</previous>"
+    begun, note = _begun(text, MOST_PASTED_CHARS), ""
+    if begun != text:
+        note = f"\n[cut: {len(begun)} of {len(text)} characters]"
+    return f"{tagged} <previous><data>{begun}</data>{note}</previous>"
 
 
 def _documents(manifest: Manifest, shown: ShownDocuments, *, with_names: bool) -> str:

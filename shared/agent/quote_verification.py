@@ -60,7 +60,8 @@ _MARKDOWN = re.compile(
     | !?\[(?=[^\[\]\n]*+\]\([^()\s]*+\))  # the beginning and the end of a link
     | \]\([^()\s]*+\)
     | (?<=\n)[ ]{0,3}>[> ]*+(?=[^\s\d])    # a line of a block quote; "> 5" may be a comparison
-    | \\(?=[*_`~\[\]()#>])                # the backslash of an escaped mark
+    | \\(?=[*_`~\[\]()#>"])               # the backslash of an escaped mark
+    | (?<=<)\\(?=/)                       # the backslash of an escaped tag
     )""",
     re.VERBOSE,
 )
@@ -391,13 +392,14 @@ class Sources:
         )
 
     def _was_opened(self, document: Document) -> bool:
-        """Return whether the model has seen text of a document. Results of tools and of steps
-        name the source of such a text as a JSON string.
+        """Return whether the model has seen text of a document. Results of tools name its source
+        as a JSON string, and notes of other steps name it before a quote.
         """
         if self.shown is None:
             return True
         named = json.dumps(document.path, ensure_ascii=False)
-        return any(named in text for text in self.shown())
+        cited = f'{named[1:-1]}: "'
+        return any(named in text or cited in text for text in self.shown())
 
     def prove(self, source: str, quote: str) -> Citation:
         """Return the citation with the place of the quote in the source, for a tool.

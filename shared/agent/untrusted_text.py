@@ -4,12 +4,38 @@
 
 from __future__ import annotations
 
+import re
+
+OWN_TAGS = (
+    "data",
+    "documents",
+    "earlier_turns",
+    "fallback",
+    "feedback",
+    "message",
+    "not_shown",
+    "notes",
+    "output_format",
+    "previous",
+    "result",
+    "task",
+)
+"""Names of the tags around the parts of a prompt."""
+_GAP = r"[\s\u00ad\u200b-\u200f\u2060\ufeff]*+"
+"""White space, and characters that nobody sees."""
+_CLOSING = re.compile(
+    rf"([<\uff1c\ufe64]{_GAP})[/\uff0f\u2044\u2215](?={_GAP}(?:{'|'.join(OWN_TAGS)})(?![\w-]))",
+    re.IGNORECASE,
+)
+"""A closing tag of the prompt, also with other forms of its characters."""
+
 
 def escape_tags(text: str) -> str:
-    """Return the text with its closing tags escaped, so that it cannot close the tag around it. A
-    JSON text keeps its value.
+    """Return the text with the closing tags of the prompt escaped, so that it cannot close the tag
+    around it. Closing tags of HTML stay as they are. A JSON text keeps its value, except for
+    other forms of a slash in such a tag.
     """
-    return text.replace("</", "<\\/")
+    return _CLOSING.sub(r"\1\\/", text)
 
 
 def as_data(text: str) -> str:

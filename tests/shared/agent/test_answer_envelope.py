@@ -213,8 +213,9 @@ def test_a_message_to_the_user_has_no_instruction_for_the_model() -> None:
         (('{"source": "milvus.md", "text": "Milvus"}',), "was never opened"),
         (("qdrant.md\nmilvus.md",), "was never opened"),
         (('{"source": "qdrant.md", "text": "Qdrant"}',), "letter by letter"),
+        (('[find.c1] qdrant.md: "Qdrant"',), "letter by letter"),
     ],
-    ids=["nothing", "another document", "its name in a list", "the document"],
+    ids=["nothing", "another document", "its name in a list", "the document", "a step's quote"],
 )
 def test_a_repair_says_whether_the_document_was_opened(shown: tuple[str, ...], cause: str) -> None:
     sources = Sources(TEXT_OF, MANIFEST, shown=lambda: shown)

@@ -58,6 +58,8 @@ def test_a_quote_is_found_in_every_normal_form(
         ("Le café est ouvert", "1. Le cafe\u0301 est ouvert.", "Le cafe\u0301 est ouvert"),
         ("Le cafe\u0301  est ouvert", "1. Le café est ouvert.", "Le café est ouvert"),
         ("the first office", "In the ﬁrst oﬃce it", "the ﬁrst oﬃce"),
+        ('She said \\"no\\" twice', 'Then she said "no" twice.', 'she said "no" twice'),
+        ("the tag <\\/data> ends", "Here the tag </data> ends it.", "the tag </data> ends"),
         ("nd the office", "We ﬁnd the oﬃce", "nd the oﬃce"),
         ("a well-known limit", "It is a well-\nknown limit.", "a well-\nknown limit"),
         ("a wellknown limit", "It is a well-\n  known limit.", "a well-\n  known limit"),
