@@ -30,36 +30,29 @@ def marked_sentences(output: str) -> dict[str, str]:
     Markdown around it: id of the claim -> sentence.
     """
     sentences: dict[str, str] = {}
+    sentence: str | None = None
+    sentence_end = last_end = 0
     for match in MARKER.finditer(output):
+        if not last_end or output[last_end : match.start()].strip():
+            sentence, sentence_end = None, match.start()
+        last_end = match.end()
         names = re.split(r"\s*[,;]\s*", match[1])
         if not all(name in sentences for name in names):
-            sentence = _sentence_before(output, match.start())
+            if sentence is None:
+                sentence = _sentence_before(output, sentence_end)
             for name in names:
                 sentences.setdefault(name, sentence)
     return sentences
 
 
 def _sentence_before(output: str, end: int) -> str:
-    """Return the sentence that ends at an index of the output."""
+    """Return the sentence that ends at an index of the output, which is behind no marker."""
     before = output[max(0, end - _LONGEST_SENTENCE) : end].rstrip()
-    while before.endswith("]"):
-        marker_start = _last_marker(before)
-        if not marker_start:
-            break
-        before = before[:marker_start].rstrip()
     line = before[before.rfind("\n") + 1 :].lstrip()
     borders = list(_BEGINNING.finditer(line))
     if borders:
         line = line[borders[-1].end() :]
     return MARKER.sub("", line).strip(_SIGNS)
-
-
-def _last_marker(text: str) -> int:
-    """Return the index of the marker that ends a text, or 0."""
-    start = text.rfind("[")
-    if start > 0 and MARKER.fullmatch(text, start):
-        return start
-    return 0
 
 
 def place_markers(output: str, claims: Iterable[Claim]) -> tuple[str, list[str]]:
