@@ -55,10 +55,30 @@ def unique_ids(names: Iterable[str]) -> tuple[StepId, ...]:
     return tuple(ids)
 
 
+def _names_in(value: Any) -> Any:
+    """Return the names in a list, or in the text of one name, without empty names."""
+    names = value or []
+    if isinstance(names, str):
+        names = [names]
+    if not isinstance(names, list):
+        return names
+    return [name for name in names if not isinstance(name, str) or name.strip()]
+
+
 class JoinAnswer(LenientAnswer):
     enough: int | None = None
     within_s: int | None = None
     must: list[str] = Field(default_factory=list)
+
+    @field_validator("enough", "within_s", mode="before")
+    @classmethod
+    def _an_empty_text_is_no_number(cls, value: Any) -> Any:
+        return value or None
+
+    @field_validator("must", mode="before")
+    @classmethod
+    def _none_or_one_is_a_list(cls, value: Any) -> Any:
+        return _names_in(value)
 
     def join(self) -> Join | None:
         """Return the join, or None if the step waits for all of its dependencies.
@@ -88,9 +108,12 @@ class StepAnswer(LenientAnswer):
     @field_validator("depends_on", mode="before")
     @classmethod
     def _none_or_one_is_a_list(cls, value: Any) -> Any:
-        if isinstance(value, str) and value.strip():
-            return [value]
-        return value or []
+        return _names_in(value)
+
+    @field_validator("join", mode="before")
+    @classmethod
+    def _an_empty_text_is_no_join(cls, value: Any) -> Any:
+        return value or None
 
     @field_validator("fallback", mode="before")
     @classmethod

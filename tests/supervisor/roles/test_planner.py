@@ -161,6 +161,29 @@ def test_a_missing_or_null_field_has_a_default() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "empty",
+    [
+        {"depends_on": ""},
+        {"depends_on": " "},
+        {"depends_on": [""]},
+        {"fallback": " "},
+        {"on_failure": ""},
+        {"title": ""},
+        {"join": ""},
+        {"join": {}},
+        {"join": {"enough": "", "within_s": "", "must": ""}},
+        {"join": {"enough": 0, "within_s": 0, "must": [""]}},
+    ],
+    ids=json.dumps,
+)
+def test_an_empty_field_has_its_default(empty: dict[str, Any]) -> None:
+    bare = {"id": "a", "specialist": "writer", "task": "Write."}
+    expected = read_plan(json.dumps({"steps": [bare]}))
+
+    assert read_plan(json.dumps({"steps": [{**bare, **empty}], "synthesis": ""})) == expected
+
+
 def test_prose_and_a_code_fence_around_the_answer_are_ignored() -> None:
     assert read_plan(f"Here is the plan:\n```json\n{answer(step('a'))}\n```\nGood luck.").sinks == (
         "a",
