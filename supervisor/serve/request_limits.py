@@ -21,6 +21,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 MOST_WRONG_TOKENS = 30
 """Most wrong tokens of one address in a minute. The next wrong tokens get status 429."""
 _LINE_END = b"\r\n"
+_MOST_WHITE_SPACE = 64
+"""Bytes of white space that may follow the end of a form. Clients send at most two line ends."""
 _NETWORK_BITS = 64
 """Bits of an IPv6 address that one client cannot choose."""
 
@@ -69,7 +71,8 @@ class WholeBody:
     """ASGI middleware that refuses a body that ends early.
 
     The parser of forms leaves out the last part of a form without its closing boundary. So a
-    document would be lost without an error. Text after the closing boundary is refused, too.
+    document would be lost without an error. Text after the closing boundary is refused, too,
+    except white space, which some clients send.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -92,9 +95,9 @@ class WholeBody:
                 return message
             if message["type"] == "http.disconnect":
                 raise Problem(400, "the body ends early: send it again")
-            end = (end + message.get("body", b""))[-len(closing) - len(_LINE_END) :]
+            end = (end + message.get("body", b""))[-len(closing) - _MOST_WHITE_SPACE :]
             is_whole = not message.get("more_body", False)
-            if is_whole and not end.removesuffix(_LINE_END).endswith(closing):
+            if is_whole and not end.rstrip().endswith(closing):
                 raise Problem(400, "the form ends before its closing boundary: send it again")
             return message
 

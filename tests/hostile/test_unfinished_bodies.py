@@ -63,16 +63,44 @@ def test_a_form_without_its_closing_boundary_stores_nothing(
     assert stored(jobs) == before
 
 
-def test_the_line_end_after_the_closing_boundary_may_be_missing(
-    http: TestClient, jobs: Client
+@pytest.mark.parametrize("behind", ["\r\n", "", "\n", "\r\n\r\n", " \t\r\n", "\r\n" * 32])
+@pytest.mark.parametrize("piece", [1, 1_000])
+def test_white_space_may_follow_the_closing_boundary(
+    http: TestClient, jobs: Client, behind: str, piece: int
 ) -> None:
-    form = {"Content-Type": "multipart/form-data; boundary=b"}
+    body = (FORM.removesuffix("\r\n") + behind).encode()
+    pieces = (body[at : at + piece] for at in range(0, len(body), piece))
 
-    for body in (FORM, FORM.removesuffix("\r\n")):
-        answer = http.post("/v1/jobs", content=body, headers=form)
-        assert answer.status_code == 202
-        documents = jobs.export(answer.json()["job_id"]).documents
-        assert [document.path for document in documents] == ["a.md"]
+    answer = http.post(
+        "/v1/jobs",
+        content=pieces,
+        headers={"Content-Type": "multipart/form-data; boundary=b"},
+    )
+
+    assert answer.status_code == 202
+    documents = jobs.export(answer.json()["job_id"]).documents
+    assert [document.path for document in documents] == ["a.md"]
+
+
+@pytest.mark.parametrize("behind", ["x", "\r\n--b", f"\r\n{DOCUMENT}--b--x", " " * 65])
+def test_other_text_after_the_closing_boundary_is_refused(http: TestClient, behind: str) -> None:
+    body = FORM.removesuffix("\r\n") + behind
+    form = {"Content-Type": "multipart/form-data; boundary=b"}
+    assert http.post("/v1/jobs", content=body, headers=form).status_code == 400
+
+
+@pytest.mark.parametrize("size", [0, 1, 3_000_000])
+def test_forms_of_an_ordinary_client_are_whole(app: FastAPI, jobs: Client, size: int) -> None:
+    document = b"\r\n--" * (size // 4) + b"x" * (size % 4)
+    with serving(app) as url:
+        answer = httpx2.post(
+            f"{url}/v1/jobs",
+            data={"request": '{"text": "Summarise."}'},
+            files=[("documents", ("empty.md", b"")), ("documents", ("a.md", b"A." + document))],
+        )
+    assert answer.status_code == 202, answer.text
+    documents = jobs.export(answer.json()["job_id"]).documents
+    assert [document.path for document in documents] == ["a.md"], "an empty file has no text"
 
 
 def test_an_unfinished_form_of_the_console_submits_no_job(local: Visitor, jobs: Client) -> None:
