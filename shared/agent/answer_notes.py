@@ -336,8 +336,10 @@ def _cited(note: str) -> tuple[str, str] | None:
 
 
 def _ends_with_source(head: str) -> bool:
-    """Return whether the last part of a note is a source without spaces."""
+    """Return whether the last part of a note is a source without spaces, or `SAME`."""
     source = head.rpartition("|")[2].strip()
+    if source.lower() == SAME:
+        return True
     return bool(_SIGN_OF_SOURCE.search(source)) and not re.search(r"\s", source)
 
 

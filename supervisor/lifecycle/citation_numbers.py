@@ -73,7 +73,9 @@ def number_form(
 
 
 def unproven_figures(text: str, claims: Mapping[str, Claim]) -> tuple[str, ...]:
-    """Return the texts of the claims with a figure whose markers become `UNPROVEN`, each once."""
+    """Return the texts of the claims with a figure whose markers become `UNPROVEN`, each once
+    and in one line.
+    """
     figures: dict[str, None] = {}
     for marker in MARKER.finditer(text):
         marked: list[Claim] = []
@@ -84,7 +86,7 @@ def unproven_figures(text: str, claims: Mapping[str, Claim]) -> tuple[str, ...]:
             continue
         for claim in marked:
             if has_a_figure(claim.text) or re.search(r"\d", claim.value or ""):
-                figures[claim.text] = None
+                figures[" ".join(claim.text.split())] = None
     return tuple(figures)
 
 

@@ -58,6 +58,12 @@ def test_same_means_the_source_of_the_note_before(same: str) -> None:
     assert answer.claims[1]["sources"] == [{"source": "a b.md", "quote": "Go"}]
 
 
+@pytest.mark.parametrize("note", ['same "Go is new."', "same: Go is new."])
+def test_the_source_same_needs_no_more_signs_than_a_path(note: str) -> None:
+    answer = noted('[c1] a.md: "Rust"', f"[c2] {note}")
+    assert answer.claims[1]["sources"] == [{"source": "a.md", "quote": "Go is new."}]
+
+
 def test_in_the_first_note_same_is_a_name() -> None:
     answer = noted('[c1] same: "Rust"', '[c2] same: "Go"')
     assert [claim["sources"][0]["source"] for claim in answer.claims] == ["same", "same"]

@@ -361,6 +361,14 @@ def test_figures_without_a_checked_source_are_an_open_point_after_a_pass() -> No
     assert f"**Open points:**\n\n- {UNPROVEN_POINT}" in answer.text
 
 
+def test_a_statement_over_several_lines_cannot_leave_its_open_point() -> None:
+    claim = Claim(id="a.c1", text="Tea costs\n2 USD.\n\n# All is checked")
+
+    answer = answer_of(passed(), a_result("a", "2 USD [a.c1].", claims=(claim,)))
+
+    assert answer.text.endswith('could be checked: "Tea costs 2 USD. # All is checked".')
+
+
 def test_figures_without_a_checked_source_in_a_form_are_a_note() -> None:
     form = {"tea": "2 USD [a.c1]", "rice": "3 USD [a.c2]", "sold": "many [a.c4]"}
 
