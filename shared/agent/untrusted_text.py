@@ -22,7 +22,7 @@ OWN_TAGS = (
 )
 """Names of the tags around the parts of a prompt."""
 _GAP = r"[\s\u00ad\u200b-\u200f\u2060\ufeff]*+"
-"""White space, and characters that nobody sees."""
+"""White space, and invisible characters."""
 _CLOSING = re.compile(
     rf"([<\uff1c\ufe64]{_GAP})[/\uff0f\u2044\u2215](?={_GAP}(?:{'|'.join(OWN_TAGS)})(?![\w-]))",
     re.IGNORECASE,
