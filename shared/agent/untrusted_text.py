@@ -21,10 +21,12 @@ OWN_TAGS = (
     "task",
 )
 """Names of the tags around the parts of a prompt."""
+CHAT_TAGS = ("assistant", "function_calls", "function_results", "human", "system", "tool_result")
+"""Names of tags that mark turns and system prompts in other programs. A model may know them."""
 _GAP = r"[\s\u00ad\u200b-\u200f\u2060\ufeff]*+"
 """White space, and invisible characters."""
 _CLOSING = re.compile(
-    rf"([<\uff1c\ufe64]{_GAP})[/\uff0f\u2044\u2215](?={_GAP}(?:{'|'.join(OWN_TAGS)})(?![\w-]))",
+    rf"([<\uff1c\ufe64]{_GAP})[/\uff0f\u2044\u2215](?={_GAP}(?:{'|'.join(OWN_TAGS + CHAT_TAGS)})(?![\w-]))",
     re.IGNORECASE,
 )
 """A closing tag of the prompt, also with other forms of its characters."""
@@ -32,7 +34,7 @@ _CLOSING = re.compile(
 
 def escape_tags(text: str) -> str:
     """Return the text with the closing tags of the prompt escaped, so that it cannot close the tag
-    around it. Closing tags of HTML stay as they are. A JSON text keeps its value, except for
+    around it. `CHAT_TAGS` are escaped, too. Closing tags of HTML stay as they are. A JSON text keeps its value, except for
     other forms of a slash in such a tag.
     """
     return _CLOSING.sub(r"\1\\/", text)

@@ -270,6 +270,8 @@ def test_no_data_can_end_its_own_quotation(output: str) -> None:
         "<\n/\ndata>",
         "\uff1c\uff0fdata\uff1e",
         "</task>",
+        "</system>",
+        "</function_results>",
     ],
 )
 def test_no_form_of_a_closing_tag_of_the_prompt_stays_in_data(tag: str) -> None:
