@@ -22,7 +22,7 @@ from handoff_queue.shared.types.plan import Synthesis
 CALL_S = "BENCH_CALL_S"
 """Environment: the shortest and the longest call, in seconds: `1 3`."""
 STEPS = (6, 15)
-MOST_DEPENDENCIES = 3
+MAX_DEPENDENCIES = 3
 _NAMED = re.compile(r"DAG number (\d+)")
 _STEP = re.compile(r"Task number (\d+) of DAG number (\d+)")
 
@@ -80,7 +80,7 @@ def dag_of(number: int, shortest_s: float, longest_s: float) -> Dag:
     draw = random.Random(number)
     names = [f"step_{n}" for n in range(draw.randint(*STEPS))]
     depends_on = {
-        name: tuple(draw.sample(names[:n], draw.randint(0, min(n, MOST_DEPENDENCIES))))
+        name: tuple(draw.sample(names[:n], draw.randint(0, min(n, MAX_DEPENDENCIES))))
         for n, name in enumerate(names)
     }
     calls_s = {

@@ -88,7 +88,7 @@ class ForkRecords:
 
 POINTS = ("", *map(".".join, product(("script.commit", "publish.submissions"), (BEFORE, AFTER))))
 """Failpoints at which the first command is killed; '': it is not killed."""
-MOST_FORKS = 100
+MAX_FORKS = 100
 """Most jobs with the same text."""
 
 
@@ -177,7 +177,7 @@ class ForkUser:
     def _forks_of(self, job_id: JobId) -> Mapping[str, Fork]:
         """Return the forks of a job in the store, by id."""
         (standing,) = self.store.jobs.standings([job_id])
-        page, _ = self.store.jobs.page(JobFilter(text=standing.title), MOST_FORKS, "")
+        page, _ = self.store.jobs.page(JobFilter(text=standing.title), MAX_FORKS, "")
         forks: dict[str, Fork] = {}
         for candidate, event in self.store.journal.first_events(page).items():
             if isinstance(event, JobSubmitted) and event.fork and event.fork.job_id == job_id:

@@ -79,7 +79,7 @@ PAUSES_S = (0.0, 0.5, 1.0)
 """Seconds that a user takes to read a question."""
 FOLLOWED_WITHIN_S = 10.0
 """Seconds in which a follower must see the last event, after all jobs have ended."""
-MOST_JOBS = 10_000
+MAX_JOBS = 10_000
 Event = TypeVar("Event")
 
 
@@ -411,7 +411,7 @@ class Ours:
         """
         by_request = defaultdict[str, set[str]](set)
         forks = {id_ for name, id_ in self.ids.items() if name.endswith(FORK_SUFFIX)}
-        for standing in self.client.newest(MOST_JOBS):
+        for standing in self.client.newest(MAX_JOBS):
             if standing.job_id in forks:
                 continue  # a fork has the request of its job
             by_request[standing.title].add(standing.job_id)

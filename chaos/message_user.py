@@ -30,7 +30,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Request
 
-MOST_JOBS = 200
+MAX_JOBS = 200
 """Jobs that a run may start, at most."""
 USUAL_JOBS = 6
 """Jobs that a run with random kills starts, at most."""
@@ -74,7 +74,7 @@ class MessageUser:
     _begun: int = 0
 
     def __post_init__(self) -> None:
-        for number in range(MOST_JOBS):
+        for number in range(MAX_JOBS):
             name = f"{self.seed}-told-{number}"
             dice = random.Random(name)  # noqa: S311 - a seed is the point
             step = PlannedStep("answer", dice.choice(SPECIALISTS), turns=TURNS)
@@ -97,7 +97,7 @@ class MessageUser:
     @property
     def is_over(self) -> bool:
         """True if no job runs, and none is to start."""
-        return self._begun >= min(self.wanted, MOST_JOBS)
+        return self._begun >= min(self.wanted, MAX_JOBS)
 
     def want_one(self) -> None:
         """Start another job if none runs."""

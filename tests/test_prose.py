@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("shared", "supervisor", "workers", "chaos", "benchmarks", "handoff_queue", "tests")
 PROMPTS = ("supervisor/roles", "workers/specialists")
 """Folders with the instructions of roles and specialists."""
-MOST_WORDS = 30
+MAX_WORDS = 30
 """Longest sentence of a docstring or a comment, in words."""
-MOST_WORDS_IN_MARKDOWN = 25
+MAX_WORDS_IN_MARKDOWN = 25
 """Longest sentence of docs and prompts, in words."""
 
 BANNED = {
@@ -139,9 +139,9 @@ def problems(sentence: str, most_words: int) -> list[str]:
 def problems_in(path: Path, source: str) -> Iterator[str]:
     """Yield the problems of a file's text, each with its place and its sentence."""
     if path.suffix == ".md":
-        texts, most_words = list(paragraphs(source)), MOST_WORDS_IN_MARKDOWN
+        texts, most_words = list(paragraphs(source)), MAX_WORDS_IN_MARKDOWN
     else:
-        texts, most_words = [*docstrings(ast.parse(source)), *comments(source)], MOST_WORDS
+        texts, most_words = [*docstrings(ast.parse(source)), *comments(source)], MAX_WORDS
     for line, text in texts:
         for sentence in sentences(text):
             if problems_found := problems(sentence, most_words):
@@ -192,7 +192,7 @@ def test_names_of_tests_are_plain_english() -> None:
     ],
 )
 def test_a_bad_sentence_is_found(sentence: str) -> None:
-    assert problems(sentence, MOST_WORDS)
+    assert problems(sentence, MAX_WORDS)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_bad_sentence_is_found(sentence: str) -> None:
     ],
 )
 def test_a_good_sentence_is_accepted(sentence: str) -> None:
-    assert not problems(sentence, MOST_WORDS)
+    assert not problems(sentence, MAX_WORDS)
 
 
 @pytest.mark.parametrize(("words", "is_found"), [(25, False), (26, True)])

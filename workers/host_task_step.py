@@ -49,9 +49,9 @@ from handoff_queue.shared.types.rate_limits import ExpectedUsage
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 BROKER, RESULTS = "HANDOFF_HOST_BROKER_URL", "HANDOFF_HOST_RESULT_URL"
-MOST_ARGUMENT_CHARS = 1_000_000
+MAX_ARGUMENT_CHARS = 1_000_000
 """Characters of a task's argument as JSON."""
-MOST_RESULT_CHARS = 1_000_000
+MAX_RESULT_CHARS = 1_000_000
 """Characters of a task's return value as JSON."""
 SEND_TRIES = 5
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
@@ -249,10 +249,10 @@ class HostTaskRunner:
             "deadline": None if limit == inf else limit,
         }
         length = len(json.dumps(call))
-        if length > MOST_ARGUMENT_CHARS:
+        if length > MAX_ARGUMENT_CHARS:
             return self._failed(
                 f"the argument of the task {self._name} has {length:,} characters as"
-                f" JSON, at most {MOST_ARGUMENT_CHARS:,} are sent: let the step use fewer results"
+                f" JSON, at most {MAX_ARGUMENT_CHARS:,} are sent: let the step use fewer results"
             )
         return HostMessage(self.task_id, self._name, self._queue, args=(call,))
 
@@ -304,9 +304,9 @@ class HostTaskRunner:
         """
         name = self._name
         text = json.dumps(value)
-        if len(text) > MOST_RESULT_CHARS:
+        if len(text) > MAX_RESULT_CHARS:
             raise ValueError(
-                f"it has {len(text):,} characters as JSON, at most {MOST_RESULT_CHARS:,} are"
+                f"it has {len(text):,} characters as JSON, at most {MAX_RESULT_CHARS:,} are"
                 " allowed; let the task return an id"
             )
         if value is None:

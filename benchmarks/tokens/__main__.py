@@ -22,7 +22,7 @@ from benchmarks.tokens import scripts, this_project
 from benchmarks.tokens.by_hand import AGENT, WORKERS, WRITER, Loop
 from benchmarks.tokens.estimate import PartOf
 from benchmarks.tokens.jobs import all_jobs
-from benchmarks.tokens.prompt_cache import LEAST_TOKENS
+from benchmarks.tokens.prompt_cache import MIN_TOKENS
 from benchmarks.tokens.server import CountingServer, Spending
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.usage import MICROUSD
@@ -30,7 +30,7 @@ from handoff_queue.testing.replies import Script
 
 MODEL = "claude-sonnet-5-5"
 PATIENCE_S = 600.0
-MOST_OF_HAND = 1.25
+MAX_OF_HAND = 1.25
 """The target: most tokens of the team mode, as a multiple of the team that is written by hand."""
 HAND = "by hand, team"
 """The row of the team that is written by hand."""
@@ -246,7 +246,7 @@ def targets(rows: Sequence[Measured]) -> list[str]:
             ratio = team.spending.usage.total_tokens / hand.spending.usage.total_tokens
             lines.append(
                 f"{team.system.name} takes {ratio:.2f} times the tokens of its parts done by hand;"
-                f" the target is at most {MOST_OF_HAND}"
+                f" the target is at most {MAX_OF_HAND}"
             )
         if reviewed and team.system.name in TEAM_ROWS:
             tokens = team.spending.usage.total_tokens / reviewed.spending.usage.total_tokens
@@ -266,7 +266,7 @@ def main() -> None:
     parser.add_argument(
         "--least-cached",
         type=int,
-        default=LEAST_TOKENS,
+        default=MIN_TOKENS,
         help="the shortest prefix in tokens that the prompt cache holds",
     )
     options = parser.parse_args()

@@ -43,8 +43,8 @@ READ_DOCUMENT: dict[str, Any] = {
         "required": ["path"],
     },
 }
-MOST_TOKENS = 4_096
-MOST_TURNS = 10
+MAX_TOKENS = 4_096
+MAX_TURNS = 10
 
 
 class Loop:
@@ -57,7 +57,7 @@ class Loop:
             has_cache: True: each request marks its last block for the prompt cache.
         """
         self._client = anthropic.Anthropic(base_url=url, api_key="test-key", max_retries=0)
-        self._options: dict[str, Any] = {"model": model, "max_tokens": MOST_TOKENS}
+        self._options: dict[str, Any] = {"model": model, "max_tokens": MAX_TOKENS}
         if has_cache:
             self._options["cache_control"] = {"type": "ephemeral"}
 
@@ -88,7 +88,7 @@ class Loop:
         if documents:
             options["tools"] = [READ_DOCUMENT]
         messages: list[Any] = [{"role": "user", "content": task}]
-        for _ in range(MOST_TURNS):
+        for _ in range(MAX_TURNS):
             message = self._client.messages.create(messages=messages, **options)
             if message.stop_reason != "tool_use":
                 return "".join(block.text for block in message.content if block.type == "text")

@@ -16,7 +16,7 @@ from langchain_core.tools import tool
 from langgraph.prebuilt import create_react_agent
 from langgraph_supervisor import create_supervisor
 
-from benchmarks.tokens.by_hand import MOST_TOKENS, WORKERS
+from benchmarks.tokens.by_hand import MAX_TOKENS, WORKERS
 from benchmarks.tokens.jobs import Job, all_jobs
 
 SUPERVISOR = (
@@ -51,7 +51,7 @@ def main() -> None:
         model_name=model_name,
         base_url=url,
         api_key="test-key",
-        max_tokens_to_sample=MOST_TOKENS,
+        max_tokens_to_sample=MAX_TOKENS,
         max_retries=0,
     )
     print(json.dumps([run(job, model) for job in all_jobs()]))

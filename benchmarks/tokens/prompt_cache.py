@@ -21,7 +21,7 @@ from benchmarks.tokens.estimate import (
     without_marks,
 )
 
-LEAST_TOKENS = 1_024
+MIN_TOKENS = 1_024
 """Shortest prefix that is cached. The documentation of the provider gives 1,024 for most
 models, and more for some.
 """
@@ -43,7 +43,7 @@ class Cached:
 class PromptCache:
     """The entries of one account."""
 
-    least_tokens: int = LEAST_TOKENS
+    least_tokens: int = MIN_TOKENS
     entries: set[str] = field(default_factory=set)
 
     def look_up(self, request: Json) -> Cached:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from benchmarks.tokens.estimate import Json, PartOf, parts_of, tokens_of_block
-from benchmarks.tokens.prompt_cache import LEAST_TOKENS, PromptCache
+from benchmarks.tokens.prompt_cache import MIN_TOKENS, PromptCache
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.providers.anthropic.stream import usage_of
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
@@ -45,7 +45,7 @@ class CountingServer(MessagesServer):
     """A `MessagesServer` whose replies report the tokens of the request and of the reply."""
 
     def __init__(
-        self, script: Script, *, least_cached: int = LEAST_TOKENS, lenient: str = ""
+        self, script: Script, *, least_cached: int = MIN_TOKENS, lenient: str = ""
     ) -> None:
         """Bind the port.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from docs.generator.markdown import code, table
-from handoff_queue.shared.store.metrics import MOST_VALUES
+from handoff_queue.shared.store.metrics import MAX_VALUES
 from handoff_queue.supervisor.serve.metrics import (
     BUCKETS,
     COUNTERS,
@@ -41,7 +41,7 @@ def page() -> str:
     bounds = ", ".join(map(code, BUCKETS))
     parts = [
         INTRODUCTION,
-        LABELS.format(**MOST_VALUES),
+        LABELS.format(**MAX_VALUES),
         "## Counters\n",
         _table(COUNTERS, "_total"),
         f"## Histograms\n\nThe buckets end at {bounds} seconds.\n",

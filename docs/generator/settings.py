@@ -11,9 +11,9 @@ from pydantic.fields import FieldInfo
 
 from docs.generator.markdown import attribute_docstrings, code, joined, table
 from handoff_queue.shared.settings.settings import (
-    MOST_FOLDERS,
-    MOST_NAME_CHARS,
-    MOST_PATTERNS,
+    MAX_FOLDERS,
+    MAX_NAME_CHARS,
+    MAX_PATTERNS,
     Folders,
     Patterns,
     Settings,
@@ -117,7 +117,7 @@ KINDS = {
     "ResultUrl": "URL of a result backend",
     "ServerUrl": "http or https URL",
     "HeaderValue": "text for a header",
-    "Name": f"model name, 1 to {MOST_NAME_CHARS} characters",
+    "Name": f"model name, 1 to {MAX_NAME_CHARS} characters",
     "PlainPath": "path",
     "bool": "`true`, `false`",
     "Dollars": "USD",
@@ -126,13 +126,13 @@ KINDS = {
     "WholeSeconds": "whole seconds",
     "Duration": "seconds",
     "Interval": "seconds",
-    "Folders": f"up to {MOST_FOLDERS} folders, separated as in `PATH`",
+    "Folders": f"up to {MAX_FOLDERS} folders, separated as in `PATH`",
     "FunctionName": "`module:name`",
     "HeaderName": "name of a header",
-    "Networks": f"up to {MOST_PATTERNS} IP addresses or networks, separated by commas",
-    "Hosts": f"up to {MOST_PATTERNS} hosts, separated by commas",
-    "GroupRoles": f"up to {MOST_PATTERNS} texts `GROUP=ROLE`, separated by commas",
-    "Patterns": f"up to {MOST_PATTERNS} patterns, separated by commas",
+    "Networks": f"up to {MAX_PATTERNS} IP addresses or networks, separated by commas",
+    "Hosts": f"up to {MAX_PATTERNS} hosts, separated by commas",
+    "GroupRoles": f"up to {MAX_PATTERNS} texts `GROUP=ROLE`, separated by commas",
+    "Patterns": f"up to {MAX_PATTERNS} patterns, separated by commas",
 }
 """Name of a type in the class -> what a user writes."""
 UNITS = {

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 from handoff_queue.testing.replies import Json, Reply, error_reply, message_json
 
 PATH = "/v1/messages/batches"
-MOST_LISTED = 1_000
+MAX_LISTED = 1_000
 """Batches of one page, as the API allows."""
 _USUAL_PAGE = 20
 _CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -182,7 +182,7 @@ class Batches:
         first = 0
         if "after_id" in query:
             first = ids.index(query["after_id"][0]) + 1
-        limit = min(MOST_LISTED, int(query.get("limit", [str(_USUAL_PAGE)])[0]))
+        limit = min(MAX_LISTED, int(query.get("limit", [str(_USUAL_PAGE)])[0]))
         page = newest_first[first : first + limit]
         return {
             "data": [_shown(batch, url) for batch in page],

@@ -27,7 +27,7 @@ from handoff_queue.testing.replies import (
     message_json,
     stream_events,
 )
-from handoff_queue.testing.request_rules import MOST_REQUEST_BYTES, header_violations, violations
+from handoff_queue.testing.request_rules import MAX_REQUEST_BYTES, header_violations, violations
 from handoff_queue.testing.signatures import Signatures
 
 Respond = Callable[[BaseHTTPRequestHandler], None]
@@ -162,7 +162,7 @@ class MessagesServer(LoopbackServer):
         """
         if self._lenient_because:
             return None
-        if size > MOST_REQUEST_BYTES:
+        if size > MAX_REQUEST_BYTES:
             self.violations.append(f"the request has {size} bytes")
             return error_reply(413, "Request exceeds the maximum size", "request_too_large")
         broken = [*header_violations(headers), *violations(request)]

@@ -16,9 +16,9 @@ from typing import Any
 
 Json = dict[str, Any]
 
-MOST_REQUEST_BYTES = 32 * 1024 * 1024
-MOST_CACHE_BREAKPOINTS = 4
-MOST_STRICT_TOOLS = 20
+MAX_REQUEST_BYTES = 32 * 1024 * 1024
+MAX_CACHE_BREAKPOINTS = 4
+MAX_STRICT_TOOLS = 20
 FIELDS = frozenset(
     "cache_control container diagnostics inference_geo max_tokens messages metadata model"
     " output_config service_tier speed stop_sequences stream system thinking tool_choice tools"
@@ -351,8 +351,8 @@ def _tools(request: Json) -> Iterator[str]:
             yield f"tools.{place}.name: String should match pattern '^{TOOL_NAME.pattern}$'"
         if tool.get("type", "custom") == "custom":
             yield from _input_schema(f"tools.{place}.input_schema", tool.get("input_schema"))
-    if sum(tool.get("strict") is True for tool in tools) > MOST_STRICT_TOOLS:
-        yield f"tools: at most {MOST_STRICT_TOOLS} tools can be strict"
+    if sum(tool.get("strict") is True for tool in tools) > MAX_STRICT_TOOLS:
+        yield f"tools: at most {MAX_STRICT_TOOLS} tools can be strict"
     choice = request.get("tool_choice")
     if choice is not None and not tools:
         yield "tool_choice: may only be specified while providing tools"
@@ -481,9 +481,9 @@ def _cache(request: Json) -> Iterator[str]:
     for place in places:
         if place.get("cache_control"):
             breakpoints.append(place["cache_control"])
-    if len(breakpoints) > MOST_CACHE_BREAKPOINTS:
+    if len(breakpoints) > MAX_CACHE_BREAKPOINTS:
         yield (
-            f"A maximum of {MOST_CACHE_BREAKPOINTS} blocks with cache_control may be provided. "
+            f"A maximum of {MAX_CACHE_BREAKPOINTS} blocks with cache_control may be provided. "
             f"Found {len(breakpoints)}."
         )
     if any(mark.get("type") != "ephemeral" for mark in breakpoints):

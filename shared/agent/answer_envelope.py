@@ -43,12 +43,12 @@ from handoff_queue.shared.types.handoff import (
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
 
-MOST_PROBLEMS = 5
+MAX_PROBLEMS = 5
 """Most problems that one message to the model names."""
 UNSTATED_CONFIDENCE = 0.5
 _NOTHING = frozenset({"", "-", "none", "null", "nothing", "n/a"})
 """Words that models write for a field without a value."""
-MOST_TEXT_CHARS = 100_000
+MAX_TEXT_CHARS = 100_000
 """Limit of `shared.types.handoff.Text`."""
 
 LONGEST_PART = 500
@@ -432,7 +432,7 @@ class EnvelopeFormat:
         doubts = self._doubts(envelope, is_unproven=bool(problems) and not has_source)
         defects: list[Defect | str] = [*doubts, *problems, *self._without_place(unplaced)]
         if defects and not last_try:
-            raise InvalidAnswer(*defects[:MOST_PROBLEMS])
+            raise InvalidAnswer(*defects[:MAX_PROBLEMS])
         status, problem_text = envelope.status, envelope.problem
         if doubts and status is ResultStatus.OK:
             status, problem_text = ResultStatus.PARTIAL, None
@@ -476,7 +476,7 @@ class EnvelopeFormat:
         if not claims:
             return []
         own = f"{self.step_id}."
-        names = ", ".join(f"[{name.removeprefix(own)}]" for name in claims[:MOST_PROBLEMS])
+        names = ", ".join(f"[{name.removeprefix(own)}]" for name in claims[:MAX_PROBLEMS])
         return [
             Defect(
                 f"the output does not say where it uses {count_of(len(claims), 'claim')}",
@@ -507,9 +507,9 @@ class EnvelopeFormat:
                 claims[name] = self.known_claims[name]
             elif not claim.text.strip():
                 problems.append(Defect(f"{claim.id}: its text is empty"))
-            elif len(claim.text) > MOST_TEXT_CHARS:
+            elif len(claim.text) > MAX_TEXT_CHARS:
                 problems.append(
-                    Defect(f"{claim.id}: its text is longer than {MOST_TEXT_CHARS} characters")
+                    Defect(f"{claim.id}: its text is longer than {MAX_TEXT_CHARS} characters")
                 )
             else:
                 citations = tuple(self._citations(claim, problems))

@@ -31,7 +31,7 @@ class Defect:
 
 class InvalidAnswer(HandoffError):
     """The final answer is not a valid result. The model reads the faults with their remedies, and
-    may fix the answer, see `shared.agent.loop.MOST_REPAIRS`. After its last try the message, which
+    may fix the answer, see `shared.agent.loop.MAX_REPAIRS`. After its last try the message, which
     has the faults alone, becomes the result's error.
     """
 

@@ -31,7 +31,7 @@ CREATION_S = 180.0
 """Longest time from the intention to the creation of a batch: the longest request and a lease, in
 seconds.
 """
-MOST_CLOSED = 2
+MAX_CLOSED = 2
 """Batches of one handoff without a reply, after which all its calls are live."""
 
 
@@ -60,7 +60,7 @@ class BatchRules:
                 if is_same_turn:
                     return False
                 closed += 1
-        return closed < MOST_CLOSED
+        return closed < MAX_CLOSED
 
     def poll_s(self, created_at: float, now: float) -> float:
         """Return the seconds until the next question about a batch. The wait grows with the age of

@@ -23,7 +23,7 @@ from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.model import ModelCall
 
-LEAST_OUTPUT_TOKENS = 256
+MIN_OUTPUT_TOKENS = 256
 """Least output tokens of a call. A shorter reply is not worth its input."""
 
 
@@ -79,7 +79,7 @@ class CallBuilder:
             LimitReached: the tokens of the handoff do not suffice for a reply.
         """
         room = self.tokens_left(conversation) - self.expected_input(conversation)
-        if room < LEAST_OUTPUT_TOKENS:
+        if room < MIN_OUTPUT_TOKENS:
             raise LimitReached(
                 StopReason.MAX_TOKENS,
                 f"{conversation.replied_tokens} of {self._limits.max_tokens} tokens are used",

@@ -19,26 +19,26 @@ from handoff_queue.shared.agent.summary_messages import summary_in
 from handoff_queue.shared.agent.token_estimates import BYTES_PER_TOKEN
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
 from handoff_queue.shared.agent.tool_result_clearing import (
-    LEAST_CLEARED_CHARS,
-    LEAST_FREED,
+    MIN_CLEARED_CHARS,
+    MIN_FREED,
 )
 from handoff_queue.shared.types.checkpoints import CitedQuote, ContextCompacted
 from handoff_queue.shared.types.specialist import ContextRules
 
-MOST_REQUESTS = 2
+MAX_REQUESTS = 2
 """Requests for one summary. If no reply has a text, the quotes and names alone go on."""
-MOST_OPENED = 200
+MAX_OPENED = 200
 """Documents that later requests name as opened."""
 _CALL_NAME = re.compile(r"[A-Za-z0-9_-]+#[0-9]+")
 
-LEAST_PASSAGE_CHARS = 12
+MIN_PASSAGE_CHARS = 12
 """Characters of the shortest passage in quotation marks that counts as a quote."""
-MOST_PASSAGE_CHARS = 2_000
+MAX_PASSAGE_CHARS = 2_000
 """Characters of the longest such passage."""
 _PAIR = re.compile(
     r'"source"\s*+:\s*+("(?:[^"\\]|\\.)*+")\s*+,\s*+"quote"\s*+:\s*+("(?:[^"\\]|\\.)*+")'
 )
-_PASSAGE_LENGTH = f"{{{LEAST_PASSAGE_CHARS},{MOST_PASSAGE_CHARS}}}"
+_PASSAGE_LENGTH = f"{{{MIN_PASSAGE_CHARS},{MAX_PASSAGE_CHARS}}}"
 _PASSAGE = re.compile(
     rf'"([^"\n]{_PASSAGE_LENGTH})"|“([^”\n]{_PASSAGE_LENGTH})”|«([^»\n]{_PASSAGE_LENGTH})»'
 )
@@ -61,10 +61,10 @@ USUAL_COMPACTION = compaction_limit(None, USUAL_WINDOW)
 
 
 def frees_enough(conversation: Conversation, limit: int) -> bool:
-    """Return whether a summary would free at least the limit divided by `LEAST_FREED`. The
+    """Return whether a summary would free at least the limit divided by `MIN_FREED`. The
     opening message, earlier summaries and messages of users stay.
     """
-    return _tokens_after_opening(conversation) >= max(1, limit // LEAST_FREED)
+    return _tokens_after_opening(conversation) >= max(1, limit // MIN_FREED)
 
 
 def _tokens_after_opening(conversation: Conversation) -> int:
@@ -90,7 +90,7 @@ def make_compaction(conversation: Conversation, context: ToolContext) -> Context
         summary=summary,
         quotes=_quotes(conversation, opened, context),
         results=name_ranges(_readable(conversation)),
-        documents=tuple(opened)[-MOST_OPENED:],
+        documents=tuple(opened)[-MAX_OPENED:],
         tool_use_ids=tuple(shown),
         tokens=_tokens_after_opening(conversation),
     )
@@ -102,7 +102,7 @@ def _readable(conversation: Conversation) -> list[str]:
     result_names: list[str] = []
     for observed in conversation.observed:
         name = names.get(observed.tool_use_id, "")
-        is_long = len(observed.text) >= LEAST_CLEARED_CHARS and not observed.is_error
+        is_long = len(observed.text) >= MIN_CLEARED_CHARS and not observed.is_error
         if is_long and name and not name.startswith(f"{READ_RESULT}#"):
             result_names.append(name)
     return result_names

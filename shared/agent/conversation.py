@@ -71,11 +71,11 @@ _THINKING = ("thinking", "redacted_thinking")
 _OF_USERS = ("tool_result", "image", "document")
 """Blocks that the Messages API refuses in a message of the model. Some servers write them."""
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
-MOST_IMAGES_A_REQUEST = 20
+MAX_IMAGES_A_REQUEST = 20
 """Images in one conversation. With more, the Messages API takes only images of at most 2,000
 pixels a side.
 """
-MOST_IMAGE_CHARS = 10_000_000
+MAX_IMAGE_CHARS = 10_000_000
 """Characters of base64 in one conversation. Redis stores them, and each request of the
 conversation carries them.
 """
@@ -518,8 +518,8 @@ class Conversation:
         return drafts
 
     def with_room_for(self, observed: ToolObserved) -> ToolObserved:
-        """Return the result without the images that exceed `MOST_IMAGES_A_REQUEST` or
-        `MOST_IMAGE_CHARS` in this conversation.
+        """Return the result without the images that exceed `MAX_IMAGES_A_REQUEST` or
+        `MAX_IMAGE_CHARS` in this conversation.
         """
         if not observed.images:
             return observed
@@ -531,8 +531,8 @@ class Conversation:
         kept_images = list[ObservedImage]()
         chars = sum(len(image.data) for image in stored)
         for image in observed.images:
-            fits = chars + len(image.data) <= MOST_IMAGE_CHARS
-            if fits and len(stored) + len(kept_images) < MOST_IMAGES_A_REQUEST:
+            fits = chars + len(image.data) <= MAX_IMAGE_CHARS
+            if fits and len(stored) + len(kept_images) < MAX_IMAGES_A_REQUEST:
                 kept_images.append(image)
                 chars += len(image.data)
         if len(kept_images) == len(observed.images):

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from urllib.parse import unquote
 
-_MOST_UNPACKED = 4_000
+_MAX_UNPACKED = 4_000
 """Bytes of a compressed text that are unpacked."""
 _SHORTEST_CODE = 8
 """Characters of the shortest code. It holds at least four letters."""
-_MOST_DIGITS = 300
+_MAX_DIGITS = 300
 """Characters of the longest text that is read as one number."""
-_LEAST_PRINTABLE = 0.75
+_MIN_PRINTABLE = 0.75
 """Share of the bytes of a decoded text that are printable. Random bytes have less."""
 _ESCAPE = re.compile(
     r"(?:\\u|%u)([0-9a-f]{4})|(?:\\x|=)([0-9a-f]{2})|\\([0-7]{3})", re.ASCII | re.IGNORECASE
@@ -208,7 +208,7 @@ def _base45(text: str) -> Iterator[str]:
 def _one_number(text: str) -> Iterator[str]:
     """Yield the texts of tokens that are one number in base 36, 58 or 62."""
     for token in _TOKEN.findall(text):
-        if len(token) > _MOST_DIGITS:
+        if len(token) > _MAX_DIGITS:
             continue
         yield from _text_in(_bytes_of(int(token, 36)))
         for digits in _BASES:
@@ -300,14 +300,14 @@ def _text_in(data: bytes) -> Iterator[str]:
     """Yield the text of bytes, if most bytes are printable. Compressed bytes are unpacked."""
     if data[:2] == b"\x1f\x8b" or data[:1] == b"\x78":
         with suppress(zlib.error):
-            data = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(data, _MOST_UNPACKED)
+            data = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(data, _MAX_UNPACKED)
     elif len(data) >= _SHORTEST_CODE and not data.isascii():
         with suppress(zlib.error):
-            data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, _MOST_UNPACKED) or data
+            data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, _MAX_UNPACKED) or data
     data = data.replace(b"\0", b"")
     text = data.decode("utf-8", "ignore")
     text = "".join(filter(str.isprintable, text))
-    if len(data) >= 3 and len(text.encode()) >= _LEAST_PRINTABLE * len(data):
+    if len(data) >= 3 and len(text.encode()) >= _MIN_PRINTABLE * len(data):
         yield text
 
 

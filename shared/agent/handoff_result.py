@@ -26,11 +26,11 @@ from handoff_queue.shared.types.handoff import (
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.origins import Origin
 
-MOST_ERROR_CHARS = 500
+MAX_ERROR_CHARS = 500
 """Most characters of the error of a result."""
-MOST_REASON_CHARS = 240
+MAX_REASON_CHARS = 240
 """Most characters of the reason of a failure that stands before the error of a tool."""
-MOST_SALVAGED_CHARS = 100_000
+MAX_SALVAGED_CHARS = 100_000
 """Most characters of the text of a stopped handoff."""
 
 
@@ -73,7 +73,7 @@ class ResultBuilder:
             return salvaged
         for text in drafts:
             if not text.lstrip().startswith(("{", "```")):
-                prose = text[:MOST_SALVAGED_CHARS]
+                prose = text[:MAX_SALVAGED_CHARS]
                 answer = AcceptedAnswer(ResultStatus.PARTIAL, prose, confidence=0.0, error=error)
                 return self._result(answer, conversation, reason)
         return self.failed(conversation, reason, error)
@@ -163,5 +163,5 @@ def _error(read: AcceptedAnswer, conversation: Conversation) -> str | None:
         name, text = tool_error
         text = " ".join(text.split())
         if text not in error:
-            error = f"{error[:MOST_REASON_CHARS]}; the last error of the tool {name}: {text}"
-    return error[:MOST_ERROR_CHARS]
+            error = f"{error[:MAX_REASON_CHARS]}; the last error of the tool {name}: {text}"
+    return error[:MAX_ERROR_CHARS]

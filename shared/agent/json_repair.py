@@ -168,11 +168,11 @@ search for lone surrogates.
 _CAMEL = re.compile(r"([a-z])([A-Z])")
 _AROUND_A_WORD = " \t\r\n.!,:;*_`'\""
 """Punctuation, quotes and Markdown that models put around the word of an enumeration."""
-_MOST_STARTS = 200
+_MAX_STARTS = 200
 """Opening braces at which an object is searched. Without a limit, a text of nothing but braces
 would need quadratic time.
 """
-_MOST_REPAIRED_STARTS = 20
+_MAX_REPAIRED_STARTS = 20
 """Opening braces at which a repair is tried, for the same reason."""
 
 
@@ -426,8 +426,8 @@ def _largest_object(text: str) -> dict[str, Any] | None:
     best: tuple[int, dict[str, Any]] | None = None
     position = text.find("{")
     begins = _beginning(text)
-    repairs = _MOST_REPAIRED_STARTS
-    for _ in range(_MOST_STARTS):
+    repairs = _MAX_REPAIRED_STARTS
+    for _ in range(_MAX_STARTS):
         if position < 0:
             break
         candidate = _object_at(text, position, may_repair=repairs > 0)

@@ -33,11 +33,11 @@ from handoff_queue.shared.types.regex_patterns import (
     matches,
 )
 
-MOST_STEPS = 200_000
+MAX_STEPS = 200_000
 """Steps of one validation. 10,000 objects with five checked properties need about 150,000."""
-MOST_CPU_S = 4.0
+MAX_CPU_S = 4.0
 """Processor seconds of one validation. 200,000 cheap steps take about 1 s on a laptop."""
-MOST_MESSAGE_CHARS = 300
+MAX_MESSAGE_CHARS = 300
 """Longest message of an error. jsonschema writes the whole value into each message."""
 _END_CHARS = 100
 """Characters that a cut message keeps of its end, which names the problem."""
@@ -59,11 +59,11 @@ UNSUPPORTED = {
 For these, jsonschema searches all branches for the evaluated parts again. It has no hook that
 could count this work.
 """
-MOST_EXPANDED = 10_000
+MAX_EXPANDED = 10_000
 """Subschemas that apply to one value. A subschema counts once for each path that leads to it."""
-MOST_SCHEMA_STEPS = 1_000_000
+MAX_SCHEMA_STEPS = 1_000_000
 """Steps of the check of one schema. A subschema needs about 100 steps."""
-MOST_SCHEMA_CPU_S = 15.0
+MAX_SCHEMA_CPU_S = 15.0
 """Processor seconds of the check of one schema."""
 _NOWHERE: referencing.Registry[Any] = referencing.Registry()
 """An empty registry. jsonschema's default registry would fetch a remote `$ref`."""
@@ -97,7 +97,7 @@ class _Budget:
 
 
 @contextmanager
-def limit_validation(steps: int = MOST_STEPS, cpu_s: float = MOST_CPU_S) -> Iterator[None]:
+def limit_validation(steps: int = MAX_STEPS, cpu_s: float = MAX_CPU_S) -> Iterator[None]:
     """Limit the work of all validations in the block together. Beyond the limit they raise
     `ValidationTooCostly`.
     """
@@ -120,11 +120,11 @@ def spend(steps: int = 1) -> None:
 
 
 def shorten_message(message: str) -> str:
-    """Return the message. If it has more than `MOST_MESSAGE_CHARS`, its middle is left out."""
-    if len(message) <= MOST_MESSAGE_CHARS:
+    """Return the message. If it has more than `MAX_MESSAGE_CHARS`, its middle is left out."""
+    if len(message) <= MAX_MESSAGE_CHARS:
         return message
     gap = " ... "
-    begin = message[: MOST_MESSAGE_CHARS - _END_CHARS - len(gap)]
+    begin = message[: MAX_MESSAGE_CHARS - _END_CHARS - len(gap)]
     return begin + gap + message[-_END_CHARS:]
 
 
@@ -263,7 +263,7 @@ def check_schema(schema: object) -> None:
     try:
         _check_values(schema)
         plain = _without_dialect(_json.validate_python(schema, strict=True))
-        with limit_validation(MOST_SCHEMA_STEPS, MOST_SCHEMA_CPU_S):
+        with limit_validation(MAX_SCHEMA_STEPS, MAX_SCHEMA_CPU_S):
             _check_form(plain)
             check_patterns(plain)
             _check_references(plain)
@@ -348,9 +348,9 @@ def _check_expanded(applied: Mapping[int, list[int]]) -> None:
     sizes: dict[int, int] = {}
     for part in TopologicalSorter(applied).static_order():
         sizes[part] = 1 + sum(sizes[inner] for inner in applied.get(part, ()))
-        if sizes[part] > MOST_EXPANDED:
+        if sizes[part] > MAX_EXPANDED:
             raise BrokenSchema(
-                f"checks one value against more than {MOST_EXPANDED:,} parts once its references "
+                f"checks one value against more than {MAX_EXPANDED:,} parts once its references "
                 "are followed; refer to fewer parts in allOf, anyOf and oneOf"
             )
 
@@ -383,7 +383,7 @@ def _at_the_same_place(part: Mapping[str, Any]) -> list[Any]:
 def problem_with(value: Any, schema: Mapping[str, Any]) -> str | None:
     """Return the place and the problem of a value in one line, or None if the value matches.
 
-    A value that needs more than `MOST_STEPS` or `MOST_CPU_S` does not
+    A value that needs more than `MAX_STEPS` or `MAX_CPU_S` does not
     match.
 
     Raises:

@@ -20,7 +20,7 @@ from handoff_queue.shared.agent.answer_format import (
     tool_call_format,
 )
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
-from handoff_queue.shared.agent.compaction import MOST_REQUESTS, make_compaction
+from handoff_queue.shared.agent.compaction import MAX_REQUESTS, make_compaction
 from handoff_queue.shared.agent.conversation import (
     EMPTY,
     LAST_TURN,
@@ -66,9 +66,9 @@ from handoff_queue.shared.types.names import TAKES_NO_MESSAGES
 from handoff_queue.shared.types.rate_limits import ExpectedUsage
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
-MOST_REPAIRS = 1
+MAX_REPAIRS = 1
 """Times that a model may fix an invalid answer. A model that fails twice fails again."""
-MOST_SHORTENINGS = 2
+MAX_SHORTENINGS = 2
 """Fixes after which an answer that was cut off is not sent back again."""
 _log = log_of(__name__)
 
@@ -279,7 +279,7 @@ class Agent:
         for the summary once more.
         """
         has_turns = self._conversation.turns < self._limits.max_turns
-        is_first = self._conversation.summary_requests < MOST_REQUESTS
+        is_first = self._conversation.summary_requests < MAX_REQUESTS
         if not text_of(reply.content).strip() and has_turns and is_first:
             self._prompt(self._model_turns.summary_request())
             return
@@ -324,9 +324,9 @@ class Agent:
             )
         has_turns = self._conversation.turns < self._limits.max_turns
         was_cut = reply.stop_reason in ("max_tokens", "model_context_window_exceeded")
-        most_repairs = MOST_REPAIRS
+        most_repairs = MAX_REPAIRS
         if was_cut:
-            most_repairs = MOST_SHORTENINGS
+            most_repairs = MAX_SHORTENINGS
         may_repair = has_turns and self._conversation.repairs < most_repairs
         if reply.stop_reason == "model_context_window_exceeded":
             may_repair = may_repair and self._clear_refused_results()

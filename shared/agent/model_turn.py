@@ -13,7 +13,7 @@ from handoff_queue.shared.agent.answer_format import takes_time
 from handoff_queue.shared.agent.batch_calls import LOST, READING, BatchCalls, BatchLost
 from handoff_queue.shared.agent.batch_recovery import adopt_batch
 from handoff_queue.shared.agent.batch_rules import OpenBatch, open_batch
-from handoff_queue.shared.agent.call_builder import LEAST_OUTPUT_TOKENS, CallBuilder
+from handoff_queue.shared.agent.call_builder import MIN_OUTPUT_TOKENS, CallBuilder
 from handoff_queue.shared.agent.call_usage import (
     is_reported,
     usage_of_cut_call,
@@ -28,7 +28,7 @@ from handoff_queue.shared.agent.conversation import (
     with_valid_calls,
 )
 from handoff_queue.shared.agent.model_fallback import ModelChoice, ModelChoices
-from handoff_queue.shared.agent.prompt_cache_warmup import MOST_WAIT_S, is_worth_a_wait, prefix_of
+from handoff_queue.shared.agent.prompt_cache_warmup import MAX_WAIT_S, is_worth_a_wait, prefix_of
 from handoff_queue.shared.agent.reply_progress import ReplyProgress
 from handoff_queue.shared.agent.retry_policy import delay_s, reason_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
@@ -63,7 +63,7 @@ from handoff_queue.shared.types.presence import HandoffWait
 from handoff_queue.shared.types.rate_limits import ExpectedUsage, RateLimits, Wait
 from handoff_queue.shared.types.usage import Usage
 
-MOST_REPEATED_LOOKUPS = 3
+MAX_REPEATED_LOOKUPS = 3
 """Look-ups that brought nothing new, after which the next turn must be the answer."""
 WAIT_SLICE_S = 0.25
 """Seconds between two heartbeats and deadline checks of a waiting call."""
@@ -146,14 +146,14 @@ class ModelTurns:
         """
         if conversation.turns + 1 >= self._limits.max_turns or conversation.is_told_last:
             return True
-        if conversation.repeated_lookups >= MOST_REPEATED_LOOKUPS:
+        if conversation.repeated_lookups >= MAX_REPEATED_LOOKUPS:
             return True
         if not conversation.turns:
             return False
         if self.dependencies.left_s < 2 * self._longest_turn_s:
             return True
         next_input = self._builder.expected_input(conversation)
-        two_turns = 2 * next_input + self._limits.max_output_tokens + LEAST_OUTPUT_TOKENS
+        two_turns = 2 * next_input + self._limits.max_output_tokens + MIN_OUTPUT_TOKENS
         return self._builder.tokens_left(conversation) < two_turns
 
     def results_to_clear(
@@ -441,7 +441,7 @@ class ModelTurns:
         """Before the first call of a handoff, wait while another handoff is the first to send the
         same prefix. Then this call can read the prefix from the provider's cache.
 
-        The wait ends as soon as that reply has begun or failed, and after `MOST_WAIT_S`. It comes
+        The wait ends as soon as that reply has begun or failed, and after `MAX_WAIT_S`. It comes
         before the reservation of the call, so a process that stops here is not charged.
 
         Return the prefix, for which others may wait until this turn has ended. Return None if no
@@ -455,7 +455,7 @@ class ModelTurns:
         if not is_worth_a_wait(call):
             return None
         prefix = prefix_of(self.dependencies.role, call)
-        until = now() + MOST_WAIT_S
+        until = now() + MAX_WAIT_S
         while not self.dependencies.caches.may_begin(prefix, now()):
             if now() >= until:
                 return None

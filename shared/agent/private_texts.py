@@ -12,11 +12,11 @@ from handoff_queue.shared.agent.common_words import COMMON_WORDS
 from handoff_queue.shared.agent.decoders import DECODERS, turns_of
 from handoff_queue.shared.agent.normal_text import normal, normal_case_kept
 
-MOST_WORK = 200_000
+MAX_WORK = 200_000
 """Characters of all texts of one call that are searched. A call with more needs a person."""
-MOST_SEARCHES = 100
+MAX_SEARCHES = 100
 """Searches of one call in the private texts. A call with more needs a person."""
-_MOST_DEPTH = 4
+_MAX_DEPTH = 4
 """Most encodings inside each other that are decoded."""
 _SHORTEST_WORD = 4
 _SHORTEST_CODED_WORD = 5
@@ -42,10 +42,10 @@ _FEWEST_DIGITS_INSIDE = 6
 """Digits of the shortest figure that counts in a path, in a query, joined from several numbers, and
 inside of other digits.
 """
-_MOST_DIGITS = 24
-_MOST_JOINED = 64
+_MAX_DIGITS = 24
+_MAX_JOINED = 64
 """Numbers of a decoded text that are joined with their neighbours."""
-_MOST_DENSITY = 0.001
+_MAX_DENSITY = 0.001
 """Share of all numbers of a length that may be figures of a private text. In a text with more, such
 as a long table, a number that was joined from others does not count.
 """
@@ -96,7 +96,7 @@ class Index:
 
     def is_dense(self, digits: int) -> bool:
         """Return whether a number of this length is often equal to a figure by chance."""
-        return self.counts[digits] > _MOST_DENSITY * float(10**digits)
+        return self.counts[digits] > _MAX_DENSITY * float(10**digits)
 
 
 @lru_cache(maxsize=64)
@@ -230,13 +230,13 @@ class _Facts:
             self._work(len(code))
             if is_coded or depth > 0:
                 self._add(code, is_free=False, is_coded=True)
-            if depth < _MOST_DEPTH:
+            if depth < _MAX_DEPTH:
                 for decode in DECODERS:
                     waiting += [(decoded, depth + 1) for decoded in decode(code)]
 
     def _work(self, amount: int) -> None:
         self.work += amount
-        if self.work > MOST_WORK:
+        if self.work > MAX_WORK:
             raise _TooMuchWork
 
     def _add(self, text: str, *, is_free: bool, is_coded: bool) -> None:
@@ -281,11 +281,11 @@ class _Facts:
         plain = self.made_numbers if is_coded else self.numbers
         _add_long((token for token in tokens if token.isdigit()), fewest, plain)
         _add_long(numbers, max(fewest, _FEWEST_DIGITS), self.made_numbers)
-        near = numbers[:_MOST_JOINED] if is_coded else numbers
+        near = numbers[:_MAX_JOINED] if is_coded else numbers
         _add_long(_joined(near), _FEWEST_DIGITS, self.made_numbers)
         if not is_coded or _FIGURE.fullmatch(text):
             for run in {*numbers, "".join(numbers)}:
-                parts = _parts_of(run, _FEWEST_DIGITS_INSIDE, _MOST_DIGITS)
+                parts = _parts_of(run, _FEWEST_DIGITS_INSIDE, _MAX_DIGITS)
                 _add_long(parts, _FEWEST_DIGITS_INSIDE, self.made_numbers)
         candidates = [*tokens]
         is_spelled_out = all(len(token) == 1 for token in tokens)
@@ -400,7 +400,7 @@ class _Facts:
     def _has_window(self, private: Index, public: Sequence[Index]) -> bool:
         for key in self.windows.keys() & private.windows:
             self.searches += 1
-            if self.searches > MOST_SEARCHES:
+            if self.searches > MAX_SEARCHES:
                 raise _TooMuchWork
             is_plain = f" {self.windows[key]}" in private.spaced
             if not is_plain and not any(key in index.windows for index in public):
@@ -416,7 +416,7 @@ def _is_rare(word: str) -> bool:
 def _add_long(numbers: Iterable[str], fewest: int, known: set[str]) -> None:
     """Add the numbers that are long enough without leading zeros."""
     stripped = map(_without_zeros, numbers)
-    known.update(number for number in stripped if fewest <= len(number) <= _MOST_DIGITS)
+    known.update(number for number in stripped if fewest <= len(number) <= _MAX_DIGITS)
 
 
 def _fewest_digits(text: str, is_free: bool, is_coded: bool) -> int:
@@ -441,7 +441,7 @@ def _joined(numbers: Sequence[str]) -> Iterator[str]:
         joined = ""
         for count, number in enumerate(numbers[start:], 1):
             joined += number
-            if len(joined) > _MOST_DIGITS:
+            if len(joined) > _MAX_DIGITS:
                 break
             if len(joined) >= _FEWEST_JOINED_DIGITS or count == len(joined):
                 yield joined

@@ -33,19 +33,19 @@ from handoff_queue.shared.types.names import PLANNING_ROLES, ROLES
 from handoff_queue.shared.types.origins import Origin, origins_or_unknown
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
-MOST_PASTED_CHARS = 60_000
+MAX_PASTED_CHARS = 60_000
 """Characters of all shown context results together: about 15,000 tokens, paid again in every
 turn. The specialist reads the rest with `read_result`.
 """
-LEAST_PASTED_CHARS = 2_000
-"""Characters of each shown result, also if all results together exceed `MOST_PASTED_CHARS`."""
-MOST_SHOWN_BYTES = 400_000
+MIN_PASTED_CHARS = 2_000
+"""Characters of each shown result, also if all results together exceed `MAX_PASTED_CHARS`."""
+MAX_SHOWN_BYTES = 400_000
 """Bytes of all shown context results: about 100,000 tokens of English, 130,000 of Chinese. The
 smallest context windows of current models hold 200,000 tokens.
 """
 BEFORE_NOTES = "</data>\nNotes: <data>"
 """Text between the output of a result and its notes."""
-MOST_NAMED = 200
+MAX_NAMED = 200
 """Steps that are named without their results. Steps whose results are not `ok` come first."""
 READ_CHARS = 20_000
 """Most characters that one call of `read_result` returns."""
@@ -115,7 +115,7 @@ def opening_of(
     """
     if form is None:
         form = form_of(handoff)
-    most_chars = max(LEAST_PASTED_CHARS, MOST_PASTED_CHARS // max(1, len(loaded.results)))
+    most_chars = max(MIN_PASTED_CHARS, MAX_PASTED_CHARS // max(1, len(loaded.results)))
     rendered = _rendered(loaded.results, most_chars)
     parts = [f"<task>{escape_tags(handoff.task_description)}</task>"]
     context_steps = [context.step_id for context in handoff.context]
@@ -226,7 +226,7 @@ def read_result_tool(texts: Mapping[StepId, str], origins: tuple[Origin, ...]) -
     """
     steps = sorted(texts)
     named: dict[str, JsonValue] = {"type": "string"}
-    if len(steps) <= MOST_NAMED:
+    if len(steps) <= MAX_NAMED:
         named["enum"] = list(steps)
     named["description"] = "the step whose result was cut or left out"
 
@@ -234,11 +234,11 @@ def read_result_tool(texts: Mapping[StepId, str], origins: tuple[Origin, ...]) -
         step, offset = StepId(arguments["result"]), int(arguments["offset"])
         if step not in texts:
             more = ""
-            if len(steps) > MOST_NAMED:
-                more = f" and {len(steps) - MOST_NAMED} more"
+            if len(steps) > MAX_NAMED:
+                more = f" and {len(steps) - MAX_NAMED} more"
             raise ToolFailed(
                 f"no result of step {step!r} to read; there are:"
-                f" {', '.join(steps[:MOST_NAMED])}{more}"
+                f" {', '.join(steps[:MAX_NAMED])}{more}"
             )
         text = texts[step]
         if not 0 <= offset < len(text):
@@ -284,10 +284,10 @@ def part_from(text: str, offset: int) -> str:
 def _shown(
     steps: Sequence[StepId], loaded: LoadedPayloads, rendered: Mapping[StepId, str], most_chars: int
 ) -> tuple[list[str], list[StepId]]:
-    """Return the first results that fit into `MOST_SHOWN_BYTES`, at least one, and the steps
+    """Return the first results that fit into `MAX_SHOWN_BYTES`, at least one, and the steps
     of the other results. Each result is cut after `most_chars`.
     """
-    shown, room = list[str](), MOST_SHOWN_BYTES
+    shown, room = list[str](), MAX_SHOWN_BYTES
     for index, step in enumerate(steps):
         text = _result(step, loaded, rendered, most_chars)
         room -= len(text.encode())
@@ -302,10 +302,10 @@ def _not_shown(steps: Sequence[StepId], loaded: LoadedPayloads) -> list[str]:
     if not steps:
         return []
     ok_last = sorted(steps, key=lambda step: loaded.results[step].status is ResultStatus.OK)
-    named = ", ".join(f"{step} ({loaded.results[step].status})" for step in ok_last[:MOST_NAMED])
+    named = ", ".join(f"{step} ({loaded.results[step].status})" for step in ok_last[:MAX_NAMED])
     more = ""
-    if len(steps) > MOST_NAMED:
-        more = f" and {len(steps) - MOST_NAMED} more"
+    if len(steps) > MAX_NAMED:
+        more = f" and {len(steps) - MAX_NAMED} more"
     return [
         f'<not_shown count="{len(steps)}">There was no room for the results of {named}{more}; read'
         f" one with {READ_RESULT}.</not_shown>"
@@ -355,7 +355,7 @@ def _feedback(feedback: Feedback, previous: HandoffResult | None) -> str:
     if previous is None:
         return tagged
     text = data_of(previous)
-    begun, note = _begun(text, MOST_PASTED_CHARS), ""
+    begun, note = _begun(text, MAX_PASTED_CHARS), ""
     if begun != text:
         note = f"\n[cut: {len(begun)} of {len(text)} characters]"
     return f"{tagged} <previous><data>{begun}</data>{note}</previous>"

@@ -25,9 +25,9 @@ CACHED_S = 300.0
 """Seconds for which the provider keeps a prefix after its last use."""
 CACHED_LONG_S = 3_600.0
 """Seconds for which it keeps a prefix that was written for one hour."""
-MOST_WAIT_S = 5.0
+MAX_WAIT_S = 5.0
 """Most seconds that a call waits until an equal prefix is cached."""
-LEAST_PREFIX_BYTES = 4_096
+MIN_PREFIX_BYTES = 4_096
 """Bytes of the shortest prefix that a call waits for: about 1,024 tokens of English. Providers
 cache no shorter prefix.
 """
@@ -35,7 +35,7 @@ ASK_EVERY_S = 0.2
 """Seconds after which a process that waits for another process asks again."""
 TELL_EVERY_S = 60.0
 """Seconds after which a process tells the others again that a prefix is cached."""
-MOST_PREFIXES = 1_000
+MAX_PREFIXES = 1_000
 """The prefixes that were used last are remembered, up to this number."""
 
 
@@ -55,7 +55,7 @@ class SharedPrefixes(Protocol):
 
     def begin(self, prefix: str) -> PrefixState:
         """Return the state of a prefix. If it is `FREE`, it is `SENT` for the other processes from
-        now on, for `MOST_WAIT_S`.
+        now on, for `MAX_WAIT_S`.
         """
         ...
 
@@ -106,14 +106,14 @@ class PromptCaches:
             if now < known.awaited_until:
                 return False
             if self._shared is None:
-                known.awaited_until = now + MOST_WAIT_S
+                known.awaited_until = now + MAX_WAIT_S
                 return True
         state = self._shared.begin(prefix)
         with self._lock:
             known = self._known(prefix)
             if state is PrefixState.FREE:
                 known.is_sent = True
-                known.awaited_until = now + MOST_WAIT_S
+                known.awaited_until = now + MAX_WAIT_S
             if state is PrefixState.SENT:
                 known.awaited_until = now + ASK_EVERY_S
             if state is PrefixState.CACHED:
@@ -154,7 +154,7 @@ class PromptCaches:
     def _known(self, prefix: str) -> _Prefix:
         known = self._prefixes.pop(prefix, None) or _Prefix()
         self._prefixes[prefix] = known
-        while len(self._prefixes) > MOST_PREFIXES:
+        while len(self._prefixes) > MAX_PREFIXES:
             self._prefixes.popitem(last=False)
         return known
 
@@ -170,7 +170,7 @@ def prefix_of(role: str, call: ModelCall) -> str:
 
 def is_worth_a_wait(call: ModelCall) -> bool:
     """Return whether the prefix of a call is long enough for a cache."""
-    return len(_prefix_bytes(call)) >= LEAST_PREFIX_BYTES
+    return len(_prefix_bytes(call)) >= MIN_PREFIX_BYTES
 
 
 def _prefix_bytes(call: ModelCall) -> bytes:

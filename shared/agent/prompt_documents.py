@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.types.handoff import Document, Manifest
 
-MOST_WHOLE_BYTES = 12_000
+MAX_WHOLE_BYTES = 12_000
 """Bytes of all documents that are shown whole: about 3,000 tokens of English."""
-LEAST_SHOWN_CHARS = 200
+MIN_SHOWN_CHARS = 200
 """Characters of the shortest text that is not shown a second time."""
-MOST_LISTED = 50
+MAX_LISTED = 50
 """Documents that the opening message lists."""
-MOST_HEADINGS = 20
+MAX_HEADINGS = 20
 """Listed documents whose first heading is read."""
-MOST_HEADING_CHARS = 80
+MAX_HEADING_CHARS = 80
 _HEADING = re.compile(r"^ {0,3}#{1,6}\s+(\S.*)$", re.MULTILINE)
 _HEADING_WITHIN = 2_000
 """Characters from the start of a document in which its first heading is searched."""
@@ -64,7 +64,7 @@ def choose_shown(manifest: Manifest, task: str, text_of: Callable[[str], str]) -
         whole = _short(named or manifest.documents, text_of)
         shown = {document.path for document, _ in whole}
         headings: dict[str, str] = {}
-        for document in manifest.documents[:MOST_HEADINGS]:
+        for document in manifest.documents[:MAX_HEADINGS]:
             if document.path not in shown and (heading := _heading_of(text_of(document.digest))):
                 headings[document.path] = heading
     except ToolFailed:
@@ -88,7 +88,7 @@ def was_shown(text: str, shown: Iterable[str]) -> bool:
     that the model has seen. A short text may stand there by chance.
     """
     wanted = text.strip()
-    return len(wanted) >= LEAST_SHOWN_CHARS and any(wanted in seen for seen in shown)
+    return len(wanted) >= MIN_SHOWN_CHARS and any(wanted in seen for seen in shown)
 
 
 def whole_texts(documents: Sequence[tuple[Document, str]]) -> str:
@@ -113,7 +113,7 @@ def documents_tag(manifest: Manifest, shown: ShownDocuments, *, with_names: bool
         blocks.append(whole_texts(shown.whole))
     are_whole = {document.path for document, _ in shown.whole}
     lines: list[str] = []
-    for number, document in enumerate(manifest.documents[:MOST_LISTED], start=1):
+    for number, document in enumerate(manifest.documents[:MAX_LISTED], start=1):
         size = f"{document.chars:,} characters"
         if not with_names:
             lines.append(f"{manifest.label(number)} ({document.media_type}, {size})")
@@ -129,15 +129,15 @@ def documents_tag(manifest: Manifest, shown: ShownDocuments, *, with_names: bool
 def _short(
     documents: Sequence[Document], text_of: Callable[[str], str]
 ) -> tuple[tuple[Document, str], ...]:
-    """Return the documents with their texts, or nothing if they exceed `MOST_WHOLE_BYTES`."""
-    if not documents or sum(document.chars for document in documents) > MOST_WHOLE_BYTES:
+    """Return the documents with their texts, or nothing if they exceed `MAX_WHOLE_BYTES`."""
+    if not documents or sum(document.chars for document in documents) > MAX_WHOLE_BYTES:
         return ()
     documents_with_texts: list[tuple[Document, str]] = []
     size = 0
     for document in documents:
         text = text_of(document.digest)
         size += len(text.encode("utf-8", "replace")) + len(document.path)
-        if size > MOST_WHOLE_BYTES:
+        if size > MAX_WHOLE_BYTES:
             return ()
         documents_with_texts.append((document, text))
     return tuple(documents_with_texts)
@@ -165,4 +165,4 @@ def _heading_of(text: str) -> str | None:
     match = _HEADING.search(text[:_HEADING_WITHIN])
     if match is None:
         return None
-    return " ".join(match[1].rstrip("# ").split())[:MOST_HEADING_CHARS]
+    return " ".join(match[1].rstrip("# ").split())[:MAX_HEADING_CHARS]

@@ -22,7 +22,7 @@ from handoff_queue.shared.text.unicode_text import to_nfc
 from handoff_queue.shared.types.handoff import Citation, Document, Manifest
 from handoff_queue.shared.types.message import digest_of
 
-MOST_QUOTE_CHARS = 2_000
+MAX_QUOTE_CHARS = 2_000
 _SHORT_CHARS = 4
 """A shorter quote must stand between word boundaries: "5" is no quote from "15"."""
 _LIKE = str.maketrans(
@@ -40,13 +40,13 @@ _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
 """Soft hyphens and characters without width."""
 _NUMERIC_FORMS = ("<super>", "<sub>", "<fraction>", "<circle>")
 """Compatibility forms that stay as they are, because they change a number: 10² is not 102."""
-_MOST_MARKS = 30
+_MAX_MARKS = 30
 """Combining marks normalized at once. Source: the Stream-Safe Text Format of UAX #15, section
 13.
 
 `unicodedata.normalize` sorts a run of marks in quadratic time.
 """
-_MOST_GROWTH = 6
+_MAX_GROWTH = 6
 """Most characters that replace one character. The few characters that need more (U+FDFA needs
 18) stay as they are.
 """
@@ -132,7 +132,7 @@ class FoldedText:
     def find(self, quote: str) -> Span | None:
         """Return the span of the quote in the document, or None.
 
-        The span holds the document's own characters, at most MOST_QUOTE_CHARS. A quote without
+        The span holds the document's own characters, at most MAX_QUOTE_CHARS. A quote without
         a letter or a digit proves nothing and is never found.
         """
         if not any(map(str.isalnum, quote)):
@@ -209,7 +209,7 @@ def _normal(cluster: str) -> str:
     is_number = any(text.startswith(_NUMERIC_FORMS) for text in decompositions)
     normal = unicodedata.normalize("NFC" if is_number else "NFKC", visible)
     normal = normal.translate(_LIKE)
-    if len(normal) <= _MOST_GROWTH * len(cluster):
+    if len(normal) <= _MAX_GROWTH * len(cluster):
         return normal
     return cluster
 
@@ -243,7 +243,7 @@ def _tables() -> _Tables:
     return _Tables(
         mark=re.compile(mark),
         changed=re.compile(f"({other})"),
-        clusters=re.compile(rf"(.{mark}{{1,{_MOST_MARKS}}}|{other})", re.DOTALL),
+        clusters=re.compile(rf"(.{mark}{{1,{_MAX_MARKS}}}|{other})", re.DOTALL),
     )
 
 
@@ -299,7 +299,7 @@ def _word_position(wanted: str, text: str) -> int:
 
 
 def _at_most(span: Span) -> Span:
-    return Span(span.start, min(span.end, span.start + MOST_QUOTE_CHARS))
+    return Span(span.start, min(span.end, span.start + MAX_QUOTE_CHARS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +371,7 @@ class Sources:
             return Defect(
                 f'there is no source "{source[:200]}"', "name one exactly as it was given to you"
             )
-        span = self._folded(text).find(quote[: 2 * MOST_QUOTE_CHARS])
+        span = self._folded(text).find(quote[: 2 * MAX_QUOTE_CHARS])
         if span is None:
             short = " ".join(quote.split())[:120]
             if document is not None and not self._was_opened(document):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from handoff_queue.shared.types.errors import ModelBusy, ModelError, SchemaRejected
 
-MOST_TRIES = 5
+MAX_TRIES = 5
 """Tries in a row, including the first. Their delays add up to 7.5 to 15 s without a
 `retry-after`.
 """
@@ -31,7 +31,7 @@ def delay_s(error: ModelError, tries: int, jitter: float) -> float | None:
         tries: number of tries so far, 1 after the first.
         jitter: random number in [0, 1) for the jitter.
     """
-    if not error.retryable or tries >= MOST_TRIES:
+    if not error.retryable or tries >= MAX_TRIES:
         return None
     backoff: float = min(FIRST_DELAY_S * 2.0 ** (tries - 1), LONGEST_DELAY_S)
     jittered = backoff * (0.5 + jitter / 2)

@@ -21,7 +21,7 @@ FEWEST_CHARS_OF_USER = 5
 """Letters and digits of the shortest argument that proves the will of the user. A shorter value,
 such as the 13 of a date, stands in a request by chance, and an attacker needs only this value.
 """
-MOST_WORDS = 4_000
+MAX_WORDS = 4_000
 """Words of one argument that are searched."""
 _WORD = re.compile(r"[^\W_]+")
 _URL = re.compile(r"https?://[^\s<>\"'`\\{}|^]+", re.IGNORECASE)
@@ -252,7 +252,7 @@ def _pieces_in(text: str) -> frozenset[int]:
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall(text.casefold())[:MOST_WORDS]
+    return _WORD.findall(text.casefold())[:MAX_WORDS]
 
 
 def _stands_in(value: str, texts: Iterable[str]) -> bool:

@@ -17,8 +17,8 @@ from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_call_approval import CheckedCalls, check_calls
 from handoff_queue.shared.agent.tool_calls import (
     CUT_CALL,
+    MAX_CALLS,
     MAY_HAVE_RUN,
-    MOST_CALLS,
     NO_TURNS_LEFT,
     SAME_CALL,
     SAME_RESULT,
@@ -44,7 +44,7 @@ from handoff_queue.shared.types.errors import (
 from handoff_queue.shared.types.handoff import AgentHandoff, StopReason
 from handoff_queue.shared.types.model import Block
 
-LEAST_SAME_CHARS = 200
+MIN_SAME_CHARS = 200
 """Characters of the shortest result that is not shown a second time."""
 _log = log_of(__name__)
 
@@ -102,7 +102,7 @@ class ToolCallRunner:
         """
         runnable: list[Block] = []
         results: list[ToolObserved] = []
-        first_ids = ids_in(calls_of(reply)[:MOST_CALLS])
+        first_ids = ids_in(calls_of(reply)[:MAX_CALLS])
         for call in self._transcript.conversation.unanswered:
             refusal = self._refusal(call, reply, first_ids)
             if refusal is not None:
@@ -119,7 +119,7 @@ class ToolCallRunner:
         """Return why a call must not run, for the model; None if it may run.
 
         Args:
-            first_ids: ids of the first `MOST_CALLS` calls of the reply.
+            first_ids: ids of the first `MAX_CALLS` calls of the reply.
         """
         conversation = self._transcript.conversation
         if conversation.turns >= self._handoff.limits.max_turns:
@@ -167,7 +167,7 @@ class ToolCallRunner:
         tool = self._tool_of(result)
         text = self._transcript.dependencies.without_secrets(visible(result.text))
         is_lookup = tool is not None and tool.is_lookup
-        if is_lookup and len(text) >= LEAST_SAME_CHARS and conversation.has_result(text):
+        if is_lookup and len(text) >= MIN_SAME_CHARS and conversation.has_result(text):
             text = SAME_RESULT
         shown = conversation.with_room_for(result.model_copy(update={"text": text}))
         self._transcript.store(self._citable(shown, tool))

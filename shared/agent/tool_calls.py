@@ -27,18 +27,18 @@ from handoff_queue.shared.types.errors import HandoffError, StoreUnavailable
 from handoff_queue.shared.types.model import Block
 from handoff_queue.shared.types.origins import DOCUMENT, Origin
 
-MOST_RESULT_CHARS = 24_000
+MAX_RESULT_CHARS = 24_000
 """Characters of one tool result: about 6,000 tokens, paid again in every later turn."""
-MOST_ERROR_CHARS = 500
+MAX_ERROR_CHARS = 500
 """Characters of the line that tells the model about an error."""
-MOST_CALLS = 64
+MAX_CALLS = 64
 """Calls of one reply that are run. Each further call gets `TOO_MANY_CALLS` as its result."""
 CUT_CALL = "the reply was cut off before this call was complete: call again, with shorter arguments"
 MAY_HAVE_RUN = (
     "interrupted: this tool may have run once already and is not safe to repeat; go on without, or"
     " check what it did"
 )
-TOO_MANY_CALLS = f"not run: at most {MOST_CALLS} calls of one reply are run; call again"
+TOO_MANY_CALLS = f"not run: at most {MAX_CALLS} calls of one reply are run; call again"
 NOTHING_DONE = "nothing was done: see below"
 NO_TURNS_LEFT = "not run: this was the last turn"
 SAME_CALL = "not run again: an earlier call had the same arguments, and its result is above"
@@ -54,9 +54,9 @@ UNKNOWN_TOOL = "an unknown tool"
 """Text that replaces a tool name that a model has invented."""
 
 
-MOST_AT_ONCE = 8
+MAX_AT_ONCE = 8
 """Tool calls of one handoff that run at the same time."""
-MOST_ABANDONED_THREADS = 16
+MAX_ABANDONED_THREADS = 16
 """Abandoned calls of one tool that still run in this process. At this number the tool is not
 called again.
 """
@@ -183,18 +183,18 @@ def argument_problem(arguments: object, tool: Tool) -> str | None:
 
 
 def shorten_result(text: str) -> str:
-    """Return the text. A text with more than `MOST_RESULT_CHARS` is cut and gets a note."""
-    if len(text) <= MOST_RESULT_CHARS:
+    """Return the text. A text with more than `MAX_RESULT_CHARS` is cut and gets a note."""
+    if len(text) <= MAX_RESULT_CHARS:
         return text or "(nothing)"
     return (
-        f"{text[:MOST_RESULT_CHARS]}\n[cut: {MOST_RESULT_CHARS} of {len(text)} characters are"
+        f"{text[:MAX_RESULT_CHARS]}\n[cut: {MAX_RESULT_CHARS} of {len(text)} characters are"
         " shown; ask for less at once]"
     )
 
 
 def _line(text: str) -> str:
-    """Return the first `MOST_ERROR_CHARS` characters of a text, in one line."""
-    return " ".join(text.split())[:MOST_ERROR_CHARS]
+    """Return the first `MAX_ERROR_CHARS` characters of a text, in one line."""
+    return " ".join(text.split())[:MAX_ERROR_CHARS]
 
 
 @dataclass(slots=True)
@@ -269,7 +269,7 @@ class ToolThreads:
         waiting = deque(calls)
         try:
             while waiting or self._running:
-                while waiting and len(self._running) < MOST_AT_ONCE:
+                while waiting and len(self._running) < MAX_AT_ONCE:
                     call = waiting.popleft()
                     refusal = self._refusal(call)
                     if refusal is not None:
@@ -300,7 +300,7 @@ class ToolThreads:
         left_behind = 0
         if name in self._tools:
             left_behind = _ABANDONED_THREADS.count(name)
-        if left_behind < MOST_ABANDONED_THREADS:
+        if left_behind < MAX_ABANDONED_THREADS:
             return None
         text = f"{name} was not run: {left_behind} earlier calls of this tool have not returned yet"
         return observe_result(call, text, is_error=True)

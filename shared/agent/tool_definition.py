@@ -13,7 +13,7 @@ from handoff_queue.shared.types.errors import InvalidTool
 
 _NOT_AT_THE_TOP = ("allOf", "anyOf", "oneOf")
 """Keywords that the Messages API does not take at the top of a tool's schema."""
-MOST_DEFINITION_CHARS = 30_000
+MAX_DEFINITION_CHARS = 30_000
 """Characters of a tool's description and schema: about 8,000 tokens, paid in each turn."""
 
 
@@ -45,10 +45,10 @@ def check_definition(name: str, description: str, schema: Mapping[str, Any]) -> 
         raise InvalidTool(
             f"tool {name}: its docstring describes only the parameters; describe the tool, too"
         )
-    if len(text) > MOST_DEFINITION_CHARS:
+    if len(text) > MAX_DEFINITION_CHARS:
         raise InvalidTool(
             f"tool {name}: its description and schema have {len(text):,} characters; "
-            f"at most {MOST_DEFINITION_CHARS:,} are sent with each turn"
+            f"at most {MAX_DEFINITION_CHARS:,} are sent with each turn"
         )
     for keyword in _NOT_AT_THE_TOP:
         if keyword in schema:

@@ -23,9 +23,9 @@ from handoff_queue.shared.types.errors import ModelError, ModelRejected
 from handoff_queue.shared.types.model import Block
 from handoff_queue.shared.types.specialist import ContextRules
 
-LEAST_CLEARED_CHARS = 400
+MIN_CLEARED_CHARS = 400
 """Characters of the shortest result that is cleared. The note in its place has about 60."""
-LEAST_FREED = 8
+MIN_FREED = 8
 """A clearing frees at least the limit divided by this number. Otherwise each turn would clear a
 little, and nothing would be read from the provider's cache.
 """
@@ -100,7 +100,7 @@ def results_to_clear(
             break
         chosen.append(observed)
         freed += tokens_of(observed)
-    if freed < max(1, rules.at_tokens // LEAST_FREED):
+    if freed < max(1, rules.at_tokens // MIN_FREED):
         return None
     return ContextCleared(tool_use_ids=tuple(item.tool_use_id for item in chosen), tokens=freed)
 
@@ -110,7 +110,7 @@ def clearable_results(conversation: Conversation) -> list[ToolObserved]:
     cleared = conversation.cleared
     results: list[ToolObserved] = []
     for observed in conversation.observed:
-        is_long = len(observed.text) >= LEAST_CLEARED_CHARS or observed.images
+        is_long = len(observed.text) >= MIN_CLEARED_CHARS or observed.images
         if is_long and not observed.is_error and observed.tool_use_id not in cleared:
             results.append(observed)
     return results

@@ -15,9 +15,9 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from handoff_queue.shared.agent.tool import Image, ToolFailed, ToolOutput
 from handoff_queue.shared.text.unicode_text import all_in_whole_characters
 
-MOST_BYTES = 3_750_000
+MAX_BYTES = 3_750_000
 """Bytes of one image. The Messages API takes 5 MB of base64, and base64 is a third longer."""
-MOST_PIXELS = 8_000
+MAX_PIXELS = 8_000
 """Pixels of each side, a limit of the Messages API."""
 _SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -56,10 +56,10 @@ def image_of(data: bytes) -> Image | None:
         raise ToolFailed(f"the {media_type} that it returned is broken") from error
     if width <= 0 or height <= 0:
         raise ToolFailed(f"the {media_type} that it returned is broken")
-    if len(data) > MOST_BYTES or max(width, height) > MOST_PIXELS:
+    if len(data) > MAX_BYTES or max(width, height) > MAX_PIXELS:
         raise ToolFailed(
             f"the image that it returned has {width} x {height} pixels and {len(data):,} bytes; "
-            f"at most {MOST_PIXELS} pixels a side and {MOST_BYTES:,} bytes can be shown"
+            f"at most {MAX_PIXELS} pixels a side and {MAX_BYTES:,} bytes can be shown"
         )
     return Image(media_type, data)
 
@@ -86,7 +86,7 @@ def encode_image(value: Any) -> bytes | None:
     return None
 
 
-MOST_IMAGES_A_RESULT = 4
+MAX_IMAGES_A_RESULT = 4
 """Images of one result."""
 
 _PLAIN = ("_asdict", "to_dict", "tolist")
@@ -112,10 +112,10 @@ def output_of(name: str, value: Any) -> ToolOutput:
         value = asyncio.run(_awaited(value))
     reading = _Reading(name)
     plain = reading.plain(value)
-    if len(reading.images) > MOST_IMAGES_A_RESULT:
+    if len(reading.images) > MAX_IMAGES_A_RESULT:
         raise ToolFailed(
             f"{name} returned {len(reading.images)} images;"
-            f" at most {MOST_IMAGES_A_RESULT} can be shown"
+            f" at most {MAX_IMAGES_A_RESULT} can be shown"
         )
     images = tuple(reading.images)
     if isinstance(plain, str):

@@ -25,8 +25,9 @@ CHAT_TAGS = ("assistant", "function_calls", "function_results", "human", "system
 """Names of tags that mark turns and system prompts in other programs. A model may know them."""
 _GAP = r"[\s\u00ad\u200b-\u200f\u2060\ufeff]*+"
 """White space, and invisible characters."""
+_TAG = "|".join(OWN_TAGS + CHAT_TAGS)
 _CLOSING = re.compile(
-    rf"([<\uff1c\ufe64]{_GAP})[/\uff0f\u2044\u2215](?={_GAP}(?:{'|'.join(OWN_TAGS + CHAT_TAGS)})(?![\w-]))",
+    rf"([<\uff1c\ufe64]{_GAP})[/\uff0f\u2044\u2215](?={_GAP}(?:{_TAG})(?![\w-]))",
     re.IGNORECASE,
 )
 """A closing tag of the prompt, also with other forms of its characters."""
@@ -34,8 +35,8 @@ _CLOSING = re.compile(
 
 def escape_tags(text: str) -> str:
     """Return the text with the closing tags of the prompt escaped, so that it cannot close the tag
-    around it. `CHAT_TAGS` are escaped, too. Closing tags of HTML stay as they are. A JSON text keeps its value, except for
-    other forms of a slash in such a tag.
+    around it. `CHAT_TAGS` are escaped, too. Closing tags of HTML stay as they are. A JSON text
+    keeps its value, except for other forms of a slash in such a tag.
     """
     return _CLOSING.sub(r"\1\\/", text)
 

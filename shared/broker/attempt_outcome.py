@@ -19,7 +19,7 @@ from handoff_queue.shared.types.errors import (
 from handoff_queue.shared.types.events import HandoffFinished, RecordedEvent
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ref
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.step_events import MOST_PASSAGES, Passage
+from handoff_queue.shared.types.step_events import MAX_PASSAGES, Passage
 
 
 class AttemptEnd(StrEnum):
@@ -123,7 +123,7 @@ def passages_of(result: HandoffResult) -> tuple[Passage, ...]:
             continue
         for source in claim.sources:
             passages[digest_of(f"{source.digest} {source.start}")[:12]] = None
-    return tuple(passages)[:MOST_PASSAGES]
+    return tuple(passages)[:MAX_PASSAGES]
 
 
 def finished_event(result: HandoffResult, worker: str, text: str | None = None) -> HandoffFinished:

@@ -24,7 +24,7 @@ _NUMBERS = frozenset({
     "rejected", "requeue", "retries", "retried", "revoked", "runtime", "sent", "signum", "started",
     "succeeded", "terminated", "timestamp", "utcoffset",
 })  # fmt: skip
-MOST_CHARS = 100_000
+MAX_CHARS = 100_000
 """Characters of the longest text of an event. Events of this project have a few hundred."""
 LARGEST = 4e9
 """The largest number of an event. It is a time in Unix seconds in the year 2096."""
@@ -62,7 +62,7 @@ def usable_event(event: object) -> dict[str, Any] | None:
 def _is_usable(name: object, value: object) -> bool:
     """Return whether a field is known and its value has the right type."""
     if name in _TEXTS:
-        return isinstance(value, str) and len(value) <= MOST_CHARS
+        return isinstance(value, str) and len(value) <= MAX_CHARS
     if name in _NUMBERS:
         return _is_number(value)
     if name == "clock":  # a logical clock has no limit

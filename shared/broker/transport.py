@@ -74,7 +74,7 @@ KEYS_OF_KOMBU = (
 """Attributes of kombu's channel that name keys. kombu 5.5 lacks the two attributes for
 bindings.
 """
-MOST_AT_ONCE = 20
+MAX_AT_ONCE = 20
 """Messages that one round trip takes. Neither the consumer loop nor Redis does other work
 during that time.
 """
@@ -264,10 +264,10 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             return
         self._in_poll = self.client.connection
         self._brpop_sent_at = time.monotonic()
-        most = MOST_AT_ONCE
+        most = MAX_AT_ONCE
         free_slots = self.qos.can_consume_max_estimate()
         if free_slots is not None:
-            most = min(free_slots, MOST_AT_ONCE)
+            most = min(free_slots, MAX_AT_ONCE)
         most_by_queue = dict.fromkeys(queues, most)
         for queue in ONE_BY_ONE.intersection(queues):
             most_by_queue[queue] = 1

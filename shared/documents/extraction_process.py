@@ -35,7 +35,7 @@ TIMEOUT_S = 30
 """Seconds for one file. A book of 1,000 pages takes about ten seconds."""
 MEMORY_BYTES = 1 << 30
 """Bytes of address space that the reading process may use."""
-MOST_OPEN = 100
+MAX_OPEN = 100
 """Files that one process gets. Each is open until the process ends."""
 _MEND = "save it again with a PDF program, or leave it out"
 
@@ -67,7 +67,7 @@ def texts_elsewhere(
     """
     done = 0
     while done < len(files):
-        for outcome in _one_process(files[done : done + MOST_OPEN], timeout_s):
+        for outcome in _one_process(files[done : done + MAX_OPEN], timeout_s):
             yield outcome
             done += 1
 

@@ -32,9 +32,9 @@ _CONTROLS = dict.fromkeys([*range(9), 11, *range(14, 27), 28, 29, 30, 31, 127])
 """Control characters that are removed: DEL and C0 without tab, line feed, form feed, return
 and escape (which terminal logs contain).
 """
-_MOST_CONTROLS = 0.005
+_MAX_CONTROLS = 0.005
 """Largest share of control characters in a text. One control character is always accepted."""
-_MOST_HIGH_BYTES = 0.3
+_MAX_HIGH_BYTES = 0.3
 """Largest share of bytes above 127 in Western European text without UTF-8. A text with more
 uses another alphabet, which Latin-1 would garble.
 """
@@ -86,7 +86,7 @@ def _decoded(data: bytes, charset: str | None) -> str:
     high = 0
     for byte in data:
         high += byte >= 0x80
-    if high > _MOST_HIGH_BYTES * len(data):
+    if high > _MAX_HIGH_BYTES * len(data):
         raise DocumentRefused("is binary, or text in an unknown encoding: save it as UTF-8")
     text = _checked(data.decode("latin-1"))
     if _C1_CONTROL.search(text):
@@ -111,7 +111,7 @@ def _strictly(data: bytes, encoding: str) -> str:
 
 def _checked(text: str) -> str:
     """Return the text, or refuse it if it has more than a few control characters."""
-    if len(text) - len(text.translate(_CONTROLS)) > max(1, _MOST_CONTROLS * len(text)):
+    if len(text) - len(text.translate(_CONTROLS)) > max(1, _MAX_CONTROLS * len(text)):
         raise DocumentRefused("is binary, not text")
     return text
 

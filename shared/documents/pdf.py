@@ -8,7 +8,7 @@ from typing import IO
 from handoff_queue.shared.documents.media_types import DocumentRefused, tidy_text
 from handoff_queue.shared.settings.optional_packages import missing
 
-MOST_CHARS = 20_000_000
+MAX_CHARS = 20_000_000
 """Characters of one file's text. A compressed page can expand to gigabytes."""
 
 
@@ -36,10 +36,8 @@ def pdf_text(stream: IO[bytes]) -> str:
             page_text = tidy_text(page.extract_text()).strip()
             pages.append(page_text)
             chars += len(page_text)
-            if chars > MOST_CHARS:
-                raise DocumentRefused(
-                    f"is a PDF with more than {MOST_CHARS:,} characters: split it"
-                )
+            if chars > MAX_CHARS:
+                raise DocumentRefused(f"is a PDF with more than {MAX_CHARS:,} characters: split it")
     except DependencyError:
         raise DocumentRefused("is an encrypted PDF: save it without protection") from None
     except (DocumentRefused, MemoryError):

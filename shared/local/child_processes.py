@@ -26,9 +26,9 @@ from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer
 from handoff_queue.shared.local.parent_death_guard import guarded_command
 from handoff_queue.shared.types.errors import UserError
 
-MOST_RESTARTS = 5
+MAX_RESTARTS = 5
 RESTART_WINDOW_S = 60.0
-"""A child that dies more than `MOST_RESTARTS` times within these seconds is given up."""
+"""A child that dies more than `MAX_RESTARTS` times within these seconds is given up."""
 _FIRST_PAUSE_S = 0.1
 """Seconds before the first restart. The pause doubles with each death in the window."""
 _TAIL_CHARS = 1_500
@@ -51,7 +51,7 @@ class RestartLimiter:
     @property
     def too_many(self) -> bool:
         """True if the child counts as broken after its last death."""
-        return len(self._death_times) > MOST_RESTARTS and not self._is_killed_on_purpose
+        return len(self._death_times) > MAX_RESTARTS and not self._is_killed_on_purpose
 
     def one_more(self, now: float) -> int:
         """Record a death, and return the number of deaths within the window.

@@ -26,9 +26,9 @@ REQUEST_ERRORS = (
 """Errors of an exchange over `PinnedTransport`, with `AddressRefused`."""
 _CONNECT_S = 5.0
 """Longest time in seconds to connect to one address of a host."""
-_MOST_ADDRESSES = 3
+_MAX_ADDRESSES = 3
 """Addresses of a host that are tried."""
-MOST_HEAD_BYTES = 262_144
+MAX_HEAD_BYTES = 262_144
 """Most bytes of a server before its response begins. The parser takes a head of 102,400 bytes, and
 reads 65,536 bytes at once.
 """
@@ -40,11 +40,11 @@ class HeadLimit:
     """
 
     def __init__(self) -> None:
-        self._left: int | None = MOST_HEAD_BYTES
+        self._left: int | None = MAX_HEAD_BYTES
 
     def begin(self) -> None:
         """Begin a request."""
-        self._left = MOST_HEAD_BYTES
+        self._left = MAX_HEAD_BYTES
 
     def end(self) -> None:
         """Count no more bytes, because the response has begun."""
@@ -61,7 +61,7 @@ class HeadLimit:
         self._left -= count
         if self._left < 0:
             raise httpcore2.RemoteProtocolError(
-                f"sent more than {MOST_HEAD_BYTES:,} bytes before its response"
+                f"sent more than {MAX_HEAD_BYTES:,} bytes before its response"
             )
 
 
@@ -166,7 +166,7 @@ class _CheckedBackend(httpcore2.NetworkBackend):
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.NetworkStream:
         addresses = check_addresses(host, port, self._resolve_in_time, self._policy)
-        for address in addresses[:_MOST_ADDRESSES]:
+        for address in addresses[:_MAX_ADDRESSES]:
             connect_s = self._deadline.left_s(min(timeout or _CONNECT_S, _CONNECT_S))
             try:
                 stream = self._sockets.connect_tcp(

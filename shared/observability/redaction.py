@@ -36,7 +36,7 @@ _SHAPES = (
     (re.compile(r"(hq_[0-9a-f]{12}_)[A-Za-z0-9_\-]{12,}"), rf"\1{HIDDEN}"),  # tokens of our API
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=\-]{12,}"), rf"\1 {HIDDEN}"),
 )
-_MOST_DEPTH = 6
+_MAX_DEPTH = 6
 """Levels of nested data that are searched by name. Deeper data becomes text."""
 
 
@@ -78,7 +78,7 @@ class Redactor:
             return value
         if _SECRET_NAME.search(name) and name not in _HARMLESS_NAMES:
             return HIDDEN
-        if depth < _MOST_DEPTH:
+        if depth < _MAX_DEPTH:
             if isinstance(value, Mapping):
                 clean: dict[str, Any] = {}
                 for key, item in value.items():

@@ -32,7 +32,7 @@ class HandoffNotes:
         """Store a note. Return False if the note at its path is no longer `replaces`.
 
         Raises:
-            NotesFull: the tenant has `MOST_NOTES` notes.
+            NotesFull: the tenant has `MAX_NOTES` notes.
         """
         now = self.store.connection.now()
         written = Note(

@@ -19,16 +19,16 @@ from handoff_queue.shared.types.batches import Batches
 from handoff_queue.shared.types.errors import MissingCredentials, ModelBusy, ModelError
 from handoff_queue.shared.types.model import Model, ModelCall, ModelReply, Pulse
 from handoff_queue.shared.types.names import JUDGING_ROLES
-from handoff_queue.shared.types.presence import MOST_ERROR_CHARS, MOST_MODELS, ModelCalls
+from handoff_queue.shared.types.presence import MAX_ERROR_CHARS, MAX_MODELS, ModelCalls
 from handoff_queue.shared.types.specialist import SpecialistSpec, Tier
 
-MOST_NAME = 200
+MAX_NAME = 200
 """Characters of a model's name that are kept."""
 
 
 @dataclass(slots=True)
 class ModelCallLog:
-    """Outcomes of the newest calls of each model. It keeps the `MOST_MODELS` models that were
+    """Outcomes of the newest calls of each model. It keeps the `MAX_MODELS` models that were
     called last. All threads of a process share it.
     """
 
@@ -45,18 +45,18 @@ class ModelCallLog:
 
     def succeeded(self, model: str) -> None:
         """Record that the server answered a call."""
-        self._store(ModelCalls(model=model[:MOST_NAME], succeeded_at=self.now()))
+        self._store(ModelCalls(model=model[:MAX_NAME], succeeded_at=self.now()))
 
     def failed(self, model: str, error: ModelError) -> None:
         """Record that a call gave no reply."""
         now = self.now()
-        name = model[:MOST_NAME]
+        name = model[:MAX_NAME]
         with self._lock:
             before = self._by_model.get(name, ModelCalls(model=name))
         message = " ".join(str(error).split())
         changes = {
             "failures": before.failures + 1,
-            "error": message[:MOST_ERROR_CHARS],
+            "error": message[:MAX_ERROR_CHARS],
             "is_busy": isinstance(error, ModelBusy),
             "failing_since": before.failing_since or now,
             "failed_at": now,
@@ -67,7 +67,7 @@ class ModelCallLog:
         with self._lock:
             self._by_model.pop(calls.model, None)
             self._by_model[calls.model] = calls
-            while len(self._by_model) > MOST_MODELS:
+            while len(self._by_model) > MAX_MODELS:
                 del self._by_model[next(iter(self._by_model))]
 
 

@@ -37,7 +37,7 @@ from handoff_queue.shared.settings.settings import (
 from handoff_queue.shared.store.graceful_shutdown import Drain
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Store, open_store
-from handoff_queue.shared.types.presence import MOST_ROLES, ModelCalls, Node
+from handoff_queue.shared.types.presence import MAX_ROLES, ModelCalls, Node
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 SWITCH_EVERY_S = 0.02
@@ -55,7 +55,7 @@ GENERATIONS = (YOUNG_OBJECTS, 10, 2)
 because reference cycles that live longer than a model call can keep the call's texts in
 memory.
 """
-MOST_FILES = 65_536
+MAX_FILES = 65_536
 """Open files of a process, if the system allows it. The usual default is 1,024, and each slot
 has a connection to the model.
 """
@@ -114,14 +114,14 @@ def _tune_garbage_collector() -> None:
 
 
 def allow_files() -> None:
-    """Raise the limit of open files to the system's maximum, at most `MOST_FILES`. If the
+    """Raise the limit of open files to the system's maximum, at most `MAX_FILES`. If the
     system refuses, log one line.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
-        most = MOST_FILES
+        most = MAX_FILES
     else:
-        most = min(hard, MOST_FILES)
+        most = min(hard, MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < most:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
@@ -157,7 +157,7 @@ class Announcer:
         settings = self.process.settings
         models = self.process.attempts.models
         model_names: dict[str, str] = {}
-        for spec in self.roles[:MOST_ROLES]:
+        for spec in self.roles[:MAX_ROLES]:
             model_names[spec.name] = self._redactor.text(models.name_of(None, spec))
         return Node(
             node=self.node,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from handoff_queue.shared.types.errors import UserError
 
-MOST_FILE_BYTES = 1_000_000
+MAX_FILE_BYTES = 1_000_000
 """Bytes of the largest file that is read."""
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0
@@ -78,7 +78,7 @@ def _read(file: Path, is_refused: Callable[[os.stat_result], bool], why: str) ->
     with file.open("rb") as opened:
         if is_refused(os.fstat(opened.fileno())):
             raise UserError(why)
-        return opened.read(MOST_FILE_BYTES)
+        return opened.read(MAX_FILE_BYTES)
 
 
 def check_place(file: Path) -> None:

@@ -35,8 +35,8 @@ def split_credentials(base_url: str) -> tuple[str, dict[str, str]]:
     return url, {"Authorization": f"Basic {encoded}"}
 
 
-MOST_URL_CHARS = 2_000
-MOST_HEADER_CHARS = 8_000
+MAX_URL_CHARS = 2_000
+MAX_HEADER_CHARS = 8_000
 """Most HTTP servers refuse longer headers."""
 PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 """Variables that name a proxy. Their lower-case names are read, too, and come first, as in
@@ -53,7 +53,7 @@ _AFTER_ADDRESS = re.compile(r"\](:[0-9]*)?$")
 _SERVER = re.compile(
     r"([A-Za-z][A-Za-z0-9+.-]{0,20}://)(?:[^/?#@]*@)?([A-Za-z0-9.-]{1,80})(?![^/?#:])"
 )
-_MOST_HOST_CHARS = 253
+_MAX_HOST_CHARS = 253
 """RFC 1035, section 2.3.4."""
 
 
@@ -92,8 +92,8 @@ def check_header_value(value: str) -> None:
             "holds a line break or a character outside ASCII, which an HTTP header cannot contain:"
             " copy it again"
         )
-    if len(value) > MOST_HEADER_CHARS:
-        raise ValueError(f"has more than {MOST_HEADER_CHARS:,} characters: shorten it")
+    if len(value) > MAX_HEADER_CHARS:
+        raise ValueError(f"has more than {MAX_HEADER_CHARS:,} characters: shorten it")
 
 
 def check_headers(text: str) -> None:
@@ -131,8 +131,8 @@ def split_http_url(url: str) -> SplitResult:
         ValueError: no request can be sent to this URL.
     """
     example = "it looks like https://host.example/path"
-    if not url or len(url) > MOST_URL_CHARS:
-        raise ValueError(f"must have 1 to {MOST_URL_CHARS:,} characters")
+    if not url or len(url) > MAX_URL_CHARS:
+        raise ValueError(f"must have 1 to {MAX_URL_CHARS:,} characters")
     if not _VISIBLE.fullmatch(url) or " " in url:
         raise ValueError(
             "holds a space, a line break or a character outside ASCII: remove it, or percent-encode"
@@ -171,7 +171,7 @@ def has_possible_host(parts: SplitResult) -> bool:
         except ValueError:
             return False
         return True
-    return len(host) <= _MOST_HOST_CHARS and _HOST.fullmatch(host) is not None
+    return len(host) <= _MAX_HOST_CHARS and _HOST.fullmatch(host) is not None
 
 
 def proxy_of(scheme: str, environment: Mapping[str, str]) -> tuple[str, str] | None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from handoff_queue.shared.settings.http_values import MOST_URL_CHARS, has_possible_host
+from handoff_queue.shared.settings.http_values import MAX_URL_CHARS, has_possible_host
 
 REDIS_PORT = 6379
 SENTINEL_PORT = 26379
@@ -100,8 +100,8 @@ def read_address(url: str) -> RedisAddress:
         ValueError: the URL is invalid. The message names options but no other part of the URL,
             which may have a password.
     """
-    if len(url) > MOST_URL_CHARS:
-        raise ValueError(f"must have at most {MOST_URL_CHARS:,} characters; {LOOKS}")
+    if len(url) > MAX_URL_CHARS:
+        raise ValueError(f"must have at most {MAX_URL_CHARS:,} characters; {LOOKS}")
     urls = url.split(";") if url.startswith("sentinel://") else [url]
     parts = list(map(_split, urls))
     first = parts[0]

@@ -39,7 +39,7 @@ from pydantic_settings import (
 from handoff_queue.shared.settings.file_permissions import read_private
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.http_values import (
-    MOST_URL_CHARS,
+    MAX_URL_CHARS,
     check_header_value,
     check_headers,
     check_hosts,
@@ -61,12 +61,12 @@ from handoff_queue.shared.types.message import each_problem, with_value
 
 DAY_S = 86_400
 YEAR_S = 365 * DAY_S
-MOST_NAME_CHARS = 200
-MOST_PATH_CHARS = 4_096
+MAX_NAME_CHARS = 200
+MAX_PATH_CHARS = 4_096
 """PATH_MAX of Linux."""
-MOST_FOLDERS = 100
-MOST_PATTERNS = 100
-MOST_OPEN_JOBS = 1_000_000
+MAX_FOLDERS = 100
+MAX_PATTERNS = 100
+MAX_OPEN_JOBS = 1_000_000
 
 _BROKER_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 
@@ -120,12 +120,12 @@ def is_broker_url(text: str) -> bool:
         is_plain
         and has_port
         and not is_web
-        and len(text) <= MOST_URL_CHARS
+        and len(text) <= MAX_URL_CHARS
         and bool(_BROKER_SCHEME.fullmatch(parts.scheme))
     )
 
 
-def check_name(value: str, most: int = MOST_NAME_CHARS) -> str:
+def check_name(value: str, most: int = MAX_NAME_CHARS) -> str:
     """Return the text if it is a line of 1 to `most` characters, without spaces around it.
 
     Raises:
@@ -143,7 +143,7 @@ def check_path(value: object) -> object:
         ValueError: the text is empty, too long, or has a control character.
     """
     if isinstance(value, str):
-        check_name(value, MOST_PATH_CHARS)
+        check_name(value, MAX_PATH_CHARS)
     return value
 
 
@@ -180,10 +180,10 @@ Folders = Annotated[
     tuple[PlainPath, ...],
     NoDecode,
     BeforeValidator(_folders_in),
-    Field(max_length=MOST_FOLDERS),
+    Field(max_length=MAX_FOLDERS),
 ]
 Patterns = Annotated[
-    Annotated[tuple[Name, ...], Field(max_length=MOST_PATTERNS)] | None,
+    Annotated[tuple[Name, ...], Field(max_length=MAX_PATTERNS)] | None,
     NoDecode,
     BeforeValidator(texts_in),
 ]
@@ -196,7 +196,7 @@ Networks = Annotated[
     NoDecode,
     BeforeValidator(texts_in),
     AfterValidator(check_networks),
-    Field(max_length=MOST_PATTERNS),
+    Field(max_length=MAX_PATTERNS),
 ]
 """IP addresses and networks."""
 Hosts = Annotated[
@@ -204,7 +204,7 @@ Hosts = Annotated[
     NoDecode,
     BeforeValidator(texts_in),
     AfterValidator(check_hosts),
-    Field(max_length=MOST_PATTERNS),
+    Field(max_length=MAX_PATTERNS),
 ]
 """Hosts in small letters, as `is_allowed_host` reads them."""
 GroupRoles = Annotated[
@@ -212,7 +212,7 @@ GroupRoles = Annotated[
     NoDecode,
     BeforeValidator(texts_in),
     AfterValidator(check_group_roles),
-    Field(max_length=MOST_PATTERNS),
+    Field(max_length=MAX_PATTERNS),
 ]
 """Roles of the HTTP API, each as `GROUP=ROLE`."""
 
@@ -475,7 +475,7 @@ class Settings(BaseSettings):
     """The most that the jobs of each tenant may cost in a day."""
     tenant_day_tokens: Tokens | None = None
     """The most input and output tokens of each tenant's jobs in a day."""
-    tenant_open_jobs: int | None = Field(default=None, ge=1, le=MOST_OPEN_JOBS)
+    tenant_open_jobs: int | None = Field(default=None, ge=1, le=MAX_OPEN_JOBS)
     """The most jobs of each tenant that have not ended. A job or a retry above it is refused. Child
     jobs do not count.
     """

@@ -24,8 +24,8 @@ from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.shared.types.message import Message, digest_of, each_problem
 from handoff_queue.shared.types.names import NAME_PATTERN
 
-MOST_LISTING_BYTES = 1_000_000
-MOST_TIMEOUT_S = 3_600.0
+MAX_LISTING_BYTES = 1_000_000
+MAX_TIMEOUT_S = 3_600.0
 """Longest `timeout_s`, as of a user's tool."""
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """Names of tools that the Messages API takes."""
@@ -51,7 +51,7 @@ class McpServer(Message):
     """The headers of each request. `${NAME}` stands for a variable of the worker's environment."""
     tools: Annotated[tuple[Line, ...], Field(min_length=1, max_length=100)]
     """The only tools of the server that the specialist may use."""
-    timeout_s: Annotated[float, Field(gt=0, le=MOST_TIMEOUT_S, strict=False)] = 60.0
+    timeout_s: Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S, strict=False)] = 60.0
     """Seconds after which a call has failed, with the time to connect."""
     allow_private: bool = False
     """True if the URL may have addresses that are not on the public internet."""
@@ -182,8 +182,8 @@ def read_listings(file: Path) -> tuple[dict[str, Listing], str | None]:
     """Return the accepted listings of a specialist's file, or the reason why there are none."""
     path = listing_file(file)
     try:
-        if path.stat().st_size > MOST_LISTING_BYTES:
-            return {}, f"{path.name} is larger than {MOST_LISTING_BYTES:,} bytes"
+        if path.stat().st_size > MAX_LISTING_BYTES:
+            return {}, f"{path.name} is larger than {MAX_LISTING_BYTES:,} bytes"
         listings = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}, None

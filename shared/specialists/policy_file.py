@@ -23,7 +23,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.message import Message, each_problem
 from handoff_queue.shared.types.origins import PRIVATE, UNTRUSTED
 
-MOST_BYTES = 50_000
+MAX_BYTES = 50_000
 _KIND = r"user|document|web|model|tool|mcp"
 _ORIGIN = rf"^({_KIND}|(tool|mcp) [a-zA-Z0-9_-]{{1,64}})$"
 _SEEN = rf"^(private|untrusted|{_KIND}|(tool|mcp) [a-zA-Z0-9_-]{{1,64}})$"
@@ -127,8 +127,8 @@ def _values_in(file: Path) -> Any:
     try:
         if not file.is_file():  # a pipe would never end
             raise UserError(f"{file}: no such file of a policy: correct HANDOFF_POLICY_FILE")
-        if file.stat().st_size > MOST_BYTES:
-            raise UserError(f"{file}: larger than {MOST_BYTES:,} bytes: shorten the policy")
+        if file.stat().st_size > MAX_BYTES:
+            raise UserError(f"{file}: larger than {MAX_BYTES:,} bytes: shorten the policy")
         root = compose(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(f"{file}: cannot be read ({error.strerror})") from error

@@ -39,7 +39,7 @@ from handoff_queue.shared.types.origins import CODE_EXECUTION
 from handoff_queue.shared.types.specialist import ContextRules, RunnerKind, SpecialistSpec, Tier
 
 FENCE = "---"
-MOST_KEPT_FILES = 200
+MAX_KEPT_FILES = 200
 """Files whose fields are kept. YAML takes most of the time of reading a file."""
 MAX_FILE_BYTES = 200_000
 """Bytes of the largest file that is read: about three times the longest instructions of a spec."""
@@ -118,7 +118,7 @@ def _text_of(path: Path) -> str:
         ) from error
 
 
-@lru_cache(maxsize=MOST_KEPT_FILES)
+@lru_cache(maxsize=MAX_KEPT_FILES)
 def _fields_of(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]]:
     """Return the fields of a front matter, and the line number of each field in the file.
 

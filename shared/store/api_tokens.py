@@ -16,7 +16,7 @@ from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.ids import Digest
 from handoff_queue.shared.types.message import Message
 
-MOST_NAME_CHARS = 100
+MAX_NAME_CHARS = 100
 """Most characters of a token's name and of its tenant. A tenant of a job has the same limit."""
 _ID = re.compile(r"[0-9a-f]{12}")
 _SECRET = re.compile(r"hq_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
@@ -143,9 +143,9 @@ def _check_line(what: str, text: str) -> None:
     """Raise UserError unless the text is one short line with a visible character."""
     if not text.strip():
         raise UserError(f"{what} is empty")
-    if len(text) > MOST_NAME_CHARS or not text.isprintable():
+    if len(text) > MAX_NAME_CHARS or not text.isprintable():
         raise UserError(
-            f"{what} must be one line of at most {MOST_NAME_CHARS} characters, without control"
+            f"{what} must be one line of at most {MAX_NAME_CHARS} characters, without control"
             " characters"
         )
 

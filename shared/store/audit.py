@@ -9,11 +9,11 @@ from handoff_queue.shared.store.redis.connection import Connection, translated_e
 from handoff_queue.shared.store.script_arguments import read_entries
 from handoff_queue.shared.types.access import AuditAction, AuditEntry
 
-LEAST_KEPT = 100_000
+MIN_KEPT = 100_000
 """Entries that Redis keeps at least; it drops older entries in blocks. With 300 bytes for an
 entry, the stream needs 30 MB.
 """
-LEAST_REFUSALS = 10_000
+MIN_REFUSALS = 10_000
 """Refusals that Redis keeps at least. They have their own stream: a worker that was taken over can
 cause any number of refusals, and would remove the actions of users.
 """
@@ -32,9 +32,9 @@ class Audit:
         Raises:
             StoreRefusesWrites: Redis is full or read-only.
         """
-        key, least = keys.AUDIT, LEAST_KEPT
+        key, least = keys.AUDIT, MIN_KEPT
         if entry.action is AuditAction.REFUSE:
-            key, least = keys.AUDIT_REFUSALS, LEAST_REFUSALS
+            key, least = keys.AUDIT_REFUSALS, MIN_REFUSALS
         with translated_errors():
             self._connection.redis.xadd(
                 key, {_ENTRY: entry.to_json()}, maxlen=least, approximate=True

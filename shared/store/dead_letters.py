@@ -29,7 +29,7 @@ that time.
 """
 AT_ONCE = 20
 """Oldest letters that one check of the retention reads."""
-MOST_BODY_CHARS = 65_536
+MAX_BODY_CHARS = 65_536
 """Characters of a letter that are kept; longer letters are cut, so that all letters together
 stay small. The store has the full text of a handoff.
 """
@@ -79,7 +79,7 @@ class DeadLetters:
             self.add(queue, reason, body)
             return True
         job_id, handoff_id, text = handoff
-        if len(body) <= MOST_BODY_CHARS:
+        if len(body) <= MAX_BODY_CHARS:
             short = body
         else:
             short = json.dumps({"job_id": job_id, "handoff_id": handoff_id})
@@ -98,16 +98,16 @@ class DeadLetters:
         return bool(answer in (b"unknown", b"dead"))
 
     def _letter(self, queue: str, reason: str, body: str) -> DeadLetter:
-        if len(body) > MOST_BODY_CHARS:
+        if len(body) > MAX_BODY_CHARS:
             reason = (
-                f"{reason} (it has {len(body):,} characters, of which the first {MOST_BODY_CHARS:,}"
+                f"{reason} (it has {len(body):,} characters, of which the first {MAX_BODY_CHARS:,}"
                 " are kept)"
             )
         return DeadLetter(
             at=self._connection.now(),
             queue=queue,
             reason=storable(reason),
-            body=storable(body[:MOST_BODY_CHARS]),
+            body=storable(body[:MAX_BODY_CHARS]),
         )
 
     def _add(self, letter: DeadLetter) -> None:

@@ -34,7 +34,7 @@ _HEAD = struct.Struct(">cB8sH")
 NONCE_BYTES, TAG_BYTES = 12, 16
 SCOPE_CHARS = 4
 """Characters of a scope that its key depends on: `j-` and two hexadecimal digits of a job's id."""
-MOST_JOBS = 20_000
+MAX_JOBS = 20_000
 """Jobs whose tenant a process remembers."""
 DOCUMENTS = "documents"
 """Scope of the documents of a tenant."""
@@ -73,7 +73,7 @@ class Sealing:
         """Remember the tenant of a job that will be stored."""
         if self._keys is not None:
             self._tenants[job_id] = tenant
-            while len(self._tenants) > MOST_JOBS:
+            while len(self._tenants) > MAX_JOBS:
                 self._tenants.popitem(last=False)
 
     def is_sealed(self, tenant: str) -> bool:

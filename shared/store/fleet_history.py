@@ -11,13 +11,13 @@ from pydantic import BaseModel, Field
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import MOST_EXACT_INTEGER, read_entries
+from handoff_queue.shared.store.script_arguments import MAX_EXACT_INTEGER, read_entries
 
-MOST_SAMPLES = 200
+MAX_SAMPLES = 200
 """Newest samples of a role that are read, as in `parts/results.lua`. A worker may add others."""
 
-Count = Annotated[int, Field(strict=True, ge=-MOST_EXACT_INTEGER, le=MOST_EXACT_INTEGER)]
-Factor = Annotated[float, Field(ge=0, le=MOST_EXACT_INTEGER, allow_inf_nan=False)]
+Count = Annotated[int, Field(strict=True, ge=-MAX_EXACT_INTEGER, le=MAX_EXACT_INTEGER)]
+Factor = Annotated[float, Field(ge=0, le=MAX_EXACT_INTEGER, allow_inf_nan=False)]
 
 
 class _BucketSample(BaseModel):
@@ -74,7 +74,7 @@ class History:
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
-                pipe.lrange(keys.history(name), 0, MOST_SAMPLES - 1)
+                pipe.lrange(keys.history(name), 0, MAX_SAMPLES - 1)
             pipe.lrange(keys.SCORES, 0, -1)
             *samples, scores = pipe.execute()
         samples_by_name: dict[str, list[dict[str, Any]]] = {}

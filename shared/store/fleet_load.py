@@ -13,23 +13,23 @@ from redis.exceptions import ResponseError
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.presence import (
     LONGEST_MS,
-    MOST_ANNOUNCED_BYTES,
-    MOST_READ,
+    MAX_ANNOUNCED_BYTES,
+    MAX_READ,
     node_in,
 )
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import MOST_EXACT_INTEGER, name_in, rows
+from handoff_queue.shared.store.script_arguments import MAX_EXACT_INTEGER, name_in, rows
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
 from handoff_queue.shared.types.presence import EQUAL_HANDOFF, WAITS_FOR, role_slots
 from handoff_queue.shared.types.rate_limits import Allowance
 
-MOST_DUE_HANDOFFS = 5_000
+MAX_DUE_HANDOFFS = 5_000
 """Due handoffs whose state is read, the earliest due time first: about 20 ms of Redis's time.
 If more handoffs are due, the load reports only the running and deferred handoffs among these.
 """
 
-MOST_BUCKETS = 1_000
+MAX_BUCKETS = 1_000
 """Rate-limit buckets that are read. A worker may write any number of names."""
 
 _LIMIT_NAMES = ("requests", "input", "output")
@@ -174,15 +174,15 @@ class FleetLoadReader:
         if counts_jobs:
             script_keys += [keys.WAITING + SUPERVISOR_QUEUE, keys.WAITING + SUBMISSIONS_QUEUE]
         at_ms, open_jobs, waiting_jobs, entries = self._connection.script(
-            "running_handoffs", script_keys, [MOST_DUE_HANDOFFS, int(counts_jobs)]
+            "running_handoffs", script_keys, [MAX_DUE_HANDOFFS, int(counts_jobs)]
         )
         at = int(at_ms) / 1000
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            pipe.zrangebyscore(keys.SERVING, at_ms, int(at_ms) + LONGEST_MS, start=0, num=MOST_READ)
+            pipe.zrangebyscore(keys.SERVING, at_ms, int(at_ms) + LONGEST_MS, start=0, num=MAX_READ)
             pipe.hkeys(keys.QUEUES)
             pipe.hkeys(keys.PAUSED)
-            pipe.zrangebyscore(keys.BUCKETS, at_ms, "+inf", start=0, num=MOST_BUCKETS)
+            pipe.zrangebyscore(keys.BUCKETS, at_ms, "+inf", start=0, num=MAX_BUCKETS)
             pipe.llen(keys.DEAD)
             pipe.info("memory")
             serving, queues, paused, buckets, dead, memory = pipe.execute()
@@ -237,7 +237,7 @@ class FleetLoadReader:
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in supervisors:
-                pipe.getrange(keys.supervisor(name), 0, MOST_ANNOUNCED_BYTES)
+                pipe.getrange(keys.supervisor(name), 0, MAX_ANNOUNCED_BYTES)
             announced = pipe.execute() if supervisors else []
         total = 0
         for text in announced:
@@ -293,13 +293,13 @@ class FleetLoadReader:
 
 def _figure(fields: Mapping[str, bytes | None], name: str) -> float:
     """Return a stored figure of a bucket; 0 if it is missing or not a number up to
-    `MOST_EXACT_INTEGER`.
+    `MAX_EXACT_INTEGER`.
     """
     try:
         figure = float(fields[name] or b"0")
     except ValueError:
         return 0.0
-    if abs(figure) <= MOST_EXACT_INTEGER:
+    if abs(figure) <= MAX_EXACT_INTEGER:
         return figure
     return 0.0
 

@@ -26,17 +26,17 @@ TAIL_EVENTS = 100
 """Last events of a journal that are read. They have about 50 KB, and the latest event of each
 shown handoff is among them.
 """
-MOST_EVENT_BYTES = 16_000
+MAX_EVENT_BYTES = 16_000
 """Size of the largest event that is read. The event of a plan of thousands of steps has a
 megabyte.
 """
-MOST_DUE = 5_000
+MAX_DUE = 5_000
 """Due entries of all jobs that are searched for running handoffs of this job: 1 ms of Redis's
 time.
 """
-MOST_USER_MESSAGES = 20
+MAX_USER_MESSAGES = 20
 """Newest messages of users that are read."""
-MOST_JOB_HANDOFFS = 500
+MAX_JOB_HANDOFFS = 500
 """Due handoffs of the job whose state is read: 1 ms of Redis's time."""
 
 _JOB_FIELDS = (
@@ -98,7 +98,7 @@ class JobSummary:
     first: RecordedEvent
     """The submission."""
     tail: tuple[RecordedEvent, ...]
-    """The last events, oldest first, without events longer than `MOST_EVENT_BYTES`."""
+    """The last events, oldest first, without events longer than `MAX_EVENT_BYTES`."""
     messages: tuple[StoredMessage, ...] = ()
     """The newest messages of users, oldest first."""
 
@@ -135,10 +135,10 @@ class JobSummaries:
         """
         arguments = [
             TAIL_EVENTS,
-            MOST_EVENT_BYTES,
-            MOST_DUE,
-            MOST_JOB_HANDOFFS,
-            MOST_USER_MESSAGES,
+            MAX_EVENT_BYTES,
+            MAX_DUE,
+            MAX_JOB_HANDOFFS,
+            MAX_USER_MESSAGES,
             *_JOB_FIELDS,
             *_SHORT,
         ]

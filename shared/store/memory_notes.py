@@ -8,7 +8,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.payloads import pack, unpack
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.types.errors import MalformedMessage, NotesFull, StoreError
-from handoff_queue.shared.types.memory_notes import MOST_NOTES, Note
+from handoff_queue.shared.types.memory_notes import MAX_NOTES, Note
 
 SCOPE = "notes"
 """Scope of the texts, see `Sealing`."""
@@ -57,14 +57,14 @@ class Notes:
         """Store a note. Return False if the note at its path is no longer `replaces`.
 
         Raises:
-            NotesFull: the tenant has `MOST_NOTES` notes.
+            NotesFull: the tenant has `MAX_NOTES` notes.
         """
         packed = pack(note.to_json())
         sealed = self._connection.sealing.seal_for(tenant, SCOPE, note.path, packed)
         result = self._store(tenant, note.path, replaces, sealed, note.expires_at)
         if result < 0:
             raise NotesFull(
-                f"the memory of tenant {tenant[:60]} has {MOST_NOTES:,} notes: remove some"
+                f"the memory of tenant {tenant[:60]} has {MAX_NOTES:,} notes: remove some"
                 " (handoff memory delete PATH)"
             )
         return bool(result)
@@ -96,7 +96,7 @@ class Notes:
             new,
             int(self._connection.now() * 1000),
             int(expires_at * 1000),
-            MOST_NOTES,
+            MAX_NOTES,
         ]
         script_keys = [keys.notes(tenant), keys.note_expiry(tenant)]
         return int(self._connection.script("store_memory_note", script_keys, arguments))

@@ -12,8 +12,8 @@ from handoff_queue.shared.store.redis.connection import Connection, translated_e
 from handoff_queue.shared.store.script_arguments import name_in, rows
 
 OTHER = "other"
-"""Value of a label that all values beyond the first `MOST_VALUES` share."""
-MOST_VALUES = {"tenant": 50, "role": 100, "model": 30}
+"""Value of a label that all values beyond the first `MAX_VALUES` share."""
+MAX_VALUES = {"tenant": 50, "role": 100, "model": 30}
 """Number of values of each label with separate time series, as in `parts/metrics.lua`."""
 METRICS_WITHOUT_TENANT = frozenset({
     "sweeper_recoveries", "dead_letters", "turn_duration_seconds", "model_call_duration_seconds",
@@ -21,7 +21,7 @@ METRICS_WITHOUT_TENANT = frozenset({
 })  # fmt: skip
 """Counts whose first label is no tenant. Every other count has the tenant as its first label."""
 _SEPARATOR = "\t"
-MOST_DIGITS = 19
+MAX_DIGITS = 19
 """Digits of the largest integer of Redis. A longer text was written by another program."""
 
 
@@ -62,14 +62,14 @@ class Metrics:
             fields = self._connection.redis.hgetall(keys.METRICS)
         counts: list[Count] = []
         for field, value in fields.items():
-            if value.isdigit() and len(value) <= MOST_DIGITS:
+            if value.isdigit() and len(value) <= MAX_DIGITS:
                 parts = tuple(name_in(field).split(_SEPARATOR))
                 counts.append(Count(parts, int(value)))
         return counts
 
     def handoffs_by_outcome(self) -> dict[str, dict[str, int]]:
         """Return the number of ended handoffs by role and outcome, of all tenants since the store
-        exists. The roles beyond the first `MOST_VALUES` are together under `OTHER`.
+        exists. The roles beyond the first `MAX_VALUES` are together under `OTHER`.
 
         Raises:
             StoreUnavailable: Redis is unreachable.

@@ -37,7 +37,7 @@ SMALL_MEMORY = 6
 defaults need 256 KB and save a few bytes. Their allocation takes ten times as long as the
 compression.
 """
-MOST_BYTES = 256_000_000
+MAX_BYTES = 256_000_000
 """Bytes of the longest payload that is decompressed. The longest documents have 20 MB by
 default (see HANDOFF_MAX_DOCUMENT_BYTES). zlib data can be 1,000 times as long as it is stored.
 """
@@ -64,7 +64,7 @@ def pack(text: str) -> bytes:
     return b"z" + small.compress(raw) + small.flush()
 
 
-def unpack(stored: bytes, most_bytes: int = MOST_BYTES) -> str:
+def unpack(stored: bytes, most_bytes: int = MAX_BYTES) -> str:
     """Return the text of a stored payload of at most `most_bytes` bytes; a longer one is not
     decompressed.
 
@@ -95,7 +95,7 @@ def _raw(stored: bytes, most_bytes: int) -> bytes:
     return raw
 
 
-def proven(digest: str, stored: bytes, most_bytes: int = MOST_BYTES) -> str:
+def proven(digest: str, stored: bytes, most_bytes: int = MAX_BYTES) -> str:
     """Return the text of a stored payload after a check against the digest that it is stored
     under.
 
@@ -214,7 +214,7 @@ class PayloadStore:
         return texts
 
     def _proven(
-        self, job_id: JobId, digest: str, stored: bytes, most_bytes: int = MOST_BYTES
+        self, job_id: JobId, digest: str, stored: bytes, most_bytes: int = MAX_BYTES
     ) -> str:
         """Return the text of a payload. Raises as `Sealing.open` and `proven`."""
         return proven(digest, opened(self._sealing, job_id, digest, stored), most_bytes)

@@ -46,11 +46,11 @@ GOOD_FOR_S = 1.0
 
 CHECKED_WITHIN_S = 30.0
 """Seconds by which the check of a waiting job may be late before its announcement expires."""
-MOST_NAMED = 5
+MAX_NAMED = 5
 """Most specialists that the announcement of a waiting job names."""
-MOST_WISHES = 100
+MAX_WISHES = 100
 """Most groups of waiting jobs that are counted."""
-MOST_READ = 10_000
+MAX_READ = 10_000
 """Most members of `keys.SERVING` that one call reads, such as 1,000 processes with ten specialists
 each. A worker may write any number of members.
 """
@@ -58,7 +58,7 @@ LONGEST_MS = 60_000
 """Longest time in ms for which an announcement is read, from now on: four times `ANNOUNCED_FOR_S`.
 A member that expires later is not ours.
 """
-MOST_ANNOUNCED_BYTES = 8 * 2**20
+MAX_ANNOUNCED_BYTES = 8 * 2**20
 """Size of the largest announcement that is read. An announcement of 100 specialists with the
 longest instructions has 6 MB.
 """
@@ -210,7 +210,7 @@ class PresenceStore:
             specialists: the specialists that the job may use; empty: any.
             check_at: time of the next check, in Unix seconds, which repeats the announcement.
         """
-        names = " ".join(sorted(specialists)[:MOST_NAMED])
+        names = " ".join(sorted(specialists)[:MAX_NAMED])
         jobs_key = f"{keys.UNPLANNED}:{names}"
         now_ms = self._connection.now() * 1000
         until_ms = (check_at + CHECKED_WITHIN_S) * 1000
@@ -229,7 +229,7 @@ class PresenceStore:
         now_ms = self._connection.now() * 1000
         with translated_errors():
             redis = self._connection.redis
-            entries = redis.zrangebyscore(keys.UNPLANNED, now_ms, "+inf", start=0, num=MOST_WISHES)
+            entries = redis.zrangebyscore(keys.UNPLANNED, now_ms, "+inf", start=0, num=MAX_WISHES)
             wishes = list(map(name_in, entries))
             pipe = redis.pipeline(transaction=False)
             for names in wishes:
@@ -258,7 +258,7 @@ class PresenceStore:
             handoffs: single handoffs that may wait.
         """
         last_position = most - 1 if most else -1
-        arguments: list[int | str] = [last_position, LONGEST_MS, MOST_READ, *job_ids]
+        arguments: list[int | str] = [last_position, LONGEST_MS, MAX_READ, *job_ids]
         for job_id, handoff_id in handoffs:
             arguments.append(f"{job_id}/{handoff_id}")
         served, waiting, paused = self._connection.script(
@@ -339,7 +339,7 @@ class PresenceStore:
         now_ms = self._connection.now() * 1000
         with translated_errors():
             members = self._connection.redis.zrangebyscore(
-                keys.SERVING, now_ms, now_ms + LONGEST_MS, start=0, num=MOST_READ
+                keys.SERVING, now_ms, now_ms + LONGEST_MS, start=0, num=MAX_READ
             )
         supervisors: set[str] = set()
         workers: set[str] = set()
@@ -353,19 +353,19 @@ class PresenceStore:
 
     def _announced(self, announced_at: Sequence[str]) -> list[bytes | None]:
         """Return the value at each key; None if it is missing or larger than
-        `MOST_ANNOUNCED_BYTES`.
+        `MAX_ANNOUNCED_BYTES`.
         """
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for key in announced_at:
-                pipe.getrange(key, 0, MOST_ANNOUNCED_BYTES)
+                pipe.getrange(key, 0, MAX_ANNOUNCED_BYTES)
             if announced_at:
                 stored = pipe.execute()
             else:
                 stored = []
         announcements: list[bytes | None] = []
         for text in stored:
-            announcements.append(text if 0 < len(text) <= MOST_ANNOUNCED_BYTES else None)
+            announcements.append(text if 0 < len(text) <= MAX_ANNOUNCED_BYTES else None)
         return announcements
 
     def served(self) -> dict[str, ServedSpecialist]:

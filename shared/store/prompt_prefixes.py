@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from handoff_queue.shared.agent.prompt_cache_warmup import CACHED_S, MOST_WAIT_S, PrefixState
+from handoff_queue.shared.agent.prompt_cache_warmup import CACHED_S, MAX_WAIT_S, PrefixState
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.types.errors import StoreError
@@ -26,7 +26,7 @@ class PromptPrefixes:
         redis = self._connection.redis
         try:
             with translated_errors():
-                is_first = redis.set(key, PrefixState.SENT, nx=True, px=int(MOST_WAIT_S * 1000))
+                is_first = redis.set(key, PrefixState.SENT, nx=True, px=int(MAX_WAIT_S * 1000))
                 value = None if is_first else redis.get(key)
         except StoreError:
             return PrefixState.FREE

@@ -19,7 +19,7 @@ from typing import Any
 from handoff_queue.shared.agent.retry_policy import FIRST_DELAY_S, LONGEST_DELAY_S, LONGEST_HOLD_S
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import MOST_EXACT_INTEGER
+from handoff_queue.shared.store.script_arguments import MAX_EXACT_INTEGER
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
 from handoff_queue.shared.types.usage import Usage
@@ -112,15 +112,15 @@ class RateLimiter:
         """Return the tokens of a handoff that count for the limits of its bucket, as JSON for
         the sample of `finish`; null if the provider has no known limits.
 
-        Figures above `MOST_EXACT_INTEGER` are cut, because `History` could not read them.
+        Figures above `MAX_EXACT_INTEGER` are cut, because `History` could not read them.
         """
         if not self.bucket:
             return "null"
         return json.dumps(
             {
                 "name": self.bucket,
-                "input": min(MOST_EXACT_INTEGER, usage.input_tokens - usage.cache_read_tokens),
-                "output": min(MOST_EXACT_INTEGER, usage.output_tokens),
+                "input": min(MAX_EXACT_INTEGER, usage.input_tokens - usage.cache_read_tokens),
+                "output": min(MAX_EXACT_INTEGER, usage.output_tokens),
             }
         )
 

@@ -19,12 +19,12 @@ from handoff_queue.shared.types.errors import StoreError, StoreUnavailable
 
 KEPT_S = 3 * 86_400
 """Seconds for which a copied entry is known, so that it is copied once."""
-MOST_READ = 10_000
+MAX_READ = 10_000
 """Most entries that one look reads: the setting of `handoff up`."""
-MOST_CHARS = 200
-MOST_DETAIL_CHARS = 2_000
+MAX_CHARS = 200
+MAX_DETAIL_CHARS = 2_000
 """Most characters of a worker's reason."""
-MOST_REPORTS = 1_000
+MAX_REPORTS = 1_000
 """Reports of workers that one look moves."""
 
 
@@ -46,7 +46,7 @@ class Refusals:
         is no report is dropped.
         """
         with translated_errors():
-            reports = self._connection.redis.rpop(keys.REFUSALS, MOST_REPORTS) or []
+            reports = self._connection.redis.rpop(keys.REFUSALS, MAX_REPORTS) or []
         moved = 0
         for entry in read_entries(reports, AuditEntry.from_json, keys.REFUSALS):
             if entry.action is AuditAction.REFUSE:
@@ -61,8 +61,8 @@ class Refusals:
         return AuditEntry(
             at=self._connection.now(),
             action=AuditAction.REFUSE,
-            subject=_line(entry.subject, MOST_CHARS),
-            detail=_line(entry.detail, MOST_DETAIL_CHARS),
+            subject=_line(entry.subject, MAX_CHARS),
+            detail=_line(entry.detail, MAX_DETAIL_CHARS),
         )
 
     def copy_commands(self) -> int:
@@ -76,7 +76,7 @@ class Refusals:
             return 0
         try:
             with translated_errors():
-                log = self._connection.redis.acl_log(MOST_READ)
+                log = self._connection.redis.acl_log(MAX_READ)
         except StoreUnavailable:
             raise
         except StoreError:
@@ -115,7 +115,7 @@ def _name_of(entry: Mapping[str, Any]) -> str:
 
 def _text(entry: Mapping[str, Any], field: str) -> str:
     """Return a field that an attacker may have chosen, in printable characters of one line."""
-    return _line(str(entry.get(field, "")), MOST_CHARS)
+    return _line(str(entry.get(field, "")), MAX_CHARS)
 
 
 def _line(text: str, most: int) -> str:

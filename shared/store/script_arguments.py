@@ -13,7 +13,7 @@ from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
 
 Entry = TypeVar("Entry")
-MOST_EXACT_INTEGER = 2**53
+MAX_EXACT_INTEGER = 2**53
 """Largest integer that Lua computes with. A float holds it exactly."""
 
 
@@ -24,14 +24,14 @@ def name_in(stored: bytes) -> str:
 
 def figure_in(stored: bytes | None) -> int | None:
     """Return a stored number. None: it is missing, or is no whole number up to
-    `MOST_EXACT_INTEGER`. A worker that was taken over may have written it. `number_or` of
+    `MAX_EXACT_INTEGER`. A worker that was taken over may have written it. `number_or` of
     `parts/redis_values.lua` has this rule, too.
     """
     try:
         number = int(stored or b"")
     except ValueError:
         return None
-    if abs(number) > MOST_EXACT_INTEGER:
+    if abs(number) > MAX_EXACT_INTEGER:
         return None
     return number
 

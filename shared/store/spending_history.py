@@ -12,7 +12,7 @@ from handoff_queue.shared.store.redis.connection import Connection, translated_e
 from handoff_queue.shared.store.script_arguments import figure_in, name_in
 
 DAY_S = 86_400
-MOST_DAYS = 90
+MAX_DAYS = 90
 """Days that are kept, as `PAST_KEPT_MS` in `parts/retention.lua`."""
 _SEPARATOR = "\t"
 _LABELS = 4

@@ -46,7 +46,7 @@ from handoff_queue.shared.trust.signatures import Trust, open_trust
 from handoff_queue.shared.types.access import AuditAction, AuditEntry
 from handoff_queue.shared.types.ids import JobId
 
-MOST_REASON_CHARS = 1_000
+MAX_REASON_CHARS = 1_000
 """Most characters of a reason in the audit stream."""
 
 
@@ -101,7 +101,7 @@ class Store:
             at=self.connection.now(),
             action=AuditAction.REFUSE,
             subject=subject,
-            detail=reason[:MOST_REASON_CHARS],
+            detail=reason[:MAX_REASON_CHARS],
         )
         if self.trust.signer.may(Right.DECIDE):
             self.audit.add(entry)

@@ -26,7 +26,7 @@ from handoff_queue.shared.types.errors import NoTenantKey, UserError
 
 KEY_BYTES = 32
 """Bytes of a key of AES-256."""
-MOST_KEYS = 8
+MAX_KEYS = 8
 """Most keys of one tenant that are valid at once."""
 CHECK_FILE_S = 1.0
 """Seconds for which a file is not looked at again."""
@@ -184,8 +184,8 @@ def _checked(keys: Sequence[object], what: str) -> tuple[bytes, ...]:
     checked = tuple(key for key in keys if isinstance(key, bytes) and len(key) == KEY_BYTES)
     if len(checked) != len(keys):
         raise NoTenantKey(f"{what} must be {KEY_BYTES} bytes, in a file as base64")
-    if len(checked) > MOST_KEYS:
-        raise NoTenantKey(f"{what}: there are more than {MOST_KEYS} keys")
+    if len(checked) > MAX_KEYS:
+        raise NoTenantKey(f"{what}: there are more than {MAX_KEYS} keys")
     return checked
 
 

@@ -10,7 +10,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import name_in
 
-MOST_AT_ONCE = 100
+MAX_AT_ONCE = 100
 """Batches that one look returns."""
 
 
@@ -23,7 +23,7 @@ class UnwantedBatches:
     def oldest(self) -> list[str]:
         """Return the ids of the batches that were dropped first."""
         with translated_errors():
-            stored = self._connection.redis.zrange(keys.BATCHES, 0, MOST_AT_ONCE - 1)
+            stored = self._connection.redis.zrange(keys.BATCHES, 0, MAX_AT_ONCE - 1)
         return [name_in(batch_id) for batch_id in stored]
 
     def forget(self, batch_ids: Sequence[str]) -> None:

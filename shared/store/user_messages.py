@@ -18,7 +18,7 @@ from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.events import OPEN_STATUSES, UserMessageSent
 from handoff_queue.shared.types.ids import Digest, HandoffId, JobId, StepId
 
-MOST_MESSAGES = 100
+MAX_MESSAGES = 100
 """Most messages of a job. An agent that begins later has all these messages in its task."""
 
 
@@ -30,7 +30,7 @@ class Refusal(StrEnum):
     ENDED = "ended"
     """The job has ended, or is cancelled."""
     FULL = "full"
-    """The job has `MOST_MESSAGES` messages."""
+    """The job has `MAX_MESSAGES` messages."""
     OTHER = "other"
     """The id belongs to another message of the job."""
     LAST_TURN = "last_turn"
@@ -116,7 +116,7 @@ class UserMessages:
             event.text.digest,
             event.step or "",
             json_argument(conditions),
-            MOST_MESSAGES,
+            MAX_MESSAGES,
             *payload_arguments(self._connection.sealing, job_id, [text]),
         ]
         answer = self._connection.script(

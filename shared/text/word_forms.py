@@ -40,7 +40,7 @@ _ALIKE = 0.6
 _COMPARED_CHARS = 100
 _COMPARED_NAMES = 2_000
 """difflib compares a few thousand short names in some 10 ms."""
-_MOST_LISTED = 30
+_MAX_LISTED = 30
 
 
 def close_names(
@@ -89,7 +89,7 @@ def _form(name: str) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return at most `_MOST_LISTED` names in one line, and the number of the others."""
-    if len(names) <= _MOST_LISTED:
+    """Return at most `_MAX_LISTED` names in one line, and the number of the others."""
+    if len(names) <= _MAX_LISTED:
         return ", ".join(names) or "none"
-    return f"{', '.join(names[:_MOST_LISTED])} and {len(names) - _MOST_LISTED:,} more"
+    return f"{', '.join(names[:_MAX_LISTED])} and {len(names) - _MAX_LISTED:,} more"

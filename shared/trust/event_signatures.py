@@ -38,8 +38,8 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 
 DECISION, FACT = "decision", "fact"
 _BEFORE, _AFTER = ',"signature":"', '"}'
-_MOST_STAMP_CHARS = 700
-"""Characters of a stamp with `MOST_CODES` codes."""
+_MAX_STAMP_CHARS = 700
+"""Characters of a stamp with `MAX_CODES` codes."""
 _CODED = (Right.DECIDE, Right.RESULT, Right.SUBMIT)
 """Rights for which a code is as good as a signature: a supervisor could write such events, too, so
 a code of another process with its key is no danger.
@@ -110,7 +110,7 @@ def without_signature(raw: bytes) -> tuple[bytes, str]:
     """Return the JSON of an event, and its stamp as text; '' without a signature."""
     if not raw.endswith(_AFTER.encode()):
         return raw, ""
-    start = raw.rfind(_BEFORE.encode(), max(0, len(raw) - _MOST_STAMP_CHARS))
+    start = raw.rfind(_BEFORE.encode(), max(0, len(raw) - _MAX_STAMP_CHARS))
     if start < 0:
         return raw, ""
     stamp = raw[start + len(_BEFORE) : -len(_AFTER)].decode("ascii", "replace")

@@ -15,7 +15,7 @@ from handoff_queue.shared.trust.key_files import (
     write_keyring,
 )
 from handoff_queue.shared.trust.key_folder_lock import PRIVATE, replace_file
-from handoff_queue.shared.trust.keyring import MOST_KEYS, PublicKey
+from handoff_queue.shared.trust.keyring import MAX_KEYS, PublicKey
 from handoff_queue.shared.trust.message_authentication_codes import PrivateKey
 from handoff_queue.shared.types.errors import UserError
 
@@ -39,7 +39,7 @@ def rotate_key(folder: Path, name: str) -> PublicKey:
         with suppress(FileNotFoundError):
             newest_before = private_keys_in(file.read_bytes())[:1]
         key = public_key_of(private)
-        known_keys = (key, *identities[name].keys)[:MOST_KEYS]
+        known_keys = (key, *identities[name].keys)[:MAX_KEYS]
         identities[name] = identities[name].model_copy(update={"keys": known_keys})
         write_keyring(folder, identities)
         texts = map(pem_of, (private, *newest_before))

@@ -20,7 +20,7 @@ from handoff_queue.shared.types.names import ROLES
 
 KEY_BYTES = 32
 """Bytes of a public key of Ed25519."""
-MOST_KEYS = 2
+MAX_KEYS = 2
 """Valid keys of an identity: the newest, and the one before it until the next rotation."""
 KEY_ID_CHARS = 16
 """Hexadecimal digits of a key's id."""
@@ -87,7 +87,7 @@ class Identity(Message):
     may: tuple[Right, ...]
     roles: tuple[str, ...] = ()
     """Specialists whose handoffs a worker of this identity does; `*`: all specialists."""
-    keys: Annotated[tuple[PublicKey, ...], Field(max_length=MOST_KEYS)] = ()
+    keys: Annotated[tuple[PublicKey, ...], Field(max_length=MAX_KEYS)] = ()
     """Valid keys, the newest first."""
 
     @property

@@ -41,13 +41,13 @@ PURPOSE = "handoff-queue/1"
 """Beginning of everything that is signed."""
 LOOK_EVERY_S = 1.0
 """Seconds between two looks at the files of keys."""
-MOST_SIGNATURE_CHARS = 120
+MAX_SIGNATURE_CHARS = 120
 """Characters of a signature, or of one code."""
 _DECIDERS, _READERS = "-deciders", "-readers"
 """Names of readers of codes, which no role has."""
-MOST_CODES = 8
+MAX_CODES = 8
 """Codes of one message."""
-MOST_REMEMBERED = 1_000
+MAX_REMEMBERED = 1_000
 """Verified texts that a process remembers, for texts that it reads again and again."""
 
 
@@ -233,7 +233,7 @@ class Trust:
         private = self._private
         assert private is not None
         secrets: list[tuple[str, bytes]] = []
-        for reader in readers[:MOST_CODES]:
+        for reader in readers[:MAX_CODES]:
             secret = private.secret_with(reader, private.id, reader.id)
             if secret is not None and self._has_exchange(private):
                 secrets.append((f"{private.id}{FOR}{reader.id}", secret))
@@ -293,11 +293,11 @@ class Trust:
         known = self._remembered.get((signature, signed)) if again else None
         if known is not None:
             return known
-        parts = signature.split(",", MOST_CODES)
+        parts = signature.split(",", MAX_CODES)
         writer = self._writer_of_codes(parts, signed) if codes else None
         if writer is not None:
             return writer
-        key_id, _, encoded = parts[0][:MOST_SIGNATURE_CHARS].partition(".")
+        key_id, _, encoded = parts[0][:MAX_SIGNATURE_CHARS].partition(".")
         if FOR in key_id:
             self._look(at_once=True)  # the key of this process may be new
             writer = self._writer_of_codes(parts, signed) if codes else None
@@ -308,7 +308,7 @@ class Trust:
         if not _is_valid(key, encoded, signed):
             raise _wrong(signer)
         if again:
-            if len(self._remembered) >= MOST_REMEMBERED:
+            if len(self._remembered) >= MAX_REMEMBERED:
                 self._remembered.clear()
             self._remembered[signature, signed] = signer
         return signer
@@ -336,7 +336,7 @@ class Trust:
         Args:
             ends: `KEY~READER`.
         """
-        key_id, is_code, reader = ends[:MOST_SIGNATURE_CHARS].partition(FOR)
+        key_id, is_code, reader = ends[:MAX_SIGNATURE_CHARS].partition(FOR)
         if not is_code or self._private_file is None:
             return None
         _ = self.signer  # reads the private key

@@ -13,11 +13,11 @@ from pydantic import StringConstraints
 
 from handoff_queue.shared.types.message import Message, UnixTime
 
-MOST_ACTOR_CHARS = 200
+MAX_ACTOR_CHARS = 200
 """Most characters of a name, and of an address. An IPv6 address has at most 45, and a host name
 that a proxy forwards may be longer.
 """
-_Line = Annotated[str, StringConstraints(min_length=1, max_length=MOST_ACTOR_CHARS)]
+_Line = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ACTOR_CHARS)]
 
 
 class Actor(Message):

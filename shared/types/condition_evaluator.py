@@ -22,7 +22,7 @@ from handoff_queue.shared.types.condition_syntax import (
     step_named,
 )
 
-_MOST_VALUES = 3
+_MAX_VALUES = 3
 """Most values that a reason names."""
 _VALUE_CHARS = 60
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*")
@@ -67,7 +67,7 @@ def evaluate_condition(
         read_values.append(f"{path} is {show_value(value)}")
     values = ""
     if read_values:
-        values = f" ({'; '.join(read_values[:_MOST_VALUES])})"
+        values = f" ({'; '.join(read_values[:_MAX_VALUES])})"
     outcome = "is not met"
     if is_met:
         outcome = "is met"

@@ -19,8 +19,8 @@ from pydantic import Field, StringConstraints
 from handoff_queue.shared.types.ids import StepIdField
 from handoff_queue.shared.types.message import Message
 
-MOST_CHARS = 1_000
-MOST_NODES = 200
+MAX_CHARS = 1_000
+MAX_NODES = 200
 """Most nodes of the tree. They bound the time of an evaluation and the depth of its recursion."""
 FIELDS: Final = ("output", "status", "confidence")
 """Fields of a step that a condition can name."""
@@ -69,7 +69,7 @@ class InvalidCondition(ValueError):
 class When(Message):
     """The condition of one step of a plan."""
 
-    text: Annotated[str, StringConstraints(min_length=1, max_length=MOST_CHARS)]
+    text: Annotated[str, StringConstraints(min_length=1, max_length=MAX_CHARS)]
     steps: dict[str, StepIdField] = Field(default_factory=dict)
     """Step ids in the plan, by the names of the steps in the text."""
     item: str | dict[str, str] | None = None
@@ -105,8 +105,8 @@ def condition_of(text: str) -> Condition:
     has_item = False
     has_whole_item = False
     nodes = list(ast.walk(tree))
-    if len(nodes) > MOST_NODES:
-        raise InvalidCondition(f"it has more than {MOST_NODES} parts; make it shorter")
+    if len(nodes) > MAX_NODES:
+        raise InvalidCondition(f"it has more than {MAX_NODES} parts; make it shorter")
     steps_with_field, containers, functions = _roles_of(nodes)
     for node in nodes:
         _check(node)
@@ -159,8 +159,8 @@ def _parsed(text: str) -> ast.expr:
     Raises:
         InvalidCondition: the text is too long, or not an expression.
     """
-    if len(text) > MOST_CHARS:
-        raise InvalidCondition(f"it has more than {MOST_CHARS:,} characters; make it shorter")
+    if len(text) > MAX_CHARS:
+        raise InvalidCondition(f"it has more than {MAX_CHARS:,} characters; make it shorter")
     bare = _QUOTED.sub('""', text)
     if "\\" in text or re.search(r"(?<![\w.])[0-9][0-9.]*[A-Za-z_]", bare):
         raise InvalidCondition("it has a backslash, or a number with letters; leave them out")

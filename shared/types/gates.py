@@ -17,7 +17,7 @@ from pydantic import (
 
 from handoff_queue.shared.types.handoff import Fact
 from handoff_queue.shared.types.ids import NameField
-from handoff_queue.shared.types.limits import MOST_COUNT, Count
+from handoff_queue.shared.types.limits import MAX_COUNT, Count
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.names import RESERVED
 from handoff_queue.shared.types.regex_patterns import UnusablePattern, matches
@@ -63,7 +63,7 @@ class GatesFrom(StrEnum):
 class Gates(Message):
     """The checks of an answer. Each field is one check; an empty field is not checked."""
 
-    min_words: Annotated[int, Field(ge=0, le=MOST_COUNT)] | None = None
+    min_words: Annotated[int, Field(ge=0, le=MAX_COUNT)] | None = None
     max_words: Count | None = None
     sections: tuple[Line, ...] = ()
     """Headings that the answer must have, at any level. Upper and lower case count as equal."""

@@ -8,9 +8,9 @@ from pydantic import Field, NonNegativeInt, StringConstraints
 
 from handoff_queue.shared.types.message import Message
 
-MOST_NAME_CHARS = 200
-MOST_VARIANTS = 100
-ShortName = Annotated[str, StringConstraints(max_length=MOST_NAME_CHARS)]
+MAX_NAME_CHARS = 200
+MAX_VARIANTS = 100
+ShortName = Annotated[str, StringConstraints(max_length=MAX_NAME_CHARS)]
 
 
 class EvaluatedVariant(Message):
@@ -44,7 +44,7 @@ class EvaluationRun(Message):
     """Name of the file with the requests, without its folder."""
     ended_at: float
     """Unix time in seconds, by Redis's clock."""
-    variants: Annotated[tuple[EvaluatedVariant, ...], Field(max_length=MOST_VARIANTS)]
+    variants: Annotated[tuple[EvaluatedVariant, ...], Field(max_length=MAX_VARIANTS)]
     not_run: NonNegativeInt = 0
     """Jobs for which the budget had no room."""
     microusd: NonNegativeInt | None

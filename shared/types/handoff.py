@@ -33,7 +33,7 @@ from handoff_queue.shared.types.ids import (
     handoff_id,
 )
 from handoff_queue.shared.types.json_values import StorableJson
-from handoff_queue.shared.types.limits import MOST_DEPTH, HandoffLimits
+from handoff_queue.shared.types.limits import MAX_DEPTH, HandoffLimits
 from handoff_queue.shared.types.message import Message, OmitNone, digest_of
 from handoff_queue.shared.types.origins import Origins, origins_or_unknown
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
@@ -159,7 +159,7 @@ class AgentHandoff(Message):
     model: str | None = None
     """Model of the job (`--model`), which replaces the specialist's own; None: no replacement."""
     return_to: str = "supervisor.advance"
-    depth: Annotated[int, Field(ge=0, le=MOST_DEPTH)] = 0
+    depth: Annotated[int, Field(ge=0, le=MAX_DEPTH)] = 0
     """Number of jobs above the handoff's job: 0 for a user's job, 1 or more for a child job."""
     origins: Annotated[Origins | None, OmitNone] = None
     """Origins of the task, the context and the feedback; None: unknown."""

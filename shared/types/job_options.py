@@ -36,7 +36,7 @@ class Priority(StrEnum):
     """No user waits. The job uses the slots that interactive jobs leave free."""
 
 
-MOST_WAIT_S = 30 * 24 * 3_600
+MAX_WAIT_S = 30 * 24 * 3_600
 """Longest wait for an answer in seconds. It is bounded, because Redis keeps all waiting jobs
 in memory.
 """
@@ -89,9 +89,9 @@ class Approvals(Message):
     what: tuple[ApprovalOf, ...] = ()
     above_microusd: Microusd | None = None
     """A person must approve the cost above this amount."""
-    timeout_s: int | None = Field(default=None, ge=1, le=MOST_WAIT_S)
+    timeout_s: int | None = Field(default=None, ge=1, le=MAX_WAIT_S)
     """Longest wait for an answer, or time until the first reminder, in seconds. None:
-    `MOST_WAIT_S`.
+    `MAX_WAIT_S`.
     """
     on_timeout: OnTimeout = OnTimeout.STOP
 
@@ -104,7 +104,7 @@ class Approvals(Message):
     def wait_s(self) -> int:
         """Return the longest wait for one answer in seconds, including reminders."""
         if self.timeout_s is None or self.on_timeout is OnTimeout.REMIND:
-            return MOST_WAIT_S
+            return MAX_WAIT_S
         return self.timeout_s
 
 
@@ -112,11 +112,11 @@ APPROVE_AT_ONCE = Approvals(timeout_s=1, on_timeout=OnTimeout.GO_ON)
 """Approvals of a command without a terminal: every question counts as approved."""
 
 
-MOST_NAME_CHARS = 255
+MAX_NAME_CHARS = 255
 """Most characters of the name of a task or a queue: the longest short string of AMQP, in bytes."""
 DEFAULT_QUEUE = "celery"
 """The queue of a stock Celery worker."""
-_Name = Annotated[str, StringConstraints(min_length=1, max_length=MOST_NAME_CHARS)]
+_Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARS)]
 
 
 class EndTask(Message):

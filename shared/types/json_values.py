@@ -18,13 +18,13 @@ from pydantic import AfterValidator, JsonValue
 from handoff_queue.shared.text.unicode_text import has_half_a_character
 from handoff_queue.shared.types.errors import UserError
 
-MOST_LEVELS = 100
+MAX_LEVELS = 100
 """Most levels of lists and objects in one value. pydantic-core reads 200 levels, and a stored
 value is a part of other messages.
 """
-MOST_DIGITS = 4_300
+MAX_DIGITS = 4_300
 """Most digits of an integer. Python and pydantic-core refuse to read integers with more digits."""
-_BEYOND = 10**MOST_DIGITS
+_BEYOND = 10**MAX_DIGITS
 
 
 def check_storable(value: Any) -> None:
@@ -32,7 +32,7 @@ def check_storable(value: Any) -> None:
 
     Raises:
         ValueError: the value has a number that JSON cannot hold, an integer of more than
-            `MOST_DIGITS` digits, a lone surrogate, or more than `MOST_LEVELS` levels.
+            `MAX_DIGITS` digits, a lone surrogate, or more than `MAX_LEVELS` levels.
     """
     for level in _levels(value):
         for item in level:
@@ -44,17 +44,17 @@ def check_storable(value: Any) -> None:
 
 
 def check_depth(value: Any) -> None:
-    """Raise ValueError if a value has more than `MOST_LEVELS` levels of lists and objects."""
+    """Raise ValueError if a value has more than `MAX_LEVELS` levels of lists and objects."""
     for _ in _levels(value):
         pass
 
 
 def _levels(value: Any) -> Iterator[list[Any]]:
     """Yield the values of each level, the value itself first. Raise ValueError beyond
-    `MOST_LEVELS`.
+    `MAX_LEVELS`.
     """
     level = [value]
-    for _ in range(MOST_LEVELS + 1):
+    for _ in range(MAX_LEVELS + 1):
         yield level
         deeper: list[Any] = []
         for item in level:
@@ -65,7 +65,7 @@ def _levels(value: Any) -> Iterator[list[Any]]:
         if not deeper:
             return
         level = deeper
-    raise ValueError(f"has more than {MOST_LEVELS} levels of lists and objects")
+    raise ValueError(f"has more than {MAX_LEVELS} levels of lists and objects")
 
 
 def _check_scalar(value: Any) -> None:
@@ -76,7 +76,7 @@ def _check_scalar(value: Any) -> None:
         if not isfinite(value):
             raise ValueError(f"has the number {value}, which JSON cannot hold")
     elif isinstance(value, int) and not -_BEYOND < value < _BEYOND:
-        raise ValueError(f"has an integer of more than {MOST_DIGITS:,} digits")
+        raise ValueError(f"has an integer of more than {MAX_DIGITS:,} digits")
 
 
 def _storable(value: JsonValue) -> JsonValue:
@@ -109,12 +109,12 @@ def _each_once(pairs: list[tuple[str, Any]]) -> None:
         known.add(name)
 
 
-_MOST_SHOWN = 20
+_MAX_SHOWN = 20
 """Characters of a number in an error."""
 
 
 def _no_number(constant: str) -> NoReturn:
-    raise ValueError(f"{constant[:_MOST_SHOWN]} is not a number in JSON")
+    raise ValueError(f"{constant[:_MAX_SHOWN]} is not a number in JSON")
 
 
 def _finite(digits: str) -> float:
@@ -127,8 +127,8 @@ def _finite(digits: str) -> float:
 
 def _integer(digits: str) -> int:
     """Return the number. Raise ValueError if it has more digits than Python reads."""
-    if len(digits) > MOST_DIGITS:
-        raise ValueError(f"it has an integer of more than {MOST_DIGITS:,} digits")
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"it has an integer of more than {MAX_DIGITS:,} digits")
     return int(digits)
 
 
@@ -138,7 +138,7 @@ class _StrictDecoder(json.JSONDecoder):
             value, end = super().raw_decode(s, idx)
         except RecursionError as error:
             raise ValueError("it is nested too deeply") from error
-        if s.count("[", idx, end) + s.count("{", idx, end) > MOST_LEVELS:
+        if s.count("[", idx, end) + s.count("{", idx, end) > MAX_LEVELS:
             check_depth(value)
         return value, end
 

@@ -12,32 +12,32 @@ from pydantic import Field
 
 from handoff_queue.shared.types.message import Message
 
-MOST_DEPTH = 8
+MAX_DEPTH = 8
 """Most levels of child jobs below the job of a user."""
-MOST_COUNT = 10_000_000
+MAX_COUNT = 10_000_000
 """Most turns, handoffs or steps. The largest workflow has 100,000 steps and gets 10 turns for
 each.
 """
-MOST_TOKENS = 1_000_000_000_000_000
-MOST_OUTPUT_TOKENS = 10_000_000
+MAX_TOKENS = 1_000_000_000_000_000
+MAX_OUTPUT_TOKENS = 10_000_000
 """Most output tokens of one model call."""
-MOST_USD = 1_000_000_000
-MOST_MICROUSD = MOST_USD * 1_000_000
-MOST_SECONDS = 365 * 86_400
+MAX_USD = 1_000_000_000
+MAX_MICROUSD = MAX_USD * 1_000_000
+MAX_SECONDS = 365 * 86_400
 """Longest time that a user can set, in seconds."""
-MOST_SLOTS = 10_000
+MAX_SLOTS = 10_000
 """Most threads of one worker process."""
 
-Count = Annotated[int, Field(ge=1, le=MOST_COUNT)]
-Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
-OutputTokens = Annotated[int, Field(ge=1, le=MOST_OUTPUT_TOKENS)]
-Microusd = Annotated[int, Field(ge=1, le=MOST_MICROUSD)]
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
+OutputTokens = Annotated[int, Field(ge=1, le=MAX_OUTPUT_TOKENS)]
+Microusd = Annotated[int, Field(ge=1, le=MAX_MICROUSD)]
 """An amount in millionths of a US dollar, the unit of all budgets."""
-Dollars = Annotated[float, Field(ge=0.000_001, le=MOST_USD, allow_inf_nan=False)]
+Dollars = Annotated[float, Field(ge=0.000_001, le=MAX_USD, allow_inf_nan=False)]
 """An amount in US dollars of at least one micro-dollar."""
-Seconds = Annotated[int, Field(ge=1, le=MOST_SECONDS)]
+Seconds = Annotated[int, Field(ge=1, le=MAX_SECONDS)]
 Rounds = Annotated[int, Field(ge=0, le=10)]
-Depth = Annotated[int, Field(ge=0, le=MOST_DEPTH)]
+Depth = Annotated[int, Field(ge=0, le=MAX_DEPTH)]
 
 
 class HandoffLimits(Message):

@@ -15,8 +15,8 @@ from handoff_queue.shared.types.origins import Origins
 NOTE_PATH = r"^[a-z0-9][a-z0-9_-]{0,47}/[a-z0-9][a-z0-9_-]{0,79}$"
 """Pattern of a path: SUBJECT/NAME."""
 NotePath = Annotated[str, StringConstraints(pattern=NOTE_PATH)]
-MOST_NOTE_CHARS = 4_000
-MOST_NOTES = 1_000
+MAX_NOTE_CHARS = 4_000
+MAX_NOTES = 1_000
 """Most notes of one tenant. With full-length notes, they take about 4 MB of Redis's memory."""
 
 
@@ -28,7 +28,7 @@ class Note(Message):
     """A fact that was found once."""
 
     path: NotePath
-    text: Annotated[str, StringConstraints(min_length=1, max_length=MOST_NOTE_CHARS)]
+    text: Annotated[str, StringConstraints(min_length=1, max_length=MAX_NOTE_CHARS)]
     evidence: Annotated[Citation | None, OmitNone] = None
     """The quote that proves the note, which code has found in its source. None: a person wrote
     the note.
@@ -76,7 +76,7 @@ class TenantNotes(Protocol):
         """Store a note. Return False if the note at its path is no longer `replaces`.
 
         Raises:
-            NotesFull: the tenant has `MOST_NOTES` notes.
+            NotesFull: the tenant has `MAX_NOTES` notes.
         """
         ...
 

@@ -116,7 +116,7 @@ def _digest(text: str | bytes) -> str:
 _digest_again = lru_cache(maxsize=256)(_digest)
 
 
-MOST_FIELDS_LISTED = 12
+MAX_FIELDS_LISTED = 12
 """Most fields that a message about an unknown field lists."""
 
 
@@ -158,7 +158,7 @@ def _similar_field(name: str, fields: Sequence[str]) -> str:
     close = close_names(name, fields)
     if close:
         return f": did you mean {close[0]}?"
-    if 0 < len(fields) <= MOST_FIELDS_LISTED:
+    if 0 < len(fields) <= MAX_FIELDS_LISTED:
         return f": use one of {', '.join(fields)}"
     return ""
 

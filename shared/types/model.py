@@ -19,7 +19,7 @@ SELDOM_S = 2.0
 """Shortest and longest time between two pulses of a waiting call while no piece arrives, in
 seconds. The first is for few waiting calls, the second for a thousand or more.
 """
-MOST_PULSES_A_S = 500
+MAX_PULSES_A_S = 500
 """Pulses a second of all waiting calls of a process. More would slow down the calls whose
 replies arrive.
 """
@@ -120,7 +120,7 @@ def pulse_every_s(waiting: int) -> float:
 
     It is one second for 500 calls. It bounds the delay of a cancel, a drain or a deadline.
     """
-    return min(SELDOM_S, max(PULSE_EVERY_S, waiting / MOST_PULSES_A_S))
+    return min(SELDOM_S, max(PULSE_EVERY_S, waiting / MAX_PULSES_A_S))
 
 
 class Model(Protocol):

@@ -34,7 +34,7 @@ UNKNOWN: tuple[Origin, ...] = (DOCUMENT, MODEL)
 """Origins of a payload that has none, because an older version made it. The payload counts as
 private and untrusted.
 """
-MOST_ORIGINS = 60
+MAX_ORIGINS = 60
 """Most origins of a payload. With more, the tools and servers lose their names."""
 
 PRIVATE: frozenset[Kind] = frozenset({"document", "tool", "mcp"})
@@ -63,7 +63,7 @@ def union(*groups: Iterable[Origin]) -> tuple[Origin, ...]:
     origins: set[Origin] = set()
     for group in groups:
         origins.update(group)
-    if len(origins) > MOST_ORIGINS:
+    if len(origins) > MAX_ORIGINS:
         origins = set(map(_without_name, origins))
     return tuple(sorted(origins))
 

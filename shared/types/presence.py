@@ -60,13 +60,13 @@ def has_activity_changed(doing: str, before: str) -> bool:
     return doing != before
 
 
-MOST_ERROR_CHARS = 300
+MAX_ERROR_CHARS = 300
 """Most characters of an announced error, the same bound as in
 `shared.providers.anthropic.errors`.
 """
-MOST_MODELS = 8
+MAX_MODELS = 8
 """Most models whose newest calls a process announces."""
-MOST_ROLES = 1_000
+MAX_ROLES = 1_000
 """Most roles whose models a process announces."""
 Line = Annotated[str, StringConstraints(max_length=1_000), AfterValidator(printable)]
 """A line that a command may print. Other programs can write an announcement."""
@@ -116,9 +116,9 @@ class Node(Message):
     """Address of the model's server, without user and password. Empty for the offline model,
     and for a provider whose SDK has the address.
     """
-    models: dict[Line, Line] = Field(default_factory=dict, max_length=MOST_ROLES)
+    models: dict[Line, Line] = Field(default_factory=dict, max_length=MAX_ROLES)
     """Default model of each of its specialists or roles, by name."""
-    calls: tuple[ModelCalls, ...] = Field(default=(), max_length=2 * MOST_MODELS)
+    calls: tuple[ModelCalls, ...] = Field(default=(), max_length=2 * MAX_MODELS)
 
 
 def role_slots(slots: int) -> int:
@@ -133,7 +133,7 @@ class Announcement(Node):
     specialists: tuple[SpecialistSpec, ...]
     effects: tuple[str, ...] = ()
     """The worker's tools that are not safe to repeat."""
-    not_served: dict[Line, Line] = Field(default_factory=dict, max_length=MOST_ROLES)
+    not_served: dict[Line, Line] = Field(default_factory=dict, max_length=MAX_ROLES)
     """Specialist that it cannot serve on its machine -> the reason."""
     lost_slots: int = 0
     """Slots that take no more handoffs until the process starts again

@@ -14,7 +14,7 @@ _VALUES = ("const", "enum", "default", "examples")
 """Keywords whose content is not a schema. A property with such a name is skipped, too; a fault
 in its schema shows when a value is checked.
 """
-_MOST_SHOWN_CHARS = 80
+_MAX_SHOWN_CHARS = 80
 
 
 class UnusablePattern(HandoffError, ValueError):
@@ -93,10 +93,10 @@ def _compiled(pattern: str) -> Any:
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
-        if len(pattern) <= _MOST_SHOWN_CHARS:
+        if len(pattern) <= _MAX_SHOWN_CHARS:
             shown = pattern
         else:
-            shown = f"{pattern[:_MOST_SHOWN_CHARS]}..."
+            shown = f"{pattern[:_MAX_SHOWN_CHARS]}..."
         raise UnusablePattern(
             f"the pattern {shown!r} is not one of RE2's ({_reason(error)}); write it plainer"
         ) from error
@@ -112,4 +112,4 @@ def _reason(error: Exception) -> str:
         return "it repeats more than 1,000 times, repetitions in one another multiplied"
     if message.startswith(("invalid perl operator", "invalid escape sequence")):
         return "no looking ahead or back, no back-references"
-    return message[:_MOST_SHOWN_CHARS]
+    return message[:_MAX_SHOWN_CHARS]

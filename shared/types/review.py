@@ -15,7 +15,7 @@ from handoff_queue.shared.types.message import Message
 
 LOWEST, HIGHEST = 1, 5
 """Range of a score. Two reviewers can agree on the meaning of each of five scores."""
-MOST_CRITERIA = 12
+MAX_CRITERIA = 12
 Meaning = Annotated[str, StringConstraints(min_length=3, max_length=500)]
 Why = Annotated[str, StringConstraints(max_length=1_000)]
 
@@ -31,7 +31,7 @@ class Criterion(Message):
 class Rubric(Message):
     """A list of criteria, each with its own score."""
 
-    criteria: Annotated[tuple[Criterion, ...], Field(min_length=1, max_length=MOST_CRITERIA)]
+    criteria: Annotated[tuple[Criterion, ...], Field(min_length=1, max_length=MAX_CRITERIA)]
 
     @model_validator(mode="after")
     def _names_each_once(self) -> Self:
@@ -51,8 +51,8 @@ class Rubric(Message):
         Raises:
             MalformedMessage: a name or a meaning is invalid, or there are no criteria or too many.
         """
-        if not 1 <= len(means) <= MOST_CRITERIA:
-            raise MalformedMessage(f"Rubric: has 1 to {MOST_CRITERIA} criteria, not {len(means)}")
+        if not 1 <= len(means) <= MAX_CRITERIA:
+            raise MalformedMessage(f"Rubric: has 1 to {MAX_CRITERIA} criteria, not {len(means)}")
         criteria: list[JsonValue] = []
         for name, meaning in means.items():
             if not isinstance(meaning, str):

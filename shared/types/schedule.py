@@ -12,10 +12,10 @@ from handoff_queue.shared.types.ids import JobIdField, NameField
 from handoff_queue.shared.types.job_events import JobSubmitted
 from handoff_queue.shared.types.message import Message
 
-MOST_WAITING = 100
+MAX_WAITING = 100
 """Most slots of one schedule that wait. Further slots stay due until there is room."""
-MOST_CRON_CHARS = 200
-MOST_ZONE_CHARS = 64
+MAX_CRON_CHARS = 200
+MAX_ZONE_CHARS = 64
 
 
 class Overlap(StrEnum):
@@ -72,8 +72,8 @@ class Schedule(Message):
     tenant: str
     title: str
     """The first words of the request."""
-    cron: Annotated[str, StringConstraints(min_length=1, max_length=MOST_CRON_CHARS)]
-    timezone: Annotated[str, StringConstraints(min_length=1, max_length=MOST_ZONE_CHARS)] = "UTC"
+    cron: Annotated[str, StringConstraints(min_length=1, max_length=MAX_CRON_CHARS)]
+    timezone: Annotated[str, StringConstraints(min_length=1, max_length=MAX_ZONE_CHARS)] = "UTC"
     overlap: Overlap = Overlap.SKIP
     missed: Missed = Missed.LAST
     max_microusd_per_month: PositiveInt | None = None
@@ -85,7 +85,7 @@ class Schedule(Message):
     next_slot: NonNegativeInt
     """The first slot that no supervisor has taken."""
     is_paused: bool = False
-    waiting: Annotated[tuple[NonNegativeInt, ...], Field(max_length=MOST_WAITING)] = ()
+    waiting: Annotated[tuple[NonNegativeInt, ...], Field(max_length=MAX_WAITING)] = ()
     """Slots that a supervisor has taken and not yet decided about, the oldest first."""
     starting: SlotStart | None = None
     running: tuple[JobIdField, ...] = ()

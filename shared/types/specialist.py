@@ -11,9 +11,9 @@ from pydantic import Field, StringConstraints, model_validator
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import NameField
-from handoff_queue.shared.types.job_options import MOST_NAME_CHARS
+from handoff_queue.shared.types.job_options import MAX_NAME_CHARS
 from handoff_queue.shared.types.limits import (
-    MOST_COUNT,
+    MAX_COUNT,
     Count,
     Dollars,
     OutputTokens,
@@ -58,7 +58,7 @@ class RunnerKind(StrEnum):
 
 
 TaskName = Annotated[
-    str, StringConstraints(min_length=1, max_length=MOST_NAME_CHARS, pattern=r"^[\x21-\x7e]+$")
+    str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARS, pattern=r"^[\x21-\x7e]+$")
 ]
 """The name of a Celery task or queue: printable ASCII without spaces."""
 
@@ -78,7 +78,7 @@ class ContextRules(Message):
     """Input tokens of a request from which on old results of tools are cleared. None: four fifths
     of the context window of the model, or of a lower limit above which its price is higher.
     """
-    keep: Annotated[int, Field(ge=0, le=MOST_COUNT)] = 3
+    keep: Annotated[int, Field(ge=0, le=MAX_COUNT)] = 3
     """Newest results that are not cleared."""
     compact_at: Annotated[Tokens | None, OmitNone] = None
     """Input tokens of a request from which on a summary replaces the earlier turns, if cleared

@@ -19,9 +19,9 @@ from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, Text
 from handoff_queue.shared.types.ids import NameField, StepIdField
 from handoff_queue.shared.types.message import Message, OmitNone
 
-MOST_RESULTS = 1_000_000
+MAX_RESULTS = 1_000_000
 """Bound of the numbers of a join. No plan has as many steps."""
-MOST_WITHIN_S = 30 * 86_400
+MAX_WITHIN_S = 30 * 86_400
 """Bound of a join's `within_s`: 30 days."""
 
 
@@ -34,7 +34,7 @@ def _typed(value: object) -> object:
     return value
 
 
-_Count = Annotated[int, Field(ge=1, le=MOST_RESULTS), BeforeValidator(_typed)]
+_Count = Annotated[int, Field(ge=1, le=MAX_RESULTS), BeforeValidator(_typed)]
 
 
 class Join(Message):
@@ -47,7 +47,7 @@ class Join(Message):
     at_least: _Count = 1
     """Least number of usable results. If fewer are possible, the step is abandoned."""
     within_s: (
-        Annotated[int, Field(ge=1, le=MOST_WITHIN_S), BeforeValidator(whole_seconds_in)] | None
+        Annotated[int, Field(ge=1, le=MAX_WITHIN_S), BeforeValidator(whole_seconds_in)] | None
     ) = None
     """Seconds, counted from the start of the first dependency. After this time the step begins
     with the results that exist.

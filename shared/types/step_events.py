@@ -185,7 +185,7 @@ class HandoffIssued(Message):
 
 Passage = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{12}$")]
 """First digits of a hash of a document's digest and of the place of a quote in it."""
-MOST_PASSAGES = 32
+MAX_PASSAGES = 32
 """Passages of one result that its event names."""
 
 

@@ -12,7 +12,7 @@ import typer
 from handoff_queue.shared.text.durations import DurationRange
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.limits import MOST_SECONDS
+from handoff_queue.shared.types.limits import MAX_SECONDS
 from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.terminal import (
     clock,
@@ -63,7 +63,7 @@ def token(
         float | None,
         typer.Option(
             metavar="TIME",
-            parser=DurationRange(1, MOST_SECONDS),
+            parser=DurationRange(1, MAX_SECONDS),
             help="The token ends after this time: 12h, 30d. Default: it does not end.",
         ),
     ] = None,

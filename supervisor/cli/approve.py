@@ -17,7 +17,7 @@ from handoff_queue.supervisor.cli.connection import Job, client_and_job
 from handoff_queue.supervisor.cli.display.terminal import write_line
 from handoff_queue.supervisor.cli.errors import OK
 
-MOST_PLAN_BYTES = 1_000_000
+MAX_PLAN_BYTES = 1_000_000
 
 Note = Annotated[
     str | None,
@@ -158,7 +158,7 @@ def _tree(file: Path) -> yaml.Node:
 
     root = tree_in(
         file,
-        MOST_PLAN_BYTES,
+        MAX_PLAN_BYTES,
         "shorten it",
         "`steps: ...`, as `handoff show --full` prints the plan",
     )

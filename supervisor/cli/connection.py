@@ -78,13 +78,13 @@ def this_user(via: Literal["cli", "mcp"]) -> Actor:
     import socket
 
     from handoff_queue.shared.text.unicode_text import in_whole_characters
-    from handoff_queue.shared.types.access import MOST_ACTOR_CHARS, Actor
+    from handoff_queue.shared.types.access import MAX_ACTOR_CHARS, Actor
 
     user_id = os.getuid()
     try:
         name = pwd.getpwuid(user_id).pw_name
     except KeyError:  # a container may run under an id without a name
         name = ""
-    name = in_whole_characters(name)[:MOST_ACTOR_CHARS] or str(user_id)
-    host = in_whole_characters(socket.gethostname())[:MOST_ACTOR_CHARS] or None
+    name = in_whole_characters(name)[:MAX_ACTOR_CHARS] or str(user_id)
+    host = in_whole_characters(socket.gethostname())[:MAX_ACTOR_CHARS] or None
     return Actor(name=name, via=via, address=host)

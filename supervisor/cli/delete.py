@@ -9,7 +9,7 @@ import typer
 from handoff_queue.shared.text.durations import DurationRange
 from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.limits import MOST_SECONDS
+from handoff_queue.shared.types.limits import MAX_SECONDS
 from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.terminal import (
     can_ask,
@@ -44,7 +44,7 @@ def delete(
         typer.Option(
             "--wait",
             metavar="TIME",
-            parser=DurationRange(0, MOST_SECONDS),
+            parser=DurationRange(0, MAX_SECONDS),
             help="Time to wait for the end of the tenant's open jobs. Default: 1m.",
             show_default=False,
         ),

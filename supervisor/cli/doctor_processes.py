@@ -32,7 +32,7 @@ class Finding:
     fix: str = ""
 
 
-MOST_NAMED = 5
+MAX_NAMED = 5
 """Processes, models or roles that one line names."""
 BUSY_FOR_S = 60.0
 """Seconds of a rate limit or an overload until it counts as a failure."""
@@ -277,9 +277,9 @@ def _who(group: Sequence[AnnouncedProcess]) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     more = ""
-    if len(names) > MOST_NAMED:
-        more = f" and {len(names) - MOST_NAMED} more"
-    return ", ".join(shorten(name, 200) for name in names[:MOST_NAMED]) + more
+    if len(names) > MAX_NAMED:
+        more = f" and {len(names) - MAX_NAMED} more"
+    return ", ".join(shorten(name, 200) for name in names[:MAX_NAMED]) + more
 
 
 def _ago(at: float, now: float) -> str:

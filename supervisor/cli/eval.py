@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
     from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, Trial, TrialOutcome
 
-MOST_TRIALS = 10_000
+MAX_TRIALS = 10_000
 """Most trials of one evaluation."""
 
 
@@ -318,9 +318,9 @@ def _check(plan: EvaluationPlan, settings: Settings, max_usd: float | None) -> N
             case.
     """
     count = len(plan.cases) * len(plan.variants) * plan.repeat
-    if count > MOST_TRIALS:
+    if count > MAX_TRIALS:
         raise UserError(
-            f"{count:,} jobs are too many for one run, at most {MOST_TRIALS:,}: take fewer modes,"
+            f"{count:,} jobs are too many for one run, at most {MAX_TRIALS:,}: take fewer modes,"
             " models or repeats"
         )
     for trial in plan.trials[: len(plan.cases) * len(plan.variants)]:

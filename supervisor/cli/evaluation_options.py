@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.evaluation.trials import Variant
     from handoff_queue.supervisor.workflows import Workflow
 
-MOST_WAYS = 50
+MAX_WAYS = 50
 """Most variants of one evaluation."""
 
 
@@ -50,9 +50,9 @@ def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
     for mode in chosen_modes:
         for model in chosen_models:
             variants.append(Variant(mode, model))
-    if len(variants) > MOST_WAYS:
+    if len(variants) > MAX_WAYS:
         raise UserError(
-            f"{len(variants)} combinations of mode and model are too many, at most {MOST_WAYS}:"
+            f"{len(variants)} combinations of mode and model are too many, at most {MAX_WAYS}:"
             " take fewer modes or models"
         )
     return tuple(variants)

@@ -43,7 +43,7 @@ from handoff_queue.supervisor.client.json_forms import standing_as_json
 
 LINE_COLUMNS = 120
 """Least width, in characters, for one line per job. A narrower screen has no room for the title."""
-_MOST_TITLE_CHARS = 60
+_MAX_TITLE_CHARS = 60
 _NARROW_HEADER = f"{'job':<14}  {'status':<9}  submitted"
 _WIDE_HEADER = f"{_NARROW_HEADER:<46}  {'turns':>7}  {'tokens':>14}  {'cost':>12}  request"
 
@@ -68,7 +68,7 @@ def lines_of_job(job: JobStanding, columns: int) -> Iterator[str]:
     if columns >= LINE_COLUMNS:
         token_text = f"{AT_MOST if at_most else ''}{tokens:,}"
         line = f"{start}  {job.turns:>7,}  {token_text:>14}  {cost:>12}  "
-        title_chars = min(_MOST_TITLE_CHARS, columns - len(line))
+        title_chars = min(_MAX_TITLE_CHARS, columns - len(line))
         yield line + shorten(job.title, title_chars)
         for reason in job.waiting_for.split("; "):
             if reason:

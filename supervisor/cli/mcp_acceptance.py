@@ -11,7 +11,7 @@ from pathlib import Path
 
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.specialists.mcp_servers import (
-    MOST_LISTING_BYTES,
+    MAX_LISTING_BYTES,
     Listing,
     McpServer,
     digest_of_listing,
@@ -123,8 +123,8 @@ def _accept(file: Path, listings: Mapping[str, Listing]) -> None:
         UserError: the listings are too large, or the front matter cannot be changed.
     """
     text = json.dumps(listings, indent=2, sort_keys=True) + "\n"
-    if len(text) > MOST_LISTING_BYTES:
-        raise UserError(f"{file}: the tools have more than {MOST_LISTING_BYTES:,} characters")
+    if len(text) > MAX_LISTING_BYTES:
+        raise UserError(f"{file}: the tools have more than {MAX_LISTING_BYTES:,} characters")
     digests = {name: digest_of_listing(listing) for name, listing in listings.items()}
     changed = with_digests(file.read_text(encoding="utf-8-sig"), digests)
     write_out(listing_file(file), text)

@@ -13,13 +13,13 @@ from handoff_queue.shared.text.durations import DurationRange
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.shared.types.job_options import MOST_WAIT_S, Mode, OnTimeout, Priority
+from handoff_queue.shared.types.job_options import MAX_WAIT_S, Mode, OnTimeout, Priority
 from handoff_queue.shared.types.limits import (
-    MOST_COUNT,
-    MOST_DEPTH,
-    MOST_SECONDS,
-    MOST_SLOTS,
-    MOST_USD,
+    MAX_COUNT,
+    MAX_DEPTH,
+    MAX_SECONDS,
+    MAX_SLOTS,
+    MAX_USD,
     OnLimit,
 )
 from handoff_queue.shared.types.usage import microusd
@@ -99,7 +99,7 @@ MaxJobTurns = Annotated[
         "--max-job-turns",
         metavar="N",
         min=1,
-        max=MOST_COUNT,
+        max=MAX_COUNT,
         help="Turns of the whole job, at most. Default: 200, or 10 per workflow step.",
         rich_help_panel=BUDGET,
     ),
@@ -139,7 +139,7 @@ MaxDepth = Annotated[
         "--max-depth",
         metavar="N",
         min=0,
-        max=MOST_DEPTH,
+        max=MAX_DEPTH,
         help="Levels of sub-teams; 0: no sub-teams. Default: 2.",
         rich_help_panel=ADVANCED,
     ),
@@ -149,7 +149,7 @@ Timeout = Annotated[
     typer.Option(
         "--timeout",
         metavar="TIME",
-        parser=DurationRange(1, MOST_SECONDS, is_whole=True),
+        parser=DurationRange(1, MAX_SECONDS, is_whole=True),
         help="End the job after this time with the work so far: 90s, 10m, 1h30m.",
     ),
 ]
@@ -211,7 +211,7 @@ Deadline = Annotated[
     typer.Option(
         "--deadline",
         metavar="TIME",
-        parser=DurationRange(1, MOST_SECONDS, is_whole=True),
+        parser=DurationRange(1, MAX_SECONDS, is_whole=True),
         help="With --priority batch: answer within this time, by batches at half price: 6h.",
         rich_help_panel=ADVANCED,
     ),
@@ -314,7 +314,7 @@ ApproveTimeout = Annotated[
     typer.Option(
         "--approve-timeout",
         metavar="TIME",
-        parser=DurationRange(1, MOST_WAIT_S, is_whole=True),
+        parser=DurationRange(1, MAX_WAIT_S, is_whole=True),
         help="Time that a question waits for an answer: 10m, 2h, 7d.",
         rich_help_panel=APPROVALS,
     ),
@@ -335,7 +335,7 @@ Slots = Annotated[
         "--concurrency",
         metavar="N",
         min=1,
-        max=MOST_SLOTS,
+        max=MAX_SLOTS,
         help="Handoffs that run at the same time, one thread each.",
     ),
 ]
@@ -401,7 +401,7 @@ OlderThan = Annotated[
     typer.Option(
         "--older-than",
         metavar="TIME",
-        parser=DurationRange(0, MOST_SECONDS),
+        parser=DurationRange(0, MAX_SECONDS),
         help="Only jobs older than this: 90s, 10m, 2h, 3d, 1w.",
         rich_help_panel=FILTERS,
     ),
@@ -413,7 +413,7 @@ NewerThan = Annotated[
     typer.Option(
         "--newer-than",
         metavar="TIME",
-        parser=DurationRange(0, MOST_SECONDS),
+        parser=DurationRange(0, MAX_SECONDS),
         help="Only jobs newer than this: 90s, 10m, 2h, 3d, 1w.",
         rich_help_panel=FILTERS,
     ),
@@ -483,8 +483,8 @@ def amount(option: str, usd: float | None) -> int | None:
     Raises:
         UserError: the amount is out of bounds. The message names the option.
     """
-    if usd is not None and not 1e-6 <= usd <= MOST_USD:
+    if usd is not None and not 1e-6 <= usd <= MAX_USD:
         raise UserError(
-            f"{option} must be an amount from 0.000001 to {MOST_USD:,} dollars, not {usd:g}"
+            f"{option} must be an amount from 0.000001 to {MAX_USD:,} dollars, not {usd:g}"
         )
     return microusd(usd)

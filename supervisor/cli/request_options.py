@@ -101,7 +101,7 @@ def rubric_in(fields: dict[str, Any]) -> Rubric:
         raise UserError(str(error).removeprefix("Rubric: ")) from error
 
 
-MOST_SCHEMA_BYTES = 200_000
+MAX_SCHEMA_BYTES = 200_000
 """Most bytes of an answer schema."""
 
 
@@ -194,7 +194,7 @@ def schema_of(file: Path | None) -> dict[str, Any] | None:
         return None
     text = text_in(
         file,
-        MOST_SCHEMA_BYTES,
+        MAX_SCHEMA_BYTES,
         "each model call pays for the whole schema: shorten it",
     )
     try:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from handoff_queue.shared.text.durations import DurationRange, in_units
-from handoff_queue.shared.types.limits import MOST_SECONDS
+from handoff_queue.shared.types.limits import MAX_SECONDS
 from handoff_queue.supervisor.cli.connection import Job, client_and_job
 from handoff_queue.supervisor.cli.display.terminal import print_message
 from handoff_queue.supervisor.cli.errors import exit_code_of
@@ -21,7 +21,7 @@ def result(
         float,
         typer.Option(
             metavar="TIME",
-            parser=DurationRange(0, MOST_SECONDS),
+            parser=DurationRange(0, MAX_SECONDS),
             show_default=in_units(0),
             help="How long to wait for the end of the job: 90s, 10m.",
         ),

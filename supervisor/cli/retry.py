@@ -9,7 +9,7 @@ import typer
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.types.errors import UnknownJob, UserError
-from handoff_queue.shared.types.limits import MOST_COUNT, NewLimits
+from handoff_queue.shared.types.limits import MAX_COUNT, NewLimits
 from handoff_queue.supervisor.cli.connection import Job, client_and_job
 from handoff_queue.supervisor.cli.display.terminal import write_line
 from handoff_queue.supervisor.cli.errors import OK
@@ -46,7 +46,7 @@ MaxJobTurns = Annotated[
         "--max-job-turns",
         metavar="N",
         min=1,
-        max=MOST_COUNT,
+        max=MAX_COUNT,
         help="New limit of turns of the whole job.",
         rich_help_panel=BUDGET,
     ),

@@ -12,7 +12,7 @@ import typer
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
-from handoff_queue.shared.types.limits import MOST_USD
+from handoff_queue.shared.types.limits import MAX_USD
 from handoff_queue.shared.types.schedule import Missed, Overlap
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.connection import client_of_broker
@@ -102,7 +102,7 @@ def schedule(
         typer.Option(
             metavar="X",
             min=0,
-            max=MOST_USD,
+            max=MAX_USD,
             help="Skip slots after the jobs of a month have spent this.",
             rich_help_panel=SCHEDULE,
         ),

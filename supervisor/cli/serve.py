@@ -16,7 +16,7 @@ from handoff_queue.supervisor.cli.display.terminal import print_message, print_p
 from handoff_queue.supervisor.cli.errors import OK
 
 DEFAULT_PORT = 8321
-MOST_WAITING = 2_048
+MAX_WAITING = 2_048
 """Most connections that wait until the server accepts them."""
 
 
@@ -121,7 +121,7 @@ def listen(host: str, port: int) -> tuple[socket.socket, bool]:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-        listening.listen(MOST_WAITING)
+        listening.listen(MAX_WAITING)
     except OSError as error:
         listening.close()
         raise unusable_port(

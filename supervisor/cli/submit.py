@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.text.durations import whole_seconds_of
 from handoff_queue.shared.types.errors import Conflict, StoreUnavailable, UserError
-from handoff_queue.shared.types.job_options import MOST_WAIT_S, Mode, OnTimeout, Priority
+from handoff_queue.shared.types.job_options import MAX_WAIT_S, Mode, OnTimeout, Priority
 from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.shared.types.limits import (
     Count,
@@ -49,7 +49,7 @@ from handoff_queue.supervisor.gates.gates_file import gates_in
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client, Request
 
-MOST_FILE_BYTES = 50_000_000
+MAX_FILE_BYTES = 50_000_000
 """Most bytes of a file of jobs: 10,000 jobs with a page of text each."""
 
 
@@ -99,7 +99,7 @@ class SubmissionLine(BaseModel):
     after: str | None = None
     approve: list[Literal["plan", "research", "answer"]] | None = None
     approve_above_usd: Dollars | None = None
-    approve_timeout: Annotated[int | None, _DURATION] = Field(default=None, ge=1, le=MOST_WAIT_S)
+    approve_timeout: Annotated[int | None, _DURATION] = Field(default=None, ge=1, le=MAX_WAIT_S)
     on_timeout: Annotated[OnTimeout | None, Field(strict=False)] = None
 
 
@@ -225,7 +225,7 @@ def _requests_of(file: Path, asked: RequestOptions, jobs: Client) -> list[Reques
     Raises:
         UserError: a line is not valid. The message names it.
     """
-    lines = text_in(file, MOST_FILE_BYTES, "split it, and submit each part").split("\n")
+    lines = text_in(file, MAX_FILE_BYTES, "split it, and submit each part").split("\n")
     requests: dict[int, Request] = {}
     for number, text in enumerate(lines, start=1):
         if not text.strip():

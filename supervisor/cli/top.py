@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 EVERY_S = 1.0
 MINUTE_S = 60.0
-MOST_HANDOFFS = 15
+MAX_HANDOFFS = 15
 """Most rows of running handoffs. The longest-running handoffs are shown, and the others are
 counted.
 """
@@ -201,8 +201,8 @@ _COLUMNS = (
 )
 _HEADING = 3
 """Lines around the rows of the table: an empty line, the heading and a rule."""
-_LEAST_ROWS = 3
-_LEAST_ABOVE = 9
+_MIN_ROWS = 3
+_MIN_ABOVE = 9
 """Least lines for the fleet with its busy roles. With fewer lines, running handoffs are only
 counted.
 """
@@ -220,7 +220,7 @@ class _Fleet:
     spending: Spending
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        most = self.rows[:MOST_HANDOFFS]
+        most = self.rows[:MAX_HANDOFFS]
         height = sys.maxsize
         if console.is_terminal:
             height = options.size.height
@@ -231,10 +231,10 @@ class _Fleet:
             room = height - len(above) - _HEADING - 1
             if room >= len(most):
                 break
-        least_rows = min(_LEAST_ROWS, height - _HEADING - 1)
+        least_rows = min(_MIN_ROWS, height - _HEADING - 1)
         rows = most[: max(0, least_rows, room)]
         table_height = len(rows) + _HEADING
-        if height - table_height - 1 < min(len(above), _LEAST_ABOVE):
+        if height - table_height - 1 < min(len(above), _MIN_ABOVE):
             rows = ()
             table_height = 0
         left = len(self.rows) - len(rows)

@@ -27,9 +27,9 @@ from handoff_queue.supervisor.text.sanitizing import plain
 from handoff_queue.supervisor.tracing.page import TracedJob, absent_from, page_of, tree_of
 from handoff_queue.supervisor.tracing.timeline import timeline_of
 
-MOST_BYTES = 500_000_000
+MAX_BYTES = 500_000_000
 """Most bytes of an exported job. A plan has at most 10,000 steps, of about 20 kB each."""
-MOST_NAMED = 5
+MAX_NAMED = 5
 """Most child jobs that the note about missing child jobs names."""
 
 
@@ -88,13 +88,13 @@ def trace(
 
 def _named(absent: Sequence[JobId]) -> str:
     more = ""
-    if len(absent) > MOST_NAMED:
-        more = f" and {len(absent) - MOST_NAMED} more"
-    return f"{count_text(len(absent), 'child job')}, {', '.join(absent[:MOST_NAMED])}{more}"
+    if len(absent) > MAX_NAMED:
+        more = f" and {len(absent) - MAX_NAMED} more"
+    return f"{count_text(len(absent), 'child job')}, {', '.join(absent[:MAX_NAMED])}{more}"
 
 
 def _in_file(path: Path) -> list[Export]:
-    data = read_bounded(path, MOST_BYTES, "export it without `--texts`")
+    data = read_bounded(path, MAX_BYTES, "export it without `--texts`")
     try:
         return [Export.from_json(data)]
     except MalformedMessage as error:

@@ -53,7 +53,7 @@ from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
 
 WORKERS = 2
 """Worker processes for all specialists, without --worker."""
-MOST_PROCESSES = 64
+MAX_PROCESSES = 64
 PAGES = "Flower and the console"
 _ACCESS = "redis-access.json"
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
@@ -212,10 +212,10 @@ def workers_of(wanted: Sequence[str], known: Sequence[str]) -> dict[str, list[st
     counts: dict[str, int] = {}
     for item in wanted:
         role, _, number = item.partition("=")
-        if not number.isdigit() or not 1 <= int(number) <= MOST_PROCESSES:
+        if not number.isdigit() or not 1 <= int(number) <= MAX_PROCESSES:
             raise UserError(
                 f"--worker {item}: write SPECIALIST=N, with a number of processes from 1 to"
-                f" {MOST_PROCESSES}"
+                f" {MAX_PROCESSES}"
             )
         check_roles([role], known)
         counts[role] = int(number)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from handoff_queue.shared.text.durations import DurationRange, in_units
-from handoff_queue.shared.types.limits import MOST_SECONDS
+from handoff_queue.shared.types.limits import MAX_SECONDS
 from handoff_queue.supervisor.cli.connection import Job, client_and_job
 from handoff_queue.supervisor.cli.display.terminal import print_message
 from handoff_queue.supervisor.cli.errors import INTERRUPTED, end_like_ctrl_c
@@ -22,7 +22,7 @@ def watch(
         float,
         typer.Option(
             metavar="TIME",
-            parser=DurationRange(0, MOST_SECONDS),
+            parser=DurationRange(0, MAX_SECONDS),
             show_default=in_units(RECONNECT_FOR_S),
             help="How long to reconnect when Redis is away: 90s, 10m.",
         ),

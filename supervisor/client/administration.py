@@ -19,7 +19,7 @@ _ALIKE = 0.9
 """Least similarity, as a ratio of difflib, of a misspelled name and a known role: one letter
 more or less, or two swapped letters.
 """
-MOST_REASON_CHARS = 200
+MAX_REASON_CHARS = 200
 """Most characters of a reason. Each waiting handoff shows the reason in one line."""
 
 
@@ -107,13 +107,13 @@ def check_ended(standing: JobStanding) -> None:
 
 
 def pause(store: Store, role: str, reason: str, actor: Actor | None = None) -> None:
-    """Pause a role. The reason becomes one line of at most `MOST_REASON_CHARS` characters.
+    """Pause a role. The reason becomes one line of at most `MAX_REASON_CHARS` characters.
 
     Raises:
         UserError: see `check_pausable`.
     """
     check_pausable(store, role)
-    short = " ".join(reason.split())[:MOST_REASON_CHARS]
+    short = " ".join(reason.split())[:MAX_REASON_CHARS]
     audited(store, actor, AuditAction.PAUSE, role, lambda: store.pauses.pause(role, short), short)
 
 

@@ -51,9 +51,9 @@ from handoff_queue.supervisor.lifecycle.state import JobState, Question
 from handoff_queue.supervisor.roles.role_events import hide_titles, make_plan_event
 from handoff_queue.supervisor.workflows.join_syntax import join_as_json
 
-MOST_NOTE_CHARS = 10_000
+MAX_NOTE_CHARS = 10_000
 """Most characters of a note."""
-MOST_KEYS_TOLD = 20
+MAX_KEYS_TOLD = 20
 """Most keys of rows that an error names."""
 _OF_A_REPORT = frozenset({"degraded", "method", "sub_teams"})
 """Fields of `JobResult.plan` that a plan does not have."""
@@ -317,7 +317,7 @@ def _with_keys(
     copies: dict[StepId, None] = {}
     for key in keys:
         if key not in by_key:
-            some = ", ".join(list(by_key)[:MOST_KEYS_TOLD]) or "none"
+            some = ", ".join(list(by_key)[:MAX_KEYS_TOLD]) or "none"
             raise UserError(
                 f"{job_id} has no row {key!r:.80} among these steps (known: {some:.500})"
             )
@@ -633,9 +633,9 @@ def _texts(note: str | None) -> list[str]:
     """
     if note is None:
         return []
-    if not note.strip() or len(note) > MOST_NOTE_CHARS:
+    if not note.strip() or len(note) > MAX_NOTE_CHARS:
         raise UserError(
-            f"the note has {len(note):,} characters: write 1 to {MOST_NOTE_CHARS:,} characters"
+            f"the note has {len(note):,} characters: write 1 to {MAX_NOTE_CHARS:,} characters"
         )
     if has_half_a_character(note):
         raise UserError("the note is not UTF-8 text")

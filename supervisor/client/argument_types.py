@@ -8,7 +8,7 @@ from enum import Enum
 from pydantic import BaseModel
 
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.limits import MOST_SECONDS
+from handoff_queue.shared.types.limits import MAX_SECONDS
 
 _PUBLIC_NAMES = {"JobLimits": "Limits"}
 """Names in `handoff_queue` of types that have another name in their module."""
@@ -33,7 +33,7 @@ def check_type(name: str, value: object, kind: type, hint: str = "") -> None:
 def check_wait_s(wait_s: object) -> None:
     """Raise UserError if a time to wait is not a number of seconds within its bounds."""
     is_number = isinstance(wait_s, int | float) and not isinstance(wait_s, bool)
-    if not (is_number and 0 <= wait_s <= MOST_SECONDS):  # type: ignore[operator]
+    if not (is_number and 0 <= wait_s <= MAX_SECONDS):  # type: ignore[operator]
         raise UserError(
-            f"wait_s must be a number from 0 to {MOST_SECONDS:,} seconds, not {wait_s!r:.60}"
+            f"wait_s must be a number from 0 to {MAX_SECONDS:,} seconds, not {wait_s!r:.60}"
         )

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.ids import JobId
 
-MOST_REFUSAL_CHARS = 200
+MAX_REFUSAL_CHARS = 200
 """Most characters of the reason of a refusal in the audit stream."""
 
 Answer = TypeVar("Answer")
@@ -53,7 +53,7 @@ def audited(
     try:
         return change()
     except UserError as error:
-        refusal = f"refused: {str(error)[:MOST_REFUSAL_CHARS]}"
+        refusal = f"refused: {str(error)[:MAX_REFUSAL_CHARS]}"
         _add_or_log(store, entry.model_copy(update={"detail": refusal}))
         raise
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from handoff_queue.shared.text.unicode_text import has_half_a_character
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.job_options import DEFAULT_QUEUE, MOST_NAME_CHARS, EndTask
+from handoff_queue.shared.types.job_options import DEFAULT_QUEUE, MAX_NAME_CHARS, EndTask
 
-MOST_ARGUMENT_CHARS = 10_000
+MAX_ARGUMENT_CHARS = 10_000
 """Most characters of args and kwargs together, as JSON."""
 _FIELDS = ("task", "args", "kwargs", "options", "immutable", "subtask_type", "chord_size")
 """Fields of a Celery signature."""
@@ -45,10 +45,10 @@ def end_task_of(signature: Mapping[str, Any]) -> EndTask:
     if not isinstance(args, list | tuple) or not isinstance(kwargs, Mapping):
         raise UserError("on_end: args must be a list or a tuple, and kwargs a dict")
     text = _json([list(args), dict(kwargs)])
-    if len(text) > MOST_ARGUMENT_CHARS:
+    if len(text) > MAX_ARGUMENT_CHARS:
         raise UserError(
             f"on_end: args and kwargs have {len(text):,} characters as JSON, at most"
-            f" {MOST_ARGUMENT_CHARS:,} are allowed: give the task an id to load them by"
+            f" {MAX_ARGUMENT_CHARS:,} are allowed: give the task an id to load them by"
         )
     given, named = json.loads(text)
     is_told = not signature.get("immutable")
@@ -99,8 +99,8 @@ def _routed(signature: Mapping[str, Any]) -> str:
 def _name(kind: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise UserError(f"on_end: the {kind} must be a name in one line")
-    if has_half_a_character(value) or len(value.encode()) > MOST_NAME_CHARS:
-        raise UserError(f"on_end: the {kind} has more than {MOST_NAME_CHARS} bytes")
+    if has_half_a_character(value) or len(value.encode()) > MAX_NAME_CHARS:
+        raise UserError(f"on_end: the {kind} has more than {MAX_NAME_CHARS} bytes")
     return value
 
 

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.schedule import MOST_CRON_CHARS, MOST_ZONE_CHARS
+from handoff_queue.shared.types.schedule import MAX_CRON_CHARS, MAX_ZONE_CHARS
 
 ALIASES = ("@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually")
 _FIELD = r"[0-9A-Za-z*,/#?-]+"
@@ -38,7 +38,7 @@ def check_cron(cron: str, timezone: str, now: float) -> tuple[str, int]:
     zone_of(timezone)
     text = " ".join(cron.split())
     is_cron = _FIELDS.fullmatch(text) and not _RANDOM.search(text)
-    if len(text) > MOST_CRON_CHARS or not (is_cron or text.lower() in ALIASES):
+    if len(text) > MAX_CRON_CHARS or not (is_cron or text.lower() in ALIASES):
         raise UserError(f"{cron!r:.80} is not a cron expression: {_EXAMPLE}")
     try:
         return text, next_slot(text, timezone, now)
@@ -57,7 +57,7 @@ def zone_of(name: str) -> ZoneInfo:
         UserError: this machine knows no zone of this name.
     """
     try:
-        if name and len(name) <= MOST_ZONE_CHARS:
+        if name and len(name) <= MAX_ZONE_CHARS:
             return ZoneInfo(name)
     except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
         pass

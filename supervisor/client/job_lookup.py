@@ -10,7 +10,7 @@ from handoff_queue.shared.types.errors import UnknownJob, UnreadableJob, UserErr
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId, is_job_id, is_job_id_prefix
 
-MOST_CANDIDATES = 5
+MAX_CANDIDATES = 5
 """Most jobs that the error about an ambiguous prefix names."""
 
 
@@ -63,7 +63,7 @@ def find_job(store: Store, text: str) -> JobId:
         return JobId(text)
     if not is_job_id_prefix(text):
         raise _no_job_id(text)
-    return only_match(text, store.jobs.beginning_with(text, MOST_CANDIDATES + 1))
+    return only_match(text, store.jobs.beginning_with(text, MAX_CANDIDATES + 1))
 
 
 def only_match(prefix: str, job_ids: Sequence[JobId]) -> JobId:
@@ -71,15 +71,15 @@ def only_match(prefix: str, job_ids: Sequence[JobId]) -> JobId:
 
     Raises:
         UnknownJob: no id begins with `prefix`.
-        UserError: several ids do; the message names up to `MOST_CANDIDATES`.
+        UserError: several ids do; the message names up to `MAX_CANDIDATES`.
     """
     if not job_ids:
         raise UnknownJob(f"no job has an id that begins with {prefix} (see `handoff list`)")
     if len(job_ids) > 1:
         more = ""
-        if len(job_ids) > MOST_CANDIDATES:
+        if len(job_ids) > MAX_CANDIDATES:
             more = " and others"
-        named = ", ".join(job_ids[:MOST_CANDIDATES])
+        named = ", ".join(job_ids[:MAX_CANDIDATES])
         raise UserError(
             f"{prefix} is the beginning of several job ids ({named}{more}): type more of the id"
         )

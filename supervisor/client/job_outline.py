@@ -32,15 +32,15 @@ from handoff_queue.supervisor.client.report_fields import shared_words
 from handoff_queue.supervisor.client.waiting_reasons import waiting_reasons_in
 from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
 
-MOST_NAMED = 20
+MAX_NAMED = 20
 """Most handoffs of a kind that the summary names, so that they fit on a screen."""
-MOST_NEWEST = 10
+MAX_NEWEST = 10
 """Most handoffs in `JobOutline.newest`."""
-MOST_PAYLOAD_BYTES = 32_000
+MAX_PAYLOAD_BYTES = 32_000
 """Most bytes of a message, a result or an answer that the summary reads."""
-MOST_ANSWER_CHARS = 4_000
+MAX_ANSWER_CHARS = 4_000
 """Most characters of an answer in the summary. `handoff result` prints longer answers."""
-MOST_WAITING = 1_000
+MAX_WAITING = 1_000
 """Most messages that are read from each unserved queue."""
 _TASK_CHARS, _WHY_CHARS = 100, 300
 
@@ -133,12 +133,12 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
     if summary.plan:
         plan = json.loads(summary.plan)
     ended, until = _end(summary)
-    running = summary.running[:MOST_NAMED]
+    running = summary.running[:MAX_NAMED]
     newest = _newest(summary)
     named = [*summary.failed, *summary.dropped, *running, *newest]
     handoffs, messages, answer = _read_payloads(store, summary, named, ended)
     short_answer = None
-    if answer and len(answer.text) <= MOST_ANSWER_CHARS:
+    if answer and len(answer.text) <= MAX_ANSWER_CHARS:
         short_answer = answer.content
     unshown_end = ended if short_answer is None else None
 
@@ -192,7 +192,7 @@ def _newest(summary: JobSummary) -> tuple[HandoffId, ...]:
     for recorded in reversed(summary.tail):
         if isinstance(recorded.event, HandoffIssued | HandoffFinished):
             handoff_ids[recorded.event.handoff_id] = None
-    return tuple(handoff_ids)[:MOST_NEWEST]
+    return tuple(handoff_ids)[:MAX_NEWEST]
 
 
 def _reviews(summary: JobSummary) -> tuple[dict[str, Any], ...]:
@@ -223,7 +223,7 @@ def _read_payloads(
     if ended and ended.answer:
         answer_digest = ended.answer.digest
         digests.append(answer_digest)
-    texts = store.payloads.short(job_id, digests, MOST_PAYLOAD_BYTES)
+    texts = store.payloads.short(job_id, digests, MAX_PAYLOAD_BYTES)
     handoffs: dict[HandoffId, dict[str, Any]] = {}
     for handoff_id, handoff in records.items():
         handoffs[handoff_id] = _short_form(handoff_id, handoff, texts)
@@ -301,10 +301,10 @@ def _notes(
 ) -> tuple[str, ...]:
     notes: list[str] = []
     if answer:
-        notes += answer.notes[:MOST_NAMED]
+        notes += answer.notes[:MAX_NAMED]
     if ended and ended.reason:
         notes.append(ended.reason)
-    notes += map(str, waiting_reasons_in(store, summary.job, MOST_WAITING))
+    notes += map(str, waiting_reasons_in(store, summary.job, MAX_WAITING))
     return tuple(notes)
 
 

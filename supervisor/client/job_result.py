@@ -78,7 +78,7 @@ EventType = TypeVar("EventType", bound=Event)
 
 CHECKED_OFFLINE = "sources and coverage were checked by code; no model judged the content"
 """The note on a verdict of the offline model."""
-MOST_ID_CHARS = 80
+MAX_ID_CHARS = 80
 """Most characters of an unknown handoff id in an error."""
 
 
@@ -713,7 +713,7 @@ def _records_of(
     unknown: list[str] = []
     for handoff_id in handoff_ids:
         if handoff_id not in records:
-            unknown.append(repr(handoff_id[:MOST_ID_CHARS]))
+            unknown.append(repr(handoff_id[:MAX_ID_CHARS]))
     if unknown:
         get_standing(store, job_id)
         raise UserError(

@@ -35,7 +35,7 @@ def write_note(store: Store, path: str, text: str, tenant: str, actor: Actor | N
 
     Raises:
         UserError: the path or the text is not valid.
-        NotesFull: the tenant has `MOST_NOTES` notes.
+        NotesFull: the tenant has `MAX_NOTES` notes.
         Conflict: an agent has changed the note at the same time.
     """
     if not re.match(NOTE_PATH, path):

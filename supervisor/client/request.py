@@ -34,7 +34,7 @@ from handoff_queue.shared.types.job_options import (
     OnTimeout,
     Priority,
 )
-from handoff_queue.shared.types.limits import MOST_SECONDS, JobLimits
+from handoff_queue.shared.types.limits import MAX_SECONDS, JobLimits
 from handoff_queue.shared.types.message import Message, problems_of
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.review import Rubric
@@ -47,7 +47,7 @@ from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in_file
 from handoff_queue.supervisor.workflows import Items, Workflow
 from handoff_queue.supervisor.workflows.workflow import WorkflowStep
 
-MOST_TENANT_CHARS = 100
+MAX_TENANT_CHARS = 100
 """Most characters of a tenant's name. The name is part of a key, and a column of lists."""
 
 
@@ -356,9 +356,9 @@ def check_request(request: Request, settings: Settings) -> None:
         raise UserError("the tenant is empty: name a tenant, or leave it out")
     _check_encodable(request)
     check_names(request)
-    if len(request.tenant) > MOST_TENANT_CHARS or not request.tenant.isprintable():
+    if len(request.tenant) > MAX_TENANT_CHARS or not request.tenant.isprintable():
         raise UserError(
-            f"the tenant's name must be one line of at most {MOST_TENANT_CHARS} characters"
+            f"the tenant's name must be one line of at most {MAX_TENANT_CHARS} characters"
         )
     if request.answer_schema is not None:
         _check_schema(request.answer_schema)
@@ -392,9 +392,9 @@ def _check_schema(schema: Mapping[str, Any]) -> None:
 def _check_deadline(request: Request, settings: Settings) -> None:
     if request.deadline_s is None:
         return
-    if not 1 <= request.deadline_s <= MOST_SECONDS:
+    if not 1 <= request.deadline_s <= MAX_SECONDS:
         raise UserError(
-            f"deadline_s (--deadline) must be from 1 to {MOST_SECONDS:,} seconds, not"
+            f"deadline_s (--deadline) must be from 1 to {MAX_SECONDS:,} seconds, not"
             f" {request.deadline_s:,}"
         )
     if (request.priority or settings.priority) is not Priority.BATCH:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.types.ids import JobId, job_id_for
 from handoff_queue.shared.types.schedule import (
-    MOST_WAITING,
+    MAX_WAITING,
     Missed,
     Overlap,
     Schedule,
@@ -48,14 +48,14 @@ def take_due_slots(schedule: Schedule, now: float) -> Schedule:
     """Return the schedule after its due slots are taken.
 
     A paused schedule drops its slots. Missed slots wait or are dropped, as `missed` says. If
-    `MOST_WAITING` slots wait, the others stay due.
+    `MAX_WAITING` slots wait, the others stay due.
     """
     if schedule.next_slot > now:
         return schedule
     cron, timezone = schedule.cron, schedule.timezone
     newest = last_slot(cron, timezone, now)
     taken: list[int] = []
-    room = MOST_WAITING - len(schedule.waiting)
+    room = MAX_WAITING - len(schedule.waiting)
     if schedule.is_paused:
         pass
     elif schedule.missed is Missed.ALL:

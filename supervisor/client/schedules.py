@@ -53,7 +53,7 @@ from handoff_queue.supervisor.client.schedule_decisions import (
 )
 from handoff_queue.supervisor.client.submission import ANNOUNCE_AFTER_S, Submission, follow_on
 
-MOST_TRIES = 50
+MAX_TRIES = 50
 """Most tries of a user's change while supervisors change the same schedule."""
 
 
@@ -234,7 +234,7 @@ def remove_schedule(store: Store, tenant: str, name: str, actor: Actor | None) -
     """
 
     def remove() -> None:
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             if store.schedules.remove(find_schedule(store, tenant, name)):
                 return
         raise _busy(name)
@@ -247,7 +247,7 @@ def _change(
     store: Store, tenant: str, name: str, change: Callable[[Schedule], Schedule]
 ) -> Schedule:
     """Change a schedule that supervisors may change at the same time. Return the new state."""
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIES):
         stored = find_schedule(store, tenant, name)
         changed = change(stored.schedule)
         if store.schedules.replace(stored, changed):

@@ -74,7 +74,7 @@ command.
 """
 JOBS_A_BATCH = 50
 """Jobs that share their round trips. Larger batches save little and delay the first id."""
-MOST_FOLDERS = 2_000
+MAX_FOLDERS = 2_000
 """Folders in the names of the documents of one request. The file system needs about a millisecond
 for each.
 """
@@ -471,9 +471,9 @@ def _check_number(documents: Mapping[str, bytes], most: int) -> None:
         while folder and folder not in folders:
             folders.add(folder)
             folder = folder.rpartition("/")[0]
-        if len(folders) > MOST_FOLDERS:
+        if len(folders) > MAX_FOLDERS:
             raise InvalidDocuments(
-                f"the names of the documents have more than {MOST_FOLDERS:,} folders: give the"
+                f"the names of the documents have more than {MAX_FOLDERS:,} folders: give the"
                 " documents shorter names"
             )
 

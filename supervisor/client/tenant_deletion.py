@@ -14,7 +14,7 @@ from contextlib import suppress
 from itertools import islice
 
 from handoff_queue.shared.store.job_filter import JobFilter
-from handoff_queue.shared.store.spending_history import DAY_S, MOST_DAYS
+from handoff_queue.shared.store.spending_history import DAY_S, MAX_DAYS
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnknownJob, UnknownSchedule, UserError
 from handoff_queue.shared.types.events import JobStatus
@@ -22,7 +22,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.client.administration import delete_job
 from handoff_queue.supervisor.client.job_result import job_of_letter
-from handoff_queue.supervisor.client.schedules import MOST_TRIES
+from handoff_queue.supervisor.client.schedules import MAX_TRIES
 
 JOBS_AT_ONCE = 100
 LOOK_AGAIN_S = 0.2
@@ -83,7 +83,7 @@ def delete_tenant(
     if not left:
         documents, kept = _delete_documents(store, tenant)
         today = int(store.connection.now()) // DAY_S
-        store.tenants.forget_statistics(tenant, today, MOST_DAYS)
+        store.tenants.forget_statistics(tenant, today, MAX_DAYS)
         notes = store.notes.forget(tenant)
         store.tenants.end_deletion(tenant)
     return TenantDeletion(
@@ -110,7 +110,7 @@ def _remove_schedules(store: Store, tenant: str) -> int:
     """Remove the schedules of a tenant. A supervisor may change a schedule at the same time."""
     removed = 0
     for schedule in store.schedules.all(tenant):
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             stored = store.schedules.find(tenant, schedule.name)
             if stored is None or store.schedules.remove(stored):
                 removed += stored is not None

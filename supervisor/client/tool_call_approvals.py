@@ -24,7 +24,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.lifecycle.reduce import fold
 
-MOST_ARGUMENT_CHARS = 200_000
+MAX_ARGUMENT_CHARS = 200_000
 """Most characters of the arguments that a person gives, as JSON."""
 
 
@@ -108,10 +108,10 @@ def arguments_text(store: Store, question: QuestionAboutCall, arguments: JsonVal
     if not isinstance(arguments, dict):
         raise UserError(f"the arguments of {tool} must be a JSON object")
     text = json.dumps(arguments, ensure_ascii=False)
-    if len(text) > MOST_ARGUMENT_CHARS or has_half_a_character(text):
+    if len(text) > MAX_ARGUMENT_CHARS or has_half_a_character(text):
         raise UserError(
             f"the arguments of {tool} have {len(text):,} characters, or are no valid text: write"
-            f" at most {MOST_ARGUMENT_CHARS:,} characters"
+            f" at most {MAX_ARGUMENT_CHARS:,} characters"
         )
     schema = json.loads(store.payloads.get(question.job_id, [digest])[digest])
     # imported here, because jsonschema takes as long to import as the other modules together

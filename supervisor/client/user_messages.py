@@ -9,7 +9,7 @@ from typing import Any
 
 from handoff_queue.shared.observability.redaction import without_credentials
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.store.user_messages import MOST_MESSAGES, Refusal
+from handoff_queue.shared.store.user_messages import MAX_MESSAGES, Refusal
 from handoff_queue.shared.text.unicode_text import has_half_a_character
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.errors import Conflict, UnknownJob, UserError
@@ -28,11 +28,11 @@ from handoff_queue.supervisor.lifecycle.user_messages import (
     open_readers,
 )
 
-MOST_MESSAGE_CHARS = 10_000
+MAX_MESSAGE_CHARS = 10_000
 """Most characters of a message. A longer text belongs in a document of a new job."""
-MOST_TRIES = 100
+MAX_TRIES = 100
 """Tries to store a message. After each try, new events may have ended the last reader."""
-MOST_STEPS_NAMED = 1_000
+MAX_STEPS_NAMED = 1_000
 """Most characters of the names of steps in an error."""
 
 
@@ -80,7 +80,7 @@ def say(
     can_be_step = named is None or re.fullmatch(NAME_PATTERN, named) is not None
     state = None
     answer: int | Refusal = Refusal.CHANGED
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIES):
         version = state.version if state else 0
         state = fold(job_id, state, store.journal.read(job_id, version))
         if state is None:
@@ -108,9 +108,9 @@ def _checked(text: str) -> str:
     check_type("the message", text, str)
     if not text.strip():
         raise UserError("the message is empty: write what the agents should do differently")
-    if len(text) > MOST_MESSAGE_CHARS:
+    if len(text) > MAX_MESSAGE_CHARS:
         raise UserError(
-            f"the message has {len(text):,} characters: write at most {MOST_MESSAGE_CHARS:,}"
+            f"the message has {len(text):,} characters: write at most {MAX_MESSAGE_CHARS:,}"
         )
     if has_half_a_character(text):
         raise UserError("the message is not UTF-8 text")
@@ -129,7 +129,7 @@ def _check_readers(state: JobState, step: str | None) -> None:
     if step is not None and step not in state.steps:
         known = ", ".join(state.steps) or "none yet"
         raise UserError(
-            f"{job_id} has no step {step!r:.60}: its steps are {known:.{MOST_STEPS_NAMED}}"
+            f"{job_id} has no step {step!r:.60}: its steps are {known:.{MAX_STEPS_NAMED}}"
         )
     if step is not None:
         _check_is_no_child(state, StepId(step))
@@ -183,7 +183,7 @@ def _error_of(job_id: JobId, refusal: Refusal) -> UserError:
                 f" `handoff retry {job_id}`, or submit a job with `--after {job_id}`"
             )
         case Refusal.FULL:
-            return UserError(f"{job_id} has {MOST_MESSAGES} messages, the most that a job can have")
+            return UserError(f"{job_id} has {MAX_MESSAGES} messages, the most that a job can have")
         case Refusal.OTHER:
             return Conflict(
                 f"the idempotency key belongs to another message of {job_id}: use another key"
@@ -197,7 +197,7 @@ def _error_of(job_id: JobId, refusal: Refusal) -> UserError:
             return UserError(f"{job_id} changes too fast: send the message again")
 
 
-MOST_CHARS_IN_A_NOTE = 200
+MAX_CHARS_IN_A_NOTE = 200
 """Most characters of a message in a note."""
 
 
@@ -246,7 +246,7 @@ def missed_messages(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
         if message.taken or message.in_tasks:
             continue
         to = f" to {message.step}" if message.step else ""
-        text = " ".join(texts.texts[message.text.digest].split())[:MOST_CHARS_IN_A_NOTE]
+        text = " ".join(texts.texts[message.text.digest].split())[:MAX_CHARS_IN_A_NOTE]
         notes.append(
             f"the job ended before an agent took the message{to}: {text} (a retry gives it to the"
             " agents that it starts)"

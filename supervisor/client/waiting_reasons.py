@@ -23,13 +23,13 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, awaited_answer
 from handoff_queue.shared.types.names import ROLES, SUPERVISOR_QUEUE
 
-MOST_QUEUED = 200
+MAX_QUEUED = 200
 """Most queued jobs that `jobs_without_workers` reads."""
 
 CHECK_EVERY_S = 2.0
 """Seconds between two checks of a watcher. One check is one round trip."""
 _NUMBER = re.compile(r"([0-9]+)")
-MOST_NAMED = 5
+MAX_NAMED = 5
 """Most steps that a line names. The line gives the number of the other steps."""
 
 
@@ -57,7 +57,7 @@ class WaitingReason:
             case (step,):
                 waits = f"step {step} waits"
             case _:
-                named = sorted(self.steps, key=_in_order)[:MOST_NAMED]
+                named = sorted(self.steps, key=_in_order)[:MAX_NAMED]
                 more = ""
                 if len(named) < len(self.steps):
                     at_least = "" if self.are_all else "at least "
@@ -159,9 +159,9 @@ def with_waiting(store: Store, jobs: Sequence[JobStanding]) -> list[JobStanding]
 
 def jobs_without_workers(store: Store) -> dict[tuple[str, ...], int]:
     """Return the number of queued jobs that no worker can begin, by the specialists that they
-    may use; `()`: any specialist. Only the newest `MOST_QUEUED` queued jobs count.
+    may use; `()`: any specialist. Only the newest `MAX_QUEUED` queued jobs count.
     """
-    job_ids, _ = store.jobs.page(JobFilter(frozenset({JobStatus.QUEUED})), MOST_QUEUED)
+    job_ids, _ = store.jobs.page(JobFilter(frozenset({JobStatus.QUEUED})), MAX_QUEUED)
     if not job_ids:
         return {}
     presence = store.presence.presence(job_ids)

@@ -10,9 +10,9 @@ from math import ceil
 from handoff_queue.shared.agent.answer_rules import ENVELOPE_RULES
 from handoff_queue.shared.agent.prices import HIDDEN_TOKENS, Prices
 from handoff_queue.shared.agent.prompt import (
-    LEAST_PASTED_CHARS,
-    MOST_PASTED_CHARS,
-    MOST_SHOWN_BYTES,
+    MAX_PASTED_CHARS,
+    MAX_SHOWN_BYTES,
+    MIN_PASTED_CHARS,
     STANDING_RULES,
 )
 from handoff_queue.shared.runtime.models import Models
@@ -27,7 +27,7 @@ from handoff_queue.supervisor.lifecycle.child_job_budgets import has_teams, lack
 from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
 from handoff_queue.supervisor.lifecycle.job_budget import closing_roles, reserved_budget
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.lifecycle.user_messages import MOST_CHARS_IN_A_BRIEF
+from handoff_queue.supervisor.lifecycle.user_messages import MAX_CHARS_IN_A_BRIEF
 from handoff_queue.supervisor.roles.briefs import MAX_REQUEST_CHARS, read_role_once
 
 FRAME_BYTES = 4_000
@@ -125,11 +125,11 @@ def _input_tokens(state: JobState) -> int:
     messages = 0
     for message in state.messages:
         messages += message.text.size + MESSAGE_HEAD_BYTES
-    brief += min(messages, MOST_CHARS_IN_A_BRIEF)
+    brief += min(messages, MAX_CHARS_IN_A_BRIEF)
     rubric = submitted.rubric or DEFAULT_RUBRIC
     schemas = 2 * len(rubric.to_json().encode())
     if submitted.answer_schema:
         schemas += 2 * submitted.answer_schema.size
     results = state.step_index.written + UNWRITTEN_CHARS * state.step_index.unwritten
-    most = min(MOST_SHOWN_BYTES, max(MOST_PASTED_CHARS, LEAST_PASTED_CHARS * len(state.steps)))
+    most = min(MAX_SHOWN_BYTES, max(MAX_PASTED_CHARS, MIN_PASTED_CHARS * len(state.steps)))
     return frame + brief + schemas + ceil(ESCAPED * min(results, most))

@@ -54,7 +54,7 @@ from handoff_queue.supervisor.quoting.quote_history import score_in
 
 log = log_of(__name__)
 
-MOST_DECISIONS = 100
+MAX_DECISIONS = 100
 """Most rounds of decisions without an outside event, in addition to one for each step. A job
 has five phases, so this limit is never reached unless `decide` has a fault.
 """
@@ -135,7 +135,7 @@ class DecisionMaker:
         prepared = PendingWrites()
         later = state
         damaged: set[StepId] = set()
-        for _ in range(MOST_DECISIONS + len(state.steps)):
+        for _ in range(MAX_DECISIONS + len(state.steps)):
             recorded = len(prepared.events)
             for command in decide(later, observations, now):
                 if self._reserves_thread(later, command):

@@ -29,12 +29,12 @@ from handoff_queue.supervisor.lifecycle.commands import (
 from handoff_queue.supervisor.lifecycle.job_end import WEBHOOK_GIVEN_UP_AFTER_S
 from handoff_queue.supervisor.lifecycle.state import JobState
 
-MOST_THREADS = 32
-MOST_FOR_ONE = 8
+MAX_THREADS = 32
+MAX_FOR_ONE = 8
 """Most threads that send to one receiver at a time. The slow receivers of a tenant leave the other
 threads to the other tenants.
 """
-MOST_WAIT_S = WEBHOOK_GIVEN_UP_AFTER_S - TIMEOUT_S - 5.0
+MAX_WAIT_S = WEBHOOK_GIVEN_UP_AFTER_S - TIMEOUT_S - 5.0
 """Seconds after which a delivery that waits for a thread is dropped. Together with its timeout,
 this is less than the time after which the journal counts the try as lost and repeats it.
 """
@@ -80,7 +80,7 @@ class Deliveries:
         webhooks: Webhooks,
         end_tasks: EndTasks,
         *,
-        most_for_one: int = MOST_FOR_ONE,
+        most_for_one: int = MAX_FOR_ONE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Set up the deliveries. Without a delivery there is no thread.
@@ -179,7 +179,7 @@ class Deliveries:
     def _is_free(self, receiver: str) -> bool:
         """Return whether one more thread may start for the receiver. Reserved threads count."""
         of_receiver = self._busy[receiver] + list(self._reserved.values()).count(receiver)
-        is_room = len(self._threads) + len(self._reserved) < MOST_THREADS
+        is_room = len(self._threads) + len(self._reserved) < MAX_THREADS
         return is_room and of_receiver < self._most_for_one
 
     def _start_thread(self, job_id: JobId, first: tuple[str, _Delivery] | None) -> bool:
@@ -226,7 +226,7 @@ class Deliveries:
     def _send(self, delivery: _Delivery) -> None:
         waited_s = self._clock() - delivery.since
         try:
-            if waited_s <= MOST_WAIT_S:
+            if waited_s <= MAX_WAIT_S:
                 delivery.send()
                 return
             log.warning("delivery dropped", job_id=delivery.job_id, why=NO_THREAD)

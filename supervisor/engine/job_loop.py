@@ -49,15 +49,15 @@ from handoff_queue.supervisor.lifecycle.commands import (
     StartChild,
     TellParent,
 )
-from handoff_queue.supervisor.lifecycle.decide import MOST_HANDOFFS_A_DECISION
+from handoff_queue.supervisor.lifecycle.decide import MAX_HANDOFFS_A_DECISION
 from handoff_queue.supervisor.lifecycle.job_end import waits_for_a_specialist
 from handoff_queue.supervisor.lifecycle.state import JobState
 
-MOST_TOLD = 1_000
+MAX_TOLD = 1_000
 """Most dropped handoffs of one decision whose standings are read. Flower shows the held
 handoffs among these as revoked.
 """
-MOST_CONFLICTS = 50
+MAX_CONFLICTS = 50
 """Most version conflicts of one evaluation. Each conflict means that another process has made
 progress.
 """
@@ -130,7 +130,7 @@ class JobLoop:
         """Decide and commit until no more decisions follow.
 
         Raises:
-            VersionConflict: other processes made progress more than `MOST_CONFLICTS` times.
+            VersionConflict: other processes made progress more than `MAX_CONFLICTS` times.
         """
         state = self._states.load(job_id, evaluation.begin)
         suspects = ticket.suspects
@@ -146,11 +146,11 @@ class JobLoop:
                 suspects = ()
             except VersionConflict:
                 conflicts += 1
-                if conflicts > MOST_CONFLICTS:
+                if conflicts > MAX_CONFLICTS:
                     raise
                 time.sleep(0.002 * min(conflicts, 10))
                 state = self._states.load(job_id)
-                if state and state.handoffs - known.handoffs >= MOST_HANDOFFS_A_DECISION:
+                if state and state.handoffs - known.handoffs >= MAX_HANDOFFS_A_DECISION:
                     # Another process has published a whole batch and continues. Two processes
                     # would prepare the same next batch.
                     evaluation.interrupted()
@@ -228,7 +228,7 @@ class JobLoop:
         self._publish(made.state.job_id, made.prepared)
         ticket.over()
         if made.dropped:
-            standings = self._store.jobs.handoffs(made.state.job_id, made.dropped[:MOST_TOLD])
+            standings = self._store.jobs.handoffs(made.state.job_id, made.dropped[:MAX_TOLD])
             held: list[HandoffId] = []
             for handoff_id, standing in standings.items():
                 if standing.held:

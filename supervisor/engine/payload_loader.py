@@ -17,7 +17,7 @@ from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 
-MOST_PLAN_STEPS = 200_000
+MAX_PLAN_STEPS = 200_000
 """Most steps in all parsed plans that a process keeps: about 100 MB. The newest plan may
 exceed it.
 """
@@ -48,7 +48,7 @@ class PlanCache:
             if digest not in self._known:
                 self._steps += len(plan.steps)
             self._known[digest] = plan
-            while self._steps > MOST_PLAN_STEPS and len(self._known) > 1:
+            while self._steps > MAX_PLAN_STEPS and len(self._known) > 1:
                 self._steps -= len(self._known.popitem(last=False)[1].steps)
         return plan
 

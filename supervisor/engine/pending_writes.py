@@ -8,7 +8,7 @@ from handoff_queue.shared.types.events import CountedFanIn, Event, HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff, BlobRef, ref
 from handoff_queue.supervisor.client.handoff_publishing import OutgoingHandoff
 from handoff_queue.supervisor.lifecycle.commands import Effect
-from handoff_queue.supervisor.lifecycle.decide import MOST_HANDOFFS_A_DECISION
+from handoff_queue.supervisor.lifecycle.decide import MAX_HANDOFFS_A_DECISION
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class PendingWrites:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the decision issues `MOST_HANDOFFS_A_DECISION` handoffs. More may
+        """Return whether the decision issues `MAX_HANDOFFS_A_DECISION` handoffs. More may
         follow then.
         """
-        return sum(map(len, self.groups)) >= MOST_HANDOFFS_A_DECISION
+        return sum(map(len, self.groups)) >= MAX_HANDOFFS_A_DECISION
 
     def ref(self, text: str) -> BlobRef:
         """Add a payload to the commit, and return its reference."""

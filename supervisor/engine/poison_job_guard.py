@@ -30,7 +30,7 @@ MAX_FAILURES = 8
 """Failed evaluations in a row after which the job ends. With the delays of
 `record_failed_evaluation.lua` they take about four minutes.
 """
-MOST_CONFLICTS = 5
+MAX_CONFLICTS = 5
 """Version conflicts in a row at which an attempt to end a job is given up."""
 FROZE = f"every supervisor that evaluated it froze or died, {MAX_FAILED_EVALUATIONS} times in a row"
 
@@ -107,10 +107,10 @@ class FailureGuard:
             in_its_time: True to end the job before its deadline, too.
 
         Raises:
-            VersionConflict: other processes made progress, `MOST_CONFLICTS` times in a row.
+            VersionConflict: other processes made progress, `MAX_CONFLICTS` times in a row.
             MalformedMessage: the journal cannot be read.
         """
-        for conflicts in range(MOST_CONFLICTS):
+        for conflicts in range(MAX_CONFLICTS):
             state = self._states.load(evaluation.job_id)
             if state is None or state.ended:
                 return state
@@ -119,7 +119,7 @@ class FailureGuard:
             try:
                 self._commit_end(state, why, evaluation)
             except VersionConflict:
-                if conflicts + 1 == MOST_CONFLICTS:
+                if conflicts + 1 == MAX_CONFLICTS:
                     raise
             else:
                 return state

@@ -34,7 +34,7 @@ from handoff_queue.supervisor.lifecycle.state import (
     UserMessage,
 )
 from handoff_queue.supervisor.lifecycle.user_messages import (
-    MOST_CHARS_IN_A_BRIEF,
+    MAX_CHARS_IN_A_BRIEF,
     request_with_messages,
 )
 from handoff_queue.supervisor.roles.answer_text import clip
@@ -58,7 +58,7 @@ from handoff_queue.supervisor.roles.planner import PlanFormat
 from handoff_queue.supervisor.roles.replanner import patch_schema
 from handoff_queue.supervisor.roles.router import RouteFormat
 
-MOST_REQUEST_CHARS = MAX_REQUEST_CHARS - MOST_CHARS_IN_A_BRIEF - 100
+MAX_SHOWN_REQUEST_CHARS = MAX_REQUEST_CHARS - MAX_CHARS_IN_A_BRIEF - 100
 """Most characters of the request in front of the messages of users."""
 RoleTask = tuple[str, tuple[StepId, ...], Mapping[str, Any]]
 """The brief of a role, the steps whose results it sees, and the JSON Schema of its answer."""
@@ -158,7 +158,7 @@ class RoleBriefs:
         messages: list[tuple[UserMessage, str]] = []
         for message in state.messages:
             messages.append((message, texts.texts[message.text.digest]))
-        return request_with_messages(clip(request, MOST_REQUEST_CHARS), messages)
+        return request_with_messages(clip(request, MAX_SHOWN_REQUEST_CHARS), messages)
 
     def _routing(self, state: JobState, request: str) -> RoleTask:
         candidates = self._candidates(state)

@@ -18,7 +18,7 @@ from handoff_queue.supervisor.client.schedules import advance
 STEPS_AT_ONCE = 20
 """Most steps of one schedule in one sweep, so that one schedule does not delay the others."""
 
-MOST_S = 0.5
+MAX_S = 0.5
 """Seconds after which a sweep begins no further schedule, because the sweeper also wakes
 jobs and announces its supervisor.
 """
@@ -43,7 +43,7 @@ class ScheduleStarter:
         Raises:
             StoreUnavailable: Redis cannot be reached.
         """
-        due, until = self._store.schedules.due(), time.monotonic() + MOST_S
+        due, until = self._store.schedules.due(), time.monotonic() + MAX_S
         for stored in random.sample(due, len(due)):
             try:
                 self._advance(stored)

@@ -34,9 +34,9 @@ messages in unserved queues.
 
 JOBS_AT_ONCE = 200
 """Jobs that one script counts as open."""
-MOST_REFUSED = 1_000
+MAX_REFUSED = 1_000
 """Refused announcements that one process records."""
-MOST_WORKER_CHARS = 200
+MAX_WORKER_CHARS = 200
 OPEN_JOBS = JobFilter(statuses=frozenset(status for status in JobStatus if not status.ended))
 
 log = log_of(__name__)
@@ -120,11 +120,11 @@ class Sweeper:
         the life of this process.
         """
         for worker, why, text in self._store.presence.refused_announcements():
-            if (worker, why) not in self._refused and len(self._refused) < MOST_REFUSED:
+            if (worker, why) not in self._refused and len(self._refused) < MAX_REFUSED:
                 self._refused.add((worker, why))
                 log.warning("announcement refused", worker=worker, why=why)
-                reason = f"the announcement of {worker[:MOST_WORKER_CHARS]} does not count: {why}"
-                self._store.refuse(worker[:MOST_WORKER_CHARS], "announcements", reason, text)
+                reason = f"the announcement of {worker[:MAX_WORKER_CHARS]} does not count: {why}"
+                self._store.refuse(worker[:MAX_WORKER_CHARS], "announcements", reason, text)
 
     def announce(self) -> None:
         """Announce this supervisor, and set its daily caps, unless a supervisor that started

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from handoff_queue.shared.types.ids import HandoffId, JobId
 
-MOST_S = 5.0
+MAX_S = 5.0
 """Most seconds that a thread waits for its turn. After that it evaluates the job in parallel,
 and the store keeps the writes consistent.
 """
@@ -61,7 +61,7 @@ class WakeUpTicket:
 class WakeUpCoalescer:
     """Coalesces the wake-ups of one process."""
 
-    def __init__(self, most_s: float = MOST_S) -> None:
+    def __init__(self, most_s: float = MAX_S) -> None:
         self._most_s = most_s
         self._lines: dict[JobId, _Line] = {}
         self._lock = threading.Lock()

@@ -34,12 +34,12 @@ from handoff_queue.supervisor.workflows.workflow import Workflow, WorkflowStep
 
 JUDGE = "reviewer"
 """The specialist that judges by default."""
-MOST_ANSWER_CHARS = 30_000
-MOST_REQUEST_CHARS = 20_000
-MOST_REFERENCE_CHARS = 10_000
-MOST_SOURCES = 20
-MOST_QUOTE_CHARS = 200
-MOST_WHY_CHARS = 1_000
+MAX_ANSWER_CHARS = 30_000
+MAX_REQUEST_CHARS = 20_000
+MAX_REFERENCE_CHARS = 10_000
+MAX_SOURCES = 20
+MAX_QUOTE_CHARS = 200
+MAX_WHY_CHARS = 1_000
 JUDGE_S = 600
 """Most seconds of a judge's job."""
 SCORE_JOB = "Score the answer below to the request below, by each criterion of the rubric."
@@ -135,13 +135,13 @@ class AnswerJudge:
             answers: JSON items of the answers.
             schema: JSON Schema of the judge's answer.
         """
-        judged_request = clip(request, MOST_REQUEST_CHARS)
+        judged_request = clip(request, MAX_REQUEST_CHARS)
         lines = [job, _RULES, "Rubric:"]
         for criterion in rubric.criteria:
             lines.append(_json({"criterion": criterion.name, "means": criterion.means}))
         if reference:
             lines.append("Right answer:")
-            lines.append(_json({"reference": _fitting(reference, MOST_REFERENCE_CHARS)}))
+            lines.append(_json({"reference": _fitting(reference, MAX_REFERENCE_CHARS)}))
         lines += ["Answers:", *map(_json, answers), "", "Request:", judged_request]
         return Request(
             f"Judge: {judged_request}",
@@ -178,7 +178,7 @@ def duel_in(judged: JobResult, rubric: Rubric) -> PairwiseJudgement | None:
             first.append(score)
         elif side == Preference.SECOND.value:
             second.append(score)
-    why = clip(str(judged.answer.get("why") or ""), MOST_WHY_CHARS)
+    why = clip(str(judged.answer.get("why") or ""), MAX_WHY_CHARS)
     return PairwiseJudgement(better, why, _scores(first, rubric), _scores(second, rubric))
 
 
@@ -221,7 +221,7 @@ def _scores(values: Sequence[Any], rubric: Rubric) -> tuple[Score, ...]:
             if name not in rubric.names or name in kept:
                 continue
             if LOWEST <= answer.score <= HIGHEST:
-                why = clip(answer.why, MOST_WHY_CHARS)
+                why = clip(answer.why, MAX_WHY_CHARS)
                 kept[name] = Score(criterion=name, score=round(answer.score), why=why)
     return tuple(kept.values())
 
@@ -238,17 +238,17 @@ def _raw_scores(judged: JobResult) -> list[Any]:
 def _shown(name: str, answer: JobResult) -> JsonValue:
     """Return the JSON item of an answer, with its first sources."""
     sources: list[JsonValue] = []
-    for citation in answer.citations[:MOST_SOURCES]:
+    for citation in answer.citations[:MAX_SOURCES]:
         sources.append(
             {
                 "n": citation["n"],
-                "source": _fitting(citation["source"], MOST_QUOTE_CHARS),
-                "quote": _fitting(citation["quote"], MOST_QUOTE_CHARS),
+                "source": _fitting(citation["source"], MAX_QUOTE_CHARS),
+                "quote": _fitting(citation["quote"], MAX_QUOTE_CHARS),
             }
         )
     return {
         "answer": name,
-        "text": _fitting(text_of(answer), MOST_ANSWER_CHARS),
+        "text": _fitting(text_of(answer), MAX_ANSWER_CHARS),
         "sources": sources,
     }
 

@@ -26,8 +26,8 @@ from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.supervisor.text.plain_yaml import read_bounded
 
-MOST_BYTES = 5_000_000
-MOST_CASES = 1_000
+MAX_BYTES = 5_000_000
+MAX_CASES = 1_000
 LONGEST_REFERENCE = 10_000
 
 
@@ -76,7 +76,7 @@ def read_golden(path: Path) -> tuple[GoldenCase, ...]:
         UserError: the file cannot be read, a line is invalid, or there are no cases or too
             many. The message names an invalid line.
     """
-    data = read_bounded(path, MOST_BYTES, "split it into several golden sets")
+    data = read_bounded(path, MAX_BYTES, "split it into several golden sets")
     try:
         lines = data.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
@@ -84,9 +84,9 @@ def read_golden(path: Path) -> tuple[GoldenCase, ...]:
     cases = list(_cases_in(path, lines))
     if not cases:
         raise UserError(f"{path} holds no request: write one JSON object a line")
-    if len(cases) > MOST_CASES:
+    if len(cases) > MAX_CASES:
         raise UserError(
-            f"{path} holds more than {MOST_CASES:,} requests: split it into several golden sets"
+            f"{path} holds more than {MAX_CASES:,} requests: split it into several golden sets"
         )
     return tuple(cases)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from handoff_queue.shared.types.golden_set_summary import (
-    MOST_NAME_CHARS,
-    MOST_VARIANTS,
+    MAX_NAME_CHARS,
+    MAX_VARIANTS,
     EvaluatedVariant,
     EvaluationRun,
 )
@@ -55,10 +55,10 @@ def summary_of(
         cost_usd: cost of all jobs and of the judge; None if a price is unknown.
     """
     variants: list[EvaluatedVariant] = []
-    for row in rows[:MOST_VARIANTS]:
+    for row in rows[:MAX_VARIANTS]:
         variants.append(
             EvaluatedVariant(
-                mode=str(row.variant.mode)[:MOST_NAME_CHARS],
+                mode=str(row.variant.mode)[:MAX_NAME_CHARS],
                 model=_cut(row.variant.model),
                 trials=row.trials,
                 passed=row.passed,
@@ -68,8 +68,8 @@ def summary_of(
             )
         )
     return EvaluationRun(
-        run=run[:MOST_NAME_CHARS],
-        golden=golden[:MOST_NAME_CHARS],
+        run=run[:MAX_NAME_CHARS],
+        golden=golden[:MAX_NAME_CHARS],
         ended_at=ended_at,
         variants=tuple(variants),
         not_run=not_run,
@@ -95,7 +95,7 @@ def compared(runs: Sequence[EvaluationRun]) -> dict[str, list[ComparedRun]]:
 
 
 def _cut(name: str | None) -> str | None:
-    return name[:MOST_NAME_CHARS] if name else None
+    return name[:MAX_NAME_CHARS] if name else None
 
 
 def _microusd(usd: float | None) -> int | None:

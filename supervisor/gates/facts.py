@@ -27,17 +27,17 @@ from handoff_queue.supervisor.gates.tables import DELIMITERS, rows_in
 from handoff_queue.supervisor.text.periods import periods_of
 from handoff_queue.supervisor.text.plain_yaml import read_bounded
 
-MOST_BYTES = 5_000_000
+MAX_BYTES = 5_000_000
 """Most bytes of a text file, and of one value in a SQLite file."""
-MOST_FACTS = 2_000
+MAX_FACTS = 2_000
 """Most facts of a table. Each claim of an answer is compared with all facts of the job, which
 takes seconds at worst for 100 claims of one kind.
 """
-MOST_PROBLEMS = 10
+MAX_PROBLEMS = 10
 """Most problems in one error."""
 LONGEST_CELL = 500
 """Most characters of a cell."""
-MOST_READING_S = 10.0
+MAX_READING_S = 10.0
 """Most seconds to read a SQLite file. A plain table of a few thousand rows takes milliseconds."""
 _MAGIC = b"SQLite format 3\0"
 _NEEDED = ("subject", "attribute", "value")
@@ -124,9 +124,9 @@ def _facts(file: Path, rows: Iterable[_Placed], columns: Mapping[str, str]) -> F
     facts: list[KnownFact] = []
     problems: list[str] = []
     for where, cells in rows:
-        if len(facts) + len(problems) >= MOST_FACTS:
+        if len(facts) + len(problems) >= MAX_FACTS:
             raise UserError(
-                f"{file} has more than {MOST_FACTS:,} facts; keep the facts that answers mention"
+                f"{file} has more than {MAX_FACTS:,} facts; keep the facts that answers mention"
             )
         row_problems: list[str] = []
         for part, column in columns.items():
@@ -138,8 +138,8 @@ def _facts(file: Path, rows: Iterable[_Placed], columns: Mapping[str, str]) -> F
         else:
             facts.append(_fact(where, cells))
     if problems:
-        more = len(problems) - MOST_PROBLEMS
-        problems = problems[:MOST_PROBLEMS]
+        more = len(problems) - MAX_PROBLEMS
+        problems = problems[:MAX_PROBLEMS]
         if more > 0:
             problems.append(f"and {more:,} more")
         raise ManyProblems(problems)
@@ -181,7 +181,7 @@ def _rows_of_text(
     file: Path, columns: Mapping[str, str], named: set[str]
 ) -> Generator[_Placed, None, None]:
     """Yield the rows of a text file. `named`: the parts whose columns the user named."""
-    data = read_bounded(file, MOST_BYTES, "keep the facts that answers mention")
+    data = read_bounded(file, MAX_BYTES, "keep the facts that answers mention")
     try:
         text = decode(data)
     except DocumentRefused as reason:
@@ -211,7 +211,7 @@ def _no_column(file: Path, column: str, part: str, there: Iterable[str]) -> User
 def _rows_of_database(
     file: Path, table: str, columns: Mapping[str, str], named: set[str]
 ) -> Generator[_Placed, None, None]:
-    """Yield the rows of a table in a SQLite file, at most one more than `MOST_FACTS`.
+    """Yield the rows of a table in a SQLite file, at most one more than `MAX_FACTS`.
 
     `named`: the parts whose columns the user named.
     """
@@ -221,21 +221,21 @@ def _rows_of_database(
                 f"{file}: {name!r:.80} is not a name of a table or a column; use letters, digits,"
                 " spaces and _ $ . -"
             )
-    until = time.monotonic() + MOST_READING_S
+    until = time.monotonic() + MAX_READING_S
     uri = f"{file.resolve().as_uri()}?mode=ro"
     try:
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as database:
-            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BYTES)
             database.set_progress_handler(lambda: time.monotonic() > until, 10_000)
             parts = _stored_parts(file, database, table, columns, named)
             database.set_authorizer(_may_read(table))
             selected = ", ".join(f'"{table}"."{columns[part]}"' for part in parts)
-            cursor = database.execute(f'SELECT {selected} FROM "{table}" LIMIT {MOST_FACTS + 1}')  # noqa: S608 (names are checked above)
+            cursor = database.execute(f'SELECT {selected} FROM "{table}" LIMIT {MAX_FACTS + 1}')  # noqa: S608 (names are checked above)
             for number, row in enumerate(cursor, start=1):
                 cells = {part: _cell(value) for part, value in zip(parts, row, strict=True)}
                 yield f"{file.name}, {table}, row {number}", cells
     except sqlite3.Error as error:
-        problem = str(error).replace("interrupted", f"it takes longer than {MOST_READING_S:.0f} s")
+        problem = str(error).replace("interrupted", f"it takes longer than {MAX_READING_S:.0f} s")
         raise UserError(
             f"{file}: table {table!r:.80} cannot be read ({problem:.200}); name a plain table and"
             " its columns"

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.gates import FactTable, Gates
 from handoff_queue.shared.types.message import each_problem
 from handoff_queue.supervisor.text.plain_yaml import line_at, tree_in, value_of
 
-MOST_BYTES = 50_000
+MAX_BYTES = 50_000
 """Most bytes of such a file. It usually has a few dozen lines."""
 _TEXT = "tag:yaml.org,2002:str"
 
@@ -52,7 +52,7 @@ def fields_in(file: Path, such_as: Sequence[str]) -> FieldsFile:
     """
     fields = f"lines of `field: value`, with the fields {', '.join(such_as)}"
     root = tree_in(
-        file, MOST_BYTES, "an answer is compared with every line: keep the important lines", fields
+        file, MAX_BYTES, "an answer is compared with every line: keep the important lines", fields
     )
     if not isinstance(root, yaml.MappingNode):
         raise UserError(f"{file}:{line_at(root, ())}: must be {fields}")
@@ -67,7 +67,7 @@ def fields_in(file: Path, such_as: Sequence[str]) -> FieldsFile:
 
 FACTS = "facts"
 """The field that names a table of facts. All other fields are gates."""
-_MOST_TOLD = 5
+_MAX_TOLD = 5
 """Most problems in one error."""
 
 
@@ -138,8 +138,8 @@ def _problems_in_one_line(
         if place:
             name = f"{printable('.'.join(place))}: "
         lines.append(f"{where(place)}: {name}{problem}")
-    more = len(lines) - _MOST_TOLD
-    lines = lines[:_MOST_TOLD]
+    more = len(lines) - _MAX_TOLD
+    lines = lines[:_MAX_TOLD]
     if more > 0:
         lines.append(f"and {more} more")
     return "; ".join(lines)

@@ -13,7 +13,7 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 if TYPE_CHECKING:
     from handoff_queue.shared.types.ids import StepId
 
-MOST_CHARS = 8_000
+MAX_CHARS = 8_000
 """Characters of all requirements together."""
 
 
@@ -43,7 +43,7 @@ def with_requirements(state: JobState, step_id: StepId, task: str, most_chars: i
         if state.plan is not None and state.plan.synthesis is Synthesis.RECONCILE:
             return task  # the synthesizer writes the answer
         heading = f"Your result is one of {len(state.sinks)} parts of the answer. {REQUIREMENTS}"
-    listed = "\n".join(f"- {line}" for line in requirements)[:MOST_CHARS]
+    listed = "\n".join(f"- {line}" for line in requirements)[:MAX_CHARS]
     above = task[: most_chars - len(heading) - len(listed) - 3]
     return f"{above}\n\n{heading}\n{listed}"
 

@@ -16,7 +16,7 @@ LIVE_STEP_S = 300.0
 are live.
 """
 ASSESSOR = "assessor"
-MOST_KEPT = 0.5
+MAX_KEPT = 0.5
 """Largest share of the job's time that is kept for live calls. Batches have the rest."""
 
 
@@ -49,4 +49,4 @@ def _until(state: JobState, after: int) -> float | None:
     if not state.submitted.is_batched:
         return None
     kept_s = LIVE_STEP_S * (2 + after)
-    return state.working_deadline - min(kept_s, MOST_KEPT * state.submitted.limits.max_seconds)
+    return state.working_deadline - min(kept_s, MAX_KEPT * state.submitted.limits.max_seconds)

@@ -36,9 +36,9 @@ from handoff_queue.supervisor.lifecycle.result_texts import (
 )
 from handoff_queue.supervisor.lifecycle.state import JobState
 
-MOST_CLAIMS = 9_999
+MAX_CLAIMS = 9_999
 """Most claims of a result."""
-MOST_ERROR_CHARS = 500
+MAX_ERROR_CHARS = 500
 _STATUS = {JobStatus.OK: ResultStatus.OK, JobStatus.PARTIAL: ResultStatus.PARTIAL}
 
 
@@ -93,7 +93,7 @@ def result_for_parent(
         why = texts.why(state.ended.because) or state.ended.reason or "it has no answer"
         error = f"its team {state.job_id}: {why}"
     if error is not None:
-        error = error[:MOST_ERROR_CHARS]
+        error = error[:MAX_ERROR_CHARS]
     if has_failed:
         output = None
         claims = ()
@@ -131,7 +131,7 @@ def _output_and_claims(
     state: JobState, texts: ResultTexts, answer: Answer, step: StepId
 ) -> tuple[JsonValue, tuple[Claim, ...]]:
     """Return the answer with markers in place of numbers, and its claims with ids of the
-    parent's step: cited claims first, at most MOST_CLAIMS.
+    parent's step: cited claims first, at most MAX_CLAIMS.
 
     The answer is None if the step asks for a form and the child has no answer in that form.
     """
@@ -158,7 +158,7 @@ def _output_and_claims(
     claims: list[Claim] = []
     for claim_id in dict.fromkeys([*names, *known]):
         claims.append(known[claim_id].model_copy(update={"id": name_of(claim_id)}))
-    return output, tuple(claims[:MOST_CLAIMS])
+    return output, tuple(claims[:MAX_CLAIMS])
 
 
 def _output(

@@ -72,20 +72,20 @@ from handoff_queue.supervisor.lifecycle.step_failure import (
     steps_to_ask_about,
 )
 
-MOST_NEEDS_ANSWERED = 2
+MAX_NEEDS_ANSWERED = 2
 """Times that the planner answers the questions of one step before the step is abandoned."""
-MOST_FRUITLESS = 3
+MAX_FRUITLESS = 3
 """Results of roles in a row without an effect after which the job fails. The next result would
 cost money and have no effect either.
 """
-MOST_HANDOFFS_A_DECISION = 500
+MAX_HANDOFFS_A_DECISION = 500
 """Most handoffs of one decision. To publish 1,000 takes a second, and other jobs wait during
 that time. The next decision issues the rest.
 """
 
-MOST_CONDITIONS = 5_000
+MAX_CONDITIONS = 5_000
 """Most conditions that one decision checks: 100,000 rows take 20 decisions, within
-`supervisor.engine.decisions.MOST_DECISIONS`.
+`supervisor.engine.decisions.MAX_DECISIONS`.
 """
 
 
@@ -97,7 +97,7 @@ def decide(state: JobState, observations: Observations, now: float) -> tuple[Com
         return after_the_end(state, now)
     if state.cancelled_by:
         return (EndJob(JobStatus.CANCELLED, why_cancelled(state)),)
-    if state.fruitless >= MOST_FRUITLESS:
+    if state.fruitless >= MAX_FRUITLESS:
         why = (
             f"an internal error: {state.fruitless} results of the supervisor's roles had no effect"
         )
@@ -225,7 +225,7 @@ def _decide_about_steps(
     if can_begin and not room:
         why = f"the job's limit of {max_handoffs} handoffs is reached"
         return (AbandonSteps(tuple(can_begin), why),)
-    begin_now = can_begin[: min(room, MOST_HANDOFFS_A_DECISION)]
+    begin_now = can_begin[: min(room, MAX_HANDOFFS_A_DECISION)]
     agents, commands = for_children(state, begin_now)
     commands += _groups(state, agents, observations)
     needy = state.step_index.in_need
@@ -285,7 +285,7 @@ def _check_conditions(state: JobState, now: float) -> tuple[Command, ...] | None
         return None
     conditional = _with_open_conditions(state, may_begin(state, ready_steps(state, now)))
     if conditional:
-        return (CheckConditions(tuple(conditional[:MOST_CONDITIONS])),)
+        return (CheckConditions(tuple(conditional[:MAX_CONDITIONS])),)
     return None
 
 
@@ -352,10 +352,10 @@ def _answer_needs(state: JobState, needy: Sequence[StepId]) -> Command:
     asked_too_often: list[StepId] = []
     for step_id in needy:
         authors = [remark.author for remark in state.steps[step_id].remarks]
-        if authors.count("planner") >= MOST_NEEDS_ANSWERED:
+        if authors.count("planner") >= MAX_NEEDS_ANSWERED:
             asked_too_often.append(step_id)
     if asked_too_often:
-        why = f"still needs something after {MOST_NEEDS_ANSWERED} answers of the planner"
+        why = f"still needs something after {MAX_NEEDS_ANSWERED} answers of the planner"
         return AbandonSteps(tuple(asked_too_often), why)
     return ask_role(state, "planner")
 

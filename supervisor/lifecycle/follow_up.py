@@ -16,7 +16,7 @@ from handoff_queue.supervisor.lifecycle.answer import parts_of, usable_sinks
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 
-MOST_GIVEN = 50
+MAX_GIVEN = 50
 """Most results that a job passes on. Parts of its answer come first, because in a job with
 thousands of steps they combine the other results.
 """
@@ -39,7 +39,7 @@ def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
             results[step_id] = result
     for given in state.submitted.given:
         results[given.step] = given.result
-    return dict(list(results.items())[:MOST_GIVEN])
+    return dict(list(results.items())[:MAX_GIVEN])
 
 
 def copy_results(

@@ -26,11 +26,11 @@ from handoff_queue.supervisor.text.claim_conflicts import against_the_facts
 from handoff_queue.supervisor.text.markdown import headings_in
 from handoff_queue.supervisor.text.quantities import numbers_in
 
-MOST_GATE_ROUNDS = 2
+MAX_GATE_ROUNDS = 2
 """Most times that the gates and the fact-checker send an answer back."""
 _MARK = re.compile(r"\[\d{1,4}\]")
 """Marker of a source. Its number is not a figure of the answer."""
-_MOST_SHOWN_CHARS = 80
+_MAX_SHOWN_CHARS = 80
 """Most characters of a text that a veto quotes."""
 
 
@@ -39,7 +39,7 @@ def may_send_back(state: JobState, now: float) -> bool:
     job, a review or a person may have used all rounds.
     """
     has_round = (
-        state.gate_rounds < MOST_GATE_ROUNDS
+        state.gate_rounds < MAX_GATE_ROUNDS
         and len(state.rounds_now) <= state.submitted.limits.max_rounds
         and (state.may_send_back or not state.is_reviewed)
     )
@@ -136,13 +136,13 @@ def _forbidden(gates: Gates, text: str) -> Iterator[str]:
     for pattern in gates.forbidden:
         phrase = first_of(to_nfc(pattern), text)
         if phrase is not None:
-            yield f'It says "{phrase[:_MOST_SHOWN_CHARS]}", which is forbidden.'
+            yield f'It says "{phrase[:_MAX_SHOWN_CHARS]}", which is forbidden.'
 
 
 def _required(gates: Gates, text: str) -> Iterator[str]:
     for pattern in gates.required:
         if not matches(to_nfc(pattern), text):
-            yield f"It says nothing that fits {pattern[:_MOST_SHOWN_CHARS]!r}."
+            yield f"It says nothing that fits {pattern[:_MAX_SHOWN_CHARS]!r}."
 
 
 def _numbers(gates: Gates, text: str) -> Iterator[str]:

@@ -39,7 +39,7 @@ TOKENS_PER_TURN = 100_000
 """Token budget of a handoff for each of its turns: a turn reads a long context, whose old results
 are cleared, and writes an answer.
 """
-MOST_TASK_CHARS = 99_000
+MAX_TASK_CHARS = 99_000
 """Most characters of a step's task if code adds sentences to it."""
 ROLE_STEPS_TOKENS = 400_000
 """Token budget of a role's handoff: a role may read the results of all steps."""
@@ -126,7 +126,7 @@ def step_handoff(
         form = dict(answer_schema)
     else:
         form = planned.output_schema
-    task = with_requirements(state, step.id, _task(step, ended), MOST_TASK_CHARS)
+    task = with_requirements(state, step.id, _task(step, ended), MAX_TASK_CHARS)
     feedback: list[Feedback] = []
     for remark in remarks_on_step(state, step.id):
         feedback.append(texts.feedback(step.id, remark))
@@ -295,7 +295,7 @@ def _task(step: Step, ended: Collection[StepId]) -> str:
     if not missing:
         return step.task
     return (
-        f"{step.task[:MOST_TASK_CHARS]}\n\nNot here, and not waited for: {', '.join(missing):.900}."
+        f"{step.task[:MAX_TASK_CHARS]}\n\nNot here, and not waited for: {', '.join(missing):.900}."
     )
 
 

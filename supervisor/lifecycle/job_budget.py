@@ -18,7 +18,7 @@ KEPT_PART = 5
 """Divisor of the budget for the least reserve: a fifth of the tokens and of the money is for
 the roles that end the job. They read all results on a capable model, and may be asked again.
 """
-MOST_KEPT_PART = 2
+MAX_KEPT_PART = 2
 """Divisor of the budget for the largest reserve: half, where the calls of these roles can cost
 more than a fifth. The steps need the other half.
 """
@@ -118,4 +118,4 @@ def _reserve(needed: int, most: int) -> int:
     """Return the part of a budget for the roles that end the job: what their calls need, but
     at least a fifth and at most half of the budget.
     """
-    return max(most // KEPT_PART, min(needed, most // MOST_KEPT_PART))
+    return max(most // KEPT_PART, min(needed, most // MAX_KEPT_PART))

@@ -18,7 +18,7 @@ from pydantic_core import CoreSchema, core_schema
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-LEAST_LAYER = 16
+MIN_LAYER = 16
 """Items that the layer may have above a base of any size."""
 _GONE: Any = object()
 _UNKNOWN: Any = object()
@@ -118,7 +118,7 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
     ) -> PersistentMap[Key, Value]:
         made = cls.__new__(cls)
         made._base, made._layer, made._size, made._whole = base, layer, size, None
-        if len(layer) > LEAST_LAYER + isqrt(len(base)):
+        if len(layer) > MIN_LAYER + isqrt(len(base)):
             made._base, made._layer = made._all, {}
         return made
 

@@ -21,7 +21,7 @@ from handoff_queue.supervisor.text.repeated_step_names import source_of
 
 FEW_STEPS = 20
 """Plans with at most this many steps get no summary: readers show each of their handoffs."""
-MOST_PARTS = 20
+MAX_PARTS = 20
 """Most parts in a summary. All copies of a repeated step are one part, and a plan has few
 other steps.
 """
@@ -62,7 +62,7 @@ def in_short(steps: Sequence[StepOutline]) -> str:
     if len(steps) <= FEW_STEPS:
         return ""
     parts = list(_parts(steps).values())
-    shown = parts[:MOST_PARTS]
+    shown = parts[:MAX_PARTS]
     other_steps = len(steps)
     for part in shown:
         other_steps -= part["count"]

@@ -69,9 +69,9 @@ STOPPED_BY = {
 UNEXPLAINED = "the specialist calls its result partial and names no gap"
 TRY_AGAIN = "Try again."
 BY_CODE = "code"
-MOST_TOLD = 20
+MAX_TOLD = 20
 """Most wrong statements of a fact-check that are reported: as many as one attempt can correct."""
-MOST_LINE_CHARS = 500
+MAX_LINE_CHARS = 500
 """Most characters of one quoted text of a fact-checker."""
 UNPROVEN = "[no source]"
 """Mark in an answer after a statement whose claim has no source that could be checked."""
@@ -242,9 +242,9 @@ class ResultTexts:
         if check is None:
             return ()
         objections: list[str] = []
-        for statement in check.wrong[:MOST_TOLD]:
+        for statement in check.wrong[:MAX_TOLD]:
             objections.append(f'"{_line(statement.statement)}" is wrong: {_line(statement.why)}')
-        rest = len(check.wrong) - MOST_TOLD
+        rest = len(check.wrong) - MAX_TOLD
         if rest > 0:
             objections.append(f"And {count_of(rest, 'more statement')} like these.")
         return tuple(objections)
@@ -391,8 +391,8 @@ def _reasons(result: HandoffResult) -> list[str]:
 
 
 def _line(text: str) -> str:
-    """Return a model's text on one line, cut to MOST_LINE_CHARS characters."""
+    """Return a model's text on one line, cut to MAX_LINE_CHARS characters."""
     line = " ".join(text.split())
-    if len(line) <= MOST_LINE_CHARS:
+    if len(line) <= MAX_LINE_CHARS:
         return line
-    return f"{line[:MOST_LINE_CHARS]}…"
+    return f"{line[:MAX_LINE_CHARS]}…"

@@ -18,7 +18,7 @@ from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.routing import GENERALIST
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
-MOST_RETRIES = 2
+MAX_RETRIES = 2
 """Failures of a step up to which its current specialist retries it."""
 RETRIED = frozenset({StopReason.FINISHED, StopReason.INVALID_OUTPUT})
 """Stop reasons after which the same specialist retries. An agent that reports a failure, or an
@@ -167,12 +167,12 @@ def _is_stuck(step_id: StepId, step: StepState, observations: Observations) -> b
 def _step_retry(step_id: StepId, step: StepState, observations: Observations) -> StepRetry | None:
     """Return the next attempt at a step; None if no specialist is left to try it.
 
-    The current specialist retries up to MOST_RETRIES failures of the step. After that, the
+    The current specialist retries up to MAX_RETRIES failures of the step. After that, the
     next specialist with the same capability tries it, and at last the generalist. A team does
     not retry, because its own steps had second chances.
     """
     is_child = step.outline.specialist == SUB_SUPERVISOR
-    if step.stop_reason in RETRIED and step.failures <= MOST_RETRIES and not is_child:
+    if step.stop_reason in RETRIED and step.failures <= MAX_RETRIES and not is_child:
         return StepRetry(step=step_id)
     candidates = list(observations.able_specialists(step.outline.specialist))
     if GENERALIST in observations.specialists:

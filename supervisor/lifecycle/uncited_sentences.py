@@ -91,9 +91,9 @@ _LISTS = re.compile(
 """Titles of sections without statements: lists of sources and of missing facts."""
 _LIST_TOKENS = ("bullet_list_open", "ordered_list_open", "table_open")
 _TEXT_TOKENS = ("paragraph_open", "tr_open", "html_block")
-_MOST_QUOTED = 3
+_MAX_QUOTED = 3
 """Most sentences that are quoted together."""
-_MOST_QUOTED_CHARS = 80
+_MAX_QUOTED_CHARS = 80
 """Most characters of a quoted sentence."""
 _TITLE = re.compile(r"(?:\*\*|__)[^*_]*[^*_.!](?:\*\*|__):?")
 """A title in bold. Bold text with a full stop at its end is a sentence."""
@@ -126,12 +126,12 @@ def find_uncited_sentences(
 def quoted_sentences(sentences: Sequence[str]) -> str:
     """Return the first sentences in quotation marks, and the number of the others."""
     quoted: list[str] = []
-    for sentence in sentences[:_MOST_QUOTED]:
-        if len(sentence) > _MOST_QUOTED_CHARS:
-            sentence = f"{sentence[:_MOST_QUOTED_CHARS]}…"  # noqa: PLW2901 (the same sentence, cut)
+    for sentence in sentences[:_MAX_QUOTED]:
+        if len(sentence) > _MAX_QUOTED_CHARS:
+            sentence = f"{sentence[:_MAX_QUOTED_CHARS]}…"  # noqa: PLW2901 (the same sentence, cut)
         quoted.append(f'"{sentence}"')
-    if len(sentences) > _MOST_QUOTED:
-        quoted.append(f"and {len(sentences) - _MOST_QUOTED:,} more")
+    if len(sentences) > _MAX_QUOTED:
+        quoted.append(f"and {len(sentences) - _MAX_QUOTED:,} more")
     return "; ".join(quoted)
 
 

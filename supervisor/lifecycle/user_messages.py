@@ -33,8 +33,8 @@ from handoff_queue.supervisor.lifecycle.state import (
     UserMessage,
 )
 
-MOST_DELIVERIES_SHOWN = 20
-MOST_CHARS_IN_A_BRIEF = 20_000
+MAX_DELIVERIES_SHOWN = 20
+MAX_CHARS_IN_A_BRIEF = 20_000
 """Most characters of all messages in the brief of a role. The newest messages come first."""
 
 
@@ -143,7 +143,7 @@ def recipients_of(message: UserMessage) -> str:
     """Return the recipients of a message, and the agents that have taken it."""
     to = "to all agents" if message.step is None else f"to step {message.step}"
     taken: list[str] = []
-    for delivery in message.taken[:MOST_DELIVERIES_SHOWN]:
+    for delivery in message.taken[:MAX_DELIVERIES_SHOWN]:
         taken.append(f"{delivery.handoff_id} took it at turn {delivery.turn}")
     return f"{to}; {', '.join(taken)}" if taken else to
 
@@ -157,7 +157,7 @@ def request_with_messages(request: str, messages: Sequence[tuple[UserMessage, st
     if not messages:
         return request
     parts: list[str] = []
-    left = MOST_CHARS_IN_A_BRIEF
+    left = MAX_CHARS_IN_A_BRIEF
     for message, text in reversed(messages):
         part = f"({recipients_of(message)}) {text}"
         left -= len(part)

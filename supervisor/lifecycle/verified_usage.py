@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from handoff_queue.shared.types.budget_measures import AMOUNTS
 from handoff_queue.shared.types.events import HandoffFinished
-from handoff_queue.shared.types.limits import MOST_MICROUSD
+from handoff_queue.shared.types.limits import MAX_MICROUSD
 from handoff_queue.shared.types.message import Message
 
 DAY_S = 86_400
-MOST_VERIFIED = MOST_MICROUSD
+MAX_VERIFIED = MAX_MICROUSD
 """Largest sum of an amount, as in `store/lua/parts/verified_usage.lua`. No limit is larger. A
 worker that was taken over may report any number.
 """
@@ -47,7 +47,7 @@ class VerifiedUsage(Message):
 
 
 def _sum(amounts: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(min(MOST_VERIFIED, a + b) for a, b in zip(amounts, more, strict=True))
+    return tuple(min(MAX_VERIFIED, a + b) for a, b in zip(amounts, more, strict=True))
 
 
 NO_VERIFIED_USAGE = VerifiedUsage()

@@ -23,7 +23,7 @@ from handoff_queue.shared.types.names import CLOSING_ROLES
 
 DRAWS = 300
 """Simulations of one plan, unless the plan is large."""
-MOST_DRAWN_STEPS = 60_000
+MAX_DRAWN_STEPS = 60_000
 """Most steps of all simulations together. A plan of thousands of steps needs fewer
 simulations, because the sum of many figures varies less.
 """
@@ -124,7 +124,7 @@ def quote_of(
         known += len(own_samples)
         samples[name] = own_samples or all_samples
     random = Random(seed)  # noqa: S311 (no secret)
-    draws = max(FEWEST_DRAWS, min(DRAWS, MOST_DRAWN_STEPS // max(1, len(work.steps))))
+    draws = max(FEWEST_DRAWS, min(DRAWS, MAX_DRAWN_STEPS // max(1, len(work.steps))))
     costs: list[float] = []
     half_prices: list[float] = []
     durations: list[float] = []

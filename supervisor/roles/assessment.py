@@ -37,7 +37,7 @@ from handoff_queue.supervisor.text.reviewer_address import TELLS_REVIEWER, revie
 
 LONGEST_POINT = 4_000
 LONGEST_WHY = 1_000
-MOST_SCORES = 80
+MAX_SCORES = 80
 """Most scores of one verdict. Each costs about 10 output tokens. If the steps need more
 scores, only the results as a whole are scored.
 """
@@ -95,7 +95,7 @@ class VerdictFormat:
         """
         if self.rubric == DEFAULT_RUBRIC:
             return ()
-        if len(self.rubric.criteria) * (1 + len(self.steps)) <= MOST_SCORES:
+        if len(self.rubric.criteria) * (1 + len(self.steps)) <= MAX_SCORES:
             return self.steps
         return ()
 

@@ -29,9 +29,9 @@ from handoff_queue.supervisor.roles.answer_text import (
 from handoff_queue.supervisor.roles.judge import judge_brief, judge_format, show_claim
 
 LONGEST_WHY = 1_000
-MOST_SHOWN_CHARS = 80_000
+MAX_SHOWN_CHARS = 80_000
 """Most characters of results and their evidence in one brief. Each point gets an equal part."""
-MOST_CLAIMS = 100
+MAX_CLAIMS = 100
 """Most claims of one result in a brief."""
 _JOB = (
     "Decide for each point below who is right: the writer, with the result shown, or the reviewer,"
@@ -97,7 +97,7 @@ def arbitration_brief(state: JobState, texts: ResultTexts) -> str:
             results[step] = texts.result(ref)
     lines = [_JOB]
     for point in points:
-        lines.append(_line(point, results.get(point.step), MOST_SHOWN_CHARS // len(points)))
+        lines.append(_line(point, results.get(point.step), MAX_SHOWN_CHARS // len(points)))
     return "\n".join(lines)
 
 
@@ -111,7 +111,7 @@ def _line(point: Revision, result: HandoffResult | None, most: int) -> str:
         written = json.dumps(result.output, ensure_ascii=False)
     evidence: list[JsonValue] = []
     left = most // 2
-    for claim in (result.claims if result else ())[:MOST_CLAIMS]:
+    for claim in (result.claims if result else ())[:MAX_CLAIMS]:
         shown = show_claim(claim)
         left -= len(json.dumps(shown, ensure_ascii=False))
         if left < 0:

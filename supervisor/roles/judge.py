@@ -19,11 +19,11 @@ from handoff_queue.shared.types.review import Conflict, Conflicts, Settlement, S
 from handoff_queue.supervisor.roles.answer_text import clip, closed_object, parse
 
 LONGEST_WHY = 1_000
-MOST_SHOWN_CHARS = 80_000
+MAX_SHOWN_CHARS = 80_000
 """Most characters of conflicts in one brief. Conflicts that do not fit stay disputed."""
-MOST_TEXT_CHARS = 600
+MAX_TEXT_CHARS = 600
 """Most characters of a claim's text, and of a quote."""
-MOST_SOURCES = 3
+MAX_SOURCES = 3
 """Most sources of a claim in a brief."""
 _JOB = "Decide, for each conflict below, which of its claims stand. One a line:"
 
@@ -39,7 +39,7 @@ def shown_conflicts(conflicts: Conflicts) -> tuple[Conflict, ...]:
     chars = 0
     for conflict in conflicts.conflicts:
         chars += len(_line(conflict))
-        if chars > MOST_SHOWN_CHARS:
+        if chars > MAX_SHOWN_CHARS:
             break
         shown.append(conflict)
     return tuple(shown)
@@ -171,15 +171,15 @@ def _line(conflict: Conflict) -> str:
 def show_claim(claim: Claim) -> JsonValue:
     """Return a claim and its quotes as the judge sees them."""
     evidence: list[JsonValue] = []
-    for source in claim.sources[:MOST_SOURCES]:
-        evidence.append({"source": source.source, "quote": clip(source.quote, MOST_TEXT_CHARS)})
+    for source in claim.sources[:MAX_SOURCES]:
+        evidence.append({"source": source.source, "quote": clip(source.quote, MAX_TEXT_CHARS)})
     parts: dict[str, Any] = {}
     for part in ("subject", "attribute", "value", "unit", "date"):
         if value := getattr(claim, part):
             parts[part] = value
     return {
         "id": claim.id,
-        "text": clip(claim.text, MOST_TEXT_CHARS),
+        "text": clip(claim.text, MAX_TEXT_CHARS),
         **parts,
         "evidence": evidence,
     }

@@ -22,9 +22,9 @@ from handoff_queue.supervisor.serve.problem_documents import Problem, problem_of
 EVENT_STREAM = "text/event-stream"
 STREAM_HEADERS = {"X-Accel-Buffering": "no"}
 """A proxy must not hold back events."""
-MOST_EVENTS = 5_000
+MAX_EVENTS = 5_000
 """Most events of one page."""
-MOST_VERSION = 2**53
+MAX_VERSION = 2**53
 """The largest whole number that every reader of JSON holds exactly."""
 
 router = APIRouter(prefix="/v1/jobs", tags=["events"])
@@ -43,11 +43,11 @@ class EventsPage(BaseModel):
 
 
 Version = Annotated[
-    int | None, Query(ge=0, le=MOST_VERSION, description="Only events after this version.")
+    int | None, Query(ge=0, le=MAX_VERSION, description="Only events after this version.")
 ]
 LastEventId = Annotated[
     int | None,
-    Header(ge=0, le=MOST_VERSION, description="The version of the last event, from a browser."),
+    Header(ge=0, le=MAX_VERSION, description="The version of the last event, from a browser."),
 ]
 
 
@@ -74,7 +74,7 @@ async def events(
     follow: Annotated[
         bool, Query(description="False: return a page of JSON instead of a stream.")
     ] = True,
-    limit: Annotated[int, Query(ge=1, le=MOST_EVENTS, description="Events of a page.")] = 1_000,
+    limit: Annotated[int, Query(ge=1, le=MAX_EVENTS, description="Events of a page.")] = 1_000,
 ) -> Response:
     """Stream the events of the job until its end. The id of an event is its version.
 

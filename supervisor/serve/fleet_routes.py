@@ -16,7 +16,7 @@ from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.fleet_statistics import stats_now
 from handoff_queue.supervisor.client.json_forms import letter_as_json, specialist_as_json
-from handoff_queue.supervisor.client.request import MOST_TENANT_CHARS
+from handoff_queue.supervisor.client.request import MAX_TENANT_CHARS
 from handoff_queue.supervisor.serve.authentication import (
     Access,
     OperatesFleet,
@@ -98,7 +98,7 @@ async def budgets(
     access: Reads,
     tenant: Annotated[
         str | None,
-        Query(min_length=1, max_length=MOST_TENANT_CHARS, description="Default: the token's."),
+        Query(min_length=1, max_length=MAX_TENANT_CHARS, description="Default: the token's."),
     ] = None,
 ) -> Budgets:
     """Return the spending of today and its limits."""

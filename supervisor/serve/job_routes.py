@@ -36,9 +36,9 @@ from handoff_queue.supervisor.serve.pagination import cursor_of, is_cursor, plac
 from handoff_queue.supervisor.serve.problem_documents import Problem
 from handoff_queue.supervisor.serve.request_body import JobBody, job_body_of, request_of, takes
 
-MOST_JOBS = 500
+MAX_JOBS = 500
 """Most jobs of one page of the list."""
-MOST_WAIT_S = 60.0
+MAX_WAIT_S = 60.0
 """Longest time in seconds for which a request for a result waits. Proxies often close a silent
 connection after that time.
 """
@@ -180,7 +180,7 @@ async def list_jobs(
         int | None, Query(ge=0, le=10**15, description="Only jobs that cost at least this much.")
     ] = None,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
-    limit: Annotated[int, Query(ge=1, le=MOST_JOBS)] = 50,
+    limit: Annotated[int, Query(ge=1, le=MAX_JOBS)] = 50,
 ) -> JobsPage:
     """Return the newest jobs that match. A page may have fewer jobs than `limit`."""
     if access.tenant is not None:
@@ -271,7 +271,7 @@ async def result(
         float,
         Query(
             ge=0,
-            le=MOST_WAIT_S,
+            le=MAX_WAIT_S,
             allow_inf_nan=False,
             description="Seconds to wait for the end of the job.",
         ),

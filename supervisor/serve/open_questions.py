@@ -9,7 +9,7 @@ from handoff_queue.shared.text.invisible_characters import visible
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.tool_call_approvals import subject_of
 
-MOST_CHARS = 8_000
+MAX_CHARS = 8_000
 """Most characters of a plan or a draft in a question."""
 
 
@@ -32,8 +32,8 @@ def question_text(report: JobResult, entry: dict[str, Any]) -> str:
     elif report.plan is not None:
         lines += ["", *_plan_lines(report.plan)]
     text = "\n".join(lines)
-    if len(text) > MOST_CHARS:
-        return f"{text[:MOST_CHARS]} ... (`handoff show {report.job_id} --full` shows everything)"
+    if len(text) > MAX_CHARS:
+        return f"{text[:MAX_CHARS]} ... (`handoff show {report.job_id} --full` shows everything)"
     return text
 
 

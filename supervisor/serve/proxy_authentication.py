@@ -16,7 +16,7 @@ from fastapi import Request
 
 from handoff_queue.shared.settings.reverse_proxy_values import EVERY_USER
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.api_tokens import MOST_NAME_CHARS
+from handoff_queue.shared.store.api_tokens import MAX_NAME_CHARS
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.serve.problem_documents import Problem
@@ -134,11 +134,11 @@ def _one_line(request: Request, header: str) -> str:
     if not values:
         return ""
     text = _text(values[0]).strip()
-    if len(values) > 1 or len(text) > MOST_NAME_CHARS or not text.isprintable():
+    if len(values) > 1 or len(text) > MAX_NAME_CHARS or not text.isprintable():
         raise Problem(
             403,
             f"the proxy must send the header {header} once, with one line of at most"
-            f" {MOST_NAME_CHARS} characters",
+            f" {MAX_NAME_CHARS} characters",
         )
     return text
 

@@ -23,7 +23,7 @@ from handoff_queue.supervisor.client.event_hub import FollowingEnded
 from handoff_queue.supervisor.lifecycle.reduce import begin, evolve
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.serve.authentication import Submits
-from handoff_queue.supervisor.serve.job_routes import MOST_WAIT_S, read_request
+from handoff_queue.supervisor.serve.job_routes import MAX_WAIT_S, read_request
 from handoff_queue.supervisor.serve.problem_documents import Problem
 from handoff_queue.supervisor.serve.request_body import JobBody, takes
 
@@ -45,7 +45,7 @@ async def quote(
     access: Submits,
     wait_s: Annotated[
         float,
-        Query(ge=0, le=MOST_WAIT_S, allow_inf_nan=False, description="Seconds to wait."),
+        Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False, description="Seconds to wait."),
     ] = 30.0,
     idempotency_key: Annotated[str | None, Header()] = None,
 ) -> Response:

@@ -31,7 +31,7 @@ from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.authentication import Caller, tenant_for
 from handoff_queue.supervisor.serve.problem_documents import Problem, invalid
 from handoff_queue.supervisor.workflows import Items, Workflow, workflow_in, workflow_named
-from handoff_queue.supervisor.workflows.expansion import MOST_STEPS
+from handoff_queue.supervisor.workflows.expansion import MAX_STEPS
 from handoff_queue.supervisor.workflows.template import OWN_NAMES
 
 JSON = "application/json"
@@ -40,7 +40,7 @@ FORMS = (FORM, "application/x-www-form-urlencoded")
 """Media types of forms."""
 REQUEST_FIELD = "request"
 """The field of a form that holds the JSON. Every other part of the form is a document."""
-MOST_FIELDS = 20
+MAX_FIELDS = 20
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -52,8 +52,8 @@ class _Body(BaseModel):
 class ItemsBody(_Body):
     """Lines or rows over which steps of the workflow repeat."""
 
-    lines: Annotated[tuple[str, ...], Field(max_length=MOST_STEPS)] = ()
-    rows: Annotated[tuple[dict[str, str], ...], Field(max_length=MOST_STEPS)] = ()
+    lines: Annotated[tuple[str, ...], Field(max_length=MAX_STEPS)] = ()
+    rows: Annotated[tuple[dict[str, str], ...], Field(max_length=MAX_STEPS)] = ()
     """Objects with the same columns."""
 
 
@@ -311,7 +311,7 @@ async def _job_of_form(http: HttpRequest, settings: Settings) -> tuple[JobBody, 
     """Return the job of a form with several parts, and its documents. Raises as `job_body_of`."""
     async with http.form(
         max_files=settings.max_documents + 1,
-        max_fields=MOST_FIELDS,
+        max_fields=MAX_FIELDS,
         max_part_size=settings.serve_max_body_bytes,
     ) as form:
         parts = form.multi_items()

@@ -18,10 +18,10 @@ from handoff_queue.supervisor.serve.problem_documents import Problem, response_o
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-MOST_WRONG_TOKENS = 30
+MAX_WRONG_TOKENS = 30
 """Most wrong tokens of one address in a minute. The next wrong tokens get status 429."""
 _LINE_END = b"\r\n"
-_MOST_WHITE_SPACE = 64
+_MAX_WHITE_SPACE = 64
 """Bytes of white space that may follow the end of a form. Clients send at most two line ends."""
 _NETWORK_BITS = 64
 """Bits of an IPv6 address that one client cannot choose."""
@@ -95,7 +95,7 @@ class WholeBody:
                 return message
             if message["type"] == "http.disconnect":
                 raise Problem(400, "the body ends early: send it again")
-            end = (end + message.get("body", b""))[-len(closing) - _MOST_WHITE_SPACE :]
+            end = (end + message.get("body", b""))[-len(closing) - _MAX_WHITE_SPACE :]
             is_whole = not message.get("more_body", False)
             if is_whole and not end.rstrip().endswith(closing):
                 raise Problem(400, "the form ends before its closing boundary: send it again")
@@ -166,14 +166,14 @@ def count_wrong_token(store: Store, address: str | None) -> None:
     A valid token still works, so an attacker cannot lock out another user of the address.
 
     Raises:
-        Problem: the address has sent more than `MOST_WRONG_TOKENS` in this minute.
+        Problem: the address has sent more than `MAX_WRONG_TOKENS` in this minute.
         StoreUnavailable: Redis cannot be reached.
     """
     count, left_s = store.request_counts.count(f"wrong-{_sender(address)}")
-    if count > MOST_WRONG_TOKENS:
+    if count > MAX_WRONG_TOKENS:
         raise Problem(
             429,
-            f"more than {MOST_WRONG_TOKENS} wrong tokens in a minute from this address: wait"
+            f"more than {MAX_WRONG_TOKENS} wrong tokens in a minute from this address: wait"
             f" {left_s:.0f} s. A valid token still works",
             headers={"Retry-After": str(int(left_s) + 1)},
         )

@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.schedule import ScheduleStatus
-from handoff_queue.supervisor.client.request import MOST_TENANT_CHARS
+from handoff_queue.supervisor.client.request import MAX_TENANT_CHARS
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
 from handoff_queue.supervisor.serve.authentication import (
     Access,
@@ -42,7 +42,7 @@ class StartedJob(BaseModel):
 TenantQuery = Annotated[
     str | None,
     Query(
-        min_length=1, max_length=MOST_TENANT_CHARS, description="The owner. Default: the token's."
+        min_length=1, max_length=MAX_TENANT_CHARS, description="The owner. Default: the token's."
     ),
 ]
 

@@ -11,20 +11,20 @@ from fastapi.responses import StreamingResponse
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.errors import HandoffError
-from handoff_queue.supervisor.client.request import MOST_TENANT_CHARS
+from handoff_queue.supervisor.client.request import MAX_TENANT_CHARS
 from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion
 from handoff_queue.supervisor.serve.authentication import Access, needs, tenant_for
 from handoff_queue.supervisor.serve.problem_documents import Problem
 
 LINES = "application/x-ndjson"
-MOST_WAIT_S = 60.0
+MAX_WAIT_S = 60.0
 """Longest time in seconds for which a deletion waits for the end of cancelled jobs."""
 
 log = log_of(__name__)
 router = APIRouter(prefix="/v1/tenants", tags=["tenants"])
 
 Tenant = Annotated[
-    str, Path(min_length=1, max_length=MOST_TENANT_CHARS, description="The name of a tenant.")
+    str, Path(min_length=1, max_length=MAX_TENANT_CHARS, description="The name of a tenant.")
 ]
 Administers = Annotated[Access, Depends(needs(ApiRole.ADMIN))]
 AdministersFleet = Annotated[Access, Depends(needs(ApiRole.ADMIN, all_tenants=True))]
@@ -69,7 +69,7 @@ async def delete(
         float,
         Query(
             ge=0,
-            le=MOST_WAIT_S,
+            le=MAX_WAIT_S,
             allow_inf_nan=False,
             description="Seconds to wait for the end of cancelled jobs.",
         ),

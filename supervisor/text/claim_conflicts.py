@@ -62,7 +62,7 @@ def can_not_both_be_right(first: Statement, second: Statement) -> bool:
     )
 
 
-MOST_STATEMENTS = 500
+MAX_STATEMENTS = 500
 """Most compared statements of a job, from the first on. So many similar statements take about
 a second.
 """
@@ -83,7 +83,7 @@ def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
     for claim in known.values():
         parts = (claim.subject, claim.attribute, claim.value, claim.unit, claim.date)
         by_parts.setdefault(parts, []).append(claim)
-    equal_claims = list(by_parts.values())[:MOST_STATEMENTS]
+    equal_claims = list(by_parts.values())[:MAX_STATEMENTS]
     compared = sum(len(claims_of_statement) for claims_of_statement in equal_claims)
     groups = _groups([statement_of(same[0]) for same in equal_claims])
     conflicts: list[Conflict] = []
@@ -124,13 +124,13 @@ def _groups(statements: Sequence[Statement]) -> list[list[int]]:
     return groups
 
 
-MOST_CLAIMS = 200
+MAX_CLAIMS = 200
 """Most claims of one answer that are compared with the facts."""
-MOST_TOLD = 20
+MAX_TOLD = 20
 """Most claims in one veto: as many as one attempt can correct."""
-MOST_FACTS_TOLD = 3
+MAX_FACTS_TOLD = 3
 """Most facts that one sentence holds against a claim."""
-_MOST_SHOWN_CHARS = 300
+_MAX_SHOWN_CHARS = 300
 
 
 def against_the_facts(claims: Iterable[Claim], table: FactTable) -> tuple[str, ...]:
@@ -140,14 +140,14 @@ def against_the_facts(claims: Iterable[Claim], table: FactTable) -> tuple[str, .
     by_id = {claim.id: claim for claim in claims if claim.is_comparable}
     comparable = list(by_id.values())
     wrong: list[str] = []
-    for claim, facts in find_contradicted_claims(comparable[:MOST_CLAIMS], table):
+    for claim, facts in find_contradicted_claims(comparable[:MAX_CLAIMS], table):
         wrong.append(_sentence(claim, facts))
-    sentences = wrong[:MOST_TOLD]
-    if len(wrong) > MOST_TOLD:
-        rest = count_of(len(wrong) - MOST_TOLD, "more claim")
+    sentences = wrong[:MAX_TOLD]
+    if len(wrong) > MAX_TOLD:
+        rest = count_of(len(wrong) - MAX_TOLD, "more claim")
         sentences.append(f"And {rest} like these.")
-    if len(comparable) > MOST_CLAIMS:
-        rest = count_of(len(comparable) - MOST_CLAIMS, "claim")
+    if len(comparable) > MAX_CLAIMS:
+        rest = count_of(len(comparable) - MAX_CLAIMS, "claim")
         sentences.append(f"It has {rest} more than can be compared with the facts.")
     return tuple(sentences)
 
@@ -195,7 +195,7 @@ def _by_subject(facts: Iterable[KnownFact]) -> dict[str, dict[ClaimSubject, list
 
 
 def _sentence(claim: Claim, facts: tuple[KnownFact, ...]) -> str:
-    told = "; ".join(map(_fact, facts[:MOST_FACTS_TOLD]))
+    told = "; ".join(map(_fact, facts[:MAX_FACTS_TOLD]))
     return f'"{_short(claim.text)}" ({claim.id}) contradicts the facts: {told}.'
 
 
@@ -212,6 +212,6 @@ def _fact(fact: KnownFact) -> str:
 
 def _short(text: str) -> str:
     line = " ".join(text.split())
-    if len(line) <= _MOST_SHOWN_CHARS:
+    if len(line) <= _MAX_SHOWN_CHARS:
         return line
-    return f"{line[:_MOST_SHOWN_CHARS]}…"
+    return f"{line[:_MAX_SHOWN_CHARS]}…"

@@ -149,7 +149,7 @@ ROUNDED = Fraction(5, 100)
 """Largest difference from rounding, as a part of the larger value: 1,024 may be written as
 `1.0k`, but 2.4 million not as `2 million`.
 """
-LEAST_DIGITS = 1_000
+MIN_DIGITS = 1_000
 """A figure that ends in zeros counts as rounded while it has at least this many units of its
 last significant digit. So three digits stay significant, and `130` is not rounded to tens.
 """
@@ -207,7 +207,7 @@ _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _WORDS = {word: number for number, word in enumerate(_SMALL)}
 _WORDS |= {word: 10 * number for number, word in enumerate(_TENS, start=2)}
 _HALF = re.compile(r"half (?:an?|of an?)\s+", re.IGNORECASE)
-MOST_POWER = 300
+MAX_POWER = 300
 """Greatest power of ten of an amount. A greater one would make the arithmetic slow."""
 _TIMES = {
     "hundred": 100,
@@ -404,7 +404,7 @@ def _rounded_to(amount: Amount) -> Fraction:
     if not grain:
         return grain
     steps = abs(amount.value) / grain
-    while steps % 10 == 0 and steps >= LEAST_DIGITS:
+    while steps % 10 == 0 and steps >= MIN_DIGITS:
         grain *= 10
         steps /= 10
     return grain
@@ -517,7 +517,7 @@ def _valued(match: re.Match[str]) -> Amount:
     power_of_ten = int((match["ten"] or "0")[:4])
     scale_word = (match["short"] or match["long"] or "").casefold()
     power = exponent + power_of_ten + _SCALES.get(scale_word, 0)
-    scale = Fraction(10) ** max(-MOST_POWER, min(MOST_POWER, power))
+    scale = Fraction(10) ** max(-MAX_POWER, min(MAX_POWER, power))
     decimals = len(plain.partition(".")[2])
     value = Fraction(plain) * scale
     signs = f"{match['sign'] or ''}{match['minus'] or ''}"

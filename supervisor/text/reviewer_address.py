@@ -13,9 +13,9 @@ from typing import Any
 
 TELLS_REVIEWER = "The result tells its reviewer what to decide:"
 """The beginning of the problem of a step that code sends back. No judge decides about it."""
-MOST_SEARCHED_CHARS = 200_000
+MAX_SEARCHED_CHARS = 200_000
 """Characters of a result that are searched."""
-MOST_SHOWN_CHARS = 160
+MAX_SHOWN_CHARS = 160
 _WHO = r"(?i:\b(?:reviewers?|assessors?|evaluators?|graders?|judges?|review)\b)"
 _THIS = (
     r"(?i:\b(?:this|these|it|(?:the|my|our)\s+"
@@ -93,8 +93,8 @@ def reviewer_address(value: Any, quotes: Sequence[str] = ()) -> ReviewerAddress 
 
 
 def _searched(value: Any) -> list[str]:
-    """Return the first `MOST_SEARCHED_CHARS` characters of the texts in JSON values."""
-    left = MOST_SEARCHED_CHARS
+    """Return the first `MAX_SEARCHED_CHARS` characters of the texts in JSON values."""
+    left = MAX_SEARCHED_CHARS
     texts: list[str] = []
     for text in _texts(value):
         searched = text[:left]
@@ -109,7 +109,7 @@ def _first_match(text: str) -> str:
     for pattern in _PATTERNS:
         match = pattern.search(text)
         if match is not None:
-            return " ".join(match[0].split())[:MOST_SHOWN_CHARS]
+            return " ".join(match[0].split())[:MAX_SHOWN_CHARS]
     return ""
 
 

@@ -177,7 +177,7 @@ _NUMBER = re.compile(r"\[(\d{1,6})\]")
 _WEB = re.compile(r"https?://[^\s/]", re.IGNORECASE)
 _REL = "noopener noreferrer nofollow"
 """The attribute `rel` of links out of the page."""
-_MOST_TITLE_CHARS = 300
+_MAX_TITLE_CHARS = 300
 
 
 def answer_html(
@@ -285,7 +285,7 @@ def _split(token: Token, environment: Mapping[str, Any]) -> Iterator[Token]:
         attributes: dict[str, str | int | float] = {
             "class": "cite",
             "href": links.get(number, f"#{source_id(prefix, number)}"),
-            "title": " ".join(quotes[number].split())[:_MOST_TITLE_CHARS],
+            "title": " ".join(quotes[number].split())[:_MAX_TITLE_CHARS],
         }
         yield Token("text", "", 0, content=token.content[end : match.start()])
         yield Token("link_open", "a", 1, attrs=attributes)

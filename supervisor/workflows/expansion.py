@@ -20,21 +20,21 @@ from handoff_queue.supervisor.text.repeated_step_names import copy_name
 from handoff_queue.supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST
 from handoff_queue.supervisor.workflows.workflow import ForEach, Workflow, WorkflowStep, steps_by_id
 
-MOST_STEPS = 100_000
+MAX_STEPS = 100_000
 """Most steps of one plan, including copies."""
-MOST_DEPENDENCIES = 200_000
+MAX_DEPENDENCIES = 200_000
 """Most dependencies of one plan: enough for two fan-ins over all its steps. A plan with more
 has copies that each wait for all copies of another step.
 """
-MOST_PLAN_CHARS = 32_000_000
+MAX_PLAN_CHARS = 32_000_000
 """Most characters of the tasks, fallbacks, titles and conditions of one plan, which is one
 payload. It is the limit of `shared.runtime.payload_cache`.
 """
-MOST_NAME_CHARS = 1_000
+MAX_NAME_CHARS = 1_000
 """Most characters of a path or line that is the key of its item. If one path
 or line is longer, the key of each item is its number.
 """
-MOST_KEY_CHARS = 40
+MAX_KEY_CHARS = 40
 """Most characters of the values of a column that can name its rows, if the workflow has no
 `key`.
 """
@@ -93,8 +93,8 @@ def expand(
             chars += len(step.task) + len(step.fallback) + len(step.title or "")
             if step.when:
                 chars += len(step.when.to_json())
-            if chars > MOST_PLAN_CHARS:
-                problem = f"the plan has more than {MOST_PLAN_CHARS:,} characters"
+            if chars > MAX_PLAN_CHARS:
+                problem = f"the plan has more than {MAX_PLAN_CHARS:,} characters"
                 raise UserError(f"{written.where}: {problem}; give fewer items, or shorter ones")
             steps.append(step)
     join = None
@@ -268,16 +268,16 @@ def _check_size(workflow: Workflow, counts: Mapping[ForEach, int]) -> None:
                 dependencies += copies[step.id]
             else:
                 dependencies += copies[step.id] * copies[dependency]
-        if dependencies > MOST_DEPENDENCIES:
+        if dependencies > MAX_DEPENDENCIES:
             raise UserError(
-                f"{step.where}: more than {MOST_DEPENDENCIES:,} dependencies, each copy of one"
+                f"{step.where}: more than {MAX_DEPENDENCIES:,} dependencies, each copy of one"
                 " step waits for each copy of another; repeat both over the same items, or put"
                 " a step without `for_each` between them"
             )
         steps += copies[step.id]
-        if steps > MOST_STEPS:
+        if steps > MAX_STEPS:
             raise UserError(
-                f"{step.where}: the plan has more than {MOST_STEPS:,} steps; split the items"
+                f"{step.where}: the plan has more than {MAX_STEPS:,} steps; split the items"
                 " over several jobs"
             )
 
@@ -348,7 +348,7 @@ def _item_ref(step: WorkflowStep, place: int, keys: _Keys) -> ItemRef | None:
 
 def _keys_in(texts: Sequence[str]) -> list[_Key]:
     """Return the names of items. If a text is there twice, empty or too long, numbers are keys."""
-    are_keys = len(set(texts)) == len(texts) and _are_short(texts, MOST_NAME_CHARS)
+    are_keys = len(set(texts)) == len(texts) and _are_short(texts, MAX_NAME_CHARS)
     keys: list[_Key] = []
     for n, text in enumerate(texts, start=1):
         keys.append(_Key(text, text if are_keys else str(n)))
@@ -403,7 +403,7 @@ def row_keys(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """
     for column in rows[0] if rows else ():
         values = [row.get(column, "").strip() for row in rows]
-        if _are_short(values, MOST_KEY_CHARS) and len(set(values)) == len(values):
+        if _are_short(values, MAX_KEY_CHARS) and len(set(values)) == len(values):
             return values
     return list(map(_first_value, rows))
 

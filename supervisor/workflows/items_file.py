@@ -10,10 +10,10 @@ from handoff_queue.shared.documents.media_types import DocumentRefused, decode
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.gates.tables import DELIMITERS, rows_in
 from handoff_queue.supervisor.text.plain_yaml import read_bounded
-from handoff_queue.supervisor.workflows.expansion import MOST_STEPS
+from handoff_queue.supervisor.workflows.expansion import MAX_STEPS
 from handoff_queue.supervisor.workflows.template import OWN_NAMES
 
-MOST_BYTES = 20_000_000
+MAX_BYTES = 20_000_000
 """Most bytes of one file: the default limit of a document."""
 
 
@@ -34,7 +34,7 @@ def read_items(path: Path) -> Items:
         UserError: the file cannot be read, is too large, or is not text. `UserError` also means
             that it has no items, too many items, or a header or row that is not valid.
     """
-    data = read_bounded(path, MOST_BYTES, "split it, and give each part to its own job")
+    data = read_bounded(path, MAX_BYTES, "split it, and give each part to its own job")
     try:
         text = decode(data)
     except DocumentRefused as reason:
@@ -52,9 +52,9 @@ def read_items(path: Path) -> Items:
     if not count:
         missing = "lines" if delimiter is None else "rows below its header"
         raise UserError(f"{path} holds no {missing}; add some")
-    if count > MOST_STEPS:
+    if count > MAX_STEPS:
         raise UserError(
-            f"{path} holds {count:,} items, at most {MOST_STEPS:,} are allowed; split it, and give"
+            f"{path} holds {count:,} items, at most {MAX_STEPS:,} are allowed; split it, and give"
             " each part to its own job"
         )
     return items

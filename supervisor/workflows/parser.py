@@ -34,19 +34,19 @@ from handoff_queue.supervisor.text.plain_yaml import (
     value_of,
 )
 from handoff_queue.supervisor.text.repeated_step_names import source_of
-from handoff_queue.supervisor.workflows.expansion import MOST_STEPS
+from handoff_queue.supervisor.workflows.expansion import MAX_STEPS
 from handoff_queue.supervisor.workflows.join_syntax import join_from
 from handoff_queue.supervisor.workflows.template import ITEM, OWN_NAMES, REQUEST, Template
 from handoff_queue.supervisor.workflows.workflow import ForEach, Workflow, WorkflowStep, steps_by_id
 
-MOST_BYTES = 200_000
+MAX_BYTES = 200_000
 """Most bytes of a workflow file. Similar steps are one step with `for_each`, so files stay
 short.
 """
-MOST_WRITTEN_STEPS = 1_000
+MAX_WRITTEN_STEPS = 1_000
 """Most steps in a workflow file."""
-MOST_DESCRIPTION_CHARS = 1_000
-_MOST_TOLD = 3
+MAX_DESCRIPTION_CHARS = 1_000
+_MAX_TOLD = 3
 """Most problems of the plan in one error."""
 FIELDS = ("description", "review", "synthesis", "join", "gates", "key", "steps")
 STEP_FIELDS = (
@@ -66,7 +66,7 @@ STEP_FIELDS = (
 _SHORTEN = "shorten it: a step that is there many times is one step with `for_each`"
 _SUCH_AS = "`description: ...` and `steps: ...`"
 _LONGEST_ID = 48
-_LONGEST_REPEATED_ID = _LONGEST_ID - len(f"_{MOST_STEPS}")
+_LONGEST_REPEATED_ID = _LONGEST_ID - len(f"_{MAX_STEPS}")
 """Most characters of the id of a repeated step, so that its copies have valid ids, too."""
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -77,7 +77,7 @@ def workflow_from(path: Path) -> Workflow:
     Raises:
         UserError: the first fault, with file, line, step and correction.
     """
-    return _workflow(path, tree_in(path, MOST_BYTES, _SHORTEN, _SUCH_AS), path.parent)
+    return _workflow(path, tree_in(path, MAX_BYTES, _SHORTEN, _SUCH_AS), path.parent)
 
 
 def workflow_in(text: str) -> Workflow:
@@ -88,8 +88,8 @@ def workflow_in(text: str) -> Workflow:
     Raises:
         UserError: the first fault, with line, step and correction.
     """
-    if len(text.encode(errors="replace")) > MOST_BYTES:
-        raise UserError(f"the workflow is larger than {MOST_BYTES:,} bytes; {_SHORTEN}")
+    if len(text.encode(errors="replace")) > MAX_BYTES:
+        raise UserError(f"the workflow is larger than {MAX_BYTES:,} bytes; {_SHORTEN}")
     path = Path("workflow.yaml")
     root = tree_of(path, text, _SUCH_AS)
     return _workflow(path, root, None)
@@ -108,9 +108,9 @@ def _workflow(path: Path, root: yaml.Node, folder: Path | None) -> Workflow:
     fields = fields_of(str(path), root)
     _check_keys(str(path), fields, FIELDS, ("description", "steps"))
     description = " ".join(text_of(_at(path, fields, "description"), fields["description"]).split())
-    if not 0 < len(description) <= MOST_DESCRIPTION_CHARS:
+    if not 0 < len(description) <= MAX_DESCRIPTION_CHARS:
         raise UserError(
-            f"{_at(path, fields, 'description')} must have 1 to {MOST_DESCRIPTION_CHARS:,}"
+            f"{_at(path, fields, 'description')} must have 1 to {MAX_DESCRIPTION_CHARS:,}"
             " characters; describe its result"
         )
     nodes = _step_nodes(path, fields)
@@ -151,8 +151,8 @@ def _step_nodes(path: Path, fields: Mapping[str, yaml.Node]) -> list[yaml.Node]:
             " each step"
         )
     nodes: list[yaml.Node] = steps.value
-    if len(nodes) > MOST_WRITTEN_STEPS:
-        problem = f"has {len(nodes):,} steps, at most {MOST_WRITTEN_STEPS:,} can be written down"
+    if len(nodes) > MAX_WRITTEN_STEPS:
+        problem = f"has {len(nodes):,} steps, at most {MAX_WRITTEN_STEPS:,} can be written down"
         raise UserError(
             f"{_at(path, fields, 'steps')} {problem}; make similar steps one step with `for_each`"
         )
@@ -412,12 +412,12 @@ def _check_together(path: Path, steps: Sequence[WorkflowStep], lines: Sequence[i
     problems = problems_by_step(_shapes(steps))
     if problems:
         line_by_id = {step.id: line for step, line in zip(steps, lines, strict=True)}
-        first, *others = problems[:_MOST_TOLD]
+        first, *others = problems[:_MAX_TOLD]
         texts = [f"{first.text:.300}"]
         for problem in others:
             texts.append(f"line {line_by_id[problem.step]}: {problem.text:.300}")
-        if len(problems) > _MOST_TOLD:
-            texts.append(f"and {len(problems) - _MOST_TOLD} more")
+        if len(problems) > _MAX_TOLD:
+            texts.append(f"and {len(problems) - _MAX_TOLD} more")
         raise UserError(
             f"{path}:{line_by_id[first.step]}: {'; '.join(texts)};"
             f" correct the steps' `id` and `depends_on` (known: {', '.join(by_id):.300})"

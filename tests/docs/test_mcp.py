@@ -21,7 +21,7 @@ from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.serve.application import make_application
 from handoff_queue.supervisor.serve.mcp.tools import TOOLS
-from handoff_queue.workers.tools.mcp.allowance import MOST_BYTES
+from handoff_queue.workers.tools.mcp.allowance import MAX_BYTES
 from handoff_queue.workers.tools.mcp.tools import make_mcp_tools
 from tests.docs.pages import blocks, text_of
 from tests.supervisor.serve.serving import serving
@@ -81,7 +81,7 @@ def test_the_reference_names_every_field_of_a_server() -> None:
     )
 
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.M)) == set(McpServer.model_fields)
-    assert f"{MOST_BYTES:,} bytes" in section
+    assert f"{MAX_BYTES:,} bytes" in section
 
 
 def test_the_page_names_every_tool_and_its_role() -> None:

@@ -8,11 +8,11 @@ import subprocess
 import pytest
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.user_messages import MOST_MESSAGES
+from handoff_queue.shared.store.user_messages import MAX_MESSAGES
 from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.async_client import AsyncClient
-from handoff_queue.supervisor.client.user_messages import MOST_MESSAGE_CHARS
+from handoff_queue.supervisor.client.user_messages import MAX_MESSAGE_CHARS
 from handoff_queue.supervisor.serve.application import make_application
 from tests.docs.pages import blocks, sections, text_of
 from tests.docs.samples import commands
@@ -27,8 +27,8 @@ JOB = "j-0123456789ab"
 def test_the_limits_of_the_page_are_those_of_the_code() -> None:
     limits = sections(PAGE)["Limits"]
 
-    assert f"1 to {MOST_MESSAGE_CHARS:,} characters" in limits
-    assert f"at most {MOST_MESSAGES} messages" in limits
+    assert f"1 to {MAX_MESSAGE_CHARS:,} characters" in limits
+    assert f"at most {MAX_MESSAGES} messages" in limits
 
 
 @pytest.mark.slow

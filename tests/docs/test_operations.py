@@ -12,7 +12,7 @@ from typing import Any
 import redis
 import yaml
 
-from handoff_queue.shared.agent.retry_policy import MOST_TRIES
+from handoff_queue.shared.agent.retry_policy import MAX_TRIES
 from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS
 from handoff_queue.shared.local.child_processes import Processes
 from handoff_queue.shared.local.redis_server import OLDEST, PrivateRedis
@@ -87,7 +87,7 @@ def test_the_figures_of_the_text_are_those_of_the_code() -> None:
     assert f"After {WORDS[MAX_CLAIMS]} claims" in dies
     assert f"After {WORDS[MAX_FAILED_EVALUATIONS]} evaluations in a row without an end" in dies
     assert f"renew for {WORDS[FROZEN_AFTER_LEASES]} leases" in dies
-    assert f"Up to {WORDS[MOST_TRIES]} tries" in dies
+    assert f"Up to {WORDS[MAX_TRIES]} tries" in dies
     assert f"every {ANNOUNCED_FOR_S / 3:.0f} seconds" in health
     assert f"ends after {ANNOUNCED_FOR_S} seconds" in health
     assert f"above {100 * FULL:.0f} %" in sections(PAGE)["Redis"]

@@ -124,8 +124,8 @@ def test_every_built_in_tool_is_listed_with_its_limits() -> None:
     limits = {coded(row[0]): row[2] for row in rows(SECTIONS["Built-in tools"])}
 
     assert set(limits) == set(BUILT_IN)
-    assert f"at most {search_documents.MOST_HITS}" in limits["search_documents"]
-    assert f"{read_document.MOST_CHARS:,} characters" in limits["read_document"]
+    assert f"at most {search_documents.MAX_HITS}" in limits["search_documents"]
+    assert f"{read_document.MAX_CHARS:,} characters" in limits["read_document"]
     assert f"{web_search.MAX_USES} searches" in limits["web_search"]
     for figure in (
         f"{fetch_url.MAX_BYTES:,} bytes",
@@ -133,20 +133,20 @@ def test_every_built_in_tool_is_listed_with_its_limits() -> None:
         f"{fetch_url.MAX_REDIRECTS} redirects",
     ):
         assert figure in limits["fetch_url"]
-    assert f"{read_document.MOST_CHARS:,} characters" in limits["fetch_url"]
+    assert f"{read_document.MAX_CHARS:,} characters" in limits["fetch_url"]
 
 
 def test_the_figures_of_the_text_are_those_of_the_code() -> None:
     files, documents = (" ".join(SECTIONS[name].split()) for name in ("Tool files", "Documents"))
 
-    assert f"{tool_calls.MOST_RESULT_CHARS:,} characters" in files
+    assert f"{tool_calls.MAX_RESULT_CHARS:,} characters" in files
     assert f"`{ENTRY_POINT_GROUP}`" in files
     for figure in (
         f"{marks.DEFAULT_TIMEOUT_S:g} by default, at most {marks.LONGEST_TIMEOUT_S:,.0f}",
-        f"may print {tool_call_process.MOST_OUTPUT_BYTES:,} bytes",
-        f"return {tool_host_protocol.MOST_RESULT_BYTES:,} bytes",
+        f"may print {tool_call_process.MAX_OUTPUT_BYTES:,} bytes",
+        f"return {tool_host_protocol.MAX_RESULT_BYTES:,} bytes",
         "`, `".join(tool_host.VARIABLES[:-1]),
-        f"{tool_calls.MOST_AT_ONCE} at a time. The first {tool_calls.MOST_CALLS} are run",
+        f"{tool_calls.MAX_AT_ONCE} at a time. The first {tool_calls.MAX_CALLS} are run",
     ):
         assert figure in files
     assert f"{elsewhere.TIMEOUT_S} seconds a file" in documents

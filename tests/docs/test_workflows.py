@@ -17,16 +17,16 @@ from handoff_queue.supervisor.workflows import (
     read_workflow,
 )
 from handoff_queue.supervisor.workflows.expansion import (
-    MOST_DEPENDENCIES,
-    MOST_PLAN_CHARS,
-    MOST_STEPS,
+    MAX_DEPENDENCIES,
+    MAX_PLAN_CHARS,
+    MAX_STEPS,
     expand,
 )
-from handoff_queue.supervisor.workflows.items_file import MOST_BYTES as MOST_ITEM_BYTES
+from handoff_queue.supervisor.workflows.items_file import MAX_BYTES as MAX_ITEM_BYTES
 from handoff_queue.supervisor.workflows.parser import (
     FIELDS,
-    MOST_BYTES,
-    MOST_WRITTEN_STEPS,
+    MAX_BYTES,
+    MAX_WRITTEN_STEPS,
     STEP_FIELDS,
 )
 from handoff_queue.supervisor.workflows.template import ITEM, REQUEST
@@ -82,12 +82,12 @@ def test_the_items_of_a_repeated_step_are_listed() -> None:
 def test_the_limits_are_the_codes() -> None:
     told = " ".join(SECTIONS["Repeated steps"].split())
 
-    assert f"{MOST_ITEM_BYTES // 1_000_000} MB" in told
+    assert f"{MAX_ITEM_BYTES // 1_000_000} MB" in told
     assert (
-        f"{MOST_STEPS:,} steps, {MOST_DEPENDENCIES:,} dependencies and {MOST_PLAN_CHARS:,}"
+        f"{MAX_STEPS:,} steps, {MAX_DEPENDENCIES:,} dependencies and {MAX_PLAN_CHARS:,}"
         " characters" in told
     )
-    assert f"more than {MOST_BYTES:,} bytes or {MOST_WRITTEN_STEPS:,} steps" in SECTIONS["Errors"]
+    assert f"more than {MAX_BYTES:,} bytes or {MAX_WRITTEN_STEPS:,} steps" in SECTIONS["Errors"]
 
 
 def test_the_built_in_ones_are_listed_with_their_steps() -> None:

@@ -7,7 +7,7 @@ from random import Random
 from handoff_queue.shared.types.events import FactsChecked, JobStatus
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.shared.types.step_events import CheckVerdict
-from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
+from handoff_queue.supervisor.lifecycle.gates import MAX_GATE_ROUNDS
 from handoff_queue.supervisor.lifecycle.state import Phase
 from tests.doubles.simulated_job import SimulatedJob
 
@@ -59,10 +59,10 @@ def check_fact_check_begin(job: SimulatedJob) -> None:
 
 def check_facts_were_checked(job: SimulatedJob) -> None:
     """Check that a complete answer has passed its fact check, and that the fact checker sent it
-    back at most `MOST_GATE_ROUNDS` times.
+    back at most `MAX_GATE_ROUNDS` times.
     """
     state = job.state
-    assert state.gate_rounds <= MOST_GATE_ROUNDS
+    assert state.gate_rounds <= MAX_GATE_ROUNDS
     if state.submitted.fact_checker and state.status is JobStatus.OK:
         last = job.events(FactsChecked)[-1]
         assert (last.wrong, last.problem, last.is_sent_back) == (0, None, False)

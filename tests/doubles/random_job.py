@@ -64,7 +64,7 @@ from tests.doubles.random_calls import answer_call_randomly, asks_randomly, rele
 from tests.doubles.random_inputs import any_approvals, any_patch, any_plan
 from tests.doubles.simulated_job import LEASE_S, RESEARCHERS, SimulatedJob
 
-MOST_ACTIONS = 2_000
+MAX_ACTIONS = 2_000
 ANSWERED = [status for status in ResultStatus if status is not ResultStatus.SKIPPED]
 """Statuses that a specialist can report."""
 PAID = Usage(input_tokens=10, output_tokens=1, cost_microusd=10)
@@ -421,7 +421,7 @@ class RandomJob(SimulatedJob):
             self.wake_up,
             self.time_passes,
         ]
-        for _ in range(MOST_ACTIONS):
+        for _ in range(MAX_ACTIONS):
             if self.state.ended:
                 return
             self.dice.choice(actions)()

@@ -13,7 +13,7 @@ from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE, ApprovalOf, Approvals, Mode
 from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
+from handoff_queue.supervisor.lifecycle.gates import MAX_GATE_ROUNDS
 from handoff_queue.testing import Json, Reply, first_message_text, json_reply
 from tests.e2e.fleet import Fleet, HeldCall
 from tests.waiting import LONGEST_WAIT_S, wait_until
@@ -117,7 +117,7 @@ def test_an_answer_that_stays_wrong_after_the_last_veto_is_partial_and_names_the
     result = fleet.wait_for_end(submit(fleet))
 
     assert result.status is JobStatus.PARTIAL
-    assert len(script.checked) == len(script.written) == MOST_GATE_ROUNDS + 1
+    assert len(script.checked) == len(script.written) == MAX_GATE_ROUNDS + 1
     assert 'The fact-checker: "It is 324 m high." is wrong: It is 330 m high since 2022.' in str(
         result.answer
     )

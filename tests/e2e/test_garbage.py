@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.chaos.leaks import UNACKED, UNACKED_INDEX
-from handoff_queue.shared.store.dead_letters import MOST_BODY_CHARS, DeadLetter
+from handoff_queue.shared.store.dead_letters import MAX_BODY_CHARS, DeadLetter
 from handoff_queue.shared.types.names import ADVANCE, SUPERVISOR_QUEUE, task_of
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.waiting import wait_until
@@ -132,7 +132,7 @@ def test_invalid_messages_become_dead_letters_and_no_process_ends(fleet: Fleet, 
         reason for reason in messages if not any(reason in letter.reason for letter in letters)
     ] == []
     assert {letter.queue for letter in letters} == {queue}
-    assert max(len(letter.body) for letter in letters) == MOST_BODY_CHARS
+    assert max(len(letter.body) for letter in letters) == MAX_BODY_CHARS
     assert "not json" in {letter.body for letter in letters}
     wait_until(
         lambda: not fleet.redis.exists(queue) and unacknowledged(fleet) <= unacknowledged_before,

@@ -11,7 +11,7 @@ from handoff_queue.shared.types.events import HandoffIssued, JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Client, Request
-from handoff_queue.supervisor.lifecycle.decide import MOST_HANDOFFS_A_DECISION
+from handoff_queue.supervisor.lifecycle.decide import MAX_HANDOFFS_A_DECISION
 from handoff_queue.testing import Json, MessagesServer, Reply, result_reply
 from tests.running_system import model_environment, running_system
 from tests.supervisor.workflows.workflow_files import (
@@ -23,7 +23,7 @@ from tests.supervisor.workflows.workflow_files import (
 
 pytestmark = pytest.mark.slow
 
-ROWS = 2 * MOST_HANDOFFS_A_DECISION + 1
+ROWS = 2 * MAX_HANDOFFS_A_DECISION + 1
 WRITER = ("writer", "handoff_queue.workers.app", "writer")
 
 

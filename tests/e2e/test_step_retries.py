@@ -9,7 +9,7 @@ import pytest
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.lifecycle.step_failure import MOST_RETRIES
+from handoff_queue.supervisor.lifecycle.step_failure import MAX_RETRIES
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.waiting import wait_until
 
@@ -30,7 +30,7 @@ def test_a_step_that_keeps_failing_is_retried_up_to_its_limit_and_becomes_a_gap(
     job_id = fleet.submit("tried-again", a="", b="")
     result = fleet.wait_for_end(job_id)
 
-    assert fleet.model.calls["tried-again", "b", 1] == 1 + MOST_RETRIES
+    assert fleet.model.calls["tried-again", "b", 1] == 1 + MAX_RETRIES
     assert fleet.model.calls["tried-again", "a", 1] == 1
     assert result.status is JobStatus.PARTIAL
     assert "So it is." in str(result.answer)
@@ -40,7 +40,7 @@ def test_a_step_that_keeps_failing_is_retried_up_to_its_limit_and_becomes_a_gap(
         for handoff in result.handoffs
         if handoff["step_id"] == "b" and handoff["attempt"] > 1
     ]
-    assert [entry["author"] for entry in feedback] == ["supervisor"] * MOST_RETRIES
+    assert [entry["author"] for entry in feedback] == ["supervisor"] * MAX_RETRIES
     assert all("The archive is closed." in entry["text"] for entry in feedback)
 
 

@@ -15,11 +15,11 @@ libraries takes minutes.
 """
 TABLES = ["pypdf._codecs"]
 """Modules of constants."""
-MOST_BYTES = 4_096
+MAX_BYTES = 4_096
 """Bytes of the longest input. Longer inputs find the same faults more slowly."""
 SECONDS_AN_INPUT = 20
 """Seconds after which an input counts as a hang."""
-MOST_MEGABYTES = 2_048
+MAX_MEGABYTES = 2_048
 
 
 def fuzz(name: str, seconds: int) -> None:
@@ -35,9 +35,9 @@ def fuzz(name: str, seconds: int) -> None:
         (corpus / f"seed-{number}").write_bytes(seed)
     options = [
         f"-max_total_time={seconds}",
-        f"-max_len={MOST_BYTES}",
+        f"-max_len={MAX_BYTES}",
         f"-timeout={SECONDS_AN_INPUT}",
-        f"-rss_limit_mb={MOST_MEGABYTES}",
+        f"-rss_limit_mb={MAX_MEGABYTES}",
         f"-artifact_prefix={FOLDER / name}-",
         "-print_final_stats=1",
     ]

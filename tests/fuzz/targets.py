@@ -59,7 +59,7 @@ from handoff_queue.workers.tools.proxy_request import NoProxyRequest, parse_requ
 from tests.doubles.handoffs import a_handoff, a_result
 from tests.shared.documents.sample_files import pdf_with
 
-MOST_UNPACKED = 1_000_000
+MAX_UNPACKED = 1_000_000
 NOON = 1_790_000_000.0
 """A time for schedules, in Unix seconds."""
 FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))
@@ -259,7 +259,7 @@ def handoff(data: bytes) -> None:
 
 def payload(data: bytes) -> None:
     with suppress(UnreadablePayload):
-        assert len(unpack(data, MOST_UNPACKED).encode()) <= MOST_UNPACKED
+        assert len(unpack(data, MAX_UNPACKED).encode()) <= MAX_UNPACKED
 
 
 def answer(data: bytes) -> None:

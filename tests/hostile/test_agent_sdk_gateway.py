@@ -19,7 +19,7 @@ HELD = 2
 
 @pytest.fixture
 def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gateway]:
-    monkeypatch.setattr(messages_api, "MOST_CONNECTIONS", HELD)
+    monkeypatch.setattr(messages_api, "MAX_CONNECTIONS", HELD)
     monkeypatch.setattr(messages_api, "HEADERS_WITHIN_S", LONGEST_WAIT_S)
     with closing(Gateway(lambda _: True)) as gateway:
         yield gateway

@@ -12,7 +12,7 @@ import pytest
 
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, McpServer
 from handoff_queue.supervisor.engine.webhook_request import post
-from handoff_queue.workers.tools.fetch_url import MOST_PIECES, Web, fetch_url_tool
+from handoff_queue.workers.tools.fetch_url import MAX_PIECES, Web, fetch_url_tool
 from handoff_queue.workers.tools.mcp.tools import make_mcp_tools
 from tests.workers.tools.contexts import ToolHarness
 from tests.workers.tools.mcp.a_hostile_server import TOOL
@@ -86,7 +86,7 @@ def test_interim_answers_without_end_are_cut_long_before_the_time_limit(
 @pytest.mark.parametrize(
     ("outcome_of", "outcome"),
     [
-        (outcome_of_fetch, f"comes in more than {MOST_PIECES:,} pieces"),
+        (outcome_of_fetch, f"comes in more than {MAX_PIECES:,} pieces"),
         (outcome_of_mcp, "tickets: the server has sent too much"),
     ],
     ids=["fetch_url", "MCP"],

@@ -16,7 +16,7 @@ import pytest
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, McpServer
 from handoff_queue.workers.tools.mcp.allowance import (
-    MOST_BYTES,
+    MAX_BYTES,
     REQUEST_BYTES,
     Allowance,
 )
@@ -127,7 +127,7 @@ def test_a_server_that_asks_for_endless_requests_is_left(
         connections.call(tickets, "act", {})
     wait_until(is_left, expected="the end of the requests")
 
-    assert 100 < server.requests[kind] <= MOST_BYTES // REQUEST_BYTES
+    assert 100 < server.requests[kind] <= MAX_BYTES // REQUEST_BYTES
     connections.call(tickets, "act", {})
     assert server.requests["initialize"] == 2, "the next call has a new connection"
 
@@ -135,7 +135,7 @@ def test_a_server_that_asks_for_endless_requests_is_left(
 def test_each_call_of_a_server_begins_with_the_whole_allowance(
     server: Server, connections: McpConnections
 ) -> None:
-    calls = MOST_BYTES // REQUEST_BYTES + 1
+    calls = MAX_BYTES // REQUEST_BYTES + 1
     for _ in range(calls):
         connections.call(tickets_at(server), "act", {})
 

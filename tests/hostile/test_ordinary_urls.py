@@ -13,11 +13,11 @@ from handoff_queue.shared.agent.private_texts import index_of
 from handoff_queue.shared.agent.seen_texts import url_carries, value_carries
 from tests.hostile.ordinary_urls import DOCUMENTS, REPORT, asked, hashes, table, urls
 
-MOST_ASKED = 0.05
+MAX_ASKED = 0.05
 """Share of the ordinary URLs about which a person is asked."""
 LONGEST_URL = 1_000
 """Characters of the longest URL that `fetch_url` takes."""
-MOST_CALLS = 800_000
+MAX_CALLS = 800_000
 """Calls of Python functions for the longest URL."""
 ORDINARY = [url for kind in urls().values() for url in kind]
 
@@ -29,7 +29,7 @@ def test_a_person_is_asked_about_few_ordinary_urls() -> None:
         questions += asked(text, ORDINARY[number :: len(texts)])
 
     assert len(ORDINARY) >= 200
-    assert len(questions) <= MOST_ASKED * len(ORDINARY), questions
+    assert len(questions) <= MAX_ASKED * len(ORDINARY), questions
 
 
 def test_a_url_that_stands_in_a_page_needs_no_person() -> None:
@@ -88,7 +88,7 @@ def longest_url(alphabet: str, size: int) -> str:
     [("0123456789", 1), ("01", 30), ("0123456789abcdef", 30), ("aA0+/-_=%.&<\\x", 30)],
 )
 def test_the_work_for_the_longest_url_is_bounded(alphabet: str, size: int) -> None:
-    assert calls_for(longest_url(alphabet, size), "nothing") <= MOST_CALLS
+    assert calls_for(longest_url(alphabet, size), "nothing") <= MAX_CALLS
 
 
 def test_the_work_for_a_url_does_not_grow_with_the_private_text() -> None:

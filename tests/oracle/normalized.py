@@ -35,7 +35,7 @@ _PATTERNS = {
 _SIZES = ("size", "used_memory_bytes", "job_bytes")
 """Fields that depend on the length of compressed text or on the allocator."""
 
-_LEAST_UNIX_TIME = 1_600_000_000
+_MIN_UNIX_TIME = 1_600_000_000
 
 
 def normalized(output: str, ids: Mapping[str, str], folder: str) -> str:
@@ -76,7 +76,7 @@ def _without_variation(value: Any) -> Any:
         return [_without_variation(item) for item in sorted(value, key=_handoff_id)]
     if isinstance(value, float) and value != 0:
         return "<float>"
-    if isinstance(value, int) and value > _LEAST_UNIX_TIME:
+    if isinstance(value, int) and value > _MIN_UNIX_TIME:
         return "<int>"
     return value
 

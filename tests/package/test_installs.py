@@ -37,8 +37,8 @@ SUPPORTED = {
     "newest": {"celery": "5.7", "redis": "8.1", "pydantic": "2.14"},
 }
 """End of the supported versions -> package -> start of its version."""
-MOST_PACKAGES = 40
-MOST_MEGABYTES = 45
+MAX_PACKAGES = 40
+MAX_MEGABYTES = 45
 """Limits of the client's install, without bytecode. `handoff-queue[all]` has 84 packages, 87 MB."""
 NO_HTML = (
     "a.html is HTML, which needs the package selectolax: install handoff-queue[documents],"
@@ -305,8 +305,8 @@ def test_a_client_refuses_the_certificate_of_another_host_at_each_end(
 def test_a_client_install_is_small(installs: Mapping[str, Environment], end: str) -> None:
     packages = installs[end].packages()
 
-    assert len(packages) <= MOST_PACKAGES
-    assert installs[end].megabytes() < MOST_MEGABYTES
+    assert len(packages) <= MAX_PACKAGES
+    assert installs[end].megabytes() < MAX_MEGABYTES
     assert not {"anthropic", "aiohttp", "flower", "typer", "pypdf"} & set(packages)
 
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from handoff_queue.shared.types.errors import ManyProblems, UserError
 from handoff_queue.shared.types.gates import KnownFact
 from handoff_queue.supervisor.gates.facts import (
-    MOST_BYTES,
-    MOST_FACTS,
-    MOST_PROBLEMS,
+    MAX_BYTES,
+    MAX_FACTS,
+    MAX_PROBLEMS,
     read_facts,
 )
 from tests.doubles.facts import HEADER, a_database, a_fact
@@ -120,9 +120,9 @@ def test_every_error_in_cells_is_one_line_with_file_row_and_column(
 
 
 def test_the_first_of_many_errors_are_reported_and_the_others_counted(tmp_path: Path) -> None:
-    lines = refusal(written(tmp_path, CSV + "a,b,,,,\n" * (MOST_PROBLEMS + 3))).splitlines()
+    lines = refusal(written(tmp_path, CSV + "a,b,,,,\n" * (MAX_PROBLEMS + 3))).splitlines()
 
-    assert len(lines) == MOST_PROBLEMS + 1
+    assert len(lines) == MAX_PROBLEMS + 1
     assert lines[-1] == "and 3 more"
 
 
@@ -133,8 +133,8 @@ def test_the_first_of_many_errors_are_reported_and_the_others_counted(tmp_path: 
         (CSV, "holds no facts"),
         (CSV + "a,b,c\n", "the row has 3 fields"),
         (CSV + 'a,b,"c\n', "is not a table"),
-        (CSV + "a,b,1,,,\n" * (MOST_FACTS + 1), "has more than 2,000 facts"),
-        ("x" * (MOST_BYTES + 1), "larger than"),
+        (CSV + "a,b,1,,,\n" * (MAX_FACTS + 1), "has more than 2,000 facts"),
+        ("x" * (MAX_BYTES + 1), "larger than"),
     ],
 )
 def test_an_invalid_table_of_facts_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -221,7 +221,7 @@ def test_a_sqlite_file_gives_columns_of_one_plain_table_and_nothing_else(
 
 def test_a_table_over_the_row_limit_is_not_read_to_its_end(tmp_path: Path) -> None:
     assert "has more than" in refusal(
-        a_database(tmp_path / "facts.db", rows=[TOWER] * (MOST_FACTS + 5)), table="facts"
+        a_database(tmp_path / "facts.db", rows=[TOWER] * (MAX_FACTS + 5)), table="facts"
     )
 
 

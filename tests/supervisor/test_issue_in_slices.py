@@ -16,7 +16,7 @@ from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.lifecycle.decide import MOST_HANDOFFS_A_DECISION
+from handoff_queue.supervisor.lifecycle.decide import MAX_HANDOFFS_A_DECISION
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.supervisor.workflows.workflow_files import (
     ROW_STEP,
@@ -47,7 +47,7 @@ def job_id(shell: Shell, tmp_path: Path) -> JobId:
     request = Request(
         "Look at them all.",
         workflow=make_workflow(tmp_path, ROW_STEP, UNREVIEWED),
-        items=numbered_rows(MOST_HANDOFFS_A_DECISION + ROWS_LEFT),
+        items=numbered_rows(MAX_HANDOFFS_A_DECISION + ROWS_LEFT),
     )
     submitted = shell.jobs.submit(request)
     shell.advance(submitted)
@@ -68,14 +68,14 @@ def test_one_evaluation_issues_a_slice_and_leaves_the_rest_to_a_later_wake_up(
         redis.llen("researcher"),
         redis.llen(SUPERVISOR_QUEUE),
     ) == (
-        MOST_HANDOFFS_A_DECISION,
-        MOST_HANDOFFS_A_DECISION,
+        MAX_HANDOFFS_A_DECISION,
+        MAX_HANDOFFS_A_DECISION,
         1,
     )
     shell.advance(job_id)
     assert (issued_count(shell, job_id), redis.llen("researcher")) == (
-        MOST_HANDOFFS_A_DECISION + ROWS_LEFT,
-        MOST_HANDOFFS_A_DECISION + ROWS_LEFT,
+        MAX_HANDOFFS_A_DECISION + ROWS_LEFT,
+        MAX_HANDOFFS_A_DECISION + ROWS_LEFT,
     )
     assert redis.llen(SUPERVISOR_QUEUE) == 1, "nothing is left, and nobody is woken for it"
 
@@ -97,8 +97,8 @@ def test_concurrent_evaluations_issue_each_step_once(shell: Shell, job_id: JobId
     attempts = Counter(
         event.handoff_id for event in shell.events(job_id) if isinstance(event, HandoffIssued)
     )
-    assert (len(attempts), set(attempts.values())) == (MOST_HANDOFFS_A_DECISION + ROWS_LEFT, {1})
-    assert shell.store.connection.redis.llen("researcher") == MOST_HANDOFFS_A_DECISION + ROWS_LEFT
+    assert (len(attempts), set(attempts.values())) == (MAX_HANDOFFS_A_DECISION + ROWS_LEFT, {1})
+    assert shell.store.connection.redis.llen("researcher") == MAX_HANDOFFS_A_DECISION + ROWS_LEFT
 
 
 def test_a_supervisor_that_reads_thousands_of_results_reads_each_only_once(

@@ -23,7 +23,7 @@ from handoff_queue.shared.types.errors import LeaseLost, UserError
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.workers.host_task_step import MOST_RESULT_CHARS, HostTaskRunner, HostTasks
+from handoff_queue.workers.host_task_step import MAX_RESULT_CHARS, HostTaskRunner, HostTasks
 from tests.doubles.handoffs import a_handoff, a_result, a_spec, a_tool_context, context_of
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 
@@ -130,7 +130,7 @@ def test_the_tasks_return_value_is_the_output(
     ("value", "schema", "text"),
     [
         ("twelve", {"type": "integer"}, "does not match"),
-        ("x" * MOST_RESULT_CHARS, None, "1,000,000 are allowed"),
+        ("x" * MAX_RESULT_CHARS, None, "1,000,000 are allowed"),
         (float("nan"), {"type": "number"}, "cannot be used"),
     ],
 )

@@ -21,7 +21,7 @@ from handoff_queue.shared.local.parent_death_guard import guarded_command
 
 REAP_S = 5.0
 """Seconds in which a killed process ends."""
-MOST_LINE_BYTES = 64 * 1024 * 1024
+MAX_LINE_BYTES = 64 * 1024 * 1024
 """Bytes of the longest message of the CLI. It repeats texts of the conversation."""
 _PIECE = 65_536
 
@@ -74,7 +74,7 @@ class CliProcess(Transport):
                 if text.startswith(b"{"):
                     yield json.loads(text)
             pieces.append(rest)
-            if sum(map(len, pieces)) > MOST_LINE_BYTES:
+            if sum(map(len, pieces)) > MAX_LINE_BYTES:
                 raise CliEnded("it sends a message without an end")
         raise CliEnded(f"it ended with status {await self._process.wait()}")
 

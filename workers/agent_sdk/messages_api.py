@@ -22,13 +22,13 @@ from handoff_queue.shared.types.model import Block
 Event = dict[str, Any]
 PING: Event = {"type": "ping"}
 PATH = "/v1/messages"
-MOST_REQUEST_BYTES = 32 * 1024 * 1024
+MAX_REQUEST_BYTES = 32 * 1024 * 1024
 """The provider's limit of one request."""
 PING_EVERY_S = 5.0
 """Seconds between two signs of life to a CLI that waits. A model may think for minutes."""
 HEADERS_WITHIN_S = 30.0
 """Seconds in which a connection must send its request."""
-MOST_CONNECTIONS = 256
+MAX_CONNECTIONS = 256
 """Connections at the same time. The CLI needs a few. Each process of the machine can connect, also
 without the token, and each connection has a thread of the worker.
 """
@@ -57,7 +57,7 @@ class _Listener(ThreadingHTTPServer):
 
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(("127.0.0.1", 0), handler)
-        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):
@@ -138,7 +138,7 @@ class Gateway:
         length = 0
         if digits.isascii() and digits.isdigit() and len(digits) < 10:
             length = int(digits)
-        if connection.path.partition("?")[0] != PATH or not 0 < length <= MOST_REQUEST_BYTES:
+        if connection.path.partition("?")[0] != PATH or not 0 < length <= MAX_REQUEST_BYTES:
             connection.send_error(404)
             return
         body = connection.rfile.read(length)

@@ -22,7 +22,7 @@ from handoff_queue.workers.agent_sdk.conversation import (
 )
 from handoff_queue.workers.agent_sdk.messages_api import CliRequest
 
-MOST_ADDED_BYTES = 8_000
+MAX_ADDED_BYTES = 8_000
 """Bytes that the CLI may add to the texts of one request. Version 0.2.189 adds about 1,500. The
 upper bound of a call contains them until a reply has reported its tokens.
 """
@@ -37,7 +37,7 @@ class AgentSdkModel:
     """
 
     model: Model
-    added_bytes: int = MOST_ADDED_BYTES
+    added_bytes: int = MAX_ADDED_BYTES
     _session: Session | None = field(default=None, init=False)
 
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:

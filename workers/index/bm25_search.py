@@ -19,11 +19,11 @@ With fewer words the share is smaller.
 """
 _CANDIDATES = 100
 """Best passages by bm25. The boost for the path applies only to these."""
-_LEAST_SHARE = 0.25
+_MIN_SHARE = 0.25
 """Least share of the best score that a passage needs. A passage below it has only words that
 most passages have.
 """
-_MOST_OF_ONE_DOCUMENT = 3
+_MAX_OF_ONE_DOCUMENT = 3
 """Passages of one document in a result, if other documents have enough passages."""
 _FREQUENT = 2_000
 """Passages with a word that make it frequent. A frequent word alone is no match, unless the
@@ -133,13 +133,13 @@ def _ranked(
 
 
 def _without_junk(ranked: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Return the passages with at least `_LEAST_SHARE` of the best score."""
-    least = _LEAST_SHARE * ranked[0][1]
+    """Return the passages with at least `_MIN_SHARE` of the best score."""
+    least = _MIN_SHARE * ranked[0][1]
     return [passage for passage in ranked if passage[1] >= least]
 
 
 def _varied(ranked: list[tuple[int, float]], limit: int) -> list[tuple[int, float]]:
-    """Return `limit` passages in the order of their rank, at most `_MOST_OF_ONE_DOCUMENT` of
+    """Return `limit` passages in the order of their rank, at most `_MAX_OF_ONE_DOCUMENT` of
     one document if the other documents have enough.
     """
     taken: list[int] = []
@@ -148,7 +148,7 @@ def _varied(ranked: list[tuple[int, float]], limit: int) -> list[tuple[int, floa
     for position, (number, _) in enumerate(ranked):
         document = number >> ORDINAL_BITS
         count[document] = count.get(document, 0) + 1
-        if count[document] <= _MOST_OF_ONE_DOCUMENT:
+        if count[document] <= _MAX_OF_ONE_DOCUMENT:
             taken.append(position)
         else:
             spare.append(position)

@@ -27,7 +27,7 @@ BUSY_S = 30.0
 """Seconds that a writer waits for the batches of other processes."""
 _RETRY_S = 0.01
 _APPLICATION_ID = 0x48414F46
-_MOST_IDLE_CONNECTIONS = 4
+_MAX_IDLE_CONNECTIONS = 4
 _SCHEMA = f"""
     PRAGMA application_id = {_APPLICATION_ID};
     CREATE TABLE documents (id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE);
@@ -89,7 +89,7 @@ class Database:
             connection.close()
             raise
         with self._lock:
-            if generation == self._generation and len(self._idle) < _MOST_IDLE_CONNECTIONS:
+            if generation == self._generation and len(self._idle) < _MAX_IDLE_CONNECTIONS:
                 self._idle.append(connection)
                 return
         connection.close()

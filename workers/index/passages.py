@@ -10,7 +10,7 @@ AIM_CHARS = 700
 """Characters after which a passage gets no further paragraph: about five sentences. This is
 enough for a quote, and short enough to show eight passages.
 """
-MOST_CHARS = 1_400
+MAX_CHARS = 1_400
 """Longest passage in characters. A longer paragraph is cut after a sentence, a line or a word,
 or else at this length.
 """
@@ -43,7 +43,7 @@ def passages(text: str) -> Iterator[Passage]:
     for piece_start, piece_end in _pieces(text):
         heading = _HEADING.match(text, piece_start, piece_end)
         is_full = start >= 0 and (
-            heading is not None or piece_end - start > MOST_CHARS or end - start >= AIM_CHARS
+            heading is not None or piece_end - start > MAX_CHARS or end - start >= AIM_CHARS
         )
         if is_full:
             yield Passage(start, end, _trail(title, section))
@@ -69,7 +69,7 @@ def _pieces(text: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of paragraphs, and of parts of long paragraphs."""
     for first, end in _paragraphs(text):
         start = first
-        while end - start > MOST_CHARS:
+        while end - start > MAX_CHARS:
             cut = _best_cut(text, start)
             piece_end = start + len(text[start:cut].rstrip())
             yield start, piece_end
@@ -103,13 +103,13 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
 
 def _best_cut(text: str, start: int) -> int:
     """Return the index at which a long paragraph is cut: the last good place in the first
-    `MOST_CHARS`.
+    `MAX_CHARS`.
     """
-    window_end = start + MOST_CHARS
+    window_end = start + MAX_CHARS
     for cut in _CUTS:
         ends: list[int] = []
         for match in cut.finditer(text, start + 1, window_end):
-            if match.end() - start <= MOST_CHARS:
+            if match.end() - start <= MAX_CHARS:
                 ends.append(match.end())
         if ends and ends[-1] - start >= AIM_CHARS // 2:
             return ends[-1]

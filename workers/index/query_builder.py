@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-MOST_WORDS = 24
+MAX_WORDS = 24
 """Words of a text that a query searches. A long text then costs no more than a long question."""
 
 _WORD = re.compile(r"[^\W_]+")
@@ -32,13 +32,13 @@ def index_text(text: str) -> str:
 
 
 def words_of(query: str) -> tuple[str, ...]:
-    """Return the distinct words of a text in order, at most `MOST_WORDS`. Stop words are left
+    """Return the distinct words of a text in order, at most `MAX_WORDS`. Stop words are left
     out if there are other words.
     """
     all_words = [word.casefold() for word in _WORD.findall(query)]
     words = list(dict.fromkeys(all_words))
     content_words = [word for word in words if word not in _STOP_WORDS]
-    return tuple((content_words or words)[:MOST_WORDS])
+    return tuple((content_words or words)[:MAX_WORDS])
 
 
 def any_of(words: Iterable[str]) -> str:

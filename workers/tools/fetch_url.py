@@ -34,14 +34,14 @@ from handoff_queue.shared.network.ssrf_guard import (
 )
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.origins import WEB
-from handoff_queue.workers.tools.read_document import MOST_CHARS, part_of
+from handoff_queue.workers.tools.read_document import MAX_CHARS, part_of
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
 MAX_BYTES = 5_000_000
 """Bytes of one page, after decompression."""
 MAX_SECONDS = 20.0
 """Seconds of one fetch, including redirects."""
-MOST_PIECES = 20_000
+MAX_PIECES = 20_000
 """Most pieces of one page. A server may send each byte as a chunk, which costs more processor
 time.
 """
@@ -51,7 +51,7 @@ _REMEMBERED_PAGES = 256
 _LONGEST_URL = 1_000
 """Characters of a URL."""
 _DESCRIPTION = (
-    f"Fetches a public web page, text, JSON or PDF, {MOST_CHARS:,} characters at a time. Quote it"
+    f"Fetches a public web page, text, JSON or PDF, {MAX_CHARS:,} characters at a time. Quote it"
     " under the returned source."
 )
 _HEADERS = {
@@ -244,8 +244,8 @@ def _body(response: httpx2.Response, url: str, max_bytes: int, deadline: Deadlin
     data = bytearray()
     for number, piece in enumerate(response.iter_raw()):
         deadline.left_s()
-        if number >= MOST_PIECES:
-            raise ToolFailed(f"{url} comes in more than {MOST_PIECES:,} pieces: try another page")
+        if number >= MAX_PIECES:
+            raise ToolFailed(f"{url} comes in more than {MAX_PIECES:,} pieces: try another page")
         if unpacker is None:
             data += piece
         else:

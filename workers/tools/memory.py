@@ -19,7 +19,7 @@ from handoff_queue.shared.text.word_forms import stem
 from handoff_queue.shared.types.errors import NotesFull
 from handoff_queue.shared.types.handoff import Citation
 from handoff_queue.shared.types.memory_notes import (
-    MOST_NOTE_CHARS,
+    MAX_NOTE_CHARS,
     NOTE_PATH,
     NewNote,
     Note,
@@ -30,9 +30,9 @@ from handoff_queue.shared.types.origins import tool_origin, union
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
 NAME = "memory"
-MOST_HITS = 5
+MAX_HITS = 5
 """Notes in the result of a search."""
-MOST_LISTED = 100
+MAX_LISTED = 100
 """Paths in the result of `view`."""
 ROOT = "/memories/"
 """Beginning of every path in the memory tool of the Messages API. It may be left out here."""
@@ -107,7 +107,7 @@ def _search(notes: TenantNotes, query: str, context: ToolContext) -> ToolOutput:
             score += log(1 + len(stored) / counts[word])
         scored.append((score, note))
     scored.sort(key=lambda entry: -entry[0])
-    best = [note for _, note in scored[:MOST_HITS]]
+    best = [note for _, note in scored[:MAX_HITS]]
     shown = [_shown(note, context) for note in best]
     return _output({"notes": shown, "searched": len(stored)}, best)
 
@@ -131,7 +131,7 @@ def _view(notes: TenantNotes, path: str, context: ToolContext) -> ToolOutput:
     if path and not below:
         raise ToolFailed(f"memory: there is no note {path[:140]!r}: use `view` with an empty path")
     # the paths are words of a model, too
-    return _output({"paths": below[:MOST_LISTED], "all": len(below)}, stored)
+    return _output({"paths": below[:MAX_LISTED], "all": len(below)}, stored)
 
 
 def _delete(notes: TenantNotes, path: str) -> str:
@@ -173,9 +173,9 @@ def _write(notes: TenantNotes, arguments: _Memory, context: ToolContext) -> str:
     if existing is not None and existing.call == call:
         return json.dumps({"stored": path})
     text = _text_after(arguments, existing)
-    if not text.strip() or len(text) > MOST_NOTE_CHARS:
+    if not text.strip() or len(text) > MAX_NOTE_CHARS:
         raise ToolFailed(
-            f"memory: the note has {len(text):,} characters: write 1 to {MOST_NOTE_CHARS:,}"
+            f"memory: the note has {len(text):,} characters: write 1 to {MAX_NOTE_CHARS:,}"
         )
     origins = context.seen_origins()
     if existing is not None and arguments.command != "create":

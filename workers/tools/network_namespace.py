@@ -23,7 +23,7 @@ _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 _SET_INTERFACE_FLAGS = 0x8914
 _UP = 0x1
 """From linux/sockios.h and linux/if.h."""
-_MOST_WAITING = 64
+_MAX_WAITING = 64
 """Connections that wait for the worker."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -53,7 +53,7 @@ def listen_within() -> socket.socket:
     with socket.socket() as any_socket:
         request = struct.pack("16sh14x", b"lo", _UP)
         fcntl.ioctl(any_socket, _SET_INTERFACE_FLAGS, request)
-    return socket.create_server(("127.0.0.1", 0), backlog=_MOST_WAITING)
+    return socket.create_server(("127.0.0.1", 0), backlog=_MAX_WAITING)
 
 
 def open_internet_sockets_only() -> None:

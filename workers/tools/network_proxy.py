@@ -28,7 +28,7 @@ from handoff_queue.shared.network.ssrf_guard import (
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.workers.tools.proxy_request import (
     END,
-    MOST_HEAD_BYTES,
+    MAX_HEAD_BYTES,
     NoProxyRequest,
     ProxyRequest,
     read_request,
@@ -36,9 +36,9 @@ from handoff_queue.workers.tools.proxy_request import (
 )
 from handoff_queue.workers.tools.tool_host_protocol import NetworkAccess
 
-MOST_CONNECTIONS = 32
+MAX_CONNECTIONS = 32
 """Connections of one call at the same time."""
-MOST_REFUSALS = 20
+MAX_REFUSALS = 20
 """Refusals of one call that are logged."""
 CONNECTED_WITHIN_S = 10.0
 IDLE_S = 300.0
@@ -49,7 +49,7 @@ less.
 """
 FIRST_S = 1.0
 """Seconds of processor time that each call has, in addition to its share."""
-_MOST_INTERIM_BYTES = 262_144
+_MAX_INTERIM_BYTES = 262_144
 """Most bytes of the interim responses before a response."""
 _PIECE = 65_536
 _log = log_of(__name__)
@@ -138,7 +138,7 @@ class NetworkProxy:
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = {listener}
         self._is_closed = False
-        self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._refusals = 0
         self._share = ProcessorShare()
         _in_thread(self._accept)
@@ -221,7 +221,7 @@ class NetworkProxy:
     def _log_refusal(self, why: str) -> None:
         with self._lock:
             self._refusals += 1
-            is_shown = self._refusals <= MOST_REFUSALS
+            is_shown = self._refusals <= MAX_REFUSALS
         if is_shown:
             _log.warning("a tool was kept from a host", tool=self._tool, why=why)
 
@@ -281,13 +281,13 @@ def _copy_response(server: socket.socket, client: socket.socket, share: Processo
     received = 0
     is_final = False
     try:
-        while not is_final and len(data) < MOST_HEAD_BYTES:
+        while not is_final and len(data) < MAX_HEAD_BYTES:
             piece = server.recv(_PIECE)
             if not piece:
                 break
             data += piece
             received += len(piece)
-            if received > _MOST_INTERIM_BYTES:
+            if received > _MAX_INTERIM_BYTES:
                 _end(server, client)
                 return
             end = END.search(data)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import h11
 
-MOST_HEAD_BYTES = 16_384
+MAX_HEAD_BYTES = 16_384
 _PIECE = 65_536
 END = re.compile(rb"\n\r?\n")
 """End of a head. A request whose head ends with LF LF is refused as soon as it has come."""
@@ -84,7 +84,7 @@ def read_request(receive: Callable[[int], bytes]) -> ProxyRequest:
     while piece:
         data += piece
         start = max(0, len(data) - len(piece) - 2)
-        if len(data) > MOST_HEAD_BYTES or END.search(data, start):
+        if len(data) > MAX_HEAD_BYTES or END.search(data, start):
             break
         piece = receive(_PIECE)
     return parse_request(data)
@@ -97,8 +97,8 @@ def parse_request(data: bytes) -> ProxyRequest:
         NoProxyRequest: the bytes are no request to a proxy.
     """
     end = END.search(data)
-    if end is None or end.end() > MOST_HEAD_BYTES:
-        raise NoProxyRequest(f"not a request to an HTTP proxy of at most {MOST_HEAD_BYTES:,} bytes")
+    if end is None or end.end() > MAX_HEAD_BYTES:
+        raise NoProxyRequest(f"not a request to an HTTP proxy of at most {MAX_HEAD_BYTES:,} bytes")
     head = data[: end.end()]
     _check_lines(head)
     incoming = h11.Connection(h11.SERVER)

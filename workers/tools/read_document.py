@@ -17,9 +17,9 @@ from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.origins import DOCUMENT, WEB, Origin, tool_origin
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
-MOST_CHARS = 12_000
+MAX_CHARS = 12_000
 """Characters of one result: about 3,000 tokens."""
-_DESCRIPTION = f"Reads a document, {MOST_CHARS:,} characters at a time."
+_DESCRIPTION = f"Reads a document, {MAX_CHARS:,} characters at a time."
 
 
 _RESULT = re.compile(r"tool:[^/]+/([a-zA-Z0-9_-]{1,64})#")
@@ -52,7 +52,7 @@ def _read(arguments: _Read, context: ToolContext) -> ToolOutput:
         )
     text = context.text_of(document.digest)
     offset = min(max(arguments.offset, 0), len(text))
-    piece = text[offset : offset + MOST_CHARS]
+    piece = text[offset : offset + MAX_CHARS]
     if piece.strip() and was_shown(piece, context.texts_shown()):
         return ToolOutput(SAME_RESULT, origins=())
     origins = (origin_of(document, context),)
@@ -60,11 +60,11 @@ def _read(arguments: _Read, context: ToolContext) -> ToolOutput:
 
 
 def part_of(document: Document, text: str, offset: int) -> str:
-    """Return at most `MOST_CHARS` of the text of a document, after a line of JSON that names it.
+    """Return at most `MAX_CHARS` of the text of a document, after a line of JSON that names it.
     The text itself is not JSON, which escapes each line break and each quotation mark.
     """
     header = {"source": document.path, "offset": offset, "total_chars": len(text)}
-    return f"{json.dumps(header, ensure_ascii=False)}\n{text[offset : offset + MOST_CHARS]}"
+    return f"{json.dumps(header, ensure_ascii=False)}\n{text[offset : offset + MAX_CHARS]}"
 
 
 def origin_of(document: Document, context: ToolContext) -> Origin:

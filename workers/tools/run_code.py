@@ -23,9 +23,9 @@ from handoff_queue.workers.tools.sandbox_limits import SandboxLimits
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
 RUN_CODE = "run_code"
-MOST_CODE_CHARS = 100_000
-MOST_INPUTS = 16
-MOST_INPUT_BYTES = 8_000_000
+MAX_CODE_CHARS = 100_000
+MAX_INPUTS = 16
+MAX_INPUT_BYTES = 8_000_000
 """Bytes of all input files of a call."""
 _LIMITS = SandboxLimits()
 _DESCRIPTION = (
@@ -36,10 +36,10 @@ _DESCRIPTION = (
     f" another call or read_document. Nothing else is kept. Limits: {_LIMITS.seconds} s,"
     f" {_LIMITS.memory_bytes // 1_000_000} MB of memory, {_LIMITS.processes} processes."
 )
-MOST_PRINTED_CHARS = 8_000
+MAX_PRINTED_CHARS = 8_000
 """Characters of each of stdout and stderr that the model sees: the last ones."""
 _ID_CHARS = 8
-_MOST_NAME_BYTES = 100
+_MAX_NAME_BYTES = 100
 _NOT_IN_A_NAME = re.compile(r"[^\w.-]")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"[\w][\w .+-]{0,99}(/[\w][\w .+-]{0,99}){0,5}")
@@ -51,10 +51,10 @@ _STOPPED = {
 
 
 class _Run(Arguments):
-    code: str = Field(max_length=MOST_CODE_CHARS, description="The whole program.")
+    code: str = Field(max_length=MAX_CODE_CHARS, description="The whole program.")
     inputs: list[str] = Field(
         default=[],
-        max_length=MOST_INPUTS,
+        max_length=MAX_INPUTS,
         description="Documents that the program reads: each a path as listed, or a digest.",
     )
 
@@ -72,8 +72,8 @@ def run_code_tool(run: Runner = run_in_sandbox) -> Tool:
     def run_code(arguments: _Run, context: ToolContext) -> str:
         inputs = _inputs(arguments.inputs, context)
         contents = {name: text.encode() for name, (_, text) in inputs.items()}
-        if sum(map(len, contents.values())) > MOST_INPUT_BYTES:
-            raise ToolFailed(f"the inputs have more than {MOST_INPUT_BYTES:,} bytes: name fewer")
+        if sum(map(len, contents.values())) > MAX_INPUT_BYTES:
+            raise ToolFailed(f"the inputs have more than {MAX_INPUT_BYTES:,} bytes: name fewer")
         ended = run(arguments.code, contents, is_abandoned=context.is_abandoned)
         answer = _answer(ended, context)
         if inputs:
@@ -102,9 +102,9 @@ def _inputs(wanted: Sequence[str], context: ToolContext) -> dict[str, tuple[str,
 
 
 def _name_of_file(path: str) -> str:
-    """Return the last part of a path in at most `_MOST_NAME_BYTES` bytes."""
+    """Return the last part of a path in at most `_MAX_NAME_BYTES` bytes."""
     name = _NOT_IN_A_NAME.sub("_", path.rstrip("/").rpartition("/")[2])
-    end = name.encode()[-_MOST_NAME_BYTES:].decode(errors="ignore")
+    end = name.encode()[-_MAX_NAME_BYTES:].decode(errors="ignore")
     return end.lstrip(".") or "input"
 
 
@@ -131,8 +131,8 @@ def _answer(ended: SandboxRun, context: ToolContext) -> dict[str, Any]:
     answer: dict[str, Any] = {"exit_code": ended.exit_code}
     if ended.stopped:
         answer["stopped"] = _STOPPED[ended.stopped]
-    answer["stdout"] = ended.stdout[-MOST_PRINTED_CHARS:]
-    answer["stderr"] = ended.stderr[-MOST_PRINTED_CHARS:]
+    answer["stdout"] = ended.stdout[-MAX_PRINTED_CHARS:]
+    answer["stderr"] = ended.stderr[-MAX_PRINTED_CHARS:]
     left_out = ended.left_out
     files: list[dict[str, Any]] = []
     for name, data in _contents(ended).items():

@@ -24,7 +24,7 @@ from typing import Any
 
 FOLDER = Path("/work")
 _PIECE = 65_536
-_MOST_PATH_CHARS = 1_000
+_MAX_PATH_CHARS = 1_000
 """Longest path of an output file, as in `SandboxRun`."""
 _PR_SET_DUMPABLE = 4
 _PR_SET_THP_DISABLE = 41
@@ -32,7 +32,7 @@ _NICE = 10
 """Without it, many busy processes slow down the worker in the same container. `confine` of tools
 has the same value.
 """
-_MOST_SIGNALS = 128
+_MAX_SIGNALS = 128
 """Signals that wait at the same time, for all processes."""
 
 
@@ -73,7 +73,7 @@ def _limit(limits: dict[str, int]) -> None:
     resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"],) * 2)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits["open_files"],) * 2)
     resource.setrlimit(resource.RLIMIT_CPU, (limits["cpu_s"], limits["cpu_s"] + 1))
-    resource.setrlimit(resource.RLIMIT_SIGPENDING, (_MOST_SIGNALS,) * 2)
+    resource.setrlimit(resource.RLIMIT_SIGPENDING, (_MAX_SIGNALS,) * 2)
     for none in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE):
         resource.setrlimit(none, (0, 0))
 
@@ -150,7 +150,7 @@ def _outputs(limits: dict[str, int]) -> tuple[dict[str, str], int]:
     for path in _paths(top):
         shown = str(path.relative_to(top)).encode("utf-8", "replace").decode()
         data = None
-        if len(shown) <= _MOST_PATH_CHARS and len(files) < limits["output_files"]:
+        if len(shown) <= _MAX_PATH_CHARS and len(files) < limits["output_files"]:
             data = _content(path, limits["output_bytes"] - size)
         if data is None:
             left_out += 1

@@ -13,10 +13,10 @@ from handoff_queue.shared.agent.tool_calls import SAME_RESULT
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.origins import DOCUMENT
 from handoff_queue.workers.index.index import DocumentIndex, SearchResult
-from handoff_queue.workers.tools.read_document import MOST_CHARS
+from handoff_queue.workers.tools.read_document import MAX_CHARS
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
-MOST_HITS = 20
+MAX_HITS = 20
 _DESCRIPTION = (
     "Searches the documents. Returns the best passages, each with its source, its text and, in a"
     " long document, its `offset` for read_document. Short documents are returned whole. Search for"
@@ -26,7 +26,7 @@ _DESCRIPTION = (
 
 class _Search(Arguments):
     query: str = Field(description="words; any of them may match")
-    limit: int = Field(default=8, description=f"most passages, 1 to {MOST_HITS}")
+    limit: int = Field(default=8, description=f"most passages, 1 to {MAX_HITS}")
 
 
 def search_documents_tool(index: DocumentIndex) -> Tool:
@@ -36,7 +36,7 @@ def search_documents_tool(index: DocumentIndex) -> Tool:
         whole = _whole(context)
         if whole is not None:
             return whole
-        limit = min(max(arguments.limit, 1), MOST_HITS)
+        limit = min(max(arguments.limit, 1), MAX_HITS)
         try:
             result = index.search(
                 context.manifest, arguments.query, text_of=context.text_of, limit=limit
@@ -76,7 +76,7 @@ def _whole(context: ToolContext) -> ToolOutput | None:
 
 def _answer(result: SearchResult, context: ToolContext) -> ToolOutput:
     """Return the hits. Without a hit, no text of a document is in the result."""
-    long_ones = {item.path for item in context.manifest.documents if item.chars > MOST_CHARS}
+    long_ones = {item.path for item in context.manifest.documents if item.chars > MAX_CHARS}
     hits: list[dict[str, object]] = []
     for hit in result.hits:
         shown: dict[str, object] = {"source": hit.source}

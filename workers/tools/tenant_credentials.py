@@ -15,7 +15,7 @@ from handoff_queue.shared.observability.secret_spellings import SecretSpellings
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.tenant_keys import imported
 
-MOST_CHARS = 32_768
+MAX_CHARS = 32_768
 """Characters of the longest credential. It becomes a variable of the environment."""
 Provider = Callable[[str, str], object]
 """Takes the tenant of the job and the name of a credential, and returns the credential as a text,
@@ -62,7 +62,7 @@ def credentials_for(
                 why=type(error).__name__,
             )
             value = None
-        if not isinstance(value, str) or not 0 < len(value) <= MOST_CHARS or "\0" in value:
+        if not isinstance(value, str) or not 0 < len(value) <= MAX_CHARS or "\0" in value:
             raise ToolFailed(f"{tool} is not set up for this tenant: it has no {name}")
         values[name] = value
     return values

@@ -30,7 +30,7 @@ from handoff_queue.workers.tools.tool_host import (
     clean_output,
 )
 from handoff_queue.workers.tools.tool_host_protocol import (
-    MOST_RESULT_BYTES,
+    MAX_RESULT_BYTES,
     CallRequest,
     CallResult,
     Failed,
@@ -40,7 +40,7 @@ from handoff_queue.workers.tools.tool_host_protocol import (
     ToolLimits,
 )
 
-MOST_OUTPUT_BYTES = 1_000_000
+MAX_OUTPUT_BYTES = 1_000_000
 """Bytes that a call may print."""
 STARTED_WITHIN_S = 60.0
 """Seconds within which the host must have forked the child of a call."""
@@ -263,13 +263,13 @@ class _Call:
         if descriptor == self._output:
             self._printed_bytes += len(piece)
             self._printed += piece[: max(0, _PIECE - len(self._printed))]
-            if self._printed_bytes > MOST_OUTPUT_BYTES:
-                raise ToolFailed(f"{self._name} printed more than {MOST_OUTPUT_BYTES:,} bytes")
+            if self._printed_bytes > MAX_OUTPUT_BYTES:
+                raise ToolFailed(f"{self._name} printed more than {MAX_OUTPUT_BYTES:,} bytes")
         else:
             self._result += piece
             self._is_complete = self._is_complete or b"\n" in piece
-            if len(self._result) > MOST_RESULT_BYTES:
-                raise ToolFailed(f"{self._name} returned more than {MOST_RESULT_BYTES:,} bytes")
+            if len(self._result) > MAX_RESULT_BYTES:
+                raise ToolFailed(f"{self._name} returned more than {MAX_RESULT_BYTES:,} bytes")
 
     def _check_start(self, process: ForkedProcess) -> None:
         """End a host that does not fork.

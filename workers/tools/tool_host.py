@@ -25,7 +25,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.workers.tools.tool_confinement import separates_processes
 from handoff_queue.workers.tools.tool_host_protocol import (
-    MOST_REPORT_BYTES,
+    MAX_REPORT_BYTES,
     HostConfig,
     Loaded,
     Loading,
@@ -40,7 +40,7 @@ in its own calls only.
 """
 LOADED_WITHIN_S = 120.0
 """Seconds in which the host must have loaded all tools."""
-MOST_OUTPUT_CHARS = 4_000
+MAX_OUTPUT_CHARS = 4_000
 """Characters of the output of a call, or of a host while it loads, that are logged."""
 _STOPS_WITHIN_S = 2.0
 _PIECE = 65_536
@@ -66,9 +66,9 @@ def clean_output(output: bytes) -> str:
     """Return output of a foreign program for a log: without control characters, and cut."""
     text = output.decode("utf-8", "replace")
     shown = "".join(
-        character if character.isprintable() else " " for character in text[:MOST_OUTPUT_CHARS]
+        character if character.isprintable() else " " for character in text[:MAX_OUTPUT_CHARS]
     )
-    cut = f" [cut: {len(text):,} characters]" if len(text) > MOST_OUTPUT_CHARS else ""
+    cut = f" [cut: {len(text):,} characters]" if len(text) > MAX_OUTPUT_CHARS else ""
     return " ".join(shown.split()) + cut
 
 
@@ -223,9 +223,9 @@ class RunningHost(threading.Thread):
             self._outcome = InvalidTool("the tool host sent a report that cannot be read")
         except InvalidTool as error:
             self._outcome = error
-        if len(self._partial_report) > MOST_REPORT_BYTES:
+        if len(self._partial_report) > MAX_REPORT_BYTES:
             self._outcome = InvalidTool(
-                f"the definitions have more than {MOST_REPORT_BYTES:,} bytes"
+                f"the definitions have more than {MAX_REPORT_BYTES:,} bytes"
             )
         if self._outcome is not None:
             self._is_loaded.set()

@@ -41,8 +41,8 @@ from handoff_queue.workers.tools.tool_confinement import (
 )
 from handoff_queue.workers.tools.tool_host_protocol import (
     INSTALLED,
-    MOST_RESULT_BYTES,
-    MOST_TEXT_CHARS,
+    MAX_RESULT_BYTES,
+    MAX_TEXT_CHARS,
     CallRequest,
     Failed,
     HostConfig,
@@ -61,7 +61,7 @@ from handoff_queue.workers.tools.user_tools import (
     load_tools,
 )
 
-_MOST_ROUNDS = 1_000
+_MAX_ROUNDS = 1_000
 
 
 class _ToolForks(ForkServerChild):
@@ -95,7 +95,7 @@ class _ToolForks(ForkServerChild):
         parent, which have left the group of their call. The children of such a process become
         children of this process when it has ended.
         """
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             orphans = children_of_this_process() - spared
             for pid in orphans:
                 os.kill(pid, signal.SIGKILL)
@@ -117,7 +117,7 @@ def _load(config: HostConfig, reports: int) -> dict[str, UserTool]:
             pipe.write(message.model_dump_json().encode() + b"\n")
 
     def loading(place: str) -> None:
-        report(Loading(loading=in_whole_characters(place)[:MOST_TEXT_CHARS]))
+        report(Loading(loading=in_whole_characters(place)[:MAX_TEXT_CHARS]))
 
     try:
         loaded = [(INSTALLED, load_installed_tools(installed_points(), loading))]
@@ -162,8 +162,8 @@ def _run_call(tool: UserTool | None, config: HostConfig) -> NoReturn:
         result = _result_of(tool, request)
     _flush()
     line = result.model_dump_json().encode() + b"\n"
-    if len(line) > MOST_RESULT_BYTES:
-        text = f"it returned {len(line):,} bytes; at most {MOST_RESULT_BYTES:,} are passed on"
+    if len(line) > MAX_RESULT_BYTES:
+        text = f"it returned {len(line):,} bytes; at most {MAX_RESULT_BYTES:,} are passed on"
         line = Failed(failed=text).model_dump_json().encode() + b"\n"
     with open(connection, "wb", closefd=False) as outgoing:
         outgoing.write(line)
@@ -222,7 +222,7 @@ def _failure_of(error: BaseException) -> Failed | Raised:
     text = f"{Path(place.filename).name}:{place.lineno}"
     if not kind.isidentifier():
         kind = "Exception"
-    return Raised(raised=kind[:100], place=in_whole_characters(text)[:MOST_TEXT_CHARS])
+    return Raised(raised=kind[:100], place=in_whole_characters(text)[:MAX_TEXT_CHARS])
 
 
 def _flush() -> None:

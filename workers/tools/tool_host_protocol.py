@@ -10,14 +10,14 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from handoff_queue.shared.agent.tool import CallContext, Reads
-from handoff_queue.shared.agent.tool_return_values import MOST_IMAGES_A_RESULT
+from handoff_queue.shared.agent.tool_return_values import MAX_IMAGES_A_RESULT
 from handoff_queue.workers.tools.tool_decorator import LONGEST_TIMEOUT_S
 
-MOST_RESULT_BYTES = 24_000_000
+MAX_RESULT_BYTES = 24_000_000
 """Bytes of one result as JSON. The four largest images have 20,000,000 bytes of base64."""
-MOST_REPORT_BYTES = 50_000_000
+MAX_REPORT_BYTES = 50_000_000
 """Bytes of all definitions of tools."""
-MOST_TEXT_CHARS = 1_000
+MAX_TEXT_CHARS = 1_000
 _WORD = r"^\w+$"
 """The length is a separate limit: pydantic takes 100 ms to compile `\\w{1,200}`."""
 VariableName = Annotated[str, Field(pattern=_WORD, max_length=200)]
@@ -72,7 +72,7 @@ class ToolDefinition(_Message):
 class Loading(_Message):
     """The host loads this file or entry point now."""
 
-    loading: str = Field(max_length=MOST_TEXT_CHARS)
+    loading: str = Field(max_length=MAX_TEXT_CHARS)
 
 
 class Refused(_Message):
@@ -92,7 +92,7 @@ class Loaded(_Message):
     """The host has loaded all tools."""
 
     sources: tuple[ToolSource, ...]
-    border_fault: str = Field(default="", max_length=MOST_TEXT_CHARS)
+    border_fault: str = Field(default="", max_length=MAX_TEXT_CHARS)
     """Reason why this machine cannot limit the network of a tool. Empty if it can, or if no tool
     needs it.
     """
@@ -127,7 +127,7 @@ class Returned(_Message):
     """Output of a call that returned."""
 
     text: str
-    images: tuple[str, ...] = Field(max_length=MOST_IMAGES_A_RESULT)
+    images: tuple[str, ...] = Field(max_length=MAX_IMAGES_A_RESULT)
     """The bytes of each image as base64."""
 
 
@@ -142,7 +142,7 @@ class Raised(_Message):
 
     raised: str = Field(pattern=_WORD, max_length=100)
     """Type of the exception."""
-    place: str = Field(max_length=MOST_TEXT_CHARS)
+    place: str = Field(max_length=MAX_TEXT_CHARS)
     """File and line."""
 
 

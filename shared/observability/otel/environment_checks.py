@@ -10,7 +10,7 @@ from handoff_queue.shared.settings.file_permissions import read_private
 from handoff_queue.shared.settings.http_values import check_server_url
 from handoff_queue.shared.types.errors import UserError
 
-MOST_TIMEOUT_S = 86_400.0
+MAX_TIMEOUT_S = 86_400.0
 _UNREADABLE = "must name a file that this user can read"
 
 
@@ -19,8 +19,8 @@ def _check_timeout(value: str) -> None:
         seconds = float(value)
     except ValueError:
         seconds = math.nan
-    if not 0 < seconds <= MOST_TIMEOUT_S:
-        raise ValueError(f"must be a number of seconds, > 0 and ≤ {MOST_TIMEOUT_S:,.0f}")
+    if not 0 < seconds <= MAX_TIMEOUT_S:
+        raise ValueError(f"must be a number of seconds, > 0 and ≤ {MAX_TIMEOUT_S:,.0f}")
 
 
 def _check_file(value: str) -> None:

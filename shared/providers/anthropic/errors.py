@@ -239,7 +239,7 @@ def _proxy(scheme: str) -> tuple[str, str]:
     return name, f"{parts.hostname or ''}:{parts.port or default_port}"
 
 
-_MOST_CHARS = 300
+_MAX_CHARS = 300
 """Most characters of the server's message, with the colon in front."""
 _KEY = re.compile(r"(sk-[A-Za-z0-9_-]{6,}|Bearer\s+\S+|[A-Za-z0-9_-]{40,})")
 _MENDING = {
@@ -426,7 +426,7 @@ def _message_of(body: Any) -> str:
     if not isinstance(message, str) or not message.strip() or "<html" in message.lower():
         return ""
     line = in_whole_characters(" ".join(message.split()))
-    return ": " + redact(line)[:_MOST_CHARS]
+    return ": " + redact(line)[:_MAX_CHARS]
 
 
 def _first_message(error: Mapping[str, Any]) -> Any:

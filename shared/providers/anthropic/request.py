@@ -18,7 +18,7 @@ from handoff_queue.shared.providers.anthropic.cache_breakpoints import (
 )
 from handoff_queue.shared.types.model import ModelCall
 
-MOST_STRICT_TOOLS = 20
+MAX_STRICT_TOOLS = 20
 """The provider's limit of strict tools in one request."""
 _LOOSE = (
     "allOf",
@@ -155,11 +155,11 @@ def _in_words(schema: Mapping[str, Any]) -> str:
 
 
 def _strict_tools(tools: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
-    """Return the tools. At most the first `MOST_STRICT_TOOLS` of the handoff's own tools have
+    """Return the tools. At most the first `MAX_STRICT_TOOLS` of the handoff's own tools have
     strict schemas.
     """
     definitions: list[dict[str, Any]] = []
-    left = MOST_STRICT_TOOLS
+    left = MAX_STRICT_TOOLS
     for tool in tools:
         schema = None
         if left > 0 and "input_schema" in tool:

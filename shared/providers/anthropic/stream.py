@@ -24,9 +24,9 @@ _AWS = "amazon.eventstream"
 """Content type of Bedrock's streams. Their framing differs from server-sent events."""
 _DONE = "[DONE]"
 """Last data of a stream from some servers that also implement OpenAI's protocol."""
-_MOST_ERROR_BYTES = 16_000
+_MAX_ERROR_BYTES = 16_000
 """Bytes of a body without events that are searched for an error. The last piece may exceed it."""
-_MOST_TOKENS = 10**9
+_MAX_TOKENS = 10**9
 """Largest number that counts as a number of tokens."""
 
 
@@ -70,7 +70,7 @@ class _Remembered:
 
     async def aiter_bytes(self) -> AsyncIterator[bytes]:
         async for part in self._response.aiter_bytes():
-            if len(self.beginning) < _MOST_ERROR_BYTES:
+            if len(self.beginning) < _MAX_ERROR_BYTES:
                 self.beginning += part
             yield part
 
@@ -260,7 +260,7 @@ def usage_of(reported: dict[str, Any], content: Iterable[Block] = ()) -> Usage:
 
 def _count(values: dict[str, Any], name: str) -> int:
     value = values.get(name)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MAX_TOKENS:
         return value
     return 0
 

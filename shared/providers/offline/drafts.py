@@ -13,7 +13,7 @@ from handoff_queue.shared.types.citation_markers import MARKER
 
 _SAME = 0.9
 """Least similarity of two claims of which only the first is stated."""
-_MOST_COLUMNS = 3
+_MAX_COLUMNS = 3
 """Things that are columns of a table. With more things, each thing is a row."""
 _EMPTY_CELL = "not found"
 
@@ -124,7 +124,7 @@ def _table(by_thing: Mapping[str, list[Claim]], aspects: Sequence[str]) -> tuple
         used.update(claim.id for claim in claim_by_thing.values())
     if len(rows) == 1:
         return "", set()
-    if len(by_thing) > _MOST_COLUMNS:
+    if len(by_thing) > _MAX_COLUMNS:
         rows = list(map(list, zip(*rows, strict=True)))
     return _aligned(rows), used
 

@@ -17,9 +17,9 @@ Schema = Mapping[str, Any]
 Claims = Sequence[Claim]
 _DEEPEST = 12
 """Levels of properties and of references that are followed."""
-_MOST_TOGETHER = 3
+_MAX_TOGETHER = 3
 """Most claims in one string of `_GENERAL`."""
-_MOST_NAMED = 20
+_MAX_NAMED = 20
 """Missing places that an answer names."""
 _NAMES = frozenset({"name", "title", "product", "thing", "subject", "item"})
 _GENERAL = frozenset(
@@ -63,10 +63,10 @@ def fill(schema: Schema, claims: Claims, by_thing: Mapping[str, Claims]) -> Fill
     form = _Form(schema, things)
     value = form.value(schema, "", "", claims)
     if value is _NOTHING:
-        return Filled(None, missing=tuple(form.missing[:_MOST_NAMED]) or ("the answer itself",))
+        return Filled(None, missing=tuple(form.missing[:_MAX_NAMED]) or ("the answer itself",))
     used = tuple(dict.fromkeys(form.used))
     if form.missing or is_valid(value, schema):
-        return Filled(value, used, tuple(form.missing[:_MOST_NAMED]))
+        return Filled(value, used, tuple(form.missing[:_MAX_NAMED]))
     return Filled(None, missing=(f"a value for the schema: {problem_with(value, schema)}",))
 
 
@@ -217,7 +217,7 @@ def _groups(name: str, claims: Claims, *, is_text: bool) -> list[Claims]:
     """Return the groups of claims from which a property may get its value, the best first."""
     groups: list[Claims] = []
     if is_text and claims and (name in _GENERAL or not name):
-        groups.append(claims[:_MOST_TOGETHER])
+        groups.append(claims[:_MAX_TOGETHER])
     if is_text:
         about = _about(name, claims)
     else:

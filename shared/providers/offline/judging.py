@@ -26,7 +26,7 @@ from handoff_queue.shared.providers.offline.conversation import (
 from handoff_queue.shared.providers.offline.request_text import request_in, understand
 from handoff_queue.shared.providers.offline.words import content_stems, mentions, stems_of
 
-_MOST_QUOTED = 3
+_MAX_QUOTED = 3
 _QUOTED_CHARS = 160
 _LOWEST, _HIGHEST = 1, 5
 _FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
@@ -162,7 +162,7 @@ def _problems_of(result: Result, results: tuple[Result, ...]) -> list[str]:
         return ["The output is empty."]
     problems = []
     if isinstance(result.output, str):
-        for statement in list(unmarked_statements(result.output))[:_MOST_QUOTED]:
+        for statement in list(unmarked_statements(result.output))[:_MAX_QUOTED]:
             problems.append(f'Cite or drop this statement: "{statement[:_QUOTED_CHARS]}"')
     known_ids: set[str] = set()
     for other in results:

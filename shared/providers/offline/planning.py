@@ -13,7 +13,7 @@ from handoff_queue.shared.providers.offline.conversation import (
     only_properties,
 )
 from handoff_queue.shared.providers.offline.request_text import (
-    MOST_CHARS,
+    MAX_CHARS,
     understand,
     why_not_answerable,
 )
@@ -25,7 +25,7 @@ _RESEARCHERS = ("researcher", _GENERALIST, "analyst")
 _WRITERS = ("writer", "analyst", _GENERALIST)
 _TEAM_PARTS = 3
 """Least number of things or questions for which a team is worth its cost."""
-_MOST_STEPS = 8
+_MAX_STEPS = 8
 _LONGEST_ID = 44
 _FALLBACK = "Write what there is to say, and name what is missing."
 _NOT_ITS_FIELD = re.compile(r"\b(?:Not for|Never)\b.*", re.DOTALL)
@@ -63,15 +63,15 @@ def plan(conversation: Conversation) -> dict[str, Any]:
     offered = _property(step_fields, "specialist")["enum"]
     names = [name for name in offered if name != SUB_SUPERVISOR] or [_GENERALIST]
     brief, _, request = conversation.task.partition("\nRequest:\n")
-    request = request[:MOST_CHARS]
+    request = request[:MAX_CHARS]
     earlier_ids: list[Any] = []
     for line in lines_of_json(brief):
         if "about" in line:
             earlier_ids.append(line["id"])
-    cap = _MOST_STEPS
+    cap = _MAX_STEPS
     limit = re.search(r"\bat most (\d+) steps\b", brief)
     if limit:
-        cap = min(int(limit.group(1)), _MOST_STEPS)
+        cap = min(int(limit.group(1)), _MAX_STEPS)
     if earlier_ids and "\nRequest before:\n" in brief:
         steps = [_write_step(request, _first(_WRITERS, names), earlier_ids)]
     elif cap == 1 or why_not_answerable(request):

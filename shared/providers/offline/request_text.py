@@ -11,9 +11,9 @@ from handoff_queue.shared.providers.offline.sentences import split_sentences
 from handoff_queue.shared.providers.offline.words import content_words
 from handoff_queue.shared.types.gates import REQUIREMENTS
 
-MOST_CHARS = 4_000
+MAX_CHARS = 4_000
 """Characters of a request that are read."""
-_MOST_NAME_WORDS, _MOST_ASPECT_WORDS, _MOST_ITEM_WORDS = 5, 4, 4
+_MAX_NAME_WORDS, _MAX_ASPECT_WORDS, _MAX_ITEM_WORDS = 5, 4, 4
 _WORD = r"[\w.+#-]{1,60}"
 _COMPARISONS = (
     r"\b(?:compare|contrast|comparison (?:of|between))\s+(?P<aspects>(?:the\s+)?[\w, -]{3,60}?)"
@@ -99,8 +99,8 @@ def request_in(task: str) -> str:
 
 
 def understand(text: str) -> Asking:
-    """Parse the first `MOST_CHARS` of a request. A text without any known form is one topic."""
-    text = text[:MOST_CHARS]
+    """Parse the first `MAX_CHARS` of a request. A text without any known form is one topic."""
+    text = text[:MAX_CHARS]
     things, rest = _compared(" ".join(re.sub(r"\b(vs|versus)\.", r"\1", text).split()))
     if things:
         return Asking(things=things, aspects=_aspects_in(rest))
@@ -163,7 +163,7 @@ def _names_in(text: str) -> tuple[str, ...]:
         first_proper_words = list(takewhile(_is_proper, words))
         if first_proper_words and len(words) > 2:
             words = first_proper_words
-        if 0 < len(words) <= _MOST_NAME_WORDS:
+        if 0 < len(words) <= _MAX_NAME_WORDS:
             names.append(" ".join(words))
     return tuple(dict.fromkeys(names))
 
@@ -182,7 +182,7 @@ def _aspects_in(text: str) -> tuple[str, ...]:
                 continue
             for item in items_of(part):
                 label = re.sub(r"^(?:the|their|its|good|strong|is)\s+", "", item)
-                if content_words(label) and len(label.split()) <= _MOST_ASPECT_WORDS:
+                if content_words(label) and len(label.split()) <= _MAX_ASPECT_WORDS:
                     aspects.append(label)
     return tuple(dict.fromkeys(aspects))
 
@@ -229,7 +229,7 @@ def _subjects_of(part: str) -> list[str]:
     subject = _IMPERATIVE.sub("", part, count=1).rstrip(".")
     items = items_of(subject)
     longest = max((len(item.split()) for item in items), default=0)
-    is_list = longest <= _MOST_ITEM_WORDS
+    is_list = longest <= _MAX_ITEM_WORDS
     has_preposition = re.search(r"\b(?:of|in|for|with|between)\b", subject) is not None
     if subject != part.rstrip(".") and is_list and not has_preposition:
         return items

@@ -20,8 +20,8 @@ from handoff_queue.shared.providers.offline.words import (
     stems_of,
 )
 
-_MOST_NAME_WORDS = 6
-_MOST_CLAIMS, _MOST_ANSWERS, _PER_ASPECT, _ENOUGH_ABOUT_A_THING = 10, 6, 2, 6
+_MAX_NAME_WORDS = 6
+_MAX_CLAIMS, _MAX_ANSWERS, _PER_ASPECT, _ENOUGH_ABOUT_A_THING = 10, 6, 2, 6
 _PLACE_WEIGHT = 0.3
 """Factor for a word in the headings or the document's name. A word in the sentence has 1.0."""
 _FEWEST_SHARE = 0.2
@@ -76,7 +76,7 @@ def topics_of(task: str) -> tuple[Topic, ...]:
     if research := _RESEARCH.match(first):
         subject = first[research.end() :]
         name, _, aspects = subject.rstrip(".").partition(" with regard to ")
-        if research["kind"] or len(name.split()) > _MOST_NAME_WORDS:
+        if research["kind"] or len(name.split()) > _MAX_NAME_WORDS:
             return (Topic(subject),)
         return (Topic(name, is_thing=True, aspects=tuple(items_of(aspects))),)
     asking = understand(request)
@@ -95,7 +95,7 @@ def find(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list
     else:
         claims, gaps = _about_question(topic, sentences)
     if claims:
-        return distinct(claims, _SAME)[:_MOST_CLAIMS], gaps
+        return distinct(claims, _SAME)[:_MAX_CLAIMS], gaps
     return [], [topic.gap]
 
 
@@ -146,7 +146,7 @@ def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[C
         seen |= _stems_with_place(sentence)
     matching: list[Sentence] = []
     if wanted:
-        most = _MOST_CLAIMS if _LIST.match(topic.text) else _MOST_ANSWERS
+        most = _MAX_CLAIMS if _LIST.match(topic.text) else _MAX_ANSWERS
         matching = _matching(wanted, _candidates(topic, sentences, seen), most)
     if not matching and not topic.text.endswith("?"):
         return _overview_claims(wanted, sentences), []
@@ -221,10 +221,10 @@ def _weight_of(stems: Set[str], weights: Mapping[str, float]) -> float:
 
 def _overview(sentences: Iterable[Sentence]) -> list[Sentence]:
     """Return the first sentence of each section, or of each document if there are more than
-    `_MOST_CLAIMS` sections.
+    `_MAX_CLAIMS` sections.
     """
     firsts = _first_of_sections(sentences)
-    if len(firsts) <= _MOST_CLAIMS:
+    if len(firsts) <= _MAX_CLAIMS:
         return firsts
     by_source: dict[str, Sentence] = {}
     for sentence in reversed(firsts):

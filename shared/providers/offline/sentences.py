@@ -21,7 +21,7 @@ _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 """Delimiter by file suffix. The delimiter is `;` if the first line of a CSV file has more
 semicolons than commas.
 """
-_MOST_QUOTE_CHARS = 2_000
+_MAX_QUOTE_CHARS = 2_000
 """Characters of the longest quote that a citation takes (`shared.types.handoff.Citation`)."""
 _SEPARATOR = re.compile(r"[\s|:-]*-[\s|:-]*")
 
@@ -55,7 +55,7 @@ def rows_of_file(text: str, delimiter: str, *, is_start: bool) -> Iterator[tuple
                 cells.append(" ".join(cell.split()))
             if number == 0:
                 columns = cells if is_start else []
-            elif any(cells) and len(quote) <= _MOST_QUOTE_CHARS:
+            elif any(cells) and len(quote) <= _MAX_QUOTE_CHARS:
                 yield quote, _wording(cells, columns)
     except csv.Error:
         return
@@ -113,11 +113,11 @@ _BREAK = re.compile(rf"(?<=[.!?])[{CLOSING}]*(\s+)(?=\S)|(?<=[。！？])()")
 _ABBREVIATIONS = frozenset(
     "e.g. i.e. etc. vs. cf. approx. dr. mr. mrs. ms. prof. no. fig. st. al.".split()
 )
-_FEWEST_WORDS, _MOST_WORDS = 4, 60
-_MOST_TITLE_WORDS = 8
+_FEWEST_WORDS, _MAX_WORDS = 4, 60
+_MAX_TITLE_WORDS = 8
 _LABELLED = re.compile(r"[^\W\d][\w ()/%-]{0,30}:\s+\S")
 """A labelled value such as `Price: $499`, which is a statement of any length."""
-_MOST_LABELLED_WORDS = 12
+_MAX_LABELLED_WORDS = 12
 _ITEM = re.compile(r"(?:[-*+]|\d{1,2}[.)])\s+(.*)")
 _LOG_LINE = re.compile(r"\[?\d{4}-\d\d-\d\d[T ]")
 _HEADING = re.compile(r"(#{1,6})\s+(.+?)\s*#*$")
@@ -233,11 +233,11 @@ def _is_statement(piece: str, kind: str, *, is_whole: bool) -> bool:
         is_whole: False if a list item may be cut off at its end.
     """
     count = len(words_of(piece))
-    if _LABELLED.match(piece) and count <= _MOST_LABELLED_WORDS:
+    if _LABELLED.match(piece) and count <= _MAX_LABELLED_WORDS:
         return piece[-1] not in ":?,;"
     has_end = re.search(rf"[.!。！][{CLOSING}]*$", piece) is not None
     is_item = kind == "item" and is_whole and piece[-1] not in ":?,;"
-    return (has_end or is_item) and _FEWEST_WORDS <= count <= _MOST_WORDS
+    return (has_end or is_item) and _FEWEST_WORDS <= count <= _MAX_WORDS
 
 
 def _blocks(text: str, *, is_start: bool) -> Iterator[tuple[str, tuple[str, ...], str, str]]:
@@ -252,7 +252,7 @@ def _blocks(text: str, *, is_start: bool) -> Iterator[tuple[str, tuple[str, ...]
             is_first
             and kind == "text"
             and block[-1].isalnum()
-            and len(block.split()) <= _MOST_TITLE_WORDS
+            and len(block.split()) <= _MAX_TITLE_WORDS
         )
         is_first = False
         if kind.isdigit() or is_title:
@@ -306,7 +306,7 @@ def _item_in(line: str) -> str | None:
         return item.group(1)
     is_label = (
         _LABELLED.match(line) is not None
-        and len(line.split()) <= _MOST_LABELLED_WORDS
+        and len(line.split()) <= _MAX_LABELLED_WORDS
         and line[-1] not in ".,;"
     )
     if is_label or _LOG_LINE.match(line):

@@ -35,12 +35,12 @@ from handoff_queue.shared.providers.offline.words import (
 )
 
 SEARCH, READ = "search_documents", "read_document"
-_MOST_CALLS = 12
+_MAX_CALLS = 12
 """Tool calls in one turn."""
-_MOST_READ = 3
+_MAX_READ = 3
 """Documents to read for one topic."""
-_MOST_HITS = 8
-_MOST_QUERY_WORDS = 20
+_MAX_HITS = 8
+_MAX_QUERY_WORDS = 20
 _PAGE_CHARS = 11_000
 """Hits at or before about this offset need no other page. One call of `read_document` returns
 a little more.
@@ -62,10 +62,10 @@ def next_calls(conversation: Conversation) -> list[dict[str, Any]]:
     pages: list[dict[str, Any]] = []
     for topic in topics_of(conversation.task):
         for query in _queries(topic):
-            searches.append({"query": query, "limit": _MOST_HITS})
+            searches.append({"query": query, "limit": _MAX_HITS})
         pages += _pages(conversation, topic)
     for name, inputs in ((SEARCH, searches), (READ, pages)):
-        calls = _new_calls(conversation, name, inputs[:_MOST_CALLS])
+        calls = _new_calls(conversation, name, inputs[:_MAX_CALLS])
         if calls and name in conversation.tools:
             return calls
     return []
@@ -225,13 +225,13 @@ def _queries(topic: Topic) -> list[str]:
         for aspect in topic.aspects:
             queries.append(f"{topic.text} {aspect}")
         return queries
-    words = " ".join(content_words(topic.text)[:_MOST_QUERY_WORDS])
+    words = " ".join(content_words(topic.text)[:_MAX_QUERY_WORDS])
     return [words or topic.text[:200], *topic.names]
 
 
 def _pages(conversation: Conversation, topic: Topic) -> list[dict[str, Any]]:
     """Return the arguments of `read_document` for a topic: the documents that the task names,
-    then the documents with the best hits. They are at most `_MOST_READ` if the topic has
+    then the documents with the best hits. They are at most `_MAX_READ` if the topic has
     words.
     """
     has_words = bool(content_words(topic.text))
@@ -249,7 +249,7 @@ def _pages(conversation: Conversation, topic: Topic) -> list[dict[str, Any]]:
             weights[source] *= _TITLE_WEIGHT
     best = sorted(weights, key=lambda source: (-weights[source], source))
     pages = []
-    for source in [*_named_in_task(conversation), *best][: _MOST_READ if has_words else None]:
+    for source in [*_named_in_task(conversation), *best][: _MAX_READ if has_words else None]:
         start = starts.get(source, 0)
         offset = 0
         if start > _PAGE_CHARS - _BEFORE_HIT_CHARS:

@@ -45,9 +45,9 @@ if decision.created then decision.fields.status = decision.fields.status or 'que
 -- Return whether all events after `expected` are results, in the history that the decision has
 -- read.
 local function only_results_since()
-  local MOST_RESULTS = 5000
+  local MAX_RESULTS = 5000
   local entries = redis.call(
-    'XRANGE', job .. ':log', decision.expected .. '-0', '+', 'COUNT', MOST_RESULTS
+    'XRANGE', job .. ':log', decision.expected .. '-0', '+', 'COUNT', MAX_RESULTS
   )
   if #entries ~= version - decision.expected + 1 then return false end
   if decision.tip >= 0 and tonumber(entry_time(entries[1])) ~= decision.tip then return false end
@@ -122,9 +122,9 @@ local to_claim -- fields of the issued handoff that this commit claims
 local function issue()
   -- Store the roles of the issued handoffs.
   local function store_roles(kept_ms)
-    for first = 1, #issued, MOST_AT_ONCE do
+    for first = 1, #issued, MAX_AT_ONCE do
       local roles = {}
-      for place = first, math.min(first + MOST_AT_ONCE - 1, #issued) do
+      for place = first, math.min(first + MAX_AT_ONCE - 1, #issued) do
         local handoff = issued[place]
         roles[#roles + 1], roles[#roles + 2] = handoff.id, handoff.fields.role
         roles_read[job .. handoff.id] = handoff.fields.role
@@ -195,8 +195,8 @@ local function drop_all()
   -- Return whether a text may be the id of a batch. A worker may have written any text, and no
   -- supervisor could remove a text that is not UTF-8 from the list.
   local function is_batch_id(text)
-    local MOST_BYTES = 200
-    return #text <= MOST_BYTES and string.find(text, '^[!-~]+$')
+    local MAX_BYTES = 200
+    return #text <= MAX_BYTES and string.find(text, '^[!-~]+$')
   end
 
   -- Drop a handoff that no job needs. Returns whether it was still open.
@@ -313,8 +313,8 @@ else
 end
 note_evaluated(id, status)
 if decision.score then
-  local MOST_SCORES = 100
-  keep_newest('handoff:scores', decision.score, MOST_SCORES, PAST_KEPT_MS)
+  local MAX_SCORES = 100
+  keep_newest('handoff:scores', decision.score, MAX_SCORES, PAST_KEPT_MS)
 end
 announce()
 if decision.ended then count_end() end

@@ -20,7 +20,7 @@ SILENT_AFTER_S = 5.0
 """Seconds after which a handoff counts as silent. `shared.store.leases` writes a heartbeat
 more often, so its process or its Redis has a problem.
 """
-MOST_HANDOFFS_A_LINE = 12
+MAX_HANDOFFS_A_LINE = 12
 """Most handoffs in one line. Silent handoffs come first."""
 
 
@@ -84,9 +84,9 @@ def activity_line(view: JobView) -> str | None:
     activities = silent + others
     if not activities or view.standing is None or view.state is None:
         return None
-    shown = activities[:MOST_HANDOFFS_A_LINE]
-    if len(activities) > MOST_HANDOFFS_A_LINE:
-        shown.append(f"and {len(activities) - MOST_HANDOFFS_A_LINE} more")
+    shown = activities[:MAX_HANDOFFS_A_LINE]
+    if len(activities) > MAX_HANDOFFS_A_LINE:
+        shown.append(f"and {len(activities) - MAX_HANDOFFS_A_LINE} more")
     so_far = ", ".join(against_budget(view.standing, view.state.submitted.limits))
     quoted = ""
     quote = against_quote(view)

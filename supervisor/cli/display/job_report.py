@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.job_result import JobResult
 
 
-_MOST_COLUMNS = 120
+_MAX_COLUMNS = 120
 _LAST_WORD_CHARS = 12
 """Room for the last word of a line: YAML folds after the word that passes the width."""
 
@@ -67,7 +67,7 @@ def readable(value: Any, columns: int) -> str:
     Args:
         columns: width of the screen.
     """
-    width = min(_MOST_COLUMNS, columns) - _LAST_WORD_CHARS
+    width = min(_MAX_COLUMNS, columns) - _LAST_WORD_CHARS
     return yaml.dump(value, Dumper=_Readable, sort_keys=False, allow_unicode=True, width=width)
 
 

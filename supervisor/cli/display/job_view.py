@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
 
 
-MOST_ROWS = 40
+MAX_ROWS = 40
 """Most rows of a tree. A tree that is higher than the screen cannot be redrawn in place."""
 
 _Item = TypeVar("_Item")
@@ -54,13 +54,13 @@ class StepCopies(Generic[_Item]):
 def collapse_steps(
     items: Sequence[_Item], name_of: Callable[[_Item], str]
 ) -> Iterator[_Item | StepCopies[_Item]]:
-    """Yield the items. If there are more than `MOST_ROWS`, the copies of one step are one
+    """Yield the items. If there are more than `MAX_ROWS`, the copies of one step are one
     item.
 
     Args:
         name_of: returns the name of the step that an item belongs to.
     """
-    if len(items) <= MOST_ROWS:
+    if len(items) <= MAX_ROWS:
         yield from items
         return
     by_step: dict[str, list[_Item]] = {}

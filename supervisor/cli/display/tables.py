@@ -28,7 +28,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 _GAP = 2
 """Characters between two columns."""
-_LEAST_NAME = 8
+_MIN_NAME = 8
 _SECONDARY = (" token", " tokens", " tool call", " tool calls")
 """Figures that are left out first on a narrow screen."""
 
@@ -49,7 +49,7 @@ def cut_name(who: str, most: int) -> str:
         return who
     step, bracket, rest = who.partition(" (")
     role = bracket + rest
-    if len(role) <= most - max(_LEAST_NAME, most // 2):
+    if len(role) <= most - max(_MIN_NAME, most // 2):
         return middle(step, most - len(role)) + role
     return middle(step, most)
 

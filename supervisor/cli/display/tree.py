@@ -23,7 +23,7 @@ from handoff_queue.supervisor.cli.display.activity import (
     tools_of,
 )
 from handoff_queue.supervisor.cli.display.job_status import against_quote, headline
-from handoff_queue.supervisor.cli.display.job_view import MOST_ROWS, JobView
+from handoff_queue.supervisor.cli.display.job_view import MAX_ROWS, JobView
 from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, cut_words
 from handoff_queue.supervisor.cli.display.terminal import count_text, money, shorten
 from handoff_queue.supervisor.client.report_fields import change_in_words, change_of, shared_words
@@ -59,9 +59,9 @@ _GUIDE = 4
 """Characters before a row."""
 _MARK = 2
 """Characters of the mark of a row."""
-_LEAST_NAME = 12
+_MIN_NAME = 12
 """Characters to which a name may be cut."""
-_LEAST_ROWS = 3
+_MIN_ROWS = 3
 """Rows that a small screen must have room for below the headline and the quote."""
 
 
@@ -106,13 +106,13 @@ class JobTree:
         if console.is_terminal:
             most_reasons = max(1, height // 4)
         reasons = self._reasons(most_reasons)
-        room = MOST_ROWS + 1
+        room = MAX_ROWS + 1
         if console.is_terminal:
             inside = options.update(width=width, height=None)
             room = height - self.below - _height(console, inside, reasons)
             above = _height(console, options.update(height=None), [head])
             above += _height(console, inside, quoted)
-            if room - above < _LEAST_ROWS:  # with few lines, the steps come first
+            if room - above < _MIN_ROWS:  # with few lines, the steps come first
                 head = _one_line(head)
                 quoted = []
                 above = 1
@@ -155,7 +155,7 @@ def _lines(rows: Sequence[TreeRow], width: int, room: int) -> Iterator[Text]:
     if len(rows) > room:
         ranks = [_RANKS[row.mark] for row in rows]
         shown = [rows[n] for n in choose_rows(ranks, _heads(rows), room - 1)]
-    most_name = max(_LEAST_NAME, width // 3)
+    most_name = max(_MIN_NAME, width // 3)
     names = [cut_name(row.who, most_name) for row in shown]
     widest = max(map(len, names), default=0)
     most_words = width - widest - _MARK - 2

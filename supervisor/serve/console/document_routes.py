@@ -19,24 +19,24 @@ from handoff_queue.supervisor.serve.console.pages import render
 from handoff_queue.supervisor.serve.console.session import Reads, VisibleJob
 from handoff_queue.supervisor.serve.problem_documents import Problem
 
-MOST_CHARS = 100_000
+MAX_CHARS = 100_000
 """Most characters of a document on one page."""
 BEFORE_QUOTE = 20_000
 """Characters of the page before the quote."""
-MOST_LINK_CHARS = 400
+MAX_LINK_CHARS = 400
 """Most characters of a quote in a link, because proxies limit the length of a URL."""
-MOST_QUOTE_CHARS = 2_000
-MOST_PLACE = 10**9
-MOST_CHILDREN = 200
+MAX_QUOTE_CHARS = 2_000
+MAX_PLACE = 10**9
+MAX_CHILDREN = 200
 """Most jobs whose fetched pages are listed and searched: a job and its child jobs."""
 
-MOST_ON_THE_JOB_PAGE = 50
+MAX_ON_THE_JOB_PAGE = 50
 """Most documents on the page of a job. The list of all has its own pages."""
 ROWS = 500
 """Documents of one page of the list."""
 
-Place = Annotated[int, Query(ge=0, le=MOST_PLACE)]
-QuoteText = Annotated[str, Query(max_length=MOST_QUOTE_CHARS)]
+Place = Annotated[int, Query(ge=0, le=MAX_PLACE)]
+QuoteText = Annotated[str, Query(max_length=MAX_QUOTE_CHARS)]
 
 router = APIRouter(include_in_schema=False)
 
@@ -60,7 +60,7 @@ class DocumentPart:
     @property
     def earlier(self) -> int | None:
         """Return the place of the part before this part. None: there is none."""
-        return max(0, self.begin - MOST_CHARS) if self.begin else None
+        return max(0, self.begin - MAX_CHARS) if self.begin else None
 
     @property
     def later(self) -> int | None:
@@ -100,7 +100,7 @@ def list_documents(
         has_children: include the pages that child jobs fetched. Each child is a round trip.
     """
     by_name: dict[str, Document] = {}
-    for entry in _documents(store, job_id, MOST_CHILDREN if has_children else 1):
+    for entry in _documents(store, job_id, MAX_CHILDREN if has_children else 1):
         by_name.setdefault(entry.path, entry)
     documents = tuple(by_name.values())
     return DocumentList(documents[begin : begin + most], begin, len(documents))
@@ -109,7 +109,7 @@ def list_documents(
 def document_link(job_id: str, citation: Mapping[str, Any]) -> str:
     """Return the URL of the document of a citation, at the quote."""
     query = {
-        "quote": citation["quote"][:MOST_LINK_CHARS],
+        "quote": citation["quote"][:MAX_LINK_CHARS],
         "start": citation["start"],
         "end": citation["end"],
     }
@@ -122,7 +122,7 @@ async def documents(
     request: Request,
     visit: Reads,
     job_id: VisibleJob,
-    begin: Annotated[int, Query(alias="from", ge=0, le=MOST_PLACE)] = 0,
+    begin: Annotated[int, Query(alias="from", ge=0, le=MAX_PLACE)] = 0,
 ) -> Response:
     """List the documents of a job."""
     listed = await run_in_threadpool(
@@ -142,7 +142,7 @@ async def document(
     quote: QuoteText = "",
     start: Place = 0,
     end: Place = 0,
-    begin: Annotated[int | None, Query(alias="from", ge=0, le=MOST_PLACE)] = None,
+    begin: Annotated[int | None, Query(alias="from", ge=0, le=MAX_PLACE)] = None,
 ) -> Response:
     """Show a part of a document: from a place, or around a quote."""
     document = await run_in_threadpool(find_document, visit.access.store, job_id, name)
@@ -166,7 +166,7 @@ def find_document(store: Store, job_id: JobId, name: str) -> str | None:
 
     None: the job has no such document, or retention has removed the text.
     """
-    for entry in _documents(store, job_id, MOST_CHILDREN):
+    for entry in _documents(store, job_id, MAX_CHILDREN):
         if entry.path == name:
             tenant = store.connection.sealing.owner(job_id)
             return store.payloads.documents([entry.digest], tenant).get(entry.digest)
@@ -205,7 +205,7 @@ def part_of(text: str, quote: str, start: int, end: int, begin: int | None) -> D
     until = at + max(len(quote), end - start)
     if begin is None:
         begin = max(0, at - BEFORE_QUOTE)
-    stop = min(len(text), begin + MOST_CHARS)
+    stop = min(len(text), begin + MAX_CHARS)
     if at < begin or at >= stop:  # there is no quote, or it is in another part
         return DocumentPart(text[begin:stop], "", "", min(begin, len(text)), len(text))
     until = min(until, stop)

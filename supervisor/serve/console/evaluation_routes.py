@@ -10,7 +10,7 @@ from handoff_queue.supervisor.evaluation.history import compared
 from handoff_queue.supervisor.serve.console.pages import render
 from handoff_queue.supervisor.serve.console.session import ReadsFleet
 
-MOST_RUNS = 200
+MAX_RUNS = 200
 """Most runs of the page, the newest first."""
 
 router = APIRouter(include_in_schema=False)
@@ -19,13 +19,13 @@ router = APIRouter(include_in_schema=False)
 @router.get("/evaluations")
 async def evaluations(request: Request, visit: ReadsFleet) -> Response:
     """Show the stored evaluations by their set."""
-    runs = await run_in_threadpool(visit.access.store.evaluations.newest, MOST_RUNS)
+    runs = await run_in_threadpool(visit.access.store.evaluations.newest, MAX_RUNS)
     return render(
         request,
         "evaluations.html",
         visit,
         sets=compared(runs),
-        most=MOST_RUNS,
+        most=MAX_RUNS,
         count=len(runs),
         usd=cost_usd,
     )

@@ -23,12 +23,12 @@ from handoff_queue.supervisor.serve.console.session import OperatesFleet, ReadsF
 from handoff_queue.supervisor.serve.fleet_routes import find_letter
 from handoff_queue.supervisor.serve.problem_documents import Problem
 
-MOST_HANDOFFS = 100
+MAX_HANDOFFS = 100
 """Most handoffs of each table of the page."""
-MOST_PROCESSES = 50
+MAX_PROCESSES = 50
 """Most processes of a version that the page names."""
-MOST_LETTERS = 200
-MOST_BODY_CHARS = 2_000
+MAX_LETTERS = 200
+MAX_BODY_CHARS = 2_000
 """Most characters of a dead letter that the page shows."""
 
 router = APIRouter(include_in_schema=False)
@@ -75,7 +75,7 @@ def read_fleet(store: Store) -> FleetPage:
     load = store.fleet_load.now()
     stats = stats_now(store, load)
     roles = sorted({*load.waiting, *load.paused, *ROLES})
-    held, held_count = store.pauses.held(roles, MOST_HANDOFFS)
+    held, held_count = store.pauses.held(roles, MAX_HANDOFFS)
     return FleetPage(
         stats=stats,
         load=load,
@@ -160,8 +160,8 @@ def _values(page: FleetPage) -> dict[str, Any]:
     return {
         "page": page,
         "all_roles": (*page.stats.roles, page.stats.supervisor_roles),
-        "most": MOST_HANDOFFS,
-        "most_processes": MOST_PROCESSES,
+        "most": MAX_HANDOFFS,
+        "most_processes": MAX_PROCESSES,
         "roles": sorted(ROLES),
         "roles_queue": ROLES_QUEUE,
     }
@@ -186,9 +186,9 @@ async def unpause(request: Request, visit: OperatesFleet) -> Response:
 @router.get("/dead")
 async def dead(request: Request, visit: ReadsFleet) -> Response:
     """Show the newest dead letters."""
-    letters = await run_in_threadpool(visit.access.store.dead_letters.newest, MOST_LETTERS)
+    letters = await run_in_threadpool(visit.access.store.dead_letters.newest, MAX_LETTERS)
     return render(
-        request, "dead.html", visit, letters=letters, most=MOST_LETTERS, most_chars=MOST_BODY_CHARS
+        request, "dead.html", visit, letters=letters, most=MAX_LETTERS, most_chars=MAX_BODY_CHARS
     )
 
 

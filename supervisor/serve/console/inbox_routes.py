@@ -30,7 +30,7 @@ from handoff_queue.supervisor.serve.open_questions import (
     open_questions,
 )
 
-MOST_JOBS = 50
+MAX_JOBS = 50
 """Jobs of the page, the newest first."""
 
 router = APIRouter(include_in_schema=False)
@@ -53,7 +53,7 @@ async def inbox(request: Request, visit: Reads) -> Response:
     if not is_job_id(decided):
         decided = ""
     return render(
-        request, "inbox.html", visit, waiting=waiting, now=now, most=MOST_JOBS, decided=decided
+        request, "inbox.html", visit, waiting=waiting, now=now, most=MAX_JOBS, decided=decided
     )
 
 
@@ -61,7 +61,7 @@ def _waiting(access: Access) -> tuple[float, list[WaitingJob]]:
     where = JobFilter(frozenset({JobStatus.WAITING}), access.tenant or "")
     jobs = access.store.jobs
     waiting: list[WaitingJob] = []
-    standings = jobs.standings(jobs.newest(MOST_JOBS, where))
+    standings = jobs.standings(jobs.newest(MAX_JOBS, where))
     labels = jobs.labels([job.job_id for job in standings])
     for job in standings:
         reasons = tuple(reason.whom for reason in answers_to_wait_for(job))

@@ -27,7 +27,7 @@ NAMES = (
     *("tenant", "mode", "priority", "specialist", "failed_specialist"),
     *("text", "age", "min_usd"),
 )
-MOST_TEXT_CHARS = 200
+MAX_TEXT_CHARS = 200
 _AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
@@ -84,7 +84,7 @@ def filter_in(params: QueryParams, tenant: str | None) -> UrlFilter:
     """
     texts: dict[str, str] = {}
     for name in NAMES:
-        texts[name] = params.get(name, "").strip()[:MOST_TEXT_CHARS]
+        texts[name] = params.get(name, "").strip()[:MAX_TEXT_CHARS]
     if tenant is not None:
         texts["tenant"] = tenant
     statuses = set(params.getlist("status")) - {""}

@@ -28,9 +28,9 @@ from handoff_queue.supervisor.serve.request_body import body_of
 
 ROWS = 50
 """Jobs of one page."""
-MOST_IDS = 500
+MAX_IDS = 500
 """Most jobs of one answer of `/jobs/ids`."""
-MOST_ACTIONS = 50
+MAX_ACTIONS = 50
 """Most jobs of one request for an action."""
 
 router = APIRouter(include_in_schema=False)
@@ -74,7 +74,7 @@ class ActionBody(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     action: Action
-    jobs: Annotated[tuple[str, ...], Field(min_length=1, max_length=MOST_ACTIONS)]
+    jobs: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_ACTIONS)]
 
 
 def rows_of(access: Access, job_ids: list[JobId]) -> list[JobRow]:
@@ -144,7 +144,7 @@ async def ids(request: Request, visit: Reads) -> dict[str, Any]:
 
 def _ids(access: Access, shown: UrlFilter) -> tuple[list[JobId], str]:
     where = shown.where(access.store.connection.now())
-    return access.store.jobs.page(where, MOST_IDS, place_of(shown.cursor))
+    return access.store.jobs.page(where, MAX_IDS, place_of(shown.cursor))
 
 
 @router.get("/jobs/rows")

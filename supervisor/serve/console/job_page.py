@@ -33,9 +33,9 @@ from handoff_queue.supervisor.text.sanitizing import plain
 from handoff_queue.supervisor.tracing.page import answer_html, report_sections, sources_html
 from handoff_queue.supervisor.tracing.timeline import steps_without_handoff, timeline_of
 
-MOST_OPEN = 50
+MAX_OPEN = 50
 """Most open steps that the page names."""
-MOST_LINES = 500
+MAX_LINES = 500
 """Most lines or rows of one section."""
 _SECTIONS_OF_THE_DRAWING = ("plan",)
 
@@ -101,14 +101,14 @@ class JobPage:
             if result["status"] == "failed":
                 handoff_id = result["handoff_id"]
                 failed.append((handoff_id, specialists[handoff_id], result["error"] or ""))
-        return failed[:MOST_LINES]
+        return failed[:MAX_LINES]
 
     @property
     def planned_steps(self) -> list[dict[str, Any]]:
         """Return the steps of the plan if a person must approve the plan."""
         plan = self.report.plan or {}
         if any(question["what"] == "plan" for question in self.questions):
-            return list(plan.get("steps", ()))[:MOST_LINES]
+            return list(plan.get("steps", ()))[:MAX_LINES]
         return []
 
     @property
@@ -151,7 +151,7 @@ class JobPage:
             # The section Waits of the page has the reasons to wait.
             lines = [line for line in content if line not in self.record.waits]
             if lines:
-                sections[name] = lines[:MOST_LINES]
+                sections[name] = lines[:MAX_LINES]
         return sections
 
     @property
@@ -175,7 +175,7 @@ class JobPage:
     def steps(self) -> list[str]:
         """Return the steps from which a retry can start."""
         plan = self.report.plan or {}
-        return [step["id"] for step in plan.get("steps", ())][:MOST_LINES]
+        return [step["id"] for step in plan.get("steps", ())][:MAX_LINES]
 
     @property
     def questions(self) -> list[dict[str, Any]]:
@@ -235,7 +235,7 @@ def read_job(store: Store, job_id: JobId) -> JobPage:
 def _open_steps(
     store: Store, record: JobRecord, open_handoffs: Mapping[HandoffId, HandoffStanding]
 ) -> list[OpenStep]:
-    """Return the first `MOST_OPEN` open handoffs, each with its activity or its reason to wait."""
+    """Return the first `MAX_OPEN` open handoffs, each with its activity or its reason to wait."""
     if not open_handoffs:
         return []
     served = store.presence.served()
@@ -245,7 +245,7 @@ def _open_steps(
         if isinstance(recorded.event, HandoffIssued):
             roles[recorded.event.handoff_id] = recorded.event.assigned_to
     steps: list[OpenStep] = []
-    for handoff_id, standing in list(open_handoffs.items())[:MOST_OPEN]:
+    for handoff_id, standing in list(open_handoffs.items())[:MAX_OPEN]:
         steps.append(_open_step(handoff_id, roles[handoff_id], standing, served, load))
     return steps
 

@@ -10,12 +10,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.limits import MOST_COUNT, MOST_USD, NewLimits
+from handoff_queue.shared.types.limits import MAX_COUNT, MAX_USD, NewLimits
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
 from handoff_queue.supervisor.client.job_lookup import get_standing
 from handoff_queue.supervisor.serve.console.amounts import Amount
 from handoff_queue.supervisor.serve.console.document_routes import (
-    MOST_ON_THE_JOB_PAGE,
+    MAX_ON_THE_JOB_PAGE,
     list_documents,
 )
 from handoff_queue.supervisor.serve.console.inbox_routes import question_in
@@ -23,17 +23,17 @@ from handoff_queue.supervisor.serve.console.job_page import read_job
 from handoff_queue.supervisor.serve.console.pages import environment, go_to, render
 from handoff_queue.supervisor.serve.console.session import Operates, Reads, VisibleJob, Visit
 from handoff_queue.supervisor.serve.event_routes import (
-    MOST_VERSION,
+    MAX_VERSION,
     EventStream,
 )
 from handoff_queue.supervisor.serve.job_routes import find_handoff
 
-Version = Annotated[int, Query(ge=0, le=MOST_VERSION)]
-LastEventId = Annotated[int | None, Header(ge=0, le=MOST_VERSION)]
+Version = Annotated[int, Query(ge=0, le=MAX_VERSION)]
+LastEventId = Annotated[int | None, Header(ge=0, le=MAX_VERSION)]
 
 HIGHER_LIMITS = {
-    "max_usd": Amount("max_microusd", 1_000_000, MOST_USD, "2.50"),
-    "max_turns": Amount("max_turns", 1, MOST_COUNT, "400"),
+    "max_usd": Amount("max_microusd", 1_000_000, MAX_USD, "2.50"),
+    "max_turns": Amount("max_turns", 1, MAX_COUNT, "400"),
 }
 """Fields of a retry that raise a limit of the job."""
 
@@ -45,7 +45,7 @@ async def job(request: Request, visit: Reads, job_id: VisibleJob) -> Response:
     """Show a job."""
     page = await run_in_threadpool(read_job, visit.access.store, job_id)
     documents = await run_in_threadpool(
-        list_documents, visit.access.store, job_id, 0, MOST_ON_THE_JOB_PAGE, has_children=False
+        list_documents, visit.access.store, job_id, 0, MAX_ON_THE_JOB_PAGE, has_children=False
     )
     return await run_in_threadpool(
         render, request, "job.html", visit, page=page, documents=documents

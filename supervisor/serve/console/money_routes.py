@@ -11,21 +11,21 @@ from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.store.daily_budget import DaySpending
 from handoff_queue.shared.store.metrics import OTHER
-from handoff_queue.shared.store.spending_history import DAY_S, MOST_DAYS, Amounts, Spending
+from handoff_queue.shared.store.spending_history import DAY_S, MAX_DAYS, Amounts, Spending
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.serve.authentication import Access
-from handoff_queue.supervisor.serve.console.job_filters import MOST_TEXT_CHARS
+from handoff_queue.supervisor.serve.console.job_filters import MAX_TEXT_CHARS
 from handoff_queue.supervisor.serve.console.pages import render
 from handoff_queue.supervisor.serve.console.session import Reads
 from handoff_queue.supervisor.serve.problem_documents import Problem
 
-PERIODS = {"1": "today", "7": "7 days", "30": "30 days", str(MOST_DAYS): f"{MOST_DAYS} days"}
+PERIODS = {"1": "today", "7": "7 days", "30": "30 days", str(MAX_DAYS): f"{MAX_DAYS} days"}
 """Words for each choice of a number of days."""
 DEFAULT_PERIOD = "30"
-MOST_ROWS = 100
+MAX_ROWS = 100
 """Most rows of a table."""
-MOST_CAPS = 20
+MAX_CAPS = 20
 """Most tenants with their caps on the page: the tenants with the largest spending of today."""
 
 router = APIRouter(include_in_schema=False)
@@ -120,7 +120,7 @@ async def money(request: Request, visit: Reads) -> Response:
         raise Problem(422, "days: this value in the address of the page is not valid")
     tenant = visit.access.tenant
     if tenant is None:
-        tenant = params.get("tenant", "").strip()[:MOST_TEXT_CHARS] or None
+        tenant = params.get("tenant", "").strip()[:MAX_TEXT_CHARS] or None
     page = await run_in_threadpool(read_money, visit.access, int(days), tenant)
     return render(
         request, "money.html", visit, page=page, days=days, tenant=tenant, periods=PERIODS
@@ -168,7 +168,7 @@ def _table(label: str, spending: Iterable[Spending], name_of: Callable[[Spending
     for entry in spending:
         sums.setdefault(name_of(entry), Amounts()).add(entry.amounts)
     ordered = sorted(sums, key=lambda name: (-sums[name].usd, -sums[name].tokens, name))
-    rows = tuple(Row(name, sums[name]) for name in ordered[:MOST_ROWS])
+    rows = tuple(Row(name, sums[name]) for name in ordered[:MAX_ROWS])
     return Table(label, rows, len(ordered) - len(rows))
 
 
@@ -183,7 +183,7 @@ def _budgets(
     budget_rows = [Budget("all tenants", newest.installation)]
     spending_of_today = [entry for entry in spending if entry.day == today]
     by_tenant = _table("", spending_of_today, lambda entry: entry.tenant)
-    for row in by_tenant.rows[:MOST_CAPS]:
+    for row in by_tenant.rows[:MAX_CAPS]:
         if row.name != OTHER:
             budget_rows.append(Budget(row.name, budgets.today(row.name).tenant))
     return tuple(budget_rows), newest.left_s

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.errors import Conflict, HandoffError, StoreUnava
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode, Priority
 from handoff_queue.shared.types.json_values import refuse_repeats
-from handoff_queue.shared.types.limits import MOST_SECONDS, MOST_USD
+from handoff_queue.shared.types.limits import MAX_SECONDS, MAX_USD
 from handoff_queue.supervisor.client.cost_quotes import as_quoted
 from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.amounts import Amount
@@ -47,11 +47,11 @@ TEXTS = ("text", "mode", "priority", "tenant", "model", "workflow", "after", "we
 OTHERS = ("deadline", "specialists", "max_usd", "max_minutes", "more")
 """Other fields of the form with a text."""
 AMOUNTS = {
-    "max_usd": Amount("max_microusd", 1_000_000, MOST_USD, "2.50"),
-    "max_minutes": Amount("max_seconds", 60, MOST_SECONDS // 60, "5"),
+    "max_usd": Amount("max_microusd", 1_000_000, MAX_USD, "2.50"),
+    "max_minutes": Amount("max_seconds", 60, MAX_SECONDS // 60, "5"),
 }
 """Fields with an amount."""
-_DEADLINE = DurationRange(1, MOST_SECONDS, is_whole=True)
+_DEADLINE = DurationRange(1, MAX_SECONDS, is_whole=True)
 """Parser of the deadline, as of `--deadline`."""
 
 router = APIRouter(prefix="/new", include_in_schema=False)

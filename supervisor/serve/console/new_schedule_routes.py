@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 
 from handoff_queue.shared.types.errors import Conflict, HandoffError, StoreUnavailable
-from handoff_queue.shared.types.limits import MOST_USD
+from handoff_queue.shared.types.limits import MAX_USD
 from handoff_queue.shared.types.schedule import Missed, Overlap
 from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.amounts import Amount
@@ -37,7 +37,7 @@ OF_SCHEDULE = ("name", "cron", "timezone", "overlap", "missed")
 """Fields of `ScheduleBody` that the form has as a text. '' leaves the field out."""
 OF_JOB = ("text", "tenant")
 """Fields of the schedule's `JobBody` that the form has as a text."""
-MOST_OF_A_MONTH = Amount("max_microusd_per_month", 1_000_000, MOST_USD, "20")
+MAX_OF_A_MONTH = Amount("max_microusd_per_month", 1_000_000, MAX_USD, "20")
 
 router = APIRouter(prefix="/schedules/new", include_in_schema=False)
 
@@ -107,7 +107,7 @@ def _add(access: Access, form: FormData) -> None:
     fields |= _texts(form, OF_SCHEDULE)
     max_usd = _text(form, "max_usd_per_month")
     if max_usd:
-        fields[MOST_OF_A_MONTH.limit] = MOST_OF_A_MONTH.parse("max_usd_per_month", max_usd)
+        fields[MAX_OF_A_MONTH.limit] = MAX_OF_A_MONTH.parse("max_usd_per_month", max_usd)
     fields["job"] = _texts(form, OF_JOB)
     try:
         body = ScheduleBody.model_validate_json(json.dumps(fields))

@@ -17,7 +17,7 @@ from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.pages import environment, go_to, render, utc
 from handoff_queue.supervisor.serve.console.session import Operates, Reads, Submits, Visit
 
-MOST_SCHEDULES = 200
+MAX_SCHEDULES = 200
 """Most schedules of the page, in the order of their names."""
 NEXT_TIMES = 3
 """Next times of each schedule on the page."""
@@ -54,7 +54,7 @@ def read_schedules(access: Access) -> dict[str, Any]:
     """Return the values of the template."""
     schedules = access.client.schedules(access.tenant)
     rows: list[ScheduleRow] = []
-    for schedule in schedules[:MOST_SCHEDULES]:
+    for schedule in schedules[:MAX_SCHEDULES]:
         rows.append(ScheduleRow(schedule, _next_times(schedule)))
     return {"rows": rows, "more": len(schedules) - len(rows)}
 

@@ -33,9 +33,9 @@ from handoff_queue.supervisor.serve.problem_documents import Problem
 
 TASK_IDS = "taskIds"
 """The field of the filter that the tasks extension adds."""
-MOST_TASKS = 100
+MAX_TASKS = 100
 """Most tasks of one stream."""
-LEAST_S = 0.5
+MIN_S = 0.5
 """Least seconds between two states of one task. A job may have thousands of events a second."""
 Send = Callable[[JobTask], Awaitable[None]]
 
@@ -58,8 +58,8 @@ def task_ids_in(wanted: SubscriptionFilter) -> list[str] | None:
         return None
     if not isinstance(named, list) or not all(isinstance(task_id, str) for task_id in named):
         raise Problem(422, f"{TASK_IDS} must be a list of the ids of tasks")
-    if len(named) > MOST_TASKS:
-        raise Problem(422, f"{TASK_IDS} has {len(named):,} tasks, and a stream has {MOST_TASKS}")
+    if len(named) > MAX_TASKS:
+        raise Problem(422, f"{TASK_IDS} has {len(named):,} tasks, and a stream has {MAX_TASKS}")
     return list(dict.fromkeys(named))
 
 
@@ -112,7 +112,7 @@ async def _follow(access: Access, job_id: JobId, send: Send) -> None:
                 await send(now)
             task = now
             if task.status not in ("completed", "cancelled"):
-                await asyncio.sleep(LEAST_S)
+                await asyncio.sleep(MIN_S)
 
 
 def _state(task: JobTask) -> tuple[object, ...]:

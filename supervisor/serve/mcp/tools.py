@@ -22,7 +22,7 @@ from handoff_queue.supervisor.client.json_forms import recorded_as_json
 from handoff_queue.supervisor.serve.authentication import Access, check_visible
 from handoff_queue.supervisor.serve.fleet_routes import listed_specialists
 from handoff_queue.supervisor.serve.job_routes import (
-    MOST_WAIT_S,
+    MAX_WAIT_S,
     checked_request,
     wait_for_result,
 )
@@ -30,7 +30,7 @@ from handoff_queue.supervisor.serve.open_questions import open_questions, questi
 from handoff_queue.supervisor.serve.problem_documents import Problem, invalid, problem_of
 from handoff_queue.supervisor.serve.request_body import JobBody, documents_of
 
-MOST_EVENTS = 200
+MAX_EVENTS = 200
 """Most events of one call."""
 _SHOWN_FIELDS = "job_id", "status", "answer", "citations", "gaps", "approvals", "usage", "notes"
 """Fields of `JobResult` in a result for an MCP client. The others grow with the handoffs."""
@@ -50,7 +50,7 @@ class ResultArguments(JobArguments):
     """A job, and the time to wait for its end."""
 
     wait_s: Annotated[
-        float, Field(ge=0, le=MOST_WAIT_S, description="Seconds to wait for the end of the job.")
+        float, Field(ge=0, le=MAX_WAIT_S, description="Seconds to wait for the end of the job.")
     ] = 0.0
 
 
@@ -59,7 +59,7 @@ class EventsArguments(JobArguments):
 
     after: Annotated[int, Field(ge=0, le=2**53, description="`next_after` of the call before.")] = 0
     wait_s: Annotated[
-        float, Field(ge=0, le=MOST_WAIT_S, description="Seconds to wait for a new event.")
+        float, Field(ge=0, le=MAX_WAIT_S, description="Seconds to wait for a new event.")
     ] = 0.0
 
 
@@ -245,7 +245,7 @@ async def _events(access: Access, arguments: EventsArguments) -> CallToolResult:
     events: list[dict[str, Any]] = []
     batches = access.jobs.event_batches(job_id, arguments.after, arguments.wait_s)
     async for batch in batches:
-        events += map(recorded_as_json, batch[:MOST_EVENTS])
+        events += map(recorded_as_json, batch[:MAX_EVENTS])
         break
     await batches.aclose()  # type: ignore[attr-defined]
     after = events[-1]["version"] if events else arguments.after
@@ -317,7 +317,7 @@ TOOLS: dict[str, QueueTool] = {
         _READS,
     ),
     "events": QueueTool(
-        f"Read at most {MOST_EVENTS} events of a job, the oldest first. Call again with"
+        f"Read at most {MAX_EVENTS} events of a job, the oldest first. Call again with"
         " `next_after` as `after`.",
         ApiRole.READ,
         EventsArguments,

@@ -11,8 +11,8 @@ import pytest
 
 from handoff_queue.shared.agent import json_schema_validation
 from handoff_queue.shared.agent.json_schema_validation import (
-    MOST_CPU_S,
-    MOST_STEPS,
+    MAX_CPU_S,
+    MAX_STEPS,
     BrokenSchema,
     check_schema,
     limit_validation,
@@ -20,7 +20,7 @@ from handoff_queue.shared.agent.json_schema_validation import (
 )
 from tests.refusals import refusal_of
 
-MOST_S = 5 * MOST_CPU_S
+MAX_S = 5 * MAX_CPU_S
 """Bound in seconds of processor time. Without a limit, each case takes minutes."""
 PART = 10
 """Most cases get a tenth of the steps, and must end within a tenth of the bound."""
@@ -30,7 +30,7 @@ PART = 10
 def fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit each validation to a tenth of its steps. A step takes as long as with all steps."""
 
-    def limit(steps: int = MOST_STEPS, cpu_s: float = MOST_CPU_S) -> AbstractContextManager[None]:
+    def limit(steps: int = MAX_STEPS, cpu_s: float = MAX_CPU_S) -> AbstractContextManager[None]:
         return limit_validation(steps // PART, cpu_s)
 
     monkeypatch.setattr(json_schema_validation, "limit_validation", limit)
@@ -125,7 +125,7 @@ def test_the_check_of_a_schema_ends(schema: dict[str, Any]) -> None:
     before = time.thread_time()
     with pytest.raises(BrokenSchema):
         check_schema(schema)
-    assert time.thread_time() - before < 2 * MOST_S / PART
+    assert time.thread_time() - before < 2 * MAX_S / PART
 
 
 @pytest.mark.slow
@@ -156,14 +156,14 @@ def test_the_check_of_a_schema_ends(schema: dict[str, Any]) -> None:
 def test_a_value_that_is_too_costly_to_check_does_not_match(value: Any, schema: Any) -> None:
     before = time.thread_time()
     assert "too costly to check" in str(problem_with(value, schema))
-    assert time.thread_time() - before < MOST_S / PART
+    assert time.thread_time() - before < MAX_S / PART
 
 
 @pytest.mark.slow
 def test_the_limit_of_all_steps_ends_a_validation() -> None:
     before = time.thread_time()
     assert "too costly to check" in str(problem_with([0] * 400_000, {"items": {}}))
-    assert time.thread_time() - before < MOST_S
+    assert time.thread_time() - before < MAX_S
 
 
 def test_messages_that_contain_the_whole_value_do_not_fill_the_memory() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from handoff_queue.shared.agent.conversation import (
-    MOST_IMAGE_CHARS,
-    MOST_IMAGES_A_REQUEST,
+    MAX_IMAGE_CHARS,
+    MAX_IMAGES_A_REQUEST,
     NO_ROOM_FOR_IMAGE,
     Conversation,
 )
@@ -39,7 +39,7 @@ def test_an_image_block_follows_the_text_of_its_result_also_after_storage() -> N
 
 
 def test_a_conversation_has_room_for_a_fixed_number_of_images() -> None:
-    full = conversation(result(*[image()] * (MOST_IMAGES_A_REQUEST - 1)))
+    full = conversation(result(*[image()] * (MAX_IMAGES_A_REQUEST - 1)))
 
     kept = full.with_room_for(result(image(), image()))
 
@@ -48,7 +48,7 @@ def test_a_conversation_has_room_for_a_fixed_number_of_images() -> None:
 
 
 def test_a_conversation_has_room_for_a_fixed_size_of_images() -> None:
-    nearly_full = conversation(result(image(MOST_IMAGE_CHARS - 4)))
+    nearly_full = conversation(result(image(MAX_IMAGE_CHARS - 4)))
 
     assert nearly_full.with_room_for(result(image())) == result(image())
     assert nearly_full.with_room_for(result(image(8))).images is None

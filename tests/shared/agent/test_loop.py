@@ -12,7 +12,7 @@ import pytest
 from handoff_queue.shared.agent.conversation import TOO_LONG
 from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
-from handoff_queue.shared.agent.tool_calls import MOST_RESULT_CHARS
+from handoff_queue.shared.agent.tool_calls import MAX_RESULT_CHARS
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import LimitReached
@@ -166,7 +166,7 @@ def test_a_large_tool_result_is_cut_with_a_note() -> None:
     )
     run.go()
     content = last_message(run)[0]["content"]
-    assert len(content) < MOST_RESULT_CHARS + 200
+    assert len(content) < MAX_RESULT_CHARS + 200
     assert "of 1000000 characters" in content
 
 

@@ -23,9 +23,9 @@ from handoff_queue.shared.agent.answer_rules import (
 )
 from handoff_queue.shared.agent.prompt import (
     BEFORE_NOTES,
-    LEAST_PASTED_CHARS,
-    MOST_PASTED_CHARS,
-    MOST_SHOWN_BYTES,
+    MAX_PASTED_CHARS,
+    MAX_SHOWN_BYTES,
+    MIN_PASTED_CHARS,
     READ_CHARS,
     TOOL_RULE,
     LoadedPayloads,
@@ -213,7 +213,7 @@ def test_a_claim_is_shown_once_although_a_later_result_repeats_it() -> None:
 
 def test_a_claim_of_a_cut_result_is_shown_with_the_result_that_repeats_it() -> None:
     claim = a_claim_of("find", 1)
-    cut = a_result("find", output="x" * MOST_PASTED_CHARS, claims=(claim,))
+    cut = a_result("find", output="x" * MAX_PASTED_CHARS, claims=(claim,))
     answer = a_result("answer", claims=(claim,))
 
     text = message_of(given_results(cut, answer))
@@ -299,7 +299,7 @@ def test_code_with_closing_tags_reaches_a_later_step_letter_by_letter() -> None:
 
 @pytest.mark.parametrize("room", range(1, len(BEFORE_NOTES)))
 def test_a_cut_result_has_each_tag_once(room: int) -> None:
-    output = "x" * (MOST_PASTED_CHARS - room)
+    output = "x" * (MAX_PASTED_CHARS - room)
     result = a_result("find", output, claims=(a_claim_of("find", 1),))
     feedback = Feedback(author="assessor", text="Too short.", previous=BlobRef(digest=D, size=1))
 
@@ -325,7 +325,7 @@ def test_feedback_comes_with_the_text_it_refers_to() -> None:
 
 
 def test_only_the_newest_previous_result_is_pasted() -> None:
-    results = [a_result("find", f"Try {n}. " + "x" * MOST_PASTED_CHARS) for n in range(5)]
+    results = [a_result("find", f"Try {n}. " + "x" * MAX_PASTED_CHARS) for n in range(5)]
     previous = {digest_of(result.to_json()): result for result in results}
     texts = [
         Feedback(author="assessor", text=f"Mend {n}.", previous=BlobRef(digest=digest, size=1))
@@ -334,7 +334,7 @@ def test_only_the_newest_previous_result_is_pasted() -> None:
     text = message_of(
         LoadedPayloads(previous=previous), feedback=(*texts, Feedback(author="user", text="Go on."))
     )
-    assert len(text) < MOST_PASTED_CHARS + 2_000
+    assert len(text) < MAX_PASTED_CHARS + 2_000
     assert text.count("<previous>") == 1
     assert "Mend 4.</feedback> <previous>" in text
     assert "Try 4." in text
@@ -361,13 +361,13 @@ def test_a_format_other_than_text_is_shown() -> None:
 
 
 def test_a_result_too_large_to_paste_is_shown_in_part_and_can_be_read_on() -> None:
-    result = a_result(output="x" * (MOST_PASTED_CHARS + 30_000))
+    result = a_result(output="x" * (MAX_PASTED_CHARS + 30_000))
     opening = opening_of(a_handoff(context=(context_of(result),)), a_spec(), given_results(result))
-    assert len(opening.message["content"][0]["text"]) < MOST_PASTED_CHARS + 2_000
+    assert len(opening.message["content"][0]["text"]) < MAX_PASTED_CHARS + 2_000
     tool = opening.tools[0]
     assert tool.name == "read_result"
     assert tool.run is not None
-    whole, offset = data_of(result)[:MOST_PASTED_CHARS], MOST_PASTED_CHARS
+    whole, offset = data_of(result)[:MAX_PASTED_CHARS], MAX_PASTED_CHARS
     while offset < len(data_of(result)):
         part = tool.run({"result": "before", "offset": offset}, a_tool_context())
         assert isinstance(part, str)
@@ -397,8 +397,8 @@ def test_reading_on_past_the_end_of_a_result_is_an_error(arguments: dict[str, ob
 def test_many_results_share_the_space_of_the_prompt() -> None:
     results = [a_result(f"s{n}", "x" * 100_000) for n in range(20)]
     text = message_of(given_results(*results))
-    assert len(text) < 20 * (MOST_PASTED_CHARS // 20 + 300) + 2_000
-    assert MOST_PASTED_CHARS // 20 > LEAST_PASTED_CHARS
+    assert len(text) < 20 * (MAX_PASTED_CHARS // 20 + 300) + 2_000
+    assert MAX_PASTED_CHARS // 20 > MIN_PASTED_CHARS
 
 
 @pytest.mark.slow
@@ -411,8 +411,8 @@ def test_of_thousands_of_results_the_prompt_shows_a_part_and_names_the_rest_as_r
     text = opening.message["content"][0]["text"]
     shown = text.count("<result ")
 
-    assert len(text) < MOST_SHOWN_BYTES + 10_000
-    assert shown > MOST_SHOWN_BYTES // (LEAST_PASTED_CHARS + 300)
+    assert len(text) < MAX_SHOWN_BYTES + 10_000
+    assert shown > MAX_SHOWN_BYTES // (MIN_PASTED_CHARS + 300)
     assert (
         f'<not_shown count="{3_000 - shown}">There was no room for the results of s2999 (partial),'
         f" s{shown} (ok), " in text
@@ -427,7 +427,7 @@ def test_of_thousands_of_results_the_prompt_shows_a_part_and_names_the_rest_as_r
 @pytest.mark.slow
 def test_the_space_for_results_is_counted_in_bytes() -> None:
     text = message_of(given_results(*[a_result(f"s{n}", "数" * 100_000) for n in range(500)]))
-    assert len(text.encode()) < MOST_SHOWN_BYTES + 10_000
+    assert len(text.encode()) < MAX_SHOWN_BYTES + 10_000
 
 
 def test_all_of_many_short_results_are_shown() -> None:

@@ -17,7 +17,7 @@ from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
 from handoff_queue.shared.agent.prompt_cache_warmup import (
     CACHED_LONG_S,
     CACHED_S,
-    MOST_WAIT_S,
+    MAX_WAIT_S,
     PromptCaches,
     prefix_of,
 )
@@ -111,7 +111,7 @@ def test_a_call_waits_no_longer_for_a_call_that_failed() -> None:
 def test_a_first_call_that_hangs_or_died_costs_the_others_a_few_seconds() -> None:
     clock = WatchedClock()
     a_run(clock=clock, caches=caches_in_use(clock)).go()
-    assert sum(clock.waited) == MOST_WAIT_S
+    assert sum(clock.waited) == MAX_WAIT_S
 
 
 def test_a_failed_call_lets_the_next_one_write_the_prefix() -> None:

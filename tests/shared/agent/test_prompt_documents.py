@@ -6,7 +6,7 @@ import pytest
 
 from handoff_queue.shared.agent.prompt import ALL_SHOWN, LoadedPayloads, opening_of
 from handoff_queue.shared.agent.prompt_documents import (
-    MOST_WHOLE_BYTES,
+    MAX_WHOLE_BYTES,
     ShownDocuments,
     choose_shown,
     documents_tag,
@@ -18,7 +18,7 @@ from handoff_queue.shared.types.handoff import Manifest
 from handoff_queue.shared.types.names import PLANNING_ROLES, ROLES
 from tests.doubles.handoffs import a_handoff, a_manifest, a_spec
 
-LONG = "# Long\n\n" + "word " * MOST_WHOLE_BYTES
+LONG = "# Long\n\n" + "word " * MAX_WHOLE_BYTES
 
 
 def names_of(shown: ShownDocuments) -> list[str]:
@@ -44,7 +44,7 @@ def test_documents_that_are_too_long_together_are_listed_with_size_and_first_hea
 
 
 def test_bytes_count_and_not_characters() -> None:
-    manifest, text_of = a_manifest(a="字" * (MOST_WHOLE_BYTES // 2))
+    manifest, text_of = a_manifest(a="字" * (MAX_WHOLE_BYTES // 2))
     assert names_of(choose_shown(manifest, "", text_of)) == []
 
 

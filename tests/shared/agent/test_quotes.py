@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.quote_verification import MOST_QUOTE_CHARS, FoldedText, Span
+from handoff_queue.shared.agent.quote_verification import MAX_QUOTE_CHARS, FoldedText, Span
 
 words = st.lists(
     st.text(st.characters(codec="utf-8", categories=("Lu", "Ll", "Nd")), min_size=1, max_size=8),
@@ -140,7 +140,7 @@ def test_a_long_quote_is_shortened() -> None:
     text = "word " * 1_000
     span = find_quote(text, text)
     assert span is not None
-    assert span.end - span.start == MOST_QUOTE_CHARS
+    assert span.end - span.start == MAX_QUOTE_CHARS
 
 
 PIECES = "' ’ “ - – * ** _ ` ~~ [ ](u) \u00ad \u0301 ﬁ é 2 ² a b A \u200b".split(" ")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.agent.conversation import LAST_TURN
-from handoff_queue.shared.agent.model_turn import MOST_REPEATED_LOOKUPS
+from handoff_queue.shared.agent.model_turn import MAX_REPEATED_LOOKUPS
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.agent.tool_calls import SAME_CALL, SAME_RESULT
 from handoff_queue.shared.types.handoff import ResultStatus
@@ -94,7 +94,7 @@ def test_equal_results_of_a_tool_that_is_no_look_up_are_shown_each_time() -> Non
 
 def test_repeated_look_ups_end_the_search() -> None:
     index = Index()
-    repeats = [look_up("a")] * (MOST_REPEATED_LOOKUPS + 1)
+    repeats = [look_up("a")] * (MAX_REPEATED_LOOKUPS + 1)
     run = run_of(index, *repeats)
     assert run.go().status is ResultStatus.OK
     assert run.calls[-1].messages[-1]["content"][-1]["text"] == LAST_TURN

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.agent.retry_policy import (
     LONGEST_RETRY_AFTER_S,
-    MOST_TRIES,
+    MAX_TRIES,
     delay_s,
     reason_of,
 )
@@ -21,7 +21,7 @@ jitter = st.floats(0, 1, exclude_max=True)
 retry_after = st.none() | st.floats(allow_nan=False)
 
 
-@given(tries=st.integers(1, MOST_TRIES - 1), jitter=jitter, after=retry_after)
+@given(tries=st.integers(1, MAX_TRIES - 1), jitter=jitter, after=retry_after)
 def test_a_delay_is_never_negative_and_never_longer_than_the_cap(
     tries: int, jitter: float, after: float | None
 ) -> None:
@@ -31,7 +31,7 @@ def test_a_delay_is_never_negative_and_never_longer_than_the_cap(
 
 
 @given(
-    tries=st.integers(1, MOST_TRIES - 1), jitter=jitter, after=st.floats(0, LONGEST_RETRY_AFTER_S)
+    tries=st.integers(1, MAX_TRIES - 1), jitter=jitter, after=st.floats(0, LONGEST_RETRY_AFTER_S)
 )
 def test_the_server_is_never_called_again_before_its_retry_after(
     tries: int, jitter: float, after: float
@@ -41,7 +41,7 @@ def test_the_server_is_never_called_again_before_its_retry_after(
     assert delay >= after
 
 
-@given(tries=st.integers(MOST_TRIES, 1_000_000), jitter=jitter)
+@given(tries=st.integers(MAX_TRIES, 1_000_000), jitter=jitter)
 def test_the_policy_gives_up_at_its_last_attempt(tries: int, jitter: float) -> None:
     assert delay_s(ModelUnreachable("x"), tries, jitter) is None
 
@@ -52,7 +52,7 @@ def test_a_permanent_error_is_not_retried() -> None:
 
 
 def test_delays_grow() -> None:
-    delays = [delay_s(ModelUnreachable("x"), tries, 0.5) for tries in range(1, MOST_TRIES)]
+    delays = [delay_s(ModelUnreachable("x"), tries, 0.5) for tries in range(1, MAX_TRIES)]
     assert delays == sorted(delays, key=lambda delay: delay or 0)
     assert len(set(delays)) == len(delays)
 

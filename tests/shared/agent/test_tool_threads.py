@@ -12,9 +12,9 @@ import pytest
 from handoff_queue.shared.agent import tool_calls
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
 from handoff_queue.shared.agent.tool_calls import (
-    MOST_ABANDONED_THREADS,
-    MOST_AT_ONCE,
-    MOST_CALLS,
+    MAX_ABANDONED_THREADS,
+    MAX_AT_ONCE,
+    MAX_CALLS,
     TOO_MANY_CALLS,
     ToolThreads,
 )
@@ -133,7 +133,7 @@ def test_endless_recursion_is_a_failed_call() -> None:
 
 
 def test_the_number_of_concurrent_tool_calls_is_bounded() -> None:
-    at_work, most, lock, full = 0, 0, threading.Lock(), threading.Barrier(MOST_AT_ONCE)
+    at_work, most, lock, full = 0, 0, threading.Lock(), threading.Barrier(MAX_AT_ONCE)
 
     def counts(_arguments: dict[str, Any]) -> str:
         nonlocal at_work, most
@@ -145,8 +145,8 @@ def test_the_number_of_concurrent_tool_calls_is_bounded() -> None:
             at_work -= 1
         return "done"
 
-    assert len(results(a_tool("counts", counts), 3 * MOST_AT_ONCE)) == 3 * MOST_AT_ONCE
-    assert most == MOST_AT_ONCE
+    assert len(results(a_tool("counts", counts), 3 * MAX_AT_ONCE)) == 3 * MAX_AT_ONCE
+    assert most == MAX_AT_ONCE
 
 
 @pytest.mark.slow
@@ -163,8 +163,8 @@ def test_of_thousands_of_calls_in_a_reply_the_first_run_and_each_has_a_result() 
     run.go()
 
     contents = [block["content"] for block in run.calls[-1].messages[-1]["content"]]
-    assert sorted(ran, key=int) == [str(n) for n in range(MOST_CALLS)]
-    assert contents == ["found"] * MOST_CALLS + [TOO_MANY_CALLS] * (5_000 - MOST_CALLS)
+    assert sorted(ran, key=int) == [str(n) for n in range(MAX_CALLS)]
+    assert contents == ["found"] * MAX_CALLS + [TOO_MANY_CALLS] * (5_000 - MAX_CALLS)
     wait_until(lambda: threading.active_count() <= before, expected="the end of the tools' threads")
 
 
@@ -189,7 +189,7 @@ def test_a_tool_with_many_hanging_calls_is_not_called_again(
     monkeypatch.setattr(tool_calls, "_ABANDONED_THREADS", tool_calls._AbandonedThreads())
     tool = with_timeout(a_tool("hangs", hanging), 0.01)
 
-    assert all("did not return" in result.text for result in results(tool, MOST_ABANDONED_THREADS))
+    assert all("did not return" in result.text for result in results(tool, MAX_ABANDONED_THREADS))
     (result,) = results(tool)
     assert "hangs was not run" in result.text
 

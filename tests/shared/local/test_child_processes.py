@@ -15,7 +15,7 @@ import pytest
 
 from handoff_queue.shared.local import parent_death_guard as leash
 from handoff_queue.shared.local.child_processes import (
-    MOST_RESTARTS,
+    MAX_RESTARTS,
     RESTART_WINDOW_S,
     ChildSpec,
     Processes,
@@ -29,7 +29,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
-MOST_ORPHAN_S = 5.0
+MAX_ORPHAN_S = 5.0
 """Maximum time in seconds that a process outlives a killed parent."""
 
 
@@ -53,7 +53,7 @@ def test_no_process_outlives_a_killed_parent(tmp_path: Path) -> None:
 
         wait_until(
             lambda: all(map(is_gone, pids.values())),
-            timeout_s=MOST_ORPHAN_S,
+            timeout_s=MAX_ORPHAN_S,
             expected="the end of the children",
         )
 
@@ -89,7 +89,7 @@ def test_without_the_kernels_help_a_watcher_ends_orphans(tmp_path: Path) -> None
         parent.send_signal(signal.SIGKILL)
         parent.wait()
 
-        wait_until(lambda: is_gone(pid), timeout_s=MOST_ORPHAN_S, expected="the end of the child")
+        wait_until(lambda: is_gone(pid), timeout_s=MAX_ORPHAN_S, expected="the end of the child")
 
 
 def test_a_child_that_was_started_in_a_short_lived_thread_stays(processes: Processes) -> None:
@@ -135,14 +135,14 @@ def test_a_child_that_cannot_stay_up_is_given_up_with_the_end_of_its_log(
         processes.wait_until_ready()
 
     assert "no such thing" in processes.broken()["bad"]
-    assert processes.log_of("bad").read_text().count("no such thing") == MOST_RESTARTS + 1
+    assert processes.log_of("bad").read_text().count("no such thing") == MAX_RESTARTS + 1
 
 
 def test_deaths_of_long_ago_count_no_more() -> None:
     deaths = RestartLimiter()
 
-    assert [deaths.one_more(float(second)) for second in range(MOST_RESTARTS)] == [1, 2, 3, 4, 5]
-    assert deaths.one_more(RESTART_WINDOW_S + 2) == MOST_RESTARTS - 2
+    assert [deaths.one_more(float(second)) for second in range(MAX_RESTARTS)] == [1, 2, 3, 4, 5]
+    assert deaths.one_more(RESTART_WINDOW_S + 2) == MAX_RESTARTS - 2
     assert deaths.one_more(3 * RESTART_WINDOW_S) == 1
 
 
@@ -152,11 +152,11 @@ def test_a_child_is_broken_after_too_many_deaths_unless_it_is_killed_on_purpose(
 ) -> None:
     deaths = RestartLimiter(is_killed_on_purpose=is_killed_on_purpose)
     reported = []
-    for second in range(MOST_RESTARTS + 1):
+    for second in range(MAX_RESTARTS + 1):
         deaths.one_more(float(second))
         reported.append(deaths.too_many)
 
-    assert reported == [False] * MOST_RESTARTS + [not is_killed_on_purpose]
+    assert reported == [False] * MAX_RESTARTS + [not is_killed_on_purpose]
 
 
 def test_a_program_that_does_not_exist_is_one_clear_line(processes: Processes) -> None:

@@ -10,7 +10,7 @@ import pytest
 from handoff_queue.shared.runtime.models import ModelCallLog, RecordedModel
 from handoff_queue.shared.types.errors import LimitReached, ModelBusy, ModelUnreachable
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
-from handoff_queue.shared.types.presence import MOST_ERROR_CHARS, MOST_MODELS
+from handoff_queue.shared.types.presence import MAX_ERROR_CHARS, MAX_MODELS
 from handoff_queue.shared.types.usage import NOTHING_USED
 
 
@@ -51,7 +51,7 @@ def test_consecutive_failures_are_counted_with_their_errors_and_times() -> None:
     assert (calls.failures, calls.is_busy) == (2, False)
     assert (calls.succeeded_at, calls.failing_since, calls.failed_at) == (10.0, 20.0, 30.0)
     assert calls.error.startswith("no connection to the server")
-    assert len(calls.error) == MOST_ERROR_CHARS
+    assert len(calls.error) == MAX_ERROR_CHARS
 
 
 def test_a_call_that_succeeds_clears_the_failures_before_it() -> None:
@@ -75,9 +75,9 @@ def test_a_call_that_the_client_cuts_is_no_failure_of_the_server() -> None:
 def test_only_the_models_that_were_called_last_are_kept() -> None:
     log = ModelCallLog()
 
-    for number in range(MOST_MODELS + 3):
+    for number in range(MAX_MODELS + 3):
         call(log, REPLY, model=f"m{number}")
 
     assert [calls.model for calls in log.newest()] == [
-        f"m{number}" for number in range(3, MOST_MODELS + 3)
+        f"m{number}" for number in range(3, MAX_MODELS + 3)
     ]

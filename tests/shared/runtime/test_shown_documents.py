@@ -9,7 +9,7 @@ import pytest
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.prompt import LoadedPayloads
-from handoff_queue.shared.agent.prompt_documents import MOST_WHOLE_BYTES
+from handoff_queue.shared.agent.prompt_documents import MAX_WHOLE_BYTES
 from handoff_queue.shared.agent.tool import ANY_HOST, Tool
 from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.runtime.models import Models
@@ -101,8 +101,8 @@ def test_a_short_document_is_shown_and_needs_no_tool(attempt: Attempt) -> None:
 
 
 def test_a_long_document_is_listed_and_its_tool_stays(attempt: Attempt) -> None:
-    attempt.run(READ, text="word " * MOST_WHOLE_BYTES)
-    assert f"qdrant.md ({5 * MOST_WHOLE_BYTES:,} characters)" in attempt.opening
+    attempt.run(READ, text="word " * MAX_WHOLE_BYTES)
+    assert f"qdrant.md ({5 * MAX_WHOLE_BYTES:,} characters)" in attempt.opening
     assert attempt.offered == ["read_document"]
 
 

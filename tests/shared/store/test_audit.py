@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.store import audit, keys
-from handoff_queue.shared.store.refused_commands import MOST_DETAIL_CHARS
+from handoff_queue.shared.store.refused_commands import MAX_DETAIL_CHARS
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.access import Actor, AuditAction, AuditEntry
 
@@ -47,7 +47,7 @@ def test_an_entry_or_a_report_without_a_date_is_skipped(store: Store, at: str) -
 def test_the_stream_does_not_grow_without_end(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "LEAST_KEPT", 100)
+    monkeypatch.setattr(audit, "MIN_KEPT", 100)
     for number in range(1_000):
         store.audit.add(pause_of(f"role-{number}"))
 
@@ -58,8 +58,8 @@ def test_the_stream_does_not_grow_without_end(
 
 def test_refusals_remove_no_action_of_a_user(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker can cause any number of refusals."""
-    monkeypatch.setattr(audit, "LEAST_KEPT", 100)
-    monkeypatch.setattr(audit, "LEAST_REFUSALS", 100)
+    monkeypatch.setattr(audit, "MIN_KEPT", 100)
+    monkeypatch.setattr(audit, "MIN_REFUSALS", 100)
     store.audit.add(pause_of("writer"))
     report = AuditEntry(at=1, action=AuditAction.REFUSE, subject="a message", detail="forged")
     for _ in range(1_000):
@@ -88,4 +88,4 @@ def test_a_report_of_a_worker_has_no_actor_no_chosen_time_and_no_second_line(sto
     assert abs(entry.at - store.connection.now()) < 60
     assert entry.actor is None
     assert entry.subject == "a message?2026-11-29 ann approve j-1"
-    assert entry.detail == "?" * MOST_DETAIL_CHARS
+    assert entry.detail == "?" * MAX_DETAIL_CHARS

@@ -13,7 +13,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import ClaimVerdict
 from handoff_queue.shared.store.claim_grants import ClaimRequest
 from handoff_queue.shared.store.commit import Commit
-from handoff_queue.shared.store.dead_letters import KEEP_AT_MOST, MOST_BODY_CHARS, DeadLetter
+from handoff_queue.shared.store.dead_letters import KEEP_AT_MOST, MAX_BODY_CHARS, DeadLetter
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.handoff import ref
@@ -93,7 +93,7 @@ def test_a_long_letter_is_cut_and_states_the_length_of_the_message(store: Store)
     store.dead_letters.add("writer", "not JSON", "x" * 5_000_000)
 
     (letter,) = store.dead_letters.newest()
-    assert letter.body == "x" * MOST_BODY_CHARS
+    assert letter.body == "x" * MAX_BODY_CHARS
     assert (
         letter.reason
         == "not JSON (it has 5,000,000 characters, of which the first 65,536 are kept)"
@@ -199,7 +199,7 @@ def test_a_retry_of_a_long_dead_letter_uses_the_complete_handoff(
     store: Store, redis_url: str
 ) -> None:
     """The dead letter may be truncated. The store holds the complete handoff."""
-    job_id, text = unreadable_handoff(store, "long " * MOST_BODY_CHARS)
+    job_id, text = unreadable_handoff(store, "long " * MAX_BODY_CHARS)
     store.dead_letters.add_unreadable(QUEUE, "schema_version: 2", text, patience_s=0)
     jobs = client.connect(redis_url, Settings(offline=True))
     jobs.requeue_dead(store.dead_letters.newest()[0])

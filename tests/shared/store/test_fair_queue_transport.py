@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError  # noqa: A004
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.message_publisher import TaskMessage, publish_each
-from handoff_queue.shared.broker.transport import MOST_AT_ONCE
+from handoff_queue.shared.broker.transport import MAX_AT_ONCE
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.due_work import LOST_AFTER_S
@@ -234,9 +234,9 @@ def test_no_message_is_taken_twice_after_a_broken_connection(
     app: Celery, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The consumer takes messages both ways before the break: popped first, and in one step."""
-    send(app, store, a_job(store), *(f"s{n}.1" for n in range(2 + 5 * MOST_AT_ONCE)))
+    send(app, store, a_job(store), *(f"s{n}.1" for n in range(2 + 5 * MAX_AT_ONCE)))
     with queue_consumer(app) as queue:
-        for _ in range(2 + MOST_AT_ONCE):
+        for _ in range(2 + MAX_AT_ONCE):
             queue.get(timeout=5).ack()
         connection = queue.channel.client.connection
         send_command = connection.send_command
@@ -251,7 +251,7 @@ def test_no_message_is_taken_twice_after_a_broken_connection(
         with pytest.raises(ConnectionError):
             queue.get(timeout=5)
 
-        assert store.connection.redis.zcard(keys.FAIR + QUEUE) == 3 * MOST_AT_ONCE
+        assert store.connection.redis.zcard(keys.FAIR + QUEUE) == 3 * MAX_AT_ONCE
 
 
 def test_a_consumer_reloads_a_script_that_redis_has_lost(app: Celery, store: Store) -> None:

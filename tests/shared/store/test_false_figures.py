@@ -15,7 +15,7 @@ from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.events import CancelRequested, HandoffFinished, JobStatus
 from handoff_queue.shared.types.handoff import HandoffResult
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.limits import MOST_MICROUSD
+from handoff_queue.shared.types.limits import MAX_MICROUSD
 from handoff_queue.shared.types.usage import Usage
 from tests.doubles.jobs import (
     a_job,
@@ -106,7 +106,7 @@ def test_smaller_and_negative_sums_of_results_lower_no_verified_usage(store: Sto
 def test_a_huge_result_neither_empties_nor_blocks_the_verified_usage(
     store: Store, microusd: int
 ) -> None:
-    store.daily_budgets.set_caps(DailyCaps(tenant_day_usd=MOST_MICROUSD))
+    store.daily_budgets.set_caps(DailyCaps(tenant_day_usd=MAX_MICROUSD))
     month = keys.schedule_month("news", MONTH)
     for _ in range(3):
         job_id = a_job(store, "acme")
@@ -115,8 +115,8 @@ def test_a_huge_result_neither_empties_nor_blocks_the_verified_usage(
             verify(store, job_id, 1, 300, 80, microusd)
 
     store.refusals.move_reports()
-    assert store.daily_budgets.today("acme").tenant.microusd == MOST_MICROUSD
-    assert store.schedules.spent_microusd("news", MONTH) == MOST_MICROUSD
+    assert store.daily_budgets.today("acme").tenant.microusd == MAX_MICROUSD
+    assert store.schedules.spent_microusd("news", MONTH) == MAX_MICROUSD
     issue(store, job_id, "find.1")
     answer = reservation_answer(granted_claim(store, job_id, "find.1"), CALL)
     assert answer == [b"limit", b"tenant", b"max_usd"]

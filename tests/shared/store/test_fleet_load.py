@@ -193,7 +193,7 @@ def test_reading_the_load_changes_no_key(store: Store, job_id: JobId) -> None:
 def test_the_number_of_read_handoffs_is_bounded(
     store: Store, job_id: JobId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "MOST_DUE_HANDOFFS", 2)
+    monkeypatch.setattr(load, "MAX_DUE_HANDOFFS", 2)
     granted_claim(store, job_id, "a.1")
     redis = store.connection.redis
     redis.zadd(keys.DUE, {f"{job_id}/lost.{n}": n for n in range(1, 20)})

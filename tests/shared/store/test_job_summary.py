@@ -8,7 +8,7 @@ from typing import Any
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.job_standing import job_standing
-from handoff_queue.shared.store.job_summary import MOST_EVENT_BYTES, TAIL_EVENTS, HandoffTally
+from handoff_queue.shared.store.job_summary import MAX_EVENT_BYTES, TAIL_EVENTS, HandoffTally
 from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import CancelRequested, JobSubmitted, PlanMade, StepOutline
@@ -50,7 +50,7 @@ def test_a_long_event_is_left_out_except_the_first_which_describes_the_job(
     store.connection.redis.delete(keys.log(job_id))
     for version, event in enumerate(
         (
-            submission("x" * MOST_EVENT_BYTES),
+            submission("x" * MAX_EVENT_BYTES),
             PlanMade(plan=ref("the plan"), steps=STEPS),
             submission(),
         ),

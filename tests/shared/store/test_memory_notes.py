@@ -62,7 +62,7 @@ def test_a_note_that_has_changed_is_neither_replaced_nor_removed(store: Store) -
 def test_an_expired_note_is_not_read_and_makes_room_for_others(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_notes, "MOST_NOTES", 1)
+    monkeypatch.setattr(memory_notes, "MAX_NOTES", 1)
     store.notes.write("acme", a_note(store, expires_at=store.connection.now() - 1), None)
     assert store.notes.all("acme") == []
 
@@ -72,7 +72,7 @@ def test_an_expired_note_is_not_read_and_makes_room_for_others(
 def test_a_full_memory_refuses_new_notes_and_takes_changes(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_notes, "MOST_NOTES", 1)
+    monkeypatch.setattr(memory_notes, "MAX_NOTES", 1)
     store.notes.write("acme", a_note(store), None)
 
     with pytest.raises(NotesFull, match="remove some"):

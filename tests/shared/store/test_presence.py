@@ -12,7 +12,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.pauses import UNREADABLE, Pause
 from handoff_queue.shared.store.presence import (
     ANNOUNCED_FOR_S,
-    MOST_ANNOUNCED_BYTES,
+    MAX_ANNOUNCED_BYTES,
     LiveProcess,
     PresenceStore,
 )
@@ -110,7 +110,7 @@ def test_fields_of_a_later_version_are_ignored(store: Store, presence: PresenceS
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"{", b"\xff", b"[]", b'{"slots": "many"}', b"x" * (MOST_ANNOUNCED_BYTES + 1)]
+    "text", [b"", b"{", b"\xff", b"[]", b'{"slots": "many"}', b"x" * (MAX_ANNOUNCED_BYTES + 1)]
 )
 def test_a_live_process_with_an_unreadable_announcement_is_still_listed(
     store: Store, presence: PresenceStore, text: bytes

@@ -11,7 +11,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.store.user_messages import MOST_MESSAGES, Refusal
+from handoff_queue.shared.store.user_messages import MAX_MESSAGES, Refusal
 from handoff_queue.shared.types.checkpoints import UserPrompted, WorstCase
 from handoff_queue.shared.types.errors import LeaseLost, MessagesWaiting
 from handoff_queue.shared.types.events import (
@@ -369,12 +369,12 @@ def test_an_unknown_job_takes_no_message(store: Store) -> None:
 
 
 def test_a_job_has_a_bounded_number_of_messages(store: Store, job_id: JobId) -> None:
-    for number in range(MOST_MESSAGES):
+    for number in range(MAX_MESSAGES):
         send(store, job_id, f"message {number}")
 
     assert send(store, job_id) is Refusal.FULL
     claimed = granted_claim(store, job_id, HandoffId("find.1"))
-    assert len(claimed.take_messages(1)) == MOST_MESSAGES
+    assert len(claimed.take_messages(1)) == MAX_MESSAGES
 
 
 def test_the_summary_of_a_job_says_which_agent_took_a_message_and_when(

@@ -14,7 +14,7 @@ from handoff_queue.shared.trust.key_files import (
     read_keyring,
 )
 from handoff_queue.shared.trust.key_rotation import rotate_key
-from handoff_queue.shared.trust.keyring import MOST_KEYS, Keyring, Right
+from handoff_queue.shared.trust.keyring import MAX_KEYS, Keyring, Right
 from handoff_queue.shared.trust.signatures import NO_TRUST, Signer, Trust
 from handoff_queue.shared.types.errors import UntrustedMessage, UserError
 
@@ -136,7 +136,7 @@ def test_a_running_process_accepts_and_uses_a_rotated_key(keys: Path) -> None:
 
 def test_the_key_before_the_last_one_is_no_longer_valid(keys: Path) -> None:
     oldest = trust_of(keys, "supervisor").sign(Right.HANDOFF, TEXT)
-    for _ in range(MOST_KEYS):
+    for _ in range(MAX_KEYS):
         rotate_key(keys, "supervisor")
     with pytest.raises(UntrustedMessage, match="unknown key"):
         Trust(keys).check(Right.HANDOFF, oldest, TEXT)

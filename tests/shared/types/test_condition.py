@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.types.condition_evaluator import Undecided, evaluate_condition
 from handoff_queue.shared.types.condition_syntax import (
-    MOST_CHARS,
+    MAX_CHARS,
     InvalidCondition,
     When,
     condition_of,
@@ -164,7 +164,7 @@ def test_a_reason_names_the_condition_and_the_values_that_decided_it() -> None:
         ("triage.output.x == '\\x41'", "a backslash"),
         ("1or triage.output.x", "a number with letters"),
         ("steps == 1", "steps is not a value"),
-        (f"triage.output.x == '{'x' * MOST_CHARS}'", "more than 1,000 characters"),
+        (f"triage.output.x == '{'x' * MAX_CHARS}'", "more than 1,000 characters"),
         ("(" * 300 + "triage.output.x" + ")" * 300, "it is not an expression"),
         ("not " * 240 + "triage.output.x", "it has more than 200 parts"),
         ("triage.output.x\x00", "it is not an expression"),

@@ -13,7 +13,7 @@ from handoff_queue.shared.types.handoff import (
     result_in,
     result_values,
 )
-from handoff_queue.shared.types.json_values import MOST_LEVELS, check_storable
+from handoff_queue.shared.types.json_values import MAX_LEVELS, check_storable
 from tests.doubles.handoffs import a_result
 
 
@@ -32,7 +32,7 @@ def _nested(levels: int) -> Any:
         10**4_300,
         "\ud800",
         {"\udfff": 1},
-        _nested(MOST_LEVELS + 1),
+        _nested(MAX_LEVELS + 1),
     ],
     ids=["nan", "infinity", "digits", "surrogate", "name", "depth"],
 )
@@ -45,7 +45,7 @@ def test_a_result_cannot_hold_a_value_that_could_not_be_read_again(value: Any) -
 
 @pytest.mark.parametrize(
     "value",
-    [_nested(MOST_LEVELS), 10**4_300 - 1, 1.7976931348623157e308, "\x00", {"": [None, True]}],
+    [_nested(MAX_LEVELS), 10**4_300 - 1, 1.7976931348623157e308, "\x00", {"": [None, True]}],
     ids=["depth", "digits", "float", "nul", "rest"],
 )
 def test_a_stored_result_is_read_again_unchanged(value: Any) -> None:

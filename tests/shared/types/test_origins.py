@@ -2,7 +2,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from handoff_queue.shared.types.origins import (
-    MOST_ORIGINS,
+    MAX_ORIGINS,
     UNKNOWN,
     Origins,
     is_private,
@@ -34,7 +34,7 @@ def test_a_union_is_sorted_and_names_each_origin_once() -> None:
 
 
 def test_a_union_of_many_tools_keeps_their_kind() -> None:
-    many = union([tool_origin(f"t{number}") for number in range(MOST_ORIGINS + 1)], ["user"])
+    many = union([tool_origin(f"t{number}") for number in range(MAX_ORIGINS + 1)], ["user"])
     assert many == ("tool other", "user")
     assert is_private(many)
 

@@ -119,7 +119,7 @@ def test_an_example_in_a_help_fits_on_one_line() -> None:
     assert [line for line in examples if len(line) > 78] == []
 
 
-MOST_UNGROUPED = 8
+MAX_UNGROUPED = 8
 """Maximum number of options in one unpanelled list, without `--help`."""
 
 
@@ -132,8 +132,8 @@ def test_the_options_of_a_long_list_are_in_panels(name: str) -> None:
     ]
     loose = [ungrouped.opts[0] for ungrouped in options if not ungrouped.rich_help_panel]
 
-    assert len(loose) <= MOST_UNGROUPED
-    if len(options) > MOST_UNGROUPED:
+    assert len(loose) <= MAX_UNGROUPED
+    if len(options) > MAX_UNGROUPED:
         panels = {option.rich_help_panel for option in options if option.rich_help_panel}
         assert len(panels) >= 2
 
@@ -142,7 +142,7 @@ def test_every_command_is_in_a_panel_of_at_most_eight() -> None:
     panels = Counter(entry.panel for entry in ENTRIES.values())
 
     assert "" not in panels
-    assert max(panels.values()) <= MOST_UNGROUPED
+    assert max(panels.values()) <= MAX_UNGROUPED
 
 
 BY_LIMITS = {

@@ -9,7 +9,7 @@ import pytest
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.supervisor.cli.request_options import gates_of
-from handoff_queue.supervisor.gates.gates_file import MOST_BYTES, GateSet
+from handoff_queue.supervisor.gates.gates_file import MAX_BYTES, GateSet
 from tests.docs.pages import blocks, text_of
 
 DOCS_PAGE = text_of("how-to/gates")
@@ -36,7 +36,7 @@ def test_the_gates_of_the_docs_are_valid(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("min_words: 3\n" + "# more\n" * MOST_BYTES, "larger than"),
+        ("min_words: 3\n" + "# more\n" * MAX_BYTES, "larger than"),
         ("sections: &a [Risks]\nforbidden: *a\n", "alias"),
         (
             "min_words: 9\nmax_words: 3\n",

@@ -14,7 +14,7 @@ from handoff_queue.supervisor.cli import interrupted_runs as kept
 from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.cli.errors import BAD_INPUT
 from handoff_queue.supervisor.client.client import Client, Request
-from handoff_queue.supervisor.client.job_lookup import MOST_CANDIDATES, find_job
+from handoff_queue.supervisor.client.job_lookup import MAX_CANDIDATES, find_job
 from tests.e2e.commands import job_commands
 
 DIGITS = 16
@@ -61,7 +61,7 @@ def test_a_prefix_of_several_ids_is_refused(
         line = str(error)
 
     assert line.startswith(("handoff: ", "")[name != "cancel"] + prefix)
-    assert sum(job_id in line for job_id in same) == min(len(same), MOST_CANDIDATES)
+    assert sum(job_id in line for job_id in same) == min(len(same), MAX_CANDIDATES)
     assert "type more of the id" in line
 
 
@@ -107,12 +107,12 @@ def test_an_unknown_prefix_is_refused(broker: Client) -> None:
 
 
 def test_of_many_candidates_some_are_named(broker: Client) -> None:
-    prefix, same = shared_beginning(submit_jobs(broker, DIGITS * MOST_CANDIDATES + 1))
+    prefix, same = shared_beginning(submit_jobs(broker, DIGITS * MAX_CANDIDATES + 1))
 
     with pytest.raises(UserError, match="and others") as caught:
         find_job(broker.store, prefix)
 
-    assert sum(job_id in str(caught.value) for job_id in same) == MOST_CANDIDATES
+    assert sum(job_id in str(caught.value) for job_id in same) == MAX_CANDIDATES
 
 
 def test_an_interrupted_run_is_named_by_the_beginning_of_its_id(tmp_path: Path) -> None:

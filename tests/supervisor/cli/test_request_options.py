@@ -19,7 +19,7 @@ from handoff_queue.supervisor.cli.interrupted_runs import (
     surroundings_of,
 )
 from handoff_queue.supervisor.cli.request_options import (
-    MOST_SCHEMA_BYTES,
+    MAX_SCHEMA_BYTES,
     RequestOptions,
     check_model,
     limits_of,
@@ -75,7 +75,7 @@ def test_a_name_that_a_schema_has_twice_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b" " * MOST_SCHEMA_BYTES + b"{}", b"\xff{}", b"[" * 100_000, b""]
+    "content", [b" " * MAX_SCHEMA_BYTES + b"{}", b"\xff{}", b"[" * 100_000, b""]
 )
 def test_a_schema_is_read_within_bounds_or_refused_in_one_line(
     tmp_path: Path, content: bytes

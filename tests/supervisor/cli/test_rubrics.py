@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.review import MOST_CRITERIA, Rubric
+from handoff_queue.shared.types.review import MAX_CRITERIA, Rubric
 from handoff_queue.supervisor.cli.request_options import rubric_of
 from tests.docs.pages import blocks, text_of
 
@@ -47,8 +47,8 @@ def test_a_rubric_may_be_json(tmp_path: Path) -> None:
         ("accuracy: 5\n", "rubric.yaml: accuracy: describe a good answer in words"),
         ("Good Tone: It is friendly.\n", "criteria.0.name"),
         (
-            "".join(f"c{n}: It is good.\n" for n in range(MOST_CRITERIA + 1)),
-            f"has 1 to {MOST_CRITERIA} criteria, not {MOST_CRITERIA + 1}$",
+            "".join(f"c{n}: It is good.\n" for n in range(MAX_CRITERIA + 1)),
+            f"has 1 to {MAX_CRITERIA} criteria, not {MAX_CRITERIA + 1}$",
         ),
         ("a: &x It is good.\nb: *x\n", "alias"),
         (

@@ -14,7 +14,7 @@ from handoff_queue.shared.local.child_processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.types.access import MOST_ACTOR_CHARS, Actor, ApiRole, AuditAction
+from handoff_queue.shared.types.access import MAX_ACTOR_CHARS, Actor, ApiRole, AuditAction
 from handoff_queue.shared.types.errors import Conflict, UserError
 from handoff_queue.shared.types.events import (
     Approved,
@@ -252,7 +252,7 @@ def test_an_actor_of_another_type_is_refused(jobs: Client) -> None:
         jobs.acting_as("ann")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["", "n" * (MOST_ACTOR_CHARS + 1), "\ud800"])
+@pytest.mark.parametrize("text", ["", "n" * (MAX_ACTOR_CHARS + 1), "\ud800"])
 def test_names_and_addresses_have_bounds(text: str) -> None:
     actor = ANN.model_dump()
     for field in ("name", "address", "token"):

@@ -12,7 +12,7 @@ from celery import Celery, chain, group
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import EndTask
-from handoff_queue.supervisor.client.celery_signatures import MOST_ARGUMENT_CHARS, end_task_of
+from handoff_queue.supervisor.client.celery_signatures import MAX_ARGUMENT_CHARS, end_task_of
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.request import check_request
 from handoff_queue.supervisor.client.submission import submission_of
@@ -65,7 +65,7 @@ def test_a_signature_is_kept_with_its_queue_and_arguments(signature: Any, kept: 
         ({"task": "a", "args": [object()]}, "args and kwargs must be JSON (TypeError)"),
         ({"task": "a", "args": [float("nan")]}, "args and kwargs must be JSON (ValueError)"),
         ({"task": "a", "args": ["\ud800"]}, "args and kwargs must be JSON (UnicodeEncodeError)"),
-        ({"task": "a", "args": ["x" * MOST_ARGUMENT_CHARS]}, "give the task an id to load them by"),
+        ({"task": "a", "args": ["x" * MAX_ARGUMENT_CHARS]}, "give the task an id to load them by"),
         (notify.s().set(countdown=5), "has the option 'countdown'; only queue can be set here"),
         (notify.s().on_error(notify.s()), "has the option 'link_error'"),
         (chain(notify.s(), notify.s()), "give the signature of one task"),

@@ -22,7 +22,7 @@ from handoff_queue.supervisor.client.handoff_publishing import (
 )
 from tests.doubles.handoffs import JOB, a_handoff
 
-MOST_PER_PUBLICATION_S = 3.0
+MAX_PER_PUBLICATION_S = 3.0
 """Upper bound of one failed publication, in seconds. Its retries take 0.6 s if the connection is
 refused at once.
 """
@@ -252,6 +252,6 @@ def test_a_failed_publication_is_left_to_the_sweeper_soon(
     assert not dispatcher.send_role(planner, planner.to_json())
     dispatcher.wake(JobId(JOB))
 
-    assert time.monotonic() - began_at < 3 * MOST_PER_PUBLICATION_S
+    assert time.monotonic() - began_at < 3 * MAX_PER_PUBLICATION_S
     assert capsys.readouterr().out == "", "a command prints a job's id there"
     app.close()

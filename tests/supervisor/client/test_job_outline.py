@@ -19,8 +19,8 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli.show import show
 from handoff_queue.supervisor.client.job_outline import (
-    MOST_NAMED,
-    MOST_NEWEST,
+    MAX_NAMED,
+    MAX_NEWEST,
     outline_on,
 )
 from handoff_queue.supervisor.client.job_result import handoffs_on
@@ -172,7 +172,7 @@ def test_failed_handoffs_are_named_with_task_and_reason_the_newest_first(
     }
     assert "number 100" in outline.failed[0]["task"]
     assert {handoff["worker"] for handoff in outline.running} == {"worker:1"}
-    assert len(outline.newest) == MOST_NEWEST
+    assert len(outline.newest) == MAX_NEWEST
 
 
 def test_dropped_handoffs_are_counted_and_named(shell: Shell, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_dropped_handoffs_are_counted_and_named(shell: Shell, tmp_path: Path) ->
         FEW - 1,
         0,
     )
-    assert len(outline.dropped) == MOST_NAMED
+    assert len(outline.dropped) == MAX_NAMED
     assert {handoff["state"] for handoff in outline.dropped} == {"dropped"}
 
 

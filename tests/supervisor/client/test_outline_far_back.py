@@ -15,7 +15,7 @@ from handoff_queue.shared.types.handoff import AgentHandoff, StopReason, failed_
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.client.job_outline import MOST_PAYLOAD_BYTES, outline_on
+from handoff_queue.supervisor.client.job_outline import MAX_PAYLOAD_BYTES, outline_on
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
 from handoff_queue.supervisor.lifecycle.plan_summary import plan_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -66,7 +66,7 @@ def test_a_question_is_shown_after_any_number_of_later_events(shell: Shell, tmp_
 def test_a_result_too_long_to_read_still_shows_its_status(shell: Shell, tmp_path: Path) -> None:
     job_id = submit_rows(shell, tmp_path, FEW)
     event, *_ = shell.open(job_id)
-    shell.do(job_id, event, output=token_hex(MOST_PAYLOAD_BYTES))
+    shell.do(job_id, event, output=token_hex(MAX_PAYLOAD_BYTES))
 
     (last,) = [
         handoff

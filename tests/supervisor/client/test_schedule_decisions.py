@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.schedule import MOST_WAITING, Missed, Overlap, Schedule
+from handoff_queue.shared.types.schedule import MAX_WAITING, Missed, Overlap, Schedule
 from handoff_queue.supervisor.client.schedule_decisions import (
     decide_next,
     job_of_slot,
@@ -150,8 +150,8 @@ def test_slots_beyond_the_most_waiting_stay_due() -> None:
 
     taken = take_due_slots(schedule, NOON + 10_000 * MINUTE)
 
-    assert len(taken.waiting) == MOST_WAITING
-    assert taken.next_slot == NOON + MOST_WAITING * MINUTE
+    assert len(taken.waiting) == MAX_WAITING
+    assert taken.next_slot == NOON + MAX_WAITING * MINUTE
     assert take_due_slots(taken, NOON + 10_000 * MINUTE) == taken
 
 

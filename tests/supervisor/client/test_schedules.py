@@ -164,7 +164,7 @@ def test_two_supervisors_at_the_same_slot_start_one_job(jobs: Client, redis_url:
 def test_many_due_schedules_all_start_if_a_sweep_has_time_for_one(
     jobs: Client, starter: ScheduleStarter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedule_starter, "MOST_S", 0)
+    monkeypatch.setattr(schedule_starter, "MAX_S", 0)
     names = [f"news-{number}" for number in range(3)]
     for name in names:
         jobs.add_schedule(name, REQUEST, QUEUED)

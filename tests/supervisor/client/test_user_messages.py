@@ -23,7 +23,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, new_word
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.client.client import Client
-from handoff_queue.supervisor.client.user_messages import MOST_MESSAGE_CHARS
+from handoff_queue.supervisor.client.user_messages import MAX_MESSAGE_CHARS
 from tests.doubles.jobs import finish, granted_claim, issue, issue_to_a_child
 from tests.refusals import refusal_of
 from tests.supervisor.many_rows import submit_rows
@@ -110,7 +110,7 @@ REFUSED: dict[str, tuple[Callable[[Client, JobId], object], str]] = {
     "unknown job": (lambda jobs, _: jobs.say(JobId("j-000000000000"), SHORTER), "there is no job"),
     "empty text": (lambda jobs, job_id: jobs.say(job_id, " \n"), "the message is empty"),
     "long text": (
-        lambda jobs, job_id: jobs.say(job_id, "x" * (MOST_MESSAGE_CHARS + 1)),
+        lambda jobs, job_id: jobs.say(job_id, "x" * (MAX_MESSAGE_CHARS + 1)),
         "the message has 10,001 characters: write at most 10,000",
     ),
     "half a character": (lambda jobs, job_id: jobs.say(job_id, "\ud83d"), "not UTF-8"),

@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from handoff_queue.shared.agent.prices import Prices
-from handoff_queue.shared.agent.prompt import MOST_SHOWN_BYTES
+from handoff_queue.shared.agent.prompt import MAX_SHOWN_BYTES
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
@@ -128,8 +128,8 @@ def test_the_forecast_for_many_results_is_bounded_by_the_prompt_size(
         shell.advance(job_id)
         return forecast_of(shell, job_id)[0].input_tokens
 
-    assert read_of(400) - read_of(300) < MOST_SHOWN_BYTES / 10, "of the plan alone"
-    assert read_of(300) > MOST_SHOWN_BYTES
+    assert read_of(400) - read_of(300) < MAX_SHOWN_BYTES / 10, "of the plan alone"
+    assert read_of(300) > MAX_SHOWN_BYTES
 
 
 def test_a_small_budget_keeps_the_cost_of_a_review_with_its_default_model(shell: Shell) -> None:

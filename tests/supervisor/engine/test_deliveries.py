@@ -31,9 +31,9 @@ from handoff_queue.shared.types.job_options import ApprovalOf, EndTask
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.engine.decisions import until_a_thread_is_free
 from handoff_queue.supervisor.engine.deliveries import (
-    MOST_FOR_ONE,
-    MOST_THREADS,
-    MOST_WAIT_S,
+    MAX_FOR_ONE,
+    MAX_THREADS,
+    MAX_WAIT_S,
     NO_THREAD,
     Deliveries,
 )
@@ -162,12 +162,12 @@ def test_a_burst_of_webhooks_to_a_slow_receiver_counts_only_the_tries_that_were_
     with WebhookServer(200, answers_after=answers) as hook:
         job_ids = [
             shell.jobs.submit(Request("Compare.", webhook_url=hook.url, tenant="acme"))
-            for _ in range(MOST_FOR_ONE + 4)
+            for _ in range(MAX_FOR_ONE + 4)
         ]
         for job_id in job_ids:
             shell.jobs.cancel(job_id)
             shell.advance(job_id)
-        wait_until(lambda: len(hook.posts) == MOST_FOR_ONE, expected="the posts that have a thread")
+        wait_until(lambda: len(hook.posts) == MAX_FOR_ONE, expected="the posts that have a thread")
 
         waiting = [job_id for job_id in job_ids if not tries(shell, job_id)]
         assert len(waiting) == 4
@@ -193,7 +193,7 @@ def test_a_webhook_without_a_free_thread_is_due_again_after_two_seconds(
     with WebhookServer(200, answers_after=answers) as hook:
         job_ids = [
             shell.jobs.submit(Request("Compare.", webhook_url=hook.url))
-            for _ in range(MOST_FOR_ONE + 1)
+            for _ in range(MAX_FOR_ONE + 1)
         ]
         for job_id in job_ids:
             shell.jobs.cancel(job_id)
@@ -258,7 +258,7 @@ def test_jobs_whose_commits_fail_keep_no_threads_from_another_job(shell: Shell) 
 
     with WebhookServer(200) as hook:
         request = Request("Compare.", webhook_url=hook.url)
-        *failing, last = [shell.jobs.submit(request) for _ in range(MOST_FOR_ONE + 1)]
+        *failing, last = [shell.jobs.submit(request) for _ in range(MAX_FOR_ONE + 1)]
         for job_id in (*failing, last):
             shell.jobs.cancel(job_id)
         with pytest.MonkeyPatch.context() as patch:
@@ -275,11 +275,11 @@ def test_jobs_whose_commits_fail_keep_no_threads_from_another_job(shell: Shell) 
 def test_all_receivers_together_reserve_no_more_threads_than_a_supervisor_may_have(
     sender: Sender,
 ) -> None:
-    states = [sender.ended(sender.slow.url, f"tenant-{n}") for n in range(MOST_THREADS + 1)]
+    states = [sender.ended(sender.slow.url, f"tenant-{n}") for n in range(MAX_THREADS + 1)]
 
     reserved = [sender.deliveries.reserve(state, FIRST) for state in states]
 
-    assert reserved == [True] * MOST_THREADS + [False]
+    assert reserved == [True] * MAX_THREADS + [False]
 
 
 def test_end_tasks_and_webhooks_of_one_job_reserve_threads_of_their_own(sender: Sender) -> None:
@@ -332,7 +332,7 @@ def test_all_deliveries_of_a_receiver_are_sent_one_after_another(sender: Sender)
     assert len(sender.slow.posts) == 3
 
 
-@pytest.mark.parametrize(("waited_s", "fails"), [(MOST_WAIT_S + 0.1, True), (29.0, False)])
+@pytest.mark.parametrize(("waited_s", "fails"), [(MAX_WAIT_S + 0.1, True), (29.0, False)])
 def test_a_delivery_that_waits_too_long_fails_unless_the_next_try_may_have_begun(
     sender: Sender, waited_s: float, fails: bool
 ) -> None:
@@ -388,7 +388,7 @@ def test_a_thread_that_cannot_start_takes_no_place(
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    states = [sender.ended(sender.slow.url) for _ in range(MOST_THREADS + 1)]
+    states = [sender.ended(sender.slow.url) for _ in range(MAX_THREADS + 1)]
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
         for state in states[1:]:

@@ -17,7 +17,7 @@ from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, RecordedEvent
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from handoff_queue.supervisor.engine.poison_job_guard import MAX_FAILURES, MOST_CONFLICTS
+from handoff_queue.supervisor.engine.poison_job_guard import MAX_CONFLICTS, MAX_FAILURES
 from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.decide import decide
 from handoff_queue.supervisor.lifecycle.observations import Observations
@@ -253,7 +253,7 @@ def test_a_frozen_job_with_constant_writes_is_evaluated_again_later(
 ) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
-    append_before_commits(shell, monkeypatch, 2 * MOST_CONFLICTS)
+    append_before_commits(shell, monkeypatch, 2 * MAX_CONFLICTS)
 
     freeze_evaluations(shell, job_id)
 

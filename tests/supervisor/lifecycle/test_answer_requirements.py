@@ -11,7 +11,7 @@ from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.answer_requirements import requirements_of
-from handoff_queue.supervisor.lifecycle.handoffs import MOST_TASK_CHARS, step_handoff
+from handoff_queue.supervisor.lifecycle.handoffs import MAX_TASK_CHARS, step_handoff
 from tests.doubles.handoffs import a_spec
 from tests.doubles.simulated_job import SimulatedJob, a_plan
 
@@ -76,5 +76,5 @@ def test_numbers_that_check_the_findings_are_not_told() -> None:
 def test_a_long_task_keeps_its_conditions() -> None:
     job = a_job(a_plan(a=""), gates=GATES)
     task = handoff_for(job, "a", "x" * 100_000).task_description
-    assert len(task) <= MOST_TASK_CHARS
+    assert len(task) <= MAX_TASK_CHARS
     assert REQUIREMENTS in task

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.events import (
     RetryRequested,
 )
 from handoff_queue.shared.types.job_options import (
-    MOST_WAIT_S,
+    MAX_WAIT_S,
     ApprovalOf,
     Approvals,
     Mode,
@@ -263,7 +263,7 @@ def test_a_job_without_an_answer_reminds_its_user_after_doubling_delays_and_keep
 
     assert reminded[:4] == [60, 180, 420, 900]
     assert len(job.events(ApprovalReminded)) == len(reminded) < 20
-    assert job.events(JobEnded)[0].reason == f"the plan was not approved within {MOST_WAIT_S} s"
+    assert job.events(JobEnded)[0].reason == f"the plan was not approved within {MAX_WAIT_S} s"
 
 
 def test_an_expensive_job_asks_when_its_cost_passes_the_threshold() -> None:

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.lifecycle.commands import IssueGroup
 from handoff_queue.supervisor.lifecycle.handoffs import reassigned_steps
 from handoff_queue.supervisor.lifecycle.observations import Observations, SpecialistLoad
-from handoff_queue.supervisor.lifecycle.step_failure import MOST_RETRIES
+from handoff_queue.supervisor.lifecycle.step_failure import MAX_RETRIES
 from tests.doubles.simulated_job import SimulatedJob, a_plan
 
 ROLES = frozenset({"researcher", "searcher", "generalist"})
@@ -110,7 +110,7 @@ def job_failed_by_all(policy: OnFailure) -> SimulatedJob:
     observations = observations_of(researcher=0, searcher=0)
     job = job_with_policy(policy)
     job.advance(Observations(ROLES))
-    for _ in range(MOST_RETRIES + 3):
+    for _ in range(MAX_RETRIES + 3):
         fail_step_a(job, observations)
     return job
 
@@ -122,12 +122,12 @@ def test_after_its_own_specialist_another_of_the_same_capability_tries_it_and_th
     job = job_with_policy()
     job.advance(Observations(ROLES))
     assignees = []
-    for _ in range(MOST_RETRIES + 3):
+    for _ in range(MAX_RETRIES + 3):
         assignees.append(job.step("a").specialist)
         fail_step_a(job, observations)
 
-    assert assignees == ["researcher"] * (1 + MOST_RETRIES) + ["searcher", "generalist"]
-    assert job.step("a").attempt == MOST_RETRIES + 3, "and nobody after that"
+    assert assignees == ["researcher"] * (1 + MAX_RETRIES) + ["searcher", "generalist"]
+    assert job.step("a").attempt == MAX_RETRIES + 3, "and nobody after that"
 
 
 def test_without_another_specialist_a_person_is_asked_if_the_plan_says_so() -> None:
@@ -146,7 +146,7 @@ def test_a_person_gives_a_step_up() -> None:
         job.advance(observations_of(researcher=0, searcher=0))
 
     assert job.open_names == {"d"}
-    assert job.step("a").attempt == MOST_RETRIES + 3
+    assert job.step("a").attempt == MAX_RETRIES + 3
 
 
 def test_a_person_retries_a_step_with_a_note() -> None:
@@ -155,7 +155,7 @@ def test_a_person_retries_a_step_with_a_note() -> None:
     job.advance(observations_of(researcher=0, searcher=0))
 
     assert job.step("a").specialist == "researcher"
-    assert job.handoffs[f"a.{MOST_RETRIES + 4}"].feedback[-1].text == job.payloads[note.digest]
+    assert job.handoffs[f"a.{MAX_RETRIES + 4}"].feedback[-1].text == job.payloads[note.digest]
 
 
 def test_a_step_that_may_be_dropped_is_not_asked_about() -> None:

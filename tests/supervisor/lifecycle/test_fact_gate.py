@@ -25,7 +25,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TakeFactCheck,
 )
 from handoff_queue.supervisor.lifecycle.fact_gate import NO_WORKER
-from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
+from handoff_queue.supervisor.lifecycle.gates import MAX_GATE_ROUNDS
 from handoff_queue.supervisor.lifecycle.handoffs import fact_check_handoff
 from handoff_queue.supervisor.lifecycle.job_budget import closing_roles
 from handoff_queue.supervisor.lifecycle.observations import Observations
@@ -122,13 +122,13 @@ def test_a_vetoed_answer_goes_back_to_its_writer_with_each_statement_and_reason(
 
 def test_after_the_last_veto_the_answer_leaves_with_its_errors_below() -> None:
     job = answered_job()
-    for _ in range(MOST_GATE_ROUNDS):
+    for _ in range(MAX_GATE_ROUNDS):
         finish_check(job, so="It is not so.")
         finish_repair(job)
     finish_check(job, so="It is not so.")
 
     assert job.state.status is JobStatus.PARTIAL
-    assert job.state.role_attempts[FACT_GATE] == MOST_GATE_ROUNDS + 1
+    assert job.state.role_attempts[FACT_GATE] == MAX_GATE_ROUNDS + 1
     assert assemble(job.state, JobStatus.PARTIAL, job.texts, None).open_points == (
         'The fact-checker: "so" is wrong: It is not so.',
     )
@@ -143,7 +143,7 @@ def test_vetoes_of_code_and_of_the_fact_checker_are_counted_together() -> None:
     finish_check(job, so="It is not so.")
 
     assert job.state.status is JobStatus.PARTIAL
-    assert job.state.gate_rounds == MOST_GATE_ROUNDS
+    assert job.state.gate_rounds == MAX_GATE_ROUNDS
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_the_same_answer_is_not_checked_twice() -> None:
 
     assert job.state.status is JobStatus.PARTIAL
     assert job.state.role_attempts[FACT_GATE] == 1
-    assert len([check for check in job.events(FactsChecked) if check.wrong]) == MOST_GATE_ROUNDS + 1
+    assert len([check for check in job.events(FactsChecked) if check.wrong]) == MAX_GATE_ROUNDS + 1
 
 
 def test_a_fact_checker_stopped_by_the_budget_is_asked_again_with_a_larger_budget() -> None:

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import CheckGates, EndJob, IssueRole
-from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS, vetoes_of
+from handoff_queue.supervisor.lifecycle.gates import MAX_GATE_ROUNDS, vetoes_of
 from tests.doubles.simulated_job import SimulatedJob, a_plan
 
 GATES = Gates(min_words=3)
@@ -191,7 +191,7 @@ def test_a_veto_goes_back_to_the_writer_as_feedback() -> None:
 
 def test_an_answer_that_stays_vetoed_leaves_as_partial_with_the_reason() -> None:
     job = gated_job()
-    for _ in range(MOST_GATE_ROUNDS + 1):
+    for _ in range(MAX_GATE_ROUNDS + 1):
         finish_answer(job, "No.")
 
     assert job.state.status is JobStatus.PARTIAL
@@ -229,7 +229,7 @@ def test_a_synthesizer_rewrites_its_own_answer() -> None:
 
 def test_a_retry_is_checked_again() -> None:
     job = gated_job()
-    for _ in range(MOST_GATE_ROUNDS + 1):
+    for _ in range(MAX_GATE_ROUNDS + 1):
         finish_answer(job, "No.")
     job.append(RetryRequested())
     job.advance()

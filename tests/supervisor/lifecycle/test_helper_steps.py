@@ -8,7 +8,7 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import Patch, Plan
 from handoff_queue.shared.types.step import Join, Step
 from handoff_queue.supervisor.lifecycle.commands import IssueRole
-from handoff_queue.supervisor.lifecycle.decide import MOST_NEEDS_ANSWERED
+from handoff_queue.supervisor.lifecycle.decide import MAX_NEEDS_ANSWERED
 from handoff_queue.supervisor.lifecycle.helper_steps import can_help, helpers_of, steps_left
 from handoff_queue.supervisor.lifecycle.state import StepStatus
 from tests.doubles.input_resolutions import an_input_step
@@ -90,7 +90,7 @@ def test_a_join_counts_no_helper() -> None:
 
 def test_a_helper_counts_as_an_answer_of_the_planner() -> None:
     job = planned(a="")
-    for number in range(MOST_NEEDS_ANSWERED):
+    for number in range(MAX_NEEDS_ANSWERED):
         resolve_needs(ask_for_input(job, "a"), a=an_input_step(f"h{number}"))
         finish_steps(job, f"h{number}")
     ask_for_input(job, "a")

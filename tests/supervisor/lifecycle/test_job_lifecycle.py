@@ -13,7 +13,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     IssueRole,
     SkipReview,
 )
-from handoff_queue.supervisor.lifecycle.decide import MOST_HANDOFFS_A_DECISION, MOST_NEEDS_ANSWERED
+from handoff_queue.supervisor.lifecycle.decide import MAX_HANDOFFS_A_DECISION, MAX_NEEDS_ANSWERED
 from handoff_queue.supervisor.lifecycle.state import Phase
 from tests.doubles.lifecycle_commands import given_up, group
 from tests.doubles.simulated_job import SimulatedJob, planned
@@ -87,11 +87,11 @@ def test_ready_steps_are_grouped_by_their_dependents_so_unequal_branches_never_w
 def test_no_group_is_larger_than_the_publications_of_a_second() -> None:
     job = SimulatedJob(JobLimits(max_handoffs=5_000))
     job.advance()
-    job.make_plan(**{f"s{n}": "" for n in range(2 * MOST_HANDOFFS_A_DECISION + 1)})
+    job.make_plan(**{f"s{n}": "" for n in range(2 * MAX_HANDOFFS_A_DECISION + 1)})
 
     assert [len(group) for group in groups_of(job.advance())] == [
-        MOST_HANDOFFS_A_DECISION,
-        MOST_HANDOFFS_A_DECISION,
+        MAX_HANDOFFS_A_DECISION,
+        MAX_HANDOFFS_A_DECISION,
         1,
     ]
 
@@ -207,7 +207,7 @@ def test_a_step_that_the_planner_gives_up_is_settled_without_a_usable_result() -
 
 def test_a_step_that_needs_something_again_and_again_is_given_up() -> None:
     job = planned(a="", b="")
-    for _ in range(MOST_NEEDS_ANSWERED):
+    for _ in range(MAX_NEEDS_ANSWERED):
         job.finish("a", "needs_input")
         job.advance()
         job.resolve_needs(a="42")

@@ -20,7 +20,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     IssueRole,
     SkipReview,
 )
-from handoff_queue.supervisor.lifecycle.decide import MOST_FRUITLESS
+from handoff_queue.supervisor.lifecycle.decide import MAX_FRUITLESS
 from handoff_queue.supervisor.lifecycle.handoffs import role_handoff
 from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S
 from tests.doubles.handoffs import a_spec
@@ -141,7 +141,7 @@ def test_a_job_ends_if_nothing_follows_from_its_roles_answers() -> None:
     """Each failed role costs a call, so their number is limited."""
     job = planned(a="")
     finish_steps(job, "a")
-    for _ in range(MOST_FRUITLESS):
+    for _ in range(MAX_FRUITLESS):
         assert job.open_names == {"assessor"}
         job.finish("assessor", "failed")
         job.advance()
@@ -153,7 +153,7 @@ def test_a_job_ends_if_nothing_follows_from_its_roles_answers() -> None:
 
 def test_results_with_consequences_do_not_count_against_later_ones() -> None:
     job = planned(a="")
-    for _ in range(MOST_FRUITLESS - 1):
+    for _ in range(MAX_FRUITLESS - 1):
         finish_steps(job, "a")
         job.finish("assessor", "failed")
         job.advance()

@@ -24,7 +24,7 @@ from tests.doubles.lifecycle_commands import given_up
 from tests.doubles.simulated_job import BEGIN, SimulatedJob, a_plan, finish_steps, planned
 
 SPENT_NOTE = "the job's budget is spent"
-MOST_USD = 1_000_000
+MAX_USD = 1_000_000
 
 
 def job_with_spent_budget(
@@ -140,8 +140,8 @@ def test_a_user_who_does_not_answer_gets_the_results_at_the_deadline() -> None:
         (Synthesis.RECONCILE, JobLimits(max_turns=10), {"keep_turns": 2}),
         (
             Synthesis.RECONCILE,
-            JobLimits(max_turns=3, max_microusd=MOST_USD),
-            {"keep_turns": 1, "keep_usd": MOST_USD // 5},
+            JobLimits(max_turns=3, max_microusd=MAX_USD),
+            {"keep_turns": 1, "keep_usd": MAX_USD // 5},
         ),
         (Synthesis.MERGE, JobLimits(max_turns=2), {}),
         (Synthesis.MERGE, JobLimits(max_turns=10, on_limit=OnLimit.STOP), {}),
@@ -156,28 +156,28 @@ def test_the_reserve_covers_the_closing_roles(
 @pytest.mark.parametrize(
     ("foreseen", "kept"),
     [
-        ([WorstCase(1_000, 100, 10_000)], {"keep_tokens": 20_000, "keep_usd": MOST_USD // 5}),
+        ([WorstCase(1_000, 100, 10_000)], {"keep_tokens": 20_000, "keep_usd": MAX_USD // 5}),
         ([WorstCase(20_000, 8_000, 250_000)], {"keep_tokens": 28_000, "keep_usd": 250_000}),
         (
             [WorstCase(20_000, 8_000, 250_000), WorstCase(9_000, 8_000, 150_000)],
             {"keep_tokens": 45_000, "keep_usd": 400_000},
         ),
-        ([WorstCase(90_000, 8_000, 700_000)], {"keep_tokens": 50_000, "keep_usd": MOST_USD // 2}),
-        ([WorstCase(20_000, 8_000, None)], {"keep_tokens": 28_000, "keep_usd": MOST_USD // 5}),
+        ([WorstCase(90_000, 8_000, 700_000)], {"keep_tokens": 50_000, "keep_usd": MAX_USD // 2}),
+        ([WorstCase(20_000, 8_000, None)], {"keep_tokens": 28_000, "keep_usd": MAX_USD // 5}),
     ],
 )
 def test_the_reserve_is_a_fifth_or_the_cost_of_the_closing_calls_and_at_most_half(
     foreseen: list[WorstCase], kept: dict[str, int]
 ) -> None:
     job = planned(
-        limits=JobLimits(max_turns=None, max_tokens=100_000, max_microusd=MOST_USD), a="", b=""
+        limits=JobLimits(max_turns=None, max_tokens=100_000, max_microusd=MAX_USD), a="", b=""
     )
 
     assert reserved_budget(job.state, foreseen) == kept
 
 
 def test_a_job_without_closing_roles_keeps_no_reserve() -> None:
-    state = planned(limits=JobLimits(max_microusd=MOST_USD), a="").state
+    state = planned(limits=JobLimits(max_microusd=MAX_USD), a="").state
     assert closing_roles(state) == ("assessor",)
     alone = state.model_copy(
         update={"plan": state.plan and state.plan.model_copy(update={"is_reviewed": False})}

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.supervisor.lifecycle.persistent_map import (
-    LEAST_LAYER,
+    MIN_LAYER,
     PersistentMap,
     to_persistent_map,
 )
 
-KEYS = st.integers(0, 2 * LEAST_LAYER)
+KEYS = st.integers(0, 2 * MIN_LAYER)
 """Few enough keys that changes and removals meet, but more than a top layer holds."""
 CHANGES = st.one_of(st.dictionaries(KEYS, st.integers(), max_size=3), KEYS)
 """Items to add, or a key to remove."""
@@ -54,7 +54,7 @@ def test_every_version_equals_a_dict_and_stays_unchanged(
         assert version == expected
         assert all(
             (key in version, version.get(key)) == (key in expected, expected.get(key))
-            for key in range(2 * LEAST_LAYER + 1)
+            for key in range(2 * MIN_LAYER + 1)
         )
 
 

@@ -13,7 +13,7 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.lifecycle.commands import EndJob, IssueGroup, TryAgain
 from handoff_queue.supervisor.lifecycle.job_retry_rules import retry_of
-from handoff_queue.supervisor.lifecycle.step_failure import MOST_RETRIES
+from handoff_queue.supervisor.lifecycle.step_failure import MAX_RETRIES
 from tests.doubles.simulated_job import SimulatedJob, a_plan
 
 EVERYBODY = frozenset({"generalist", "researcher"})
@@ -60,7 +60,7 @@ def test_no_step_builds_on_a_failure_that_is_tried_again() -> None:
 
 def test_after_its_retries_a_step_goes_to_the_generalist_once_and_then_it_is_dropped() -> None:
     job = job_with_policy()
-    for _ in range(1 + MOST_RETRIES):
+    for _ in range(1 + MAX_RETRIES):
         assert job.step("a").specialist == "researcher"
         fail_step_a(job)
     assert job.step("a").specialist == "generalist"
@@ -70,13 +70,13 @@ def test_after_its_retries_a_step_goes_to_the_generalist_once_and_then_it_is_dro
     job.review()
     job.advance()
 
-    assert job.step("a").attempt == MOST_RETRIES + 2
+    assert job.step("a").attempt == MAX_RETRIES + 2
     assert job.state.status is JobStatus.PARTIAL
 
 
 def test_the_reason_of_a_failed_job_names_every_specialist_that_failed_at_the_step() -> None:
     job = job_with_policy()
-    for _ in range(2 + MOST_RETRIES):
+    for _ in range(2 + MAX_RETRIES):
         fail_step_a(job)
     job.finish("b", "failed", error="it broke", stop_reason=StopReason.MAX_TURNS)
     commands = job.advance()
@@ -91,7 +91,7 @@ def test_a_retry_of_the_job_gives_a_step_to_its_planned_specialist_again(
     from_step: str | None,
 ) -> None:
     job = job_with_policy()
-    for _ in range(2 + MOST_RETRIES):
+    for _ in range(2 + MAX_RETRIES):
         fail_step_a(job)
     job.finish("b")
     job.advance()
@@ -106,7 +106,7 @@ def test_a_retry_of_the_job_gives_a_step_to_its_planned_specialist_again(
 
 def test_without_a_generalist_a_step_is_dropped_after_its_retries() -> None:
     job = job_with_policy(roles=frozenset({"researcher"}))
-    for _ in range(1 + MOST_RETRIES):
+    for _ in range(1 + MAX_RETRIES):
         fail_step_a(job)
 
     assert job.open_names == {"b"}

@@ -32,7 +32,7 @@ from tests.doubles.simulated_job import SimulatedJob
 from tests.property_settings import draws
 from tests.supervisor.lifecycle.test_long_journals import finished_event, issued_event
 
-MOST_STEPS = 60
+MAX_STEPS = 60
 """More changes than a persistent map of this size keeps in its top layer."""
 
 
@@ -85,7 +85,7 @@ def random_outlines(dice: Random) -> tuple[StepOutline, ...]:
     """Return steps in rows, pairs, wide fan-ins, chains or joins. A step may depend on any
     earlier step.
     """
-    names = [StepId(f"s{n}") for n in range(dice.randint(1, MOST_STEPS))]
+    names = [StepId(f"s{n}") for n in range(dice.randint(1, MAX_STEPS))]
     outlines = []
     for n, name in enumerate(names):
         before = tuple(dice.sample(names[:n], min(n, dice.choice([0, 0, 1, 1, 2, 30]))))

@@ -10,7 +10,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.lifecycle.decide import decide
 from handoff_queue.supervisor.lifecycle.state import TakenMessage
 from handoff_queue.supervisor.lifecycle.user_messages import (
-    MOST_CHARS_IN_A_BRIEF,
+    MAX_CHARS_IN_A_BRIEF,
     is_read_later,
     only_readers,
     request_with_messages,
@@ -175,7 +175,7 @@ def test_the_newest_messages_fit_into_a_brief() -> None:
 
     text = request_with_messages("Compare things.", messages)
 
-    assert len(text) < MOST_CHARS_IN_A_BRIEF + 200
+    assert len(text) < MAX_CHARS_IN_A_BRIEF + 200
     assert "bbb" in text
     assert "ccc" in text
     assert "aaa" not in text

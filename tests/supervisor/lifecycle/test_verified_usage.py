@@ -7,9 +7,9 @@ from __future__ import annotations
 from handoff_queue.shared.types.events import HandoffFinished
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason, ref
 from handoff_queue.shared.types.ids import HandoffId
-from handoff_queue.shared.types.limits import MOST_COUNT, MOST_MICROUSD, MOST_TOKENS
+from handoff_queue.shared.types.limits import MAX_COUNT, MAX_MICROUSD, MAX_TOKENS
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.lifecycle.verified_usage import DAY_S, MOST_VERIFIED, VerifiedUsage
+from handoff_queue.supervisor.lifecycle.verified_usage import DAY_S, MAX_VERIFIED, VerifiedUsage
 
 NOON = 20_000.5 * DAY_S
 
@@ -57,8 +57,8 @@ def test_sums_never_exceed_the_largest_limit() -> None:
     for microusd in (10**300, 1, 2**63):
         usage = usage.with_result(result(microusd), NOON, is_open=True)
 
-    assert usage.job == usage.today == (3, 30, 6, MOST_VERIFIED)
-    assert max(MOST_TOKENS, MOST_MICROUSD, MOST_COUNT) == MOST_VERIFIED
+    assert usage.job == usage.today == (3, 30, 6, MAX_VERIFIED)
+    assert max(MAX_TOKENS, MAX_MICROUSD, MAX_COUNT) == MAX_VERIFIED
 
 
 def test_a_new_day_begins_with_nothing() -> None:

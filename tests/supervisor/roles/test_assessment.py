@@ -14,14 +14,14 @@ from handoff_queue.shared.types.handoff import Citation, Claim
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import (
     DEFAULT_RUBRIC,
-    MOST_CRITERIA,
+    MAX_CRITERIA,
     Decision,
     Rubric,
     Score,
     Verdict,
 )
 from handoff_queue.supervisor.roles.assessment import (
-    MOST_SCORES,
+    MAX_SCORES,
     VerdictFormat,
     verdict_format,
 )
@@ -180,10 +180,10 @@ def test_the_criteria_come_from_the_rubric() -> None:
 
 
 def test_with_too_many_steps_only_the_whole_is_scored() -> None:
-    rubric = Rubric.of_fields({f"c{n}": "It is good." for n in range(MOST_CRITERIA)})
+    rubric = Rubric.of_fields({f"c{n}": "It is good." for n in range(MAX_CRITERIA)})
     few, many = (
         VerdictFormat(tuple(f"s{n}" for n in range(steps)), rubric)
-        for steps in (MOST_SCORES // MOST_CRITERIA - 1, 200)
+        for steps in (MAX_SCORES // MAX_CRITERIA - 1, 200)
     )
     assert (few.scored, many.scored) == (few.steps, ())
 

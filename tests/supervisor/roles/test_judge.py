@@ -19,7 +19,7 @@ from handoff_queue.shared.types.review import Conflict, Conflicts, Settlement, S
 from handoff_queue.supervisor.lifecycle.handoffs import role_handoff
 from handoff_queue.supervisor.roles.briefs import read_role
 from handoff_queue.supervisor.roles.judge import (
-    MOST_SHOWN_CHARS,
+    MAX_SHOWN_CHARS,
     JudgeFormat,
     judge_brief,
     judge_format,
@@ -136,7 +136,7 @@ def test_conflicts_over_the_prompt_size_are_not_asked_about() -> None:
     )
 
     assert 1 < len(shown_conflicts(many)) < 999
-    assert len(judge_brief(many)) < MOST_SHOWN_CHARS + 1_000
+    assert len(judge_brief(many)) < MAX_SHOWN_CHARS + 1_000
     assert set(judge_format(many).conflicts) == {conflict.id for conflict in shown_conflicts(many)}
 
 

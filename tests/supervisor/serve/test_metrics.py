@@ -15,7 +15,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.commit import Commit
-from handoff_queue.shared.store.metrics import MOST_VALUES
+from handoff_queue.shared.store.metrics import MAX_VALUES
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.redis.script import source_of
 from handoff_queue.shared.store.store import Store, open_store
@@ -308,7 +308,7 @@ def test_held_handoffs_of_a_paused_role_are_no_backlog(
 
 
 def test_tenants_beyond_the_limit_share_one_time_series(store: Store, http: TestClient) -> None:
-    most = MOST_VALUES["tenant"]
+    most = MAX_VALUES["tenant"]
     for number in range(most + 2):
         issue(store, a_job(store, f"tenant-{number}"), "a.1")
 
@@ -325,7 +325,7 @@ def test_tenants_beyond_the_limit_share_one_time_series(store: Store, http: Test
 def test_a_tenant_sees_only_its_own_time_series(store: Store, client_with: ClientOf) -> None:
     for tenant in ("acme", "zeta"):
         issue(store, a_job(store, tenant), "a.1")
-    for number in range(MOST_VALUES["tenant"]):
+    for number in range(MAX_VALUES["tenant"]):
         a_job(store, f"tenant-{number}")
 
     of_acme = scrape(client_with("read", "acme"))
@@ -402,10 +402,10 @@ def test_the_store_counts_durations_in_the_buckets_of_the_metrics(store: Store) 
 
 
 def test_the_store_limits_the_values_of_labels_as_the_documentation_says() -> None:
-    (limits,) = re.findall(r"MOST_VALUES = \{ (.+?) \}", source_of("finish"))
+    (limits,) = re.findall(r"MAX_VALUES = \{ (.+?) \}", source_of("finish"))
 
     assert dict(re.findall(r"(\w+) = (\d+)", limits)) == {
-        kind: str(most) for kind, most in MOST_VALUES.items()
+        kind: str(most) for kind, most in MAX_VALUES.items()
     }
 
 
@@ -429,7 +429,7 @@ def test_a_count_that_is_no_number_begins_again_and_does_not_stop_a_job(
 def test_a_job_goes_on_although_the_counts_are_of_another_type(
     store: Store, http: TestClient
 ) -> None:
-    for name in (keys.METRICS, *(f"{keys.METRICS}:{kind}" for kind in MOST_VALUES)):
+    for name in (keys.METRICS, *(f"{keys.METRICS}:{kind}" for kind in MAX_VALUES)):
         store.connection.redis.set(name, "garbage")
 
     life_of_a_job(store)

@@ -14,13 +14,13 @@ from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.serve.application import make_application
-from handoff_queue.supervisor.serve.request_limits import MOST_WRONG_TOKENS
+from handoff_queue.supervisor.serve.request_limits import MAX_WRONG_TOKENS
 from tests.supervisor.serve.conftest import LOCAL, URL
 from tests.supervisor.serve.console.visitor import Visitor
 
 ADDRESS, OTHER = "203.0.113.7", "203.0.113.8"
 WRONG = f"hq_{'0' * 12}_{'A' * 43}"
-TRIES = 2 * MOST_WRONG_TOKENS + 1
+TRIES = 2 * MAX_WRONG_TOKENS + 1
 """So many tries pass the limit, also if a new minute begins once."""
 
 From = Callable[..., TestClient]
@@ -55,9 +55,9 @@ def test_an_address_with_many_wrong_tokens_gets_429_and_the_time_to_wait(sent_fr
     attacker = sent_from(ADDRESS)
 
     tried = statuses(attacker)
-    refused = [attacker.get("/v1/jobs") for _ in range(MOST_WRONG_TOKENS + 1)][-1]
+    refused = [attacker.get("/v1/jobs") for _ in range(MAX_WRONG_TOKENS + 1)][-1]
 
-    assert tried[:MOST_WRONG_TOKENS] == [401] * MOST_WRONG_TOKENS
+    assert tried[:MAX_WRONG_TOKENS] == [401] * MAX_WRONG_TOKENS
     assert 429 in tried
     assert refused.headers["content-type"] == "application/problem+json"
     assert refused.json()["type"].endswith("#too-many-requests")
@@ -104,7 +104,7 @@ def test_replicas_share_the_count(sent_from: From, redis_url: str, settings: Set
     jobs.store.connection.close()
 
     assert 429 in tried
-    assert 429 in refused[:MOST_WRONG_TOKENS]
+    assert 429 in refused[:MAX_WRONG_TOKENS]
 
 
 def test_a_request_without_a_token_is_no_wrong_token(app: FastAPI, sent_from: From) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks.conflicts.measuring import PAIRS, labelled, measured, measured_in_pairs
 from handoff_queue.shared.types.handoff import Claim
-from handoff_queue.supervisor.text.claim_conflicts import MOST_STATEMENTS, conflicts_in, contradicts
+from handoff_queue.supervisor.text.claim_conflicts import MAX_STATEMENTS, conflicts_in, contradicts
 from handoff_queue.supervisor.text.claim_values import contradict, read_value
 from handoff_queue.supervisor.text.periods import minutes_of, periods_of
 from handoff_queue.supervisor.text.quantities import disagree, quantity_of, unit_of
@@ -338,7 +338,7 @@ def test_a_claim_without_structured_parts_is_not_compared() -> None:
 def test_claims_over_the_limit_are_counted() -> None:
     many = [
         a_claim(f"a.c{number}", str(number), "m", subject=f"Tower {number}")
-        for number in range(MOST_STATEMENTS + 3)
+        for number in range(MAX_STATEMENTS + 3)
     ]
 
     assert conflicts_in(many)[1] == 3

@@ -13,10 +13,10 @@ from handoff_queue.shared.types.gates import Gates, KnownFact
 from handoff_queue.shared.types.handoff import Claim, ref
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.lifecycle.answer import assemble
-from handoff_queue.supervisor.lifecycle.gates import MOST_GATE_ROUNDS
+from handoff_queue.supervisor.lifecycle.gates import MAX_GATE_ROUNDS
 from handoff_queue.supervisor.text.claim_conflicts import (
-    MOST_CLAIMS,
-    MOST_TOLD,
+    MAX_CLAIMS,
+    MAX_TOLD,
     against_the_facts,
     contradicts,
 )
@@ -147,12 +147,12 @@ def test_a_claim_outside_the_table_is_not_vetoed(
 
 
 def test_facts_or_contradictions_over_the_limit_are_counted() -> None:
-    claims = [a_claim(f"a.c{n}", "324", "m") for n in range(1, MOST_CLAIMS + 2)]
+    claims = [a_claim(f"a.c{n}", "324", "m") for n in range(1, MAX_CLAIMS + 2)]
     vetoes = against_the_facts(claims, TABLE)
 
-    assert len(vetoes) == MOST_TOLD + 2
+    assert len(vetoes) == MAX_TOLD + 2
     assert vetoes[-2:] == (
-        f"And {MOST_CLAIMS - MOST_TOLD} more claims like these.",
+        f"And {MAX_CLAIMS - MAX_TOLD} more claims like these.",
         "It has 1 claim more than can be compared with the facts.",
     )
 
@@ -185,7 +185,7 @@ def test_a_contradicted_answer_returns_to_its_writer_and_leaves_when_it_is_corre
 
 def test_an_uncorrected_contradiction_leaves_as_an_open_point() -> None:
     job = job_with_facts()
-    for _ in range(MOST_GATE_ROUNDS + 1):
+    for _ in range(MAX_GATE_ROUNDS + 1):
         finish_answer(job, "324")
 
     assert job.state.status is JobStatus.PARTIAL

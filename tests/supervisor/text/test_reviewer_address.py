@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.supervisor.text.reviewer_address import (
-    MOST_SEARCHED_CHARS,
+    MAX_SEARCHED_CHARS,
     ReviewerAddress,
     reviewer_address,
 )
@@ -148,7 +148,7 @@ def test_ordinary_documents_are_rarely_found() -> None:
     ],
 )  # fmt: skip
 def test_a_long_result_is_searched_in_a_short_time(part: str) -> None:
-    text = part * (2 * MOST_SEARCHED_CHARS // len(part))
+    text = part * (2 * MAX_SEARCHED_CHARS // len(part))
     begun = time.process_time()
 
     reviewer_address(f"12 tests {text}", [part])

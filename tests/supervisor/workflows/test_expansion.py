@@ -16,9 +16,9 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.workflows import Workflow, built_in_workflows, read_workflow
 from handoff_queue.supervisor.workflows.expansion import (
-    MOST_DEPENDENCIES,
-    MOST_PLAN_CHARS,
-    MOST_STEPS,
+    MAX_DEPENDENCIES,
+    MAX_PLAN_CHARS,
+    MAX_STEPS,
     expand,
 )
 from handoff_queue.workers.specialists import BUILT_IN
@@ -236,11 +236,11 @@ def test_a_plan_that_would_be_too_large_is_refused_before_it_is_built(tmp_path: 
     definition = make_workflow(
         tmp_path, "id: a, specialist: writer, task: '{item} {request}', for_each: lines"
     )
-    many = [str(n) for n in range(MOST_STEPS + 1)]
+    many = [str(n) for n in range(MAX_STEPS + 1)]
     rows = [{"x": "y"}] * 500
 
-    assert f"more than {MOST_STEPS:,} steps" in refusal(definition, lines=many)
-    assert f"more than {MOST_PLAN_CHARS:,} characters" in refusal(
+    assert f"more than {MAX_STEPS:,} steps" in refusal(definition, lines=many)
+    assert f"more than {MAX_PLAN_CHARS:,} characters" in refusal(
         definition, lines=many[:400], request="x" * 99_000
     )
     crossed = make_workflow(
@@ -248,7 +248,7 @@ def test_a_plan_that_would_be_too_large_is_refused_before_it_is_built(tmp_path: 
         f"{LOOK}\nid: b, specialist: writer, task: 'Write {{item}}', for_each: rows, depends_on:"
         " look",
     )
-    assert f"step 'b': more than {MOST_DEPENDENCIES:,} dependencies" in refusal(
+    assert f"step 'b': more than {MAX_DEPENDENCIES:,} dependencies" in refusal(
         crossed, lines=many[:500], rows=rows
     )
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.workflows import Items, read_items
-from handoff_queue.supervisor.workflows.expansion import MOST_STEPS
-from handoff_queue.supervisor.workflows.items_file import MOST_BYTES
+from handoff_queue.supervisor.workflows.expansion import MAX_STEPS
+from handoff_queue.supervisor.workflows.items_file import MAX_BYTES
 
 printable = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=12)
 
@@ -100,11 +100,11 @@ def test_spreadsheets_in_other_encodings_are_read_like_documents(tmp_path: Path)
         ("a.csv", 'name,note\nAnn,"x\n', "is not a table (unexpected end of data); close quotes"),
         ("a.csv", "name\n" + "x" * 200_000, "a field has more than 131,072 characters"),
         ("a.txt", b"PK\3\4\0\0", "is binary, not text; give lines of text, or a .csv or .tsv"),
-        ("a.txt", b"x" * (MOST_BYTES + 1), f"is larger than {MOST_BYTES:,} bytes; split it"),
+        ("a.txt", b"x" * (MAX_BYTES + 1), f"is larger than {MAX_BYTES:,} bytes; split it"),
         (
             "a.txt",
-            b"x\n" * (MOST_STEPS + 1),
-            f"holds {MOST_STEPS + 1:,} items, at most {MOST_STEPS:,} are allowed; split it",
+            b"x\n" * (MAX_STEPS + 1),
+            f"holds {MAX_STEPS + 1:,} items, at most {MAX_STEPS:,} are allowed; split it",
         ),
     ],
     ids=range(15),

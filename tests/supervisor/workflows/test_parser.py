@@ -16,7 +16,7 @@ from handoff_queue.shared.types.names import RESERVED, ROLES, SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.workflows import ForEach, read_workflow
 from handoff_queue.supervisor.workflows.expansion import expand
-from handoff_queue.supervisor.workflows.parser import MOST_BYTES, MOST_WRITTEN_STEPS
+from handoff_queue.supervisor.workflows.parser import MAX_BYTES, MAX_WRITTEN_STEPS
 from tests.supervisor.workflows.workflow_files import UNREVIEWED, make_workflow, write_workflow
 
 ONE = "id: a, specialist: writer, task: Write"
@@ -314,7 +314,7 @@ def test_an_invalid_step_is_named_with_its_remedy(
         ("description: x\n".encode("utf-16"), "is not UTF-8 text"),
         (b"[" * 50_000, "is nested too deeply"),
         (b"a: " + b"{a: " * 40_000, "is nested too deeply"),
-        (b"x" * (MOST_BYTES + 1), f"is larger than {MOST_BYTES:,} bytes; shorten it"),
+        (b"x" * (MAX_BYTES + 1), f"is larger than {MAX_BYTES:,} bytes; shorten it"),
         (b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", ":1: anchors and aliases"),
         (b"a: *a\n", ":1: anchors and aliases"),
         (b"<<: {a: b}\n", "'<<' in line 1 is not a known field"),
@@ -370,7 +370,7 @@ def test_each_problem_is_reported_with_the_line_of_its_step(tmp_path: Path) -> N
 
 
 def test_more_steps_than_a_person_writes_are_refused(tmp_path: Path) -> None:
-    many = [f"id: a{n}, specialist: writer, task: Write" for n in range(MOST_WRITTEN_STEPS + 1)]
+    many = [f"id: a{n}, specialist: writer, task: Write" for n in range(MAX_WRITTEN_STEPS + 1)]
 
     assert "steps has 1,001 steps, at most 1,000 can be written down" in refusal(
         write_workflow(tmp_path, "\n".join(many))

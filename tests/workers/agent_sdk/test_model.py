@@ -17,7 +17,7 @@ import pytest
 from handoff_queue.shared.settings.agent_sdk_cli import cli_path
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.testing import MessagesServer, Reply, in_turn, text_reply, tool_call_reply
-from handoff_queue.workers.agent_sdk.model import MOST_ADDED_BYTES, AgentSdkModel
+from handoff_queue.workers.agent_sdk.model import MAX_ADDED_BYTES, AgentSdkModel
 from tests.doubles.agent_runs import Run, answer_reply, run_with_replies
 from tests.doubles.handoffs import a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
@@ -91,7 +91,7 @@ def test_a_handoff_with_tool_calls_and_a_repair_has_the_same_requests_and_result
         assert [tool["name"] for tool in request["tools"]] == ["look"]
         assert call.system.strip() in request["system"][0]["text"]
         added = len(request["system"][0]["text"].encode()) - len(call.system.encode())
-        assert 0 < added < MOST_ADDED_BYTES
+        assert 0 < added < MAX_ADDED_BYTES
     results = server.requests[1]["messages"][2]["content"]
     assert results[0]["content"] == "found rust"
     assert "there is no tool 'no_such_tool'" in results[1]["content"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.workers.index.passages import MOST_CHARS, passages
+from handoff_queue.workers.index.passages import MAX_CHARS, passages
 
 TEXTS = st.text(alphabet=st.sampled_from(list("ab .\n#!?é。字\t")), max_size=6_000)
 
@@ -23,7 +23,7 @@ def test_passages_are_in_order_and_omit_only_white_space(text: str) -> None:
 
 @given(TEXTS)
 def test_no_passage_is_longer_than_the_limit(text: str) -> None:
-    assert all(passage.end - passage.start <= MOST_CHARS for passage in passages(text))
+    assert all(passage.end - passage.start <= MAX_CHARS for passage in passages(text))
 
 
 def test_a_short_text_is_one_passage() -> None:
@@ -55,7 +55,7 @@ def test_a_long_paragraph_is_cut_between_sentences() -> None:
 
 def test_a_text_without_sentences_is_cut_at_the_limit() -> None:
     assert [passage.end - passage.start for passage in passages("x" * 3_000)] == [
-        MOST_CHARS,
-        MOST_CHARS,
+        MAX_CHARS,
+        MAX_CHARS,
         200,
     ]

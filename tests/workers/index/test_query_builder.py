@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.workers.index.query_builder import (
-    MOST_WORDS,
+    MAX_WORDS,
     any_beginning_with,
     any_of,
     index_text,
@@ -39,7 +39,7 @@ def test_stop_words_are_dropped_unless_the_query_has_no_other_words() -> None:
 
 
 def test_a_query_is_cut_to_the_maximum_number_of_words() -> None:
-    assert len(words_of(" ".join(f"word{number}" for number in range(1_000)))) == MOST_WORDS
+    assert len(words_of(" ".join(f"word{number}" for number in range(1_000)))) == MAX_WORDS
 
 
 def test_characters_of_scripts_without_spaces_are_separate_words() -> None:

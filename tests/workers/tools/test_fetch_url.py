@@ -15,7 +15,7 @@ import pytest
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.network.ssrf_guard import Resolver
 from handoff_queue.workers.tools.fetch_url import Web, fetch_url_tool
-from handoff_queue.workers.tools.read_document import MOST_CHARS
+from handoff_queue.workers.tools.read_document import MAX_CHARS
 from handoff_queue.workers.tools.web_search import search_of_hosts, web_search_tool
 from tests.shared.documents.sample_files import pdf_with
 from tests.workers.tools.contexts import ToolHarness, page_in
@@ -47,18 +47,18 @@ def test_a_long_page_is_shown_in_part_and_kept_completely() -> None:
         answer = page_in(harness.call(tool(), url=f"http://site.example:{server.port}/"))
 
     assert answer["total_chars"] == 50_000
-    assert len(answer["text"]) == MOST_CHARS
+    assert len(answer["text"]) == MAX_CHARS
     assert len(harness.kept_documents[answer["source"]][1]) == 50_000
 
 
 def test_a_long_page_is_read_on_without_fetching_it_again() -> None:
     harness = ToolHarness()
     fetch = tool()
-    text = "".join(chr(97 + position % 26) for position in range(MOST_CHARS + 5))
+    text = "".join(chr(97 + position % 26) for position in range(MAX_CHARS + 5))
     with serving({"/": Page(text.encode(), "text/plain")}) as server:
         url = f"http://site.example:{server.port}/"
         first = page_in(harness.call(fetch, url=url))
-        rest = page_in(harness.call(fetch, url=url, offset=MOST_CHARS))
+        rest = page_in(harness.call(fetch, url=url, offset=MAX_CHARS))
 
     assert first["text"] + rest["text"] == text
     assert len(server.requests) == 1

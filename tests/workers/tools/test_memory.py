@@ -13,7 +13,7 @@ from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.runtime.agent_memory import HandoffNotes
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.memory_notes import MOST_NOTE_CHARS, Note
+from handoff_queue.shared.types.memory_notes import MAX_NOTE_CHARS, Note
 from handoff_queue.shared.types.origins import DOCUMENT, MODEL, USER
 from handoff_queue.supervisor.client.memory_notes import write_note
 from handoff_queue.workers.tools.memory import memory_tool
@@ -109,7 +109,7 @@ def test_a_job_of_another_tenant_finds_nothing(store: Store, first: ToolHarness)
         ({"path": "licence"}, "is no path: write SUBJECT/NAME"),
         ({"path": "../../etc/passwd"}, "is no path"),
         ({"file_text": " "}, "write 1 to"),
-        ({"file_text": "x" * (MOST_NOTE_CHARS + 1)}, "write 1 to"),
+        ({"file_text": "x" * (MAX_NOTE_CHARS + 1)}, "write 1 to"),
         ({"command": "str_replace", "old_str": "a", "new_str": "b"}, "there is no note"),
     ],
 )

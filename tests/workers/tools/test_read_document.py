@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.workers.tools.read_document import MOST_CHARS, read_document_tool
+from handoff_queue.workers.tools.read_document import MAX_CHARS, read_document_tool
 from tests.workers.tools.contexts import ToolHarness, page_in
 
 TOOL = read_document_tool()
 
 
-@given(st.integers(min_value=1, max_value=4 * MOST_CHARS))
+@given(st.integers(min_value=1, max_value=4 * MAX_CHARS))
 def test_reading_from_each_end_on_gives_the_whole_text(length: int) -> None:
     text = "".join(chr(97 + position % 26) for position in range(length))
     harness = ToolHarness({"a.md": text})
@@ -22,7 +22,7 @@ def test_reading_from_each_end_on_gives_the_whole_text(length: int) -> None:
         answer = page_in(harness.call(TOOL, source="a.md", offset=len(read)))
         assert answer["offset"] == len(read)
         assert answer["total_chars"] == length
-        assert 0 < len(answer["text"]) <= MOST_CHARS
+        assert 0 < len(answer["text"]) <= MAX_CHARS
         read += answer["text"]
 
     assert read == text

@@ -14,7 +14,7 @@ from handoff_queue.shared.agent.tool_calls import run_tool
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.workers.tools.read_document import read_document_tool
-from handoff_queue.workers.tools.run_code import MOST_INPUT_BYTES, MOST_PRINTED_CHARS, run_code_tool
+from handoff_queue.workers.tools.run_code import MAX_INPUT_BYTES, MAX_PRINTED_CHARS, run_code_tool
 from handoff_queue.workers.tools.sandbox import SandboxRun, run_in_sandbox
 from tests.needs_sandbox import NEEDS_SANDBOX
 from tests.workers.tools.contexts import ToolHarness
@@ -93,7 +93,7 @@ def test_an_unknown_digest_is_refused() -> None:
 
 
 def test_inputs_that_are_too_large_together_are_refused() -> None:
-    harness = ToolHarness({"a.txt": "x" * MOST_INPUT_BYTES, "b.txt": "y"})
+    harness = ToolHarness({"a.txt": "x" * MAX_INPUT_BYTES, "b.txt": "y"})
 
     failure = harness.failure(run_code_tool(Sandbox()), code="", inputs=["a.txt", "b.txt"])
 
@@ -136,7 +136,7 @@ def test_a_file_with_a_strange_name_or_without_text_is_left_out(
 def test_only_the_end_of_a_long_output_is_shown() -> None:
     answered = answer(ToolHarness(), Sandbox(stdout="x" * 20_000 + "end", stopped="output"))
 
-    assert answered["stdout"] == "x" * (MOST_PRINTED_CHARS - 3) + "end"
+    assert answered["stdout"] == "x" * (MAX_PRINTED_CHARS - 3) + "end"
     assert answered["stopped"] == "ended after 1,000,000 bytes of output"
 
 

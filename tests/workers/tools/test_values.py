@@ -25,7 +25,7 @@ import pydantic
 import pytest
 
 from handoff_queue.shared.agent.tool import Tool, ToolFailed, ToolOutput
-from handoff_queue.shared.agent.tool_return_values import MOST_IMAGES_A_RESULT
+from handoff_queue.shared.agent.tool_return_values import MAX_IMAGES_A_RESULT
 from handoff_queue.shared.types.errors import InvalidTool
 from tests.doubles.function_tools import tool_from
 from tests.workers.tools.contexts import ToolHarness
@@ -168,7 +168,7 @@ def generator() -> Iterator[int]:
         (generator(), "returned a generator"),
         ([map(str, [1])], "returned a map"),
         (PNG[:12], "the image/png that it returned is broken"),
-        ([PNG] * (MOST_IMAGES_A_RESULT + 1), f"at most {MOST_IMAGES_A_RESULT} can be shown"),
+        ([PNG] * (MAX_IMAGES_A_RESULT + 1), f"at most {MAX_IMAGES_A_RESULT} can be shown"),
     ],
 )
 def test_a_value_that_cannot_be_shown_is_a_failed_call(value: object, reason: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MOST_BYTES = 8_000_000
+MAX_BYTES = 8_000_000
 """Most bytes that a server sends until its next call. The largest image has 5,000,000 bytes of
 base64.
 """
@@ -28,7 +28,7 @@ class TooManyBytes(OSError):
 class Allowance:
     """The bytes that a server may send until the next call. Each call begins with all bytes."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, most_bytes: int = MAX_BYTES) -> None:
         self._most = most_bytes
         self._left = most_bytes
         self.is_exceeded = False

@@ -22,7 +22,7 @@ from handoff_queue.workers.tools.mcp.allowance import PIECE_BYTES, REQUEST_BYTES
 
 CONNECT_S = 5.0
 """Longest time in seconds to connect to one address of a host."""
-_MOST_ADDRESSES = 3
+_MAX_ADDRESSES = 3
 
 
 def http_client(
@@ -108,7 +108,7 @@ class _CheckedBackend(httpcore2.AsyncNetworkBackend):
         addresses = await asyncio.to_thread(
             check_addresses, host, port, system_resolver, self._policy
         )
-        for address in addresses[:_MOST_ADDRESSES]:
+        for address in addresses[:_MAX_ADDRESSES]:
             try:
                 stream = await self._sockets.connect_tcp(
                     address,

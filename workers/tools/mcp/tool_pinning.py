@@ -12,7 +12,7 @@ from mcp_types import PaginatedRequestParams, Tool
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, Listing
 
-MOST_PAGES = 50
+MAX_PAGES = 50
 """Most pages of a server's list of tools."""
 _FIELDS = {"name", "title", "description", "input_schema", "output_schema", "annotations"}
 """The fields of a tool that a person accepts."""
@@ -41,14 +41,14 @@ async def listing_of(client: Client) -> Listing:
     """Return all tools of a server, in the form that a person accepts."""
     listing: dict[str, dict[str, Any]] = {}
     cursor = None
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         page = await client.session.list_tools(params=PaginatedRequestParams(cursor=cursor))
         for tool in page.tools:
             listing[tool.name] = _entry_of(tool)
         cursor = page.next_cursor
         if cursor is None:
             return listing
-    raise OSError(f"its list of tools has more than {MOST_PAGES} pages")
+    raise OSError(f"its list of tools has more than {MAX_PAGES} pages")
 
 
 def _entry_of(tool: Tool) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from handoff_queue.shared.agent.tool import (
     ToolFailed,
     ToolOutput,
 )
-from handoff_queue.shared.agent.tool_return_values import MOST_IMAGES_A_RESULT, image_of
+from handoff_queue.shared.agent.tool_return_values import MAX_IMAGES_A_RESULT, image_of
 from handoff_queue.shared.settings.optional_packages import missing
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer
 from handoff_queue.shared.types.origins import mcp_origin
@@ -182,7 +182,7 @@ def _add_image(data: str, images: list[Image]) -> str:
     Raises:
         ToolFailed: the image is broken or too large.
     """
-    if len(images) == MOST_IMAGES_A_RESULT:
+    if len(images) == MAX_IMAGES_A_RESULT:
         return "[an image: left out]"
     try:
         decoded = b64decode(data, validate=True)

@@ -16,7 +16,7 @@ local MONTH_KEPT_MS = 70 * DAY_MS -- from the first cost of the month
 local DAY = 'handoff:day:'
 local SPENDING = 'handoff:spending:'
 local VERIFIED_USAGE = 'handoff:verified_usage:'
-local MOST_SPENDING_FIELDS = 5000 -- of one day: about 400 kB
+local MAX_SPENDING_FIELDS = 5000 -- of one day: about 400 kB
 
 -- Return one field of each row of a table.
 local function column(rows, field)
@@ -58,7 +58,7 @@ end
 -- pair is the parent of the job before it, and the parent's handoff that this job does.
 local function levels_of(job, h)
   local levels = {}
-  while job and #levels <= MOST_LEVELS do
+  while job and #levels <= MAX_LEVELS do
     levels[#levels + 1] = { job = job, h = h }
     job, h = parent_of(job)
   end
@@ -229,7 +229,7 @@ end
 local function add_to_spending(day, tenant, role, model, mode, amounts)
   local key = SPENDING .. day
   local size = redis.pcall('HLEN', key)
-  if type(size) == 'number' and size > MOST_SPENDING_FIELDS then role, model = OTHER, OTHER end
+  if type(size) == 'number' and size > MAX_SPENDING_FIELDS then role, model = OTHER, OTHER end
   local place = '\t' .. table.concat({ tenant, role, model, mode }, '\t')
   for name, more in pairs(amounts) do
     if more > 0 then add_to_figure(key, name .. place, integer(more)) end

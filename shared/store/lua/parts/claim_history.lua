@@ -3,7 +3,7 @@
 -- Record a claim that ended without a result, as a line of the field `past_claims` of the handoff's
 -- hash, the newest last. A line has the beginning and the end (Unix ms), the reason of the end, and
 -- the holder. `how` is a value of `ClaimEnd`: lost | released | deferred | paused | asked.
-local MOST_PAST_CLAIMS = 20
+local MAX_PAST_CLAIMS = 20
 local function note_claim_end(h, until_ms, how)
   local claimed_at, worker, past_claims = unpack(
     redis.call('HMGET', h, 'claimed_at', 'worker', 'past_claims')
@@ -12,7 +12,7 @@ local function note_claim_end(h, until_ms, how)
   local lines = {}
   for line in string.gmatch(past_claims or '', '[^\n]+') do lines[#lines + 1] = line end
   lines[#lines + 1] = table.concat({ claimed_at, until_ms, how, worker or '' }, ' ')
-  local oldest = math.max(1, #lines - MOST_PAST_CLAIMS + 1)
+  local oldest = math.max(1, #lines - MAX_PAST_CLAIMS + 1)
   redis.call('HSET', h, 'past_claims', table.concat(lines, '\n', oldest))
   redis.call('HDEL', h, 'claimed_at', 'turn_at')
 end

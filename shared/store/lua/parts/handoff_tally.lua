@@ -17,11 +17,11 @@ end
 
 -- Return the new text of the field `failed_last` or `dropped_last` of the job's progress: the ids
 -- of its newest failed or dropped handoffs, the newest last.
-local MOST_NOTED = 20
+local MAX_NOTED = 20
 local function newest_ids(job, field, new)
   local all = {}
   local stored = redis.call('HGET', progress_of(job), field) or ''
   for id in string.gmatch(stored, '%S+') do all[#all + 1] = id end
   for _, id in ipairs(new) do all[#all + 1] = id end
-  return table.concat(all, ' ', math.max(1, #all - MOST_NOTED + 1))
+  return table.concat(all, ' ', math.max(1, #all - MAX_NOTED + 1))
 end

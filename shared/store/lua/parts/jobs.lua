@@ -102,13 +102,13 @@ local function parent_of(job)
   return known.outer, known.outer_h
 end
 
--- Most jobs above a job that a script follows: more than `MOST_DEPTH` of `types/limits.py`. A
+-- Most jobs above a job that a script follows: more than `MAX_DEPTH` of `types/limits.py`. A
 -- program may have written a job that is its own parent, and no script may run for ever.
-local MOST_LEVELS = 16
+local MAX_LEVELS = 16
 
 -- Return whether the job or any job above it was cancelled.
 local function is_cancelled(job)
-  for _ = 0, MOST_LEVELS do
+  for _ = 0, MAX_LEVELS do
     if not job then return false end
     if job_of(job).cancelled then return true end
     job = parent_of(job)

@@ -40,9 +40,9 @@ end
 
 -- Store pairs of digest and compressed payload, from position `from` of `all` to its end. A payload
 -- that is stored already has the same content.
-local MOST_AT_ONCE = 1000 -- values in one command: Lua's stack has room for a few thousand
+local MAX_AT_ONCE = 1000 -- values in one command: Lua's stack has room for a few thousand
 local function keep_payloads(job, all, from)
-  for first = from, #all, MOST_AT_ONCE do
-    redis.call('HSET', job .. ':blob', unpack(all, first, math.min(first + MOST_AT_ONCE - 1, #all)))
+  for first = from, #all, MAX_AT_ONCE do
+    redis.call('HSET', job .. ':blob', unpack(all, first, math.min(first + MAX_AT_ONCE - 1, #all)))
   end
 end

@@ -22,7 +22,7 @@ end
 -- Return the value of a label. The first values of each kind have their own time series, and the
 -- later ones share the value OTHER. The set `handoff:metrics:KIND` holds the first values.
 local OTHER = 'other'
-local MOST_VALUES = { tenant = 50, role = 100, model = 30 }
+local MAX_VALUES = { tenant = 50, role = 100, model = 30 }
 local values_read = {}
 local function label(kind, value)
   local name = kind .. ':' .. value
@@ -31,7 +31,7 @@ local function label(kind, value)
     values_read[name] = value
     if redis.pcall('SISMEMBER', set, value) ~= 1 then
       local size = redis.pcall('SCARD', set)
-      local has_room = type(size) == 'number' and size < MOST_VALUES[kind]
+      local has_room = type(size) == 'number' and size < MAX_VALUES[kind]
       if has_room then redis.call('SADD', set, value) else values_read[name] = OTHER end
     end
   end
@@ -43,7 +43,7 @@ end
 local function labelled_tenants()
   local set = 'handoff:metrics:tenant'
   local size = redis.pcall('SCARD', set)
-  local is_ours = type(size) == 'number' and size <= MOST_VALUES.tenant
+  local is_ours = type(size) == 'number' and size <= MAX_VALUES.tenant
   return is_ours and redis.call('SMEMBERS', set) or {}
 end
 

@@ -9,7 +9,7 @@
 -- process renews it within a third after Redis is back (`leases.py`).
 local QUIET, GRACE = 1 / 4, 1 / 2
 local LONGEST = 4 -- another process may have longer leases
-local MOST_IN_A_ROW = 3 -- otherwise a Redis with rare calls would keep dead claims forever
+local MAX_IN_A_ROW = 3 -- otherwise a Redis with rare calls would keep dead claims forever
 
 -- Note the time of a call. If the last call was longer ago than QUIET, note an outage. Redis cannot
 -- tell whether it was stopped, unreachable, full or cut off, or whether its clients were.
@@ -25,7 +25,7 @@ local function note_call(at, lease)
   if at - last_call > lease * QUIET then
     local since, times = unpack(redis.call('HMGET', 'handoff:outage', 'since', 'times'))
     since, times = number_or(since, 0), number_or(times, 0) + 1
-    if last_call > grace_until or times > MOST_IN_A_ROW then
+    if last_call > grace_until or times > MAX_IN_A_ROW then
       since, times = last_call, 1
     end
     grace_until = at + math.floor(lease * GRACE)

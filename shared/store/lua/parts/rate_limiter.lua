@@ -34,7 +34,7 @@ local function rate_limiter()
   local ON_THE_WAY_MS = 1000
   local ALIVE_MS = 10000 -- a waiting call asks again every 2 s
   local DEFERRED_ALIVE_MS = 60000 -- a deferred call asks again after it is published and claimed
-  local MOST_DEAD = 1000 -- places of dead calls that one script removes
+  local MAX_DEAD = 1000 -- places of dead calls that one script removes
   local USUAL_OUTPUT = 500 -- until a first reply shows it
 
   local function bucket_of(name)
@@ -112,7 +112,7 @@ local function rate_limiter()
   -- Number of live calls in front of this one.
   local function before(bucket, member, at)
     for _, dead in ipairs(
-      redis.call('ZRANGEBYSCORE', bucket.alive, '-inf', at, 'LIMIT', 0, MOST_DEAD)
+      redis.call('ZRANGEBYSCORE', bucket.alive, '-inf', at, 'LIMIT', 0, MAX_DEAD)
     ) do
       leave_line(bucket, dead)
     end

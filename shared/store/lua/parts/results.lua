@@ -33,7 +33,7 @@ end
 -- micro-dollars (null: unknown price), ms since the first claim, ms of waiting for the provider,
 -- turns, tokens that count for the bucket (`bucket_use`: JSON), and the micro-dollars that its
 -- batches saved. `child`: id of the child job that did the handoff, or nil.
-local MOST_SAMPLES = 200
+local MAX_SAMPLES = 200
 local function add_sample(h, role, child, bucket_use, at)
   local usd, unpriced, started_at, turns, asked_ms, batch_saved = unpack(
     redis.call('HMGET', h, 'usd', 'unpriced', 'started_at', 'turns', 'asked_ms', 'batch_saved')
@@ -50,7 +50,7 @@ local function add_sample(h, role, child, bucket_use, at)
     '{"at": %d, "usd": %s, "ms": %d, "waited_ms": %d, "turns": %d, "bucket": %s, "saved": %s}',
     at, cost, lasted_ms, waited_ms, tonumber(turns or 0), bucket_use, batch_saved or '0'
   )
-  keep_newest('handoff:history:' .. role, sample, MOST_SAMPLES, PAST_KEPT_MS)
+  keep_newest('handoff:history:' .. role, sample, MAX_SAMPLES, PAST_KEPT_MS)
 end
 
 -- End a handoff with a result.

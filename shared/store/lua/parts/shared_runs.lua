@@ -6,7 +6,7 @@
 -- without keys).
 
 local FOLLOWS_FOR_MS = 30 * 1000 -- then a waiting handoff looks again, if nothing has woken it
-local MOST_WOKEN = 1000 -- by one script; the others look again
+local MAX_WOKEN = 1000 -- by one script; the others look again
 
 local function run_key(role, name)
   return 'handoff:shared_run:' .. role .. ':' .. name
@@ -45,7 +45,7 @@ end
 
 -- Return whether the request of a job excludes shared runs. The jobs below have the same request.
 local function runs_alone(job)
-  for _ = 0, MOST_LEVELS do
+  for _ = 0, MAX_LEVELS do
     if not job then return false end
     if redis.call('HEXISTS', job, 'alone') == 1 then return true end
     job = parent_of(job)
@@ -118,7 +118,7 @@ local function leave_run(job, handoff, name, may_copy, at)
   if not score then return end
   redis.call('ZREM', set, member)
   if may_copy and score == '0' then
-    for _, other in ipairs(redis.call('ZRANGE', set, '0', integer(MOST_WOKEN - 1))) do
+    for _, other in ipairs(redis.call('ZRANGE', set, '0', integer(MAX_WOKEN - 1))) do
       wake_follower(job, due, other, role, member, at)
     end
     redis.call('DEL', set)
@@ -126,7 +126,7 @@ local function leave_run(job, handoff, name, may_copy, at)
   end
   local first_score = redis.call('ZRANGE', set, '0', '0', 'WITHSCORES')[2]
   if first_score == '0' then return end -- another one runs
-  for _, other in ipairs(redis.call('ZRANGE', set, '0', integer(MOST_WOKEN - 1))) do
+  for _, other in ipairs(redis.call('ZRANGE', set, '0', integer(MAX_WOKEN - 1))) do
     if wake_follower(job, due, other, role, nil, at) then return end
     redis.call('ZREM', set, other)
   end

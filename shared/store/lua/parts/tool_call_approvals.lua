@@ -49,13 +49,13 @@ end
 -- Close all questions of a handoff that has ended. `asks`: field of its hash, or nil. A worker may
 -- have written any text. A text without questions stops no end, and a long text keeps Redis for a
 -- short time only.
-local MOST_ASKS = 1000 -- many more than the calls of a reply
+local MAX_ASKS = 1000 -- many more than the calls of a reply
 local function close_calls(job, asks)
   local is_json, questions = pcall(cjson.decode, asks)
   local closed, count = {}, 0
   for _, version in pairs(is_json and type(questions) == 'table' and questions or {}) do
     count = count + 1
-    if count > MOST_ASKS then break end
+    if count > MAX_ASKS then break end
     local field = type(version) == 'string' and 'approval:' .. version
     if field and redis.call('HDEL', progress_of(job), field) == 1 then closed[version] = true end
   end

@@ -35,14 +35,14 @@ end
 
 -- Note in the job's progress that a handoff took the first of these messages, up to the place
 -- `last`.
-local MOST_TAKERS = 50 -- of a message; the journal has all
+local MAX_TAKERS = 50 -- of a message; the journal has all
 local function note_taken(job, handoff, messages, last, turn)
   for _, message in ipairs(messages) do
     if message.place > last then return end -- it came after the agent had read the others
     local field = 'taken:' .. integer(message.place)
     local is_json, taken = pcall(cjson.decode, redis.call('HGET', progress_of(job), field))
     if not is_json or type(taken) ~= 'table' then taken = {} end
-    if #taken < MOST_TAKERS then taken[#taken + 1] = { handoff, turn } end
+    if #taken < MAX_TAKERS then taken[#taken + 1] = { handoff, turn } end
     redis.call('HSET', progress_of(job), field, cjson.encode(taken))
   end
 end

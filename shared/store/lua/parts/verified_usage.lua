@@ -4,7 +4,7 @@
 -- Largest sum, and largest limit of tokens and micro-dollars (`types/limits.py`). A worker that was
 -- taken over may report any number. `number_or` reads a sum above 2^53 as 0, so nothing would
 -- count.
-local MOST_VERIFIED = 10 ^ 15
+local MAX_VERIFIED = 10 ^ 15
 
 -- Report a counter that is lower than the verified usage, for the audit, and raise it. A worker may
 -- have deleted the account, so it gets its time to live, `ms`, again.
@@ -52,7 +52,7 @@ end
 local function add_verified(key, more)
   local sums, fields = verified_at(key), {}
   for i, amount in ipairs(AMOUNTS) do
-    sums[amount.total] = math.min(MOST_VERIFIED, sums[amount.total] + more[i])
+    sums[amount.total] = math.min(MAX_VERIFIED, sums[amount.total] + more[i])
     fields[VERIFIED[i]] = integer(sums[amount.total])
   end
   set_fields(key, fields)
@@ -88,6 +88,6 @@ local function record_verified_usage(job, verified, at)
   local month, usd = job_of(job).month, amount_named('usd', more)
   if not month or usd == 0 then return end
   local key = month .. ':verified'
-  local sum = math.min(MOST_VERIFIED, number_or(redis.call('GET', key), 0) + usd)
+  local sum = math.min(MAX_VERIFIED, number_or(redis.call('GET', key), 0) + usd)
   redis.call('SET', key, integer(sum), 'PX', integer(MONTH_KEPT_MS))
 end

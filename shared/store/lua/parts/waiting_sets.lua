@@ -25,8 +25,8 @@ end
 -- Note handoffs or wake-ups that their sender will publish to this queue. While they are in no
 -- queue, the sorted set `handoff:out:QUEUE` has them, too. `entries`: see `note_waiting`.
 local function note_sending(queue, entries)
-  for first = 1, #entries, MOST_AT_ONCE do
-    local last = math.min(first + MOST_AT_ONCE - 1, #entries)
+  for first = 1, #entries, MAX_AT_ONCE do
+    local last = math.min(first + MAX_AT_ONCE - 1, #entries)
     note_waiting(queue, entries, first, last)
     redis.call('ZADD', 'handoff:out:' .. queue, unpack(entries, first, last))
   end

@@ -20,7 +20,7 @@ from handoff_queue.workers.tools.read_document import part_of
 from tests.doubles import handoffs
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "vector-databases"
-MOST_TURNS = 6
+MAX_TURNS = 6
 
 PLAN_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -227,7 +227,7 @@ def work(
     else:
         more["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
     messages: list[Any] = [{"role": "user", "content": content}]
-    for _ in range(MOST_TURNS):
+    for _ in range(MAX_TURNS):
         with client().messages.stream(
             model="offline",
             max_tokens=8_192,
@@ -251,7 +251,7 @@ def work(
             {"role": "assistant", "content": message.to_param()["content"]},
             {"role": "user", "content": results},
         ]
-    raise AssertionError(f"no answer after {MOST_TURNS} turns")
+    raise AssertionError(f"no answer after {MAX_TURNS} turns")
 
 
 def as_result(step: str, answer: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.display.activity import (
     EVERY_S,
-    MOST_HANDOFFS_A_LINE,
+    MAX_HANDOFFS_A_LINE,
     SILENT_AFTER_S,
     activity_line,
 )
@@ -94,9 +94,9 @@ def test_many_running_handoffs_are_counted_and_the_silent_handoffs_are_named() -
     view = view_of_handoffs(**{f"s{number}": RUNNING for number in range(30)}, quiet=SILENT)
 
     line = activity_line(view) or ""
-    assert line.count(" turn 2, ") == MOST_HANDOFFS_A_LINE
+    assert line.count(" turn 2, ") == MAX_HANDOFFS_A_LINE
     assert "quiet (researcher)" in line
-    assert line.endswith(f"; and {31 - MOST_HANDOFFS_A_LINE} more")
+    assert line.endswith(f"; and {31 - MAX_HANDOFFS_A_LINE} more")
 
 
 def test_a_handoff_of_a_child_job_is_shown_with_the_id_of_its_job() -> None:

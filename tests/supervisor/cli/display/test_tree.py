@@ -21,7 +21,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.plan import Patch
 from handoff_queue.shared.types.review import Decision, Revision, Verdict
 from handoff_queue.shared.types.step import Step
-from handoff_queue.supervisor.cli.display.job_view import MOST_ROWS, JobView
+from handoff_queue.supervisor.cli.display.job_view import MAX_ROWS, JobView
 from handoff_queue.supervisor.cli.display.tree import render_tree
 from handoff_queue.supervisor.client.waiting_reasons import WaitingReason
 from tests.supervisor.cli.job_events import (
@@ -202,7 +202,7 @@ def test_a_large_plan_is_cut_to_the_screen() -> None:
     )
     view = view_of(*PLANNER[:3], PLANNED.model_copy(update={"steps": outlines}))
 
-    assert len(rendered(view).splitlines()) == MOST_ROWS + 2
+    assert len(rendered(view).splitlines()) == MAX_ROWS + 2
     assert "and 61 more" in rendered(view)
 
 

@@ -18,8 +18,8 @@ from handoff_queue.shared.types.ids import JobId, new_job_id
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.serve.console.document_routes import (
-    MOST_CHARS,
-    MOST_ON_THE_JOB_PAGE,
+    MAX_CHARS,
+    MAX_ON_THE_JOB_PAGE,
     document_link,
     part_of,
 )
@@ -132,7 +132,7 @@ def test_a_wrong_address_is_an_error(query: str, jobs: Client, local: Visitor) -
 def test_the_parts_of_a_long_document_together_have_all_its_text(
     jobs: Client, local: Visitor
 ) -> None:
-    whole = "".join(f"line {number:07}\n" for number in range(2 * MOST_CHARS // 13 + 5))
+    whole = "".join(f"line {number:07}\n" for number in range(2 * MAX_CHARS // 13 + 5))
     job_id = a_job_with(jobs, whole)
     url, read = f"/jobs/{job_id}/documents/notes%2Fa%20b.md", ""
     following = url
@@ -235,7 +235,7 @@ def test_ten_thousand_documents_do_not_break_the_pages(jobs: Client, local: Visi
         later = LexborHTMLParser(text).css_first('a[rel="next"]')
         following = unescape(later.attributes["href"] or "") if later else None
 
-    assert len(rows(job_page)) == MOST_ON_THE_JOB_PAGE
+    assert len(rows(job_page)) == MAX_ON_THE_JOB_PAGE
     assert f">All {count:,} documents</a>" in job_page
     assert listed == names
 
