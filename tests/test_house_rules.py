@@ -325,6 +325,17 @@ def test_each_variable_has_a_name_for_its_value() -> None:
     assert form_of_tests().empty_names == []
 
 
+def test_constants_of_limits_begin_with_max_or_min() -> None:
+    scripts = sorted((ROOT / "shared").rglob("*.lua"))
+    others = [
+        relative(path)
+        for path in (*sources(*PRODUCT, "tests"), *scripts)
+        if re.search(r"^(?:local )?_?(?:MOST|LEAST)_\w+ =", path.read_text(), re.MULTILINE)
+    ]
+
+    assert others == []
+
+
 def test_a_comprehension_has_one_loop() -> None:
     assert form().comprehensions_with_two_loops == []
 
