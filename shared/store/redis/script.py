@@ -182,7 +182,7 @@ def _amount(amount: Amount) -> str:
 def _measure(measure: Measure) -> str:
     """Return a row of the table of measures in Lua."""
     return _row(
-        limit=measure.stored_limit,
+        stored_limit=measure.stored_limit,
         kept=measure.kept,
         reserved=measure.reserved,
         needed=f"needed_{measure.name}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.handoff import Document
@@ -63,6 +65,25 @@ def test_a_deleted_job_leaves_nothing_but_documents(store: Store) -> None:
     assert store.connection.redis.zcard(keys.JOBS) == 0
     store.due_work.sweep()
     assert store.payloads.documents([page.digest]) == {page.digest: "text"}
+
+
+def test_a_deleted_job_leaves_no_key_of_any_kind(store: Store) -> None:
+    """Each function of `keys` with a job's id names a key of the job."""
+    job_id, handoff_id = a_job(store), HandoffId("a.1")
+    issue(store, job_id, handoff_id)
+    values = {"job_id": job_id, "role": "researcher", "handoff_id": handoff_id}
+    redis = store.connection.redis
+    kinds: list[str] = []
+    for kind, name_of in inspect.getmembers(keys, inspect.isfunction):
+        parameters = inspect.signature(name_of).parameters
+        if "job_id" in parameters:
+            redis.setnx(name_of(*[values[parameter] for parameter in parameters]), "x")
+            kinds.append(kind)
+
+    store.jobs.delete(job_id)
+
+    assert len(kinds) >= 10
+    assert not [name for name in redis.scan_iter() if job_id.encode() in name]
 
 
 def test_jobs_removed_by_retention_leave_the_list(store: Store) -> None:

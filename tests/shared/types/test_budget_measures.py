@@ -6,6 +6,7 @@ import pytest
 
 from handoff_queue.shared.store.handoff_standing import handoff_standing
 from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES, Amount, Measure
+from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import BudgetLimits
 from handoff_queue.supervisor.lifecycle.job_budget import amount as amount_in_words
 from handoff_queue.supervisor.lifecycle.result_texts import STOPPED_BY
@@ -26,6 +27,11 @@ def test_a_measure_counts_amounts_of_every_call_and_has_words(measure: Measure) 
     assert set(measure.amounts) <= set(AMOUNTS)
     assert amount_in_words(measure.limit, 12) == measure.text(12)
     assert measure.stop_reason in STOPPED_BY
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_the_limit_that_redis_names_is_a_stop_reason_of_the_handoff(measure: Measure) -> None:
+    assert StopReason(measure.stored_limit) is measure.stop_reason
 
 
 @pytest.mark.parametrize("amount", AMOUNTS)

@@ -319,9 +319,9 @@ end
 local function check_level(key, worst, limits, usage)
   local waits, verified = nil, usage and verified_at(usage) or {}
   for i, measure in ipairs(MEASURES) do
-    local no, wanted, left = check_limit(key, measure, limits[i], worst, verified)
-    if no and no ~= 'wait' then return no, wanted, left end
-    waits = waits or no
+    local refusal, wanted, left = check_limit(key, measure, limits[i], worst, verified)
+    if refusal and refusal ~= 'wait' then return refusal, wanted, left end
+    waits = waits or refusal
   end
   return waits
 end
@@ -340,7 +340,7 @@ local function note_need(day, h, closes, measure, wanted, left)
   redis.call('PEXPIRE', day, integer(DAY_MS + DAY_KEPT_MS))
 end
 
-local LIMITS = column(MEASURES, 'limit')
+local LIMITS = column(MEASURES, 'stored_limit')
 
 -- The caps of a day in the order of MEASURES: those of the tenant, then those of the installation.
 local CAPS = column(MEASURES, 'tenant_cap')
@@ -375,24 +375,26 @@ local function reserve(job, h, worst)
   local closes = table.remove(own, 1)
   local tenant, installation = days(job, day)
   local waits = check_level(h, worst, own)
-  if waits and waits ~= 'wait' then return waits.limit, 'handoff' end
+  if waits and waits ~= 'wait' then return waits.stored_limit, 'handoff' end
   for _, level in ipairs(levels) do
     local is_last = level.h == h and closes
     if level.h ~= h then is_last = redis.call('HGET', level.h, 'closes') end
     local limits = limits_of(level.job, is_last)
-    local no = check_level(progress_of(level.job), worst, limits, level.job)
-    if no and no ~= 'wait' then return no.limit, level.job == job and 'job' or 'ancestor' end
-    waits = waits or no
+    local refusal = check_level(progress_of(level.job), worst, limits, level.job)
+    if refusal and refusal ~= 'wait' then
+      return refusal.stored_limit, level.job == job and 'job' or 'ancestor'
+    end
+    waits = waits or refusal
   end
   local caps = redis.call('HMGET', 'handoff:caps', unpack(CAPS))
   for place, key in ipairs({ tenant, installation }) do
     local limits = { unpack(caps, 1 + (place - 1) * #MEASURES, place * #MEASURES) }
-    local no, wanted, left = check_level(key, worst, limits, verified_key_of(key))
-    if no and no ~= 'wait' then
-      note_need(key, h, closes, no, wanted, left)
-      return no.limit, place == 1 and 'tenant' or 'installation'
+    local refusal, wanted, left = check_level(key, worst, limits, verified_key_of(key))
+    if refusal and refusal ~= 'wait' then
+      note_need(key, h, closes, refusal, wanted, left)
+      return refusal.stored_limit, place == 1 and 'tenant' or 'installation'
     end
-    waits = waits or no
+    waits = waits or refusal
   end
   if waits then return waits end
   add_to_accounts(accounts_of_call(levels, tenant, installation), reservation_changes(worst, 1))
