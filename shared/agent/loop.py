@@ -19,6 +19,7 @@ from handoff_queue.shared.agent.answer_format import (
     looks_cut,
     tool_call_format,
 )
+from handoff_queue.shared.agent.call_builder import CallBuilder
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.agent.compaction import MAX_REQUESTS, make_compaction
 from handoff_queue.shared.agent.conversation import (
@@ -103,9 +104,10 @@ class Agent:
         """True if the agent has made its result, and can still change it for a message."""
         self._result_builder = ResultBuilder(handoff, dependencies.answer_format, guard.origins)
         self._tool_calls = ToolCallRunner(handoff, tools, guard, self._transcript)
-        self._model_turns = ModelTurns(
+        builder = CallBuilder(
             handoff.limits, opening.system, tuple(tools.values()), dependencies, guard.is_offered
         )
+        self._model_turns = ModelTurns(handoff.limits, builder, dependencies)
 
     def _tools_of(
         self, spec: SpecialistSpec, opening: Opening, dependencies: RunDependencies
@@ -324,10 +326,10 @@ class Agent:
             )
         has_turns = self._conversation.turns < self._limits.max_turns
         was_cut = reply.stop_reason in ("max_tokens", "model_context_window_exceeded")
-        most_repairs = MAX_REPAIRS
+        max_repairs = MAX_REPAIRS
         if was_cut:
-            most_repairs = MAX_SHORTENINGS
-        may_repair = has_turns and self._conversation.repairs < most_repairs
+            max_repairs = MAX_SHORTENINGS
+        may_repair = has_turns and self._conversation.repairs < max_repairs
         if reply.stop_reason == "model_context_window_exceeded":
             may_repair = may_repair and self._clear_refused_results()
         try:

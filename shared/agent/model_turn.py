@@ -33,7 +33,6 @@ from handoff_queue.shared.agent.reply_progress import ReplyProgress
 from handoff_queue.shared.agent.retry_policy import delay_s, reason_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.summary_messages import AS_OUTPUT, SUMMARIZE, has_text_output
-from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_result_clearing import (
     ClearingRules,
     results_to_clear,
@@ -108,20 +107,10 @@ class ModelTurns:
     """Makes the model calls of one handoff. The claim is part of `dependencies`."""
 
     def __init__(
-        self,
-        limits: HandoffLimits,
-        system: str,
-        tools: tuple[Tool, ...],
-        dependencies: RunDependencies,
-        is_offered: Callable[[Tool, Conversation], bool],
+        self, limits: HandoffLimits, builder: CallBuilder, dependencies: RunDependencies
     ) -> None:
-        """Prepare the calls.
-
-        Args:
-            is_offered: returns whether the model may know of a tool after a conversation.
-        """
         self._limits = limits
-        self._builder = CallBuilder(limits, system, tools, dependencies, is_offered)
+        self._builder = builder
         self._progress = ReplyProgress(
             self._builder.schema, streams_draft=dependencies.streams_draft, now=dependencies.now
         )
