@@ -94,7 +94,7 @@ def held(folder: Path, pool: str, slots: int, turns: int, handoffs: int, takes_s
             watching.mean_until(calls - slots),
             took_s,
             watching.cpu_s,
-            watching.most_mb,
+            watching.max_mb,
         )
 
 
@@ -175,7 +175,7 @@ class Watching:
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._seen: list[dict[str, int]] = []
         self._cpu_before = self._cpu()
-        self.most_mb = self.cpu_s = 0.0
+        self.max_mb = self.cpu_s = 0.0
 
     def __enter__(self) -> Watching:
         self._thread.start()
@@ -199,8 +199,8 @@ class Watching:
     def _watch(self) -> None:
         while not self._over.wait(0.1):
             self._seen.append(self._count())
-            self.most_mb = max(
-                self.most_mb, sum(_memory_mb(pid) for pid in _with_children(self._pid))
+            self.max_mb = max(
+                self.max_mb, sum(_memory_mb(pid) for pid in _with_children(self._pid))
             )
 
     def _cpu(self) -> float:

@@ -191,7 +191,7 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
         [load for load in loads if not load.call.seconds],
         [load for load in loads if load.call.seconds],
     )
-    most_at_once = {load.call: load for load in waiting}
+    max_at_once = {load.call: load for load in waiting}
     by_function = [load for load in waiting if not load.call.is_over_http]
     rows_of = {row for _, row in table}
     peers, rows = (
@@ -204,7 +204,7 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
                 table, load, rows, [BARE_CANVAS], "the canvas's jobs/s, no latency", "at least 1.2x"
             )
             yield _best(table, load, rows, peers, "LangGraph's jobs/s, no latency", "at least 0.7x")
-    for load in most_at_once.values():
+    for load in max_at_once.values():
         yield _best(
             table, load, rows, peers, f"LangGraph's jobs/s, {load.call} a call", "at least 1x"
         )

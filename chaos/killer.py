@@ -165,8 +165,8 @@ class Killer:
         """
         workers = self.fleet.ready(WORKER).keys() - self._stops.targets
         supervisors = self.fleet.ready(SUPERVISOR).keys() - self._stops.targets
-        most_workers = self.fleet.size.workers
-        is_enough = len(workers) >= max(1, most_workers // 2) and len(supervisors) >= 1
+        max_workers = self.fleet.size.workers
+        is_enough = len(workers) >= max(1, max_workers // 2) and len(supervisors) >= 1
         return is_enough and self.fleet.is_ready(REDIS)
 
     def _do(self, fault: Fault, dice: random.Random) -> None:

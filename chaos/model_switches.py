@@ -50,7 +50,7 @@ class SeenReservation:
     microusd: int
 
     @property
-    def least_microusd(self) -> int:
+    def min_microusd(self) -> int:
         """The price of the reserved tokens at the dearest model."""
         usage = Usage(input_tokens=self.input_tokens, output_tokens=self.output_tokens)
         return max(price_of(usage, model) for model in SWITCHED_MODELS)
@@ -69,10 +69,10 @@ class SwitchRecords:
         """Return the breaches of each promise: name of the promise -> one line each."""
         too_low: list[str] = []
         for seen in self.reservations:
-            if seen.microusd < seen.least_microusd:
+            if seen.microusd < seen.min_microusd:
                 too_low.append(
                     f"{seen.job} {seen.handoff}: {seen.microusd} micro-dollars for a call that"
-                    f" may cost {seen.least_microusd}"
+                    f" may cost {seen.min_microusd}"
                 )
         return {LOST: list(self._lost()), TOO_LOW: too_low}
 

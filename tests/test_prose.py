@@ -128,10 +128,10 @@ def sentences(text: str) -> Iterator[str]:
                 yield sentence
 
 
-def problems(sentence: str, most_words: int) -> list[str]:
+def problems(sentence: str, max_words: int) -> list[str]:
     names = [name for name, pattern in PATTERNS.items() if pattern.search(sentence)]
     count = len(sentence.split())
-    if count > most_words:
+    if count > max_words:
         names.append(f"{count} words")
     return names
 
@@ -139,12 +139,12 @@ def problems(sentence: str, most_words: int) -> list[str]:
 def problems_in(path: Path, source: str) -> Iterator[str]:
     """Yield the problems of a file's text, each with its place and its sentence."""
     if path.suffix == ".md":
-        texts, most_words = list(paragraphs(source)), MAX_WORDS_IN_MARKDOWN
+        texts, max_words = list(paragraphs(source)), MAX_WORDS_IN_MARKDOWN
     else:
-        texts, most_words = [*docstrings(ast.parse(source)), *comments(source)], MAX_WORDS
+        texts, max_words = [*docstrings(ast.parse(source)), *comments(source)], MAX_WORDS
     for line, text in texts:
         for sentence in sentences(text):
-            if problems_found := problems(sentence, most_words):
+            if problems_found := problems(sentence, max_words):
                 place = f"{path.relative_to(ROOT)}:{line}"
                 yield f"{place}: {', '.join(problems_found)}: {sentence}"
 

@@ -178,14 +178,14 @@ SYSTEMS = (
 )
 
 
-def measure(system: System, model: str, least_cached: int) -> Measured:
+def measure(system: System, model: str, min_cached: int) -> Measured:
     """Run all jobs in one system.
 
     Raises:
         SystemExit: an answer lacks a fact, so the systems did not do the same work.
     """
     lenient = "" if system.is_ours else "other programs use fields of the API that are not stable"
-    with CountingServer(system.script, least_cached=least_cached, lenient=lenient) as server:
+    with CountingServer(system.script, min_cached=min_cached, lenient=lenient) as server:
         began = time.perf_counter()
         answers = system.run(server, model)
         took_s = time.perf_counter() - began
@@ -278,8 +278,8 @@ def main() -> None:
         if system.package and not (BENCH / system.package).exists():
             print(f"{system.name}: `.ci/install bench` installs it", file=sys.stderr)
             continue
-        rows.append(measure(system, options.model, options.least_cached))
-    print(f"{options.model}, cached prefixes of at least {options.least_cached} tokens\n")
+        rows.append(measure(system, options.model, options.min_cached))
+    print(f"{options.model}, cached prefixes of at least {options.min_cached} tokens\n")
     print("\n".join([*table(rows), "", *table_of_parts(rows), "", *targets(rows)]))
 
 

@@ -43,7 +43,7 @@ class Cached:
 class PromptCache:
     """The entries of one account."""
 
-    least_tokens: int = MIN_TOKENS
+    min_tokens: int = MIN_TOKENS
     entries: set[str] = field(default_factory=set)
 
     def look_up(self, request: Json) -> Cached:
@@ -55,7 +55,7 @@ class PromptCache:
         for text, tokens, mark in _segments(request):
             digest.update(text.encode())
             total += tokens
-            if total < self.least_tokens:
+            if total < self.min_tokens:
                 continue
             key = digest.hexdigest()
             if key in self.entries:

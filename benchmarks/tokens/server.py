@@ -44,18 +44,16 @@ class Spending:
 class CountingServer(MessagesServer):
     """A `MessagesServer` whose replies report the tokens of the request and of the reply."""
 
-    def __init__(
-        self, script: Script, *, least_cached: int = MIN_TOKENS, lenient: str = ""
-    ) -> None:
+    def __init__(self, script: Script, *, min_cached: int = MIN_TOKENS, lenient: str = "") -> None:
         """Bind the port.
 
         Args:
-            least_cached: shortest prefix in tokens that the cache holds.
+            min_cached: shortest prefix in tokens that the cache holds.
             lenient: why requests may break rules of the API. Empty: they may not.
         """
         super().__init__(script, lenient_because=lenient)
         self.spendings: list[Spending] = []
-        self._cache = PromptCache(least_cached)
+        self._cache = PromptCache(min_cached)
         self._lock = threading.Lock()
 
     @property

@@ -14,7 +14,7 @@ from handoff_queue.shared.agent.prices import request_bytes
 from handoff_queue.shared.agent.prompt_cache_warmup import prefix_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.summary_messages import has_text_output
-from handoff_queue.shared.agent.token_estimates import expected_input, most_input
+from handoff_queue.shared.agent.token_estimates import expected_input, max_input
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import definition
 from handoff_queue.shared.agent.tool_result_clearing import READ_CLEARED
@@ -145,9 +145,9 @@ class CallBuilder:
         """Return the expected input tokens of the next call."""
         return expected_input(conversation, lambda: self._rendered_bytes(conversation))
 
-    def most_input(self, conversation: Conversation) -> int:
+    def max_input(self, conversation: Conversation) -> int:
         """Return an upper bound of the input tokens of the next call."""
-        return most_input(conversation, lambda: self._rendered_bytes(conversation))
+        return max_input(conversation, lambda: self._rendered_bytes(conversation))
 
     def _offered(self, conversation: Conversation) -> tuple[dict[str, object], ...]:
         """Return the definitions of the tools that the model may know of now."""

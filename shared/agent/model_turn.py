@@ -558,12 +558,12 @@ class ModelTurns:
         """Return the upper bound of a call, at the price of the dearest model of the handoff.
         Whether the budget allows a turn does not depend on the model that serves it.
         """
-        most_input = self._builder.most_input(conversation)
-        worst = self.dependencies.prices.worst(call, most_input)
+        max_input = self._builder.max_input(conversation)
+        worst = self.dependencies.prices.worst(call, max_input)
         if not self._choices.has_several:
             return worst
         for choice in self._choices.choices:
-            other = self.dependencies.prices.worst(replace(call, model=choice.name), most_input)
+            other = self.dependencies.prices.worst(replace(call, model=choice.name), max_input)
             if worst.microusd is None or other.microusd is None:
                 worst = replace(worst, microusd=None)
             else:

@@ -144,18 +144,18 @@ class Prices:
             input_tokens: upper bound of the input without server-side tools.
         """
         uses = server_tool_uses(call)
-        most_input = input_tokens + uses * SERVER_TOOL_TOKENS
-        most_output = call.max_output_tokens
-        uncached = self._of_tokens(call.model, most_input, most_output, 0, 0, 0)
-        for_1h = most_input if call.caches_for_1h else 0
-        cached = self._of_tokens(call.model, most_input, most_output, 0, most_input, for_1h)
+        max_input = input_tokens + uses * SERVER_TOOL_TOKENS
+        max_output = call.max_output_tokens
+        uncached = self._of_tokens(call.model, max_input, max_output, 0, 0, 0)
+        for_1h = max_input if call.caches_for_1h else 0
+        cached = self._of_tokens(call.model, max_input, max_output, 0, max_input, for_1h)
         if uncached is None or cached is None:
-            return WorstCase(most_input, most_output, None, call.model)
+            return WorstCase(max_input, max_output, None, call.model)
         surcharge = sum(map(_surcharge, call.tools))
         if self.is_free:
             surcharge = 0
         most_microusd = max(uncached, cached) + surcharge
-        return WorstCase(most_input, most_output, most_microusd, call.model)
+        return WorstCase(max_input, max_output, most_microusd, call.model)
 
     def longest_prompt(self, model: str) -> int:
         """Return the input tokens of the longest request that the model reads at its base price:

@@ -115,11 +115,11 @@ def opening_of(
     """
     if form is None:
         form = form_of(handoff)
-    most_chars = max(MIN_PASTED_CHARS, MAX_PASTED_CHARS // max(1, len(loaded.results)))
-    rendered = _rendered(loaded.results, most_chars)
+    max_chars = max(MIN_PASTED_CHARS, MAX_PASTED_CHARS // max(1, len(loaded.results)))
+    rendered = _rendered(loaded.results, max_chars)
     parts = [f"<task>{escape_tags(handoff.task_description)}</task>"]
     context_steps = [context.step_id for context in handoff.context]
-    shown, not_shown = _shown(context_steps, loaded, rendered, most_chars)
+    shown, not_shown = _shown(context_steps, loaded, rendered, max_chars)
     parts += shown + _not_shown(not_shown, loaded)
     parts += _feedbacks(handoff.feedback, loaded.previous)
     is_role = handoff.assigned_to in ROLES
@@ -137,7 +137,7 @@ def opening_of(
     hidden = set(not_shown)
     unread: dict[StepId, str] = {}
     for step, text in rendered.items():
-        if len(text) > most_chars or step in hidden:
+        if len(text) > max_chars or step in hidden:
             unread[step] = text
     added: tuple[Tool, ...] = ()
     if unread:
@@ -168,19 +168,19 @@ def _block(text: str) -> Block:
     return {"type": "text", "text": text}
 
 
-def _rendered(results: Mapping[StepId, HandoffResult], most_chars: int) -> dict[StepId, str]:
+def _rendered(results: Mapping[StepId, HandoffResult], max_chars: int) -> dict[StepId, str]:
     """Return each result as the agent sees it. A claim that an earlier result shows whole is left
     out of the later ones.
 
     Args:
-        most_chars: a longer result is cut.
+        max_chars: a longer result is cut.
     """
     rendered: dict[StepId, str] = {}
     shown: set[str] = set()
     for step, result in results.items():
         text = data_of(result, shown)
         rendered[step] = text
-        if len(text) <= most_chars:
+        if len(text) <= max_chars:
             shown.update(claim.id for claim in result.claims)
     return rendered
 
@@ -282,14 +282,14 @@ def part_from(text: str, offset: int) -> str:
 
 
 def _shown(
-    steps: Sequence[StepId], loaded: LoadedPayloads, rendered: Mapping[StepId, str], most_chars: int
+    steps: Sequence[StepId], loaded: LoadedPayloads, rendered: Mapping[StepId, str], max_chars: int
 ) -> tuple[list[str], list[StepId]]:
     """Return the first results that fit into `MAX_SHOWN_BYTES`, at least one, and the steps
-    of the other results. Each result is cut after `most_chars`.
+    of the other results. Each result is cut after `max_chars`.
     """
     shown, room = list[str](), MAX_SHOWN_BYTES
     for index, step in enumerate(steps):
-        text = _result(step, loaded, rendered, most_chars)
+        text = _result(step, loaded, rendered, max_chars)
         room -= len(text.encode())
         if room < 0 and shown:
             return shown, list(steps[index:])
@@ -313,10 +313,10 @@ def _not_shown(steps: Sequence[StepId], loaded: LoadedPayloads) -> list[str]:
 
 
 def _result(
-    step: StepId, loaded: LoadedPayloads, rendered: Mapping[StepId, str], most_chars: int
+    step: StepId, loaded: LoadedPayloads, rendered: Mapping[StepId, str], max_chars: int
 ) -> str:
     text = rendered[step]
-    begun, note = _begun(text, most_chars), ""
+    begun, note = _begun(text, max_chars), ""
     if begun != text:
         note = f"\n[cut: {len(begun)} of {len(text)} characters; read on with {READ_RESULT}]"
     return (
@@ -325,14 +325,14 @@ def _result(
     )
 
 
-def _begun(text: str, most_chars: int) -> str:
-    """Return at most `most_chars` of a rendered result. The cut is not inside of `BEFORE_NOTES`,
+def _begun(text: str, max_chars: int) -> str:
+    """Return at most `max_chars` of a rendered result. The cut is not inside of `BEFORE_NOTES`,
     whose tags belong together.
     """
     end_of_output = text.find(BEFORE_NOTES)
-    if 0 <= end_of_output < most_chars < end_of_output + len(BEFORE_NOTES):
+    if 0 <= end_of_output < max_chars < end_of_output + len(BEFORE_NOTES):
         return text[:end_of_output]
-    return text[:most_chars]
+    return text[:max_chars]
 
 
 def _feedbacks(feedback: tuple[Feedback, ...], previous: Mapping[str, HandoffResult]) -> list[str]:

@@ -37,7 +37,7 @@ def expected_input(conversation: Conversation, rendered_bytes: Callable[[], int]
     return reported + bytes_of(conversation.since_reply) // BYTES_PER_TOKEN
 
 
-def most_input(conversation: Conversation, rendered_bytes: Callable[[], int]) -> int:
+def max_input(conversation: Conversation, rendered_bytes: Callable[[], int]) -> int:
     """Return an upper bound of the input tokens of the next call.
 
     The bound is the reported input and output of the last reply, one token for each later byte, and

@@ -36,8 +36,8 @@ class TextCache:
     scope is only found in this scope: a tenant with a key has its own scope.
     """
 
-    def __init__(self, most_chars: int) -> None:
-        self._most_chars = most_chars
+    def __init__(self, max_chars: int) -> None:
+        self._max_chars = max_chars
         self._chars = 0
         self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._lock = threading.Lock()
@@ -55,7 +55,7 @@ class TextCache:
             self._chars += len(text) - len(self._texts.get(place, ""))
             self._texts[place] = text
             self._texts.move_to_end(place)
-            while self._chars > self._most_chars and len(self._texts) > 1:
+            while self._chars > self._max_chars and len(self._texts) > 1:
                 self._chars -= len(self._texts.popitem(last=False)[1])
 
 

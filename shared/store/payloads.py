@@ -64,24 +64,24 @@ def pack(text: str) -> bytes:
     return b"z" + small.compress(raw) + small.flush()
 
 
-def unpack(stored: bytes, most_bytes: int = MAX_BYTES) -> str:
-    """Return the text of a stored payload of at most `most_bytes` bytes; a longer one is not
+def unpack(stored: bytes, max_bytes: int = MAX_BYTES) -> str:
+    """Return the text of a stored payload of at most `max_bytes` bytes; a longer one is not
     decompressed.
 
     Raises:
         UnreadablePayload: the payload is longer, cut off, not zlib data, or not UTF-8.
     """
     try:
-        raw = _raw(stored, most_bytes)
-        if len(raw) > most_bytes:
-            raise UnreadablePayload(f"it is longer than {most_bytes:,} bytes")
+        raw = _raw(stored, max_bytes)
+        if len(raw) > max_bytes:
+            raise UnreadablePayload(f"it is longer than {max_bytes:,} bytes")
         return raw.decode()
     except (UnicodeDecodeError, zlib.error) as error:
         raise UnreadablePayload(f"it cannot be decoded ({type(error).__name__})") from error
 
 
-def _raw(stored: bytes, most_bytes: int) -> bytes:
-    """Return the content of a stored payload. At most `most_bytes` + 1 bytes are decompressed.
+def _raw(stored: bytes, max_bytes: int) -> bytes:
+    """Return the content of a stored payload. At most `max_bytes` + 1 bytes are decompressed.
 
     Raises:
         UnreadablePayload: the zlib data is cut off.
@@ -89,13 +89,13 @@ def _raw(stored: bytes, most_bytes: int) -> bytes:
     if stored[:1] != b"z":
         return stored[1:]
     decompressor = zlib.decompressobj()
-    raw = decompressor.decompress(stored[1:], most_bytes + 1)
-    if len(raw) <= most_bytes and not decompressor.eof:
+    raw = decompressor.decompress(stored[1:], max_bytes + 1)
+    if len(raw) <= max_bytes and not decompressor.eof:
         raise UnreadablePayload("it is cut off")
     return raw
 
 
-def proven(digest: str, stored: bytes, most_bytes: int = MAX_BYTES) -> str:
+def proven(digest: str, stored: bytes, max_bytes: int = MAX_BYTES) -> str:
     """Return the text of a stored payload after a check against the digest that it is stored
     under.
 
@@ -103,7 +103,7 @@ def proven(digest: str, stored: bytes, most_bytes: int = MAX_BYTES) -> str:
         UnreadablePayload: the payload cannot be unpacked, or its text has another digest.
     """
     try:
-        text = unpack(stored, most_bytes)
+        text = unpack(stored, max_bytes)
     except UnreadablePayload as error:
         raise UnreadablePayload(f"payload {digest[:12]} cannot be read: {error}") from error
     if digest_of(text) != digest:
@@ -188,8 +188,8 @@ class PayloadStore:
                     raise
         return texts
 
-    def short(self, job_id: JobId, digests: Sequence[str], most_bytes: int) -> dict[str, str]:
-        """Return the texts of at most `most_bytes` bytes, in two round trips; missing, longer
+    def short(self, job_id: JobId, digests: Sequence[str], max_bytes: int) -> dict[str, str]:
+        """Return the texts of at most `max_bytes` bytes, in two round trips; missing, longer
         and unreadable texts are left out.
         """
         key = keys.blobs(job_id)
@@ -203,21 +203,19 @@ class PayloadStore:
             sizes = pipe.execute()
             small: list[str] = []
             for digest, size in zip(wanted, sizes, strict=True):
-                if 0 < size <= most_bytes:
+                if 0 < size <= max_bytes:
                     small.append(digest)
             stored = self._redis.hmget(key, small) if small else []
         texts: dict[str, str] = {}
         for digest, value in zip(small, stored, strict=True):
             if value is not None:
                 with suppress(UnreadablePayload):
-                    texts[digest] = self._proven(job_id, digest, value, most_bytes)
+                    texts[digest] = self._proven(job_id, digest, value, max_bytes)
         return texts
 
-    def _proven(
-        self, job_id: JobId, digest: str, stored: bytes, most_bytes: int = MAX_BYTES
-    ) -> str:
+    def _proven(self, job_id: JobId, digest: str, stored: bytes, max_bytes: int = MAX_BYTES) -> str:
         """Return the text of a payload. Raises as `Sealing.open` and `proven`."""
-        return proven(digest, opened(self._sealing, job_id, digest, stored), most_bytes)
+        return proven(digest, opened(self._sealing, job_id, digest, stored), max_bytes)
 
     def draft(self, job_id: JobId, handoff_id: HandoffId) -> str:
         """Return the answer that a handoff is writing; '' if there is no draft, or if it

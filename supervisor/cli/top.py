@@ -231,8 +231,8 @@ class _Fleet:
             room = height - len(above) - _HEADING - 1
             if room >= len(most):
                 break
-        least_rows = min(_MIN_ROWS, height - _HEADING - 1)
-        rows = most[: max(0, least_rows, room)]
+        min_rows = min(_MIN_ROWS, height - _HEADING - 1)
+        rows = most[: max(0, min_rows, room)]
         table_height = len(rows) + _HEADING
         if height - table_height - 1 < min(len(above), _MIN_ABOVE):
             rows = ()

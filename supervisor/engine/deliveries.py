@@ -80,18 +80,18 @@ class Deliveries:
         webhooks: Webhooks,
         end_tasks: EndTasks,
         *,
-        most_for_one: int = MAX_FOR_ONE,
+        max_for_one: int = MAX_FOR_ONE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Set up the deliveries. Without a delivery there is no thread.
 
         Args:
-            most_for_one: most threads for one receiver.
+            max_for_one: most threads for one receiver.
             clock: returns a monotonic time in seconds.
         """
         self._webhooks = webhooks
         self._end_tasks = end_tasks
-        self._most_for_one = most_for_one
+        self._max_for_one = max_for_one
         self._clock = clock
         self._lock = threading.Lock()
         self._waiting: dict[str, deque[_Delivery]] = {}
@@ -180,7 +180,7 @@ class Deliveries:
         """Return whether one more thread may start for the receiver. Reserved threads count."""
         of_receiver = self._busy[receiver] + list(self._reserved.values()).count(receiver)
         is_room = len(self._threads) + len(self._reserved) < MAX_THREADS
-        return is_room and of_receiver < self._most_for_one
+        return is_room and of_receiver < self._max_for_one
 
     def _start_thread(self, job_id: JobId, first: tuple[str, _Delivery] | None) -> bool:
         """Start a thread for a receiver's delivery and then for the waiting ones. Return whether
@@ -212,7 +212,7 @@ class Deliveries:
         """
         with self._lock:
             for receiver, waiting in self._waiting.items():
-                if self._busy[receiver] < self._most_for_one:
+                if self._busy[receiver] < self._max_for_one:
                     delivery = waiting.popleft()
                     del self._waiting[receiver]
                     if waiting:

@@ -22,7 +22,7 @@ from handoff_queue.supervisor.lifecycle.conflict_resolution import (
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of
 from handoff_queue.supervisor.lifecycle.helper_steps import can_help, steps_left
 from handoff_queue.supervisor.lifecycle.replanning import (
-    most_new_steps,
+    max_new_steps,
     unbegun_steps,
     unseen_results,
 )
@@ -76,7 +76,7 @@ def replanning(
         standings[step_id] = _standing(step)
         if step.status is StepStatus.SETTLED:
             settled.append(step_id)
-    most, left = most_new_steps(state), state.submitted.limits.max_rounds - state.patches.changes
+    most, left = max_new_steps(state), state.submitted.limits.max_rounds - state.patches.changes
     task = replan_brief(
         request, plan, standings, unseen_results(state), candidates, most, left, known
     )

@@ -29,11 +29,11 @@ def requirements_of(state: JobState) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def with_requirements(state: JobState, step_id: StepId, task: str, most_chars: int) -> str:
+def with_requirements(state: JobState, step_id: StepId, task: str, max_chars: int) -> str:
     """Return the task of a step. The writers of the answer also get the requirements.
 
     Args:
-        most_chars: most characters of the task.
+        max_chars: most characters of the task.
     """
     requirements = requirements_of(state)
     if not requirements or step_id not in state.sinks:
@@ -44,7 +44,7 @@ def with_requirements(state: JobState, step_id: StepId, task: str, most_chars: i
             return task  # the synthesizer writes the answer
         heading = f"Your result is one of {len(state.sinks)} parts of the answer. {REQUIREMENTS}"
     listed = "\n".join(f"- {line}" for line in requirements)[:MAX_CHARS]
-    above = task[: most_chars - len(heading) - len(listed) - 3]
+    above = task[: max_chars - len(heading) - len(listed) - 3]
     return f"{above}\n\n{heading}\n{listed}"
 
 

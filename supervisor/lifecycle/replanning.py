@@ -68,7 +68,7 @@ def has_news(state: JobState) -> bool:
     return False
 
 
-def most_new_steps(state: JobState) -> int:
+def max_new_steps(state: JobState) -> int:
     """Return the number of steps that a patch may add. One handoff is for the replanner."""
     limits = state.submitted.limits
     within_steps = limits.max_steps - len(state.steps)
@@ -90,7 +90,7 @@ def why_no_more(state: JobState) -> str | None:
     limits = state.submitted.limits
     if state.patches.changes >= limits.max_rounds:
         return f"its limit of {limits.max_rounds} rounds is reached"
-    if not most_new_steps(state):
+    if not max_new_steps(state):
         return f"it has {len(state.steps)} steps, and its limits allow no more"
     return None
 

@@ -102,7 +102,7 @@ def make_routes(settings: Settings) -> FastAPI:
     for router in CONSOLE_ROUTERS:
         app.include_router(router)
     app.add_middleware(WholeBody)
-    app.add_middleware(BodyLimit, most_bytes=settings.serve_max_body_bytes)
+    app.add_middleware(BodyLimit, max_bytes=settings.serve_max_body_bytes)
     app.add_middleware(SecurityHeaders)
     answer_with_problems(app, respond)
 

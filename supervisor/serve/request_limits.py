@@ -28,14 +28,14 @@ _NETWORK_BITS = 64
 
 
 class BodyLimit:
-    """ASGI middleware that refuses a body of more than `most_bytes`.
+    """ASGI middleware that refuses a body of more than `max_bytes`.
 
     It counts the bytes while they arrive, so that it also refuses a long body without a length.
     """
 
-    def __init__(self, app: ASGIApp, most_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self._app = app
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -43,7 +43,7 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         length = Headers(scope=scope).get("content-length", "0")
-        if not length.isdecimal() or int(length[:18]) > self._most_bytes:
+        if not length.isdecimal() or int(length[:18]) > self._max_bytes:
             await response_of(self._too_large())(scope, receive, send)
             return
         received = 0
@@ -52,7 +52,7 @@ class BodyLimit:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self._most_bytes:
+            if received > self._max_bytes:
                 raise self._too_large()
             return message
 
@@ -61,7 +61,7 @@ class BodyLimit:
     def _too_large(self) -> Problem:
         return Problem(
             413,
-            f"the body has more than {self._most_bytes:,} bytes: send fewer or smaller documents, "
+            f"the body has more than {self._max_bytes:,} bytes: send fewer or smaller documents, "
             "or raise HANDOFF_SERVE_MAX_BODY_BYTES",
             headers={"Connection": "close"},
         )

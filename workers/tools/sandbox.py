@@ -174,7 +174,7 @@ class _Run:
         """
         ends_at = time.monotonic() + _STARTED_WITHIN_S
         has_started = False
-        most = self._limits.most_result_bytes
+        most = self._limits.max_result_bytes
         streams = (
             threading.Thread(target=self._write, args=(request,), daemon=True),
             threading.Thread(target=self._read, args=(self._output, most), daemon=True),

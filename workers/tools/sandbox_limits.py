@@ -34,6 +34,6 @@ class SandboxLimits:
     """Bytes of all output files together."""
 
     @property
-    def most_result_bytes(self) -> int:
+    def max_result_bytes(self) -> int:
         """Return the bytes of the longest result, with base64 and escapes."""
         return 2 * self.output_bytes + 12 * self.kept_bytes + 100_000

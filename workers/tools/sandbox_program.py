@@ -182,7 +182,7 @@ def _paths(top: Path) -> Iterator[Path]:
                 yield Path(entry.path)
 
 
-def _content(path: Path, most_bytes: int) -> bytes | None:
+def _content(path: Path, max_bytes: int) -> bytes | None:
     """Return the bytes of a plain file of at most this size, else None."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -190,9 +190,9 @@ def _content(path: Path, most_bytes: int) -> bytes | None:
         return None
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > most_bytes:
+        if not stat.S_ISREG(status.st_mode) or status.st_size > max_bytes:
             return None
-        return file.read(most_bytes)
+        return file.read(max_bytes)
 
 
 if __name__ == "__main__":

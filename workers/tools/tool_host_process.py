@@ -240,8 +240,8 @@ def main() -> NoReturn:
     with open(config_fd, "rb") as file:  # noqa: PTH123 - no path
         config = HostConfig.model_validate_json(file.read())
     sys.path[:] = config.python_path
-    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    _, max_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max_files, max_files))
     gc.disable()  # it finds nothing during an import, and takes a fifth of the time
     tools = _load(config, reports)
     os.close(reports)

@@ -107,7 +107,7 @@ def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
     return client
 
 
-def _most_connections() -> int:
+def _max_connections() -> int:
     """Return the number of connections that a process may open: all files that the system
     allows, except `_OTHER_FILES`. The SDK's own limit of 1,000 could make a call wait.
     """
@@ -123,7 +123,7 @@ def _http_client() -> httpx2.AsyncClient:
     The client follows no redirect: httpx would send the key to the other address, and a POST
     would become a GET.
     """
-    limits = httpx2.Limits(max_connections=_most_connections())
+    limits = httpx2.Limits(max_connections=_max_connections())
     return WatchedClient(limits=limits, follow_redirects=False, verify=load_certificates())
 
 

@@ -33,13 +33,13 @@ def draft(request: str, claims: Sequence[Claim], gaps: Sequence[str]) -> str:
     return "\n\n".join(parts)
 
 
-def distinct(claims: Iterable[Claim], least_similarity: float) -> list[Claim]:
+def distinct(claims: Iterable[Claim], min_similarity: float) -> list[Claim]:
     """Return the claims without repetitions. A claim repeats an earlier one if their
-    `similarity` is `least_similarity` or more.
+    `similarity` is `min_similarity` or more.
     """
     distinct_claims: list[Claim] = []
     for claim in claims:
-        if all(similarity(claim.text, other.text) < least_similarity for other in distinct_claims):
+        if all(similarity(claim.text, other.text) < min_similarity for other in distinct_claims):
             distinct_claims.append(claim)
     return distinct_claims
 

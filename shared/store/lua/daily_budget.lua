@@ -21,10 +21,10 @@ local function account(key, most_tokens, most_usd)
     number_or(needed_tokens, 0), number_or(needed_usd, 0),
   }
 end
-local most_open = number_or(tenant_open_jobs, 0)
-local open_jobs = open_jobs_of(tenant, most_open > 0 and most_open or math.huge)
+local max_open = number_or(tenant_open_jobs, 0)
+local open_jobs = open_jobs_of(tenant, max_open > 0 and max_open or math.huge)
 local day = 'handoff:day:' .. today()
 return {
   DAY_MS - now_ms() % DAY_MS, account(day .. ':' .. tenant, tenant_tokens, tenant_usd),
-  account(day, day_tokens, day_usd), { open_jobs, most_open },
+  account(day, day_tokens, day_usd), { open_jobs, max_open },
 }

@@ -10,10 +10,10 @@
 -- ms, event}. The text of an event that is too long is '', except for the first event. Returns
 -- nothing if there is no such job.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
-local most_bytes = tonumber(ARGV[2])
-local most_due = tonumber(ARGV[3])
-local most_asked = tonumber(ARGV[4])
-local most_messages = tonumber(ARGV[5])
+local max_bytes = tonumber(ARGV[2])
+local max_due = tonumber(ARGV[3])
+local max_asked = tonumber(ARGV[4])
+local max_messages = tonumber(ARGV[5])
 if redis.call('EXISTS', job) == 0 then return false end
 local at, id = now_ms(), id_of(job)
 local fields = redis.call('HMGET', job, unpack(ARGV, 6))
@@ -29,7 +29,7 @@ local function events_of(entries)
   for n, entry in ipairs(entries) do
     local event = entry_event(entry)
     local version = string.match(entry[1], '^%d+')
-    local is_short = #event <= most_bytes or version == '1'
+    local is_short = #event <= max_bytes or version == '1'
     events[n] = { version, entry_time(entry) or '', is_short and event or '' }
   end
   return events
@@ -44,9 +44,9 @@ for n = #newest, 1, -1 do tail[#tail + 1] = newest[n] end
 local runs, deferred, asked = {}, {}, 0
 local members, more = {}, 0
 local function search(set)
-  local due_members = redis.call('ZRANGEBYSCORE', set, at, '+inf', 'LIMIT', 0, most_due)
+  local due_members = redis.call('ZRANGEBYSCORE', set, at, '+inf', 'LIMIT', 0, max_due)
   for _, member in ipairs(due_members) do members[#members + 1] = member end
-  if #due_members == most_due then more = 1 end
+  if #due_members == max_due then more = 1 end
 end
 search(due)
 for role in string.gmatch(redis.call('HGET', job, 'assigned') or '', '%S+') do
@@ -55,7 +55,7 @@ end
 local prefix = id .. '/'
 for _, member in ipairs(members) do
   if string.sub(member, 1, #prefix) == prefix then
-    if asked == most_asked then
+    if asked == max_asked then
       more = 1
       break
     end
@@ -73,7 +73,7 @@ for _, member in ipairs(members) do
 end
 -- A handoff that a child job does is claimed by the child and has no lease, so it is never due.
 for child in string.gmatch(redis.call('HGET', job, 'children') or '', '%S+') do
-  if asked == most_asked then
+  if asked == max_asked then
     more = 1
     break
   end
@@ -88,5 +88,5 @@ for child in string.gmatch(redis.call('HGET', job, 'children') or '', '%S+') do
 end
 return {
   at, redis.call('ZSCORE', jobs, id) or '', { fields, progress }, first, tail, runs, deferred, more,
-  question, newest_messages(job, most_messages),
+  question, newest_messages(job, max_messages),
 }

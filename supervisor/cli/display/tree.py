@@ -102,10 +102,10 @@ class JobTree:
         quoted: list[Text] = []
         if self.quoted:
             quoted = [Text(f"quoted: {self.quoted}", style="dim")]
-        most_reasons = len(self.missing)
+        max_reasons = len(self.missing)
         if console.is_terminal:
-            most_reasons = max(1, height // 4)
-        reasons = self._reasons(most_reasons)
+            max_reasons = max(1, height // 4)
+        reasons = self._reasons(max_reasons)
         room = MAX_ROWS + 1
         if console.is_terminal:
             inside = options.update(width=width, height=None)
@@ -158,11 +158,11 @@ def _lines(rows: Sequence[TreeRow], width: int, room: int) -> Iterator[Text]:
     most_name = max(_MIN_NAME, width // 3)
     names = [cut_name(row.who, most_name) for row in shown]
     widest = max(map(len, names), default=0)
-    most_words = width - widest - _MARK - 2
+    max_words = width - widest - _MARK - 2
     for row, name in zip(shown, names, strict=True):
         line = Text(f"{row.mark} ", style=row.style)
         line.append(name.ljust(widest), style="dim" if row.style == "dim" else "default")
-        line.append(f"  {cut_words(row.what, most_words)}", style="dim")
+        line.append(f"  {cut_words(row.what, max_words)}", style="dim")
         yield _one_line(line)
     if len(rows) > room:
         left_out = len(rows) - len(shown)

@@ -173,11 +173,11 @@ def find_document(store: Store, job_id: JobId, name: str) -> str | None:
     return None
 
 
-def _documents(store: Store, job_id: JobId, most_jobs: int) -> Iterator[Document]:
+def _documents(store: Store, job_id: JobId, max_jobs: int) -> Iterator[Document]:
     """Yield the documents of a job, and the pages that it and its child jobs fetched.
 
     Args:
-        most_jobs: most jobs whose fetched pages are read, with the job itself.
+        max_jobs: most jobs whose fetched pages are read, with the job itself.
     """
     submitted = store.journal.first_events([job_id]).get(job_id)
     if isinstance(submitted, JobSubmitted) and submitted.manifest:
@@ -186,10 +186,10 @@ def _documents(store: Store, job_id: JobId, most_jobs: int) -> Iterator[Document
     family = [job_id]
     for member in family:  # the loop also visits the child jobs that it appends
         yield from store.payloads.fetched(member)
-        if len(family) >= most_jobs:
+        if len(family) >= max_jobs:
             continue
         for standing in store.jobs.standings([member]):
-            family += standing.children[: most_jobs - len(family)]
+            family += standing.children[: max_jobs - len(family)]
 
 
 def part_of(text: str, quote: str, start: int, end: int, begin: int | None) -> DocumentPart:

@@ -188,7 +188,7 @@ async def dead(request: Request, visit: ReadsFleet) -> Response:
     """Show the newest dead letters."""
     letters = await run_in_threadpool(visit.access.store.dead_letters.newest, MAX_LETTERS)
     return render(
-        request, "dead.html", visit, letters=letters, most=MAX_LETTERS, most_chars=MAX_BODY_CHARS
+        request, "dead.html", visit, letters=letters, most=MAX_LETTERS, max_chars=MAX_BODY_CHARS
     )
 
 

@@ -80,7 +80,7 @@ class Sender:
         self.deliveries = Deliveries(
             Webhooks(self.store, None, ("127.0.0.1",)),
             self.end_tasks,
-            most_for_one=1,
+            max_for_one=1,
             clock=self.clock,
         )
         self.slow = WebhookServer(200, answers_after=self.answers)

@@ -28,9 +28,9 @@ class TooManyBytes(OSError):
 class Allowance:
     """The bytes that a server may send until the next call. Each call begins with all bytes."""
 
-    def __init__(self, most_bytes: int = MAX_BYTES) -> None:
-        self._most = most_bytes
-        self._left = most_bytes
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._most = max_bytes
+        self._left = max_bytes
         self.is_exceeded = False
 
     def refill(self) -> None:

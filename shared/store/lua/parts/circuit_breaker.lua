@@ -18,8 +18,8 @@ local function try_first_call(bucket, member, at)
   if is_awaited and is.going_until > at then return true, false end
   -- a first call that was silent for so long has no limits to report
   if is_awaited and not is_half_open then return false, false end
-  local most_ms = is_half_open and PROBE_MS or FIRST_CALL_MS
-  redis.call('HSET', bucket.key, 'going', member, 'going_until', at + most_ms)
+  local max_ms = is_half_open and PROBE_MS or FIRST_CALL_MS
+  redis.call('HSET', bucket.key, 'going', member, 'going_until', at + max_ms)
   return false, true
 end
 

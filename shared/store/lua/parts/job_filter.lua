@@ -7,9 +7,9 @@ local FIRST_STATUS = 12
 
 -- Return the filter by the names of its conditions. '': any. `statuses` is a set; nil: any.
 local function read_filter()
-  local tenant, mode, priority, text, least_usd, assigned, failed = unpack(ARGV, 5, 11)
+  local tenant, mode, priority, text, min_usd, assigned, failed = unpack(ARGV, 5, 11)
   local filter = {
-    tenant = tenant, mode = mode, priority = priority, text = text, least_usd = least_usd,
+    tenant = tenant, mode = mode, priority = priority, text = text, min_usd = min_usd,
     assigned = assigned, failed = failed,
   }
   if #ARGV >= FIRST_STATUS then
@@ -45,7 +45,7 @@ local function matching_status(id, filter)
   local usd, asked_last, failed_roles = unpack(
     redis.pcall('HMGET', progress_of(job), 'usd', 'asked_last', 'failed_roles')
   )
-  if filter.least_usd ~= '' and number_or(usd, 0) < tonumber(filter.least_usd) then return nil end
+  if filter.min_usd ~= '' and number_or(usd, 0) < tonumber(filter.min_usd) then return nil end
   if filter.assigned ~= '' and not has_word(assigned, filter.assigned) then return nil end
   if filter.failed ~= '' and not has_word(failed_roles, filter.failed) then return nil end
   if waits_for_person(status, asks, asked_last, job) then
