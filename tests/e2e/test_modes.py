@@ -164,11 +164,11 @@ def test_a_rubric_adds_a_review_to_a_single_agent_and_offline_there_is_no_score(
         (("--workflow", "each.yaml", "--items", "nope.txt"), "nope.txt"),
         (("--workflow", "./each.yaml"), "repeats over lines, and the job has none"),
         (("--workflow", "brief", "--items", "lines.txt"), "no step repeats over them"),
-        (("--rubric", "wrong.yaml"), "min_words: describe a good answer in words"),
+        (("--rubric", "wrong.yaml"), "least_words: describe a good answer in words"),
         (("--gates", "nope.yaml"), "'nope.yaml' cannot be read"),
         (("--gates", "untrue.yaml"), "facts.csv:2: column 'value' is empty"),
         (("--gates", "lines.txt"), "must be lines of `field: value`"),
-        (("--gates", "wrong.yaml"), "min_words: there is no such field"),
+        (("--gates", "wrong.yaml"), "least_words: there is no such field"),
         (("--gates", "unchecked.yaml"), "fact_checker: there is no specialist 'nobody'"),
         (("--workflow", "./unknown.yaml"), "step 'a': there is no specialist 'nobody'"),
     ],
@@ -180,7 +180,7 @@ def test_incompatible_options_are_refused_in_one_line_before_the_start(
     (handoff.folder / "lines.txt").write_text("one\ntwo\n")
     (handoff.folder / "facts.csv").write_text("subject,attribute,value\nQdrant,language,\n")
     (handoff.folder / "untrue.yaml").write_text("facts: {file: facts.csv}\n")
-    (handoff.folder / "wrong.yaml").write_text("min_words: 3\n")
+    (handoff.folder / "wrong.yaml").write_text("least_words: 3\n")
     (handoff.folder / "unknown.yaml").write_text(UNKNOWN_SPECIALIST)
     (handoff.folder / "unchecked.yaml").write_text("fact_checker: nobody\n")
     left_behind = handoff.folder / "handoff-run-killed"  # the next run that starts removes it

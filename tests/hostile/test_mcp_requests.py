@@ -128,7 +128,8 @@ def test_a_server_that_asks_for_endless_requests_is_left(
     wait_until(is_left, expected="the end of the requests")
 
     assert 100 < server.requests[kind] <= MAX_BYTES // REQUEST_BYTES
-    connections.call(tickets, "act", {})
+    with suppress(ToolFailed):
+        connections.call(tickets, "act", {})
     assert server.requests["initialize"] == 2, "the next call has a new connection"
 
 
