@@ -19,8 +19,8 @@ KEPT_PART = 5
 the roles that end the job. They read all results on a capable model, and may be asked again.
 """
 MAX_KEPT_PART = 2
-"""Divisor of the budget for the largest reserve: half, where the calls of these roles can cost
-more than a fifth. The steps need the other half.
+"""The largest reserve is the budget divided by this number. The calls of these roles can cost more
+than a fifth of a small budget, and the steps need the other half.
 """
 
 

@@ -173,7 +173,7 @@ def failed_result(text: str) -> CallToolResult:
 
 
 def _result(value: dict[str, Any], text: str = "") -> CallToolResult:
-    """Return a JSON object as a result. `text`: what the model reads; default: the object."""
+    """Return a JSON object as a result. The model reads `text`, or the object if `text` is ''."""
     shown = text or json.dumps(value, ensure_ascii=False)
     return CallToolResult(content=[TextContent(text=shown)], structured_content=value)
 
