@@ -264,7 +264,7 @@ def main() -> None:
         "--rows", nargs="*", default=[], help="only those whose names have one of these in them"
     )
     parser.add_argument(
-        "--least-cached",
+        "--min-cached",
         type=int,
         default=MIN_TOKENS,
         help="the shortest prefix in tokens that the prompt cache holds",
