@@ -87,6 +87,24 @@ def test_a_researcher_has_no_other_key_and_writes_to_no_other_queue(system: Proj
     )
 
 
+CONNECT = """
+import socket
+for host, port in (('redis', 6379), ('console', 8321), ('flower', 5555), ('supervisor', 0)):
+    try:
+        print(host, socket.getaddrinfo(host, port)[0][4][0] != '')
+    except OSError:
+        print(host, False)
+"""
+
+
+def test_a_worker_finds_redis_and_the_supervisor_and_neither_the_console_nor_flower(
+    system: Project,
+) -> None:
+    answers = system.compose_command("exec", "-T", "researcher", "python", "-c", CONNECT)
+
+    assert answers.splitlines() == ["redis True", "console False", "flower False", "supervisor True"]
+
+
 def test_flower_answers_only_logged_in_users(system: Project) -> None:
     assert system.flower("/api/workers?refresh=1")
     with pytest.raises(urllib.error.HTTPError) as refused:

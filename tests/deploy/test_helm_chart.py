@@ -46,13 +46,17 @@ OPTIONAL = (
     *("--set-json", 'extraVolumeMounts=[{"name": "own", "mountPath": "/etc/handoff"}]'),
     *("--set-json", 'tolerations=[{"key": "agents", "operator": "Exists"}]'),
     *("--set", "nodeSelector.pool=agents"),
+    *("--set-json", 'networkPolicy.from=[{"ipBlock": {"cidr": "10.0.0.0/8"}}]'),
 )
 VARIANTS: dict[str, tuple[str, ...]] = {
     "the defaults": (),
     "autoscaling": SCALED,
     "own roles": (*OWN_ROLE, *SCALED),
     "one Redis user": ("--set", "secrets.redis.name=handoff-redis"),
-    "everything optional is off": ("--set", "flower.enabled=false,secrets.model="),
+    "everything optional is off": (
+        "--set",
+        "flower.enabled=false,secrets.model=,networkPolicy.enabled=false",
+    ),
     "everything optional is set": (*SCALED, *OPTIONAL),
 }
 """Name of a variant of the values -> arguments of `helm`."""
@@ -300,6 +304,68 @@ def test_pods_have_few_rights_and_get_no_variables_of_services(helm: Helm) -> No
         assert container["resources"]["requests"]
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             assert container[probe], probe
+
+
+def matches(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Return True if labels match a selector of Kubernetes."""
+    if not selector.get("matchLabels", {}).items() <= labels.items():
+        return False
+    for expression in selector.get("matchExpressions", []):
+        is_in = labels.get(expression["key"]) in expression["values"]
+        if is_in is not (expression["operator"] == "In"):
+            return False
+    return True
+
+
+def may_connect(
+    policies: Iterable[dict[str, Any]], target: Mapping[str, str], source: Mapping[str, str]
+) -> bool:
+    """Return True if the policies let a pod of the namespace `agents` connect to a target.
+
+    `target`, `source`: the labels of both pods.
+    """
+    of_target = [
+        policy["spec"] for policy in policies if matches(policy["spec"]["podSelector"], target)
+    ]
+    assert of_target, f"no policy selects {target}"
+    peers = [
+        peer
+        for policy in of_target
+        for entry in policy.get("ingress", [])
+        for peer in entry["from"]
+    ]
+    return any("podSelector" in peer and matches(peer["podSelector"], source) for peer in peers)
+
+
+def test_agents_reach_no_other_pod_and_other_programs_reach_the_console(helm: Helm) -> None:
+    objects = helm.template()
+    policies = of_kind(objects, "NetworkPolicy").values()
+    labels = {
+        name: pod_of(deployment)["metadata"]["labels"]
+        for name, deployment in of_kind(objects, "Deployment").items()
+    }
+    web = {"demo-console", "demo-flower"}
+
+    for name, target in labels.items():
+        for other, source in labels.items():
+            is_allowed = name in web and other in web
+            assert may_connect(policies, target, source) is is_allowed, (other, name)
+        prometheus = {"app.kubernetes.io/name": "prometheus"}
+        assert may_connect(policies, target, prometheus) is (name in web)
+
+
+def test_programs_of_other_namespaces_reach_the_console_and_no_agent(helm: Helm) -> None:
+    policies = of_kind(helm.template(), "NetworkPolicy")
+    (entry,) = policies["demo-web"]["spec"]["ingress"]
+    (namespaces,) = [
+        peer["namespaceSelector"]
+        for peer in entry["from"]
+        if len(peer) == 1 and "namespaceSelector" in peer
+    ]
+
+    assert matches(namespaces, {"kubernetes.io/metadata.name": "ingress"})
+    assert not matches(namespaces, {"kubernetes.io/metadata.name": "agents"})
+    assert "ingress" not in policies["demo-agents"]["spec"]
 
 
 @pytest.mark.parametrize("drain_s", [0, 30, 600])

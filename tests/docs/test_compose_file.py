@@ -95,6 +95,19 @@ def test_services_without_agents_get_no_key_of_a_model_and_no_secret_but_their_o
     assert not {name for name in given(service) if name.startswith("ANTHROPIC_")}
 
 
+def test_only_redis_shares_a_network_with_the_supervisor_and_the_workers() -> None:
+    networks = {name: set(service.get("networks", [])) for name, service in SERVICES.items()}
+
+    assert SERVICES["keys"]["network_mode"] == "none"
+    assert {name for name in networks if "agents" in networks[name]} == {
+        "redis",
+        "supervisor",
+        *WORKERS,
+    }
+    assert {name for name in networks if "web" in networks[name]} == {"redis", "console", "flower"}
+    assert set(FILE["networks"]) == {"agents", "web"}
+
+
 def test_flower_starts_as_in_handoff_up_and_keeps_its_state_in_its_own_folder() -> None:
     command, (mount, _keys) = SERVICES["flower"]["command"], SERVICES["flower"]["volumes"]
 

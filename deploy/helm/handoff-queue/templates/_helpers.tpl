@@ -4,10 +4,15 @@
 {{- printf "%s-%s" (trunc 20 $top.Release.Name | trimSuffix "-") (index . 1 | replace "_" "-") | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
+{{/* Labels that select all pods of the release. */}}
+{{- define "handoff.release" -}}
+app.kubernetes.io/name: handoff-queue
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
 {{/* Labels that select the pods of a part. Call with (list $ "part"). */}}
 {{- define "handoff.selector" -}}
-app.kubernetes.io/name: handoff-queue
-app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+{{ include "handoff.release" (index . 0) }}
 app.kubernetes.io/component: {{ index . 1 | replace "_" "-" }}
 {{- end -}}
 
