@@ -1,4 +1,5 @@
-"""The port from the agent loop to the store: the checkpoints of one claimed handoff.
+"""The port from the agent loop to the store: the checkpoints of one claimed handoff, and the
+questions to a person about its tool calls.
 
 `shared.store.claim.Claim` implements it. Unit tests use
 `tests.doubles.memory_checkpoints.MemoryCheckpoints`. Both pass tests/contracts/test_checkpoints.py.
@@ -7,12 +8,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NoReturn, Protocol
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, Protocol
 
 from handoff_queue.shared.types.checkpoints import Checkpoint, UserPrompted, WorstCase
 from handoff_queue.shared.types.errors import LeaseLost
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, ExpectedUsage, RateLimits, Wait
-from handoff_queue.shared.types.tool_call_approval import CallAnswer, CallQuestion
+
+
+@dataclass(frozen=True, slots=True)
+class CallQuestion:
+    """A call that needs a person's approval."""
+
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Any]
+    input_schema: Mapping[str, Any]
+    """The JSON Schema of the tool's arguments."""
+    why: str
+    """Reason of the question, in words of our code."""
+    origins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Origins of the texts that contain each argument."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallAnswer:
+    """A person's answer, or the default answer after a time limit."""
+
+    is_approved: bool
+    note: str | None = None
+    arguments: Mapping[str, Any] | None = None
+    """Arguments that replace the model's own; None: the call keeps them."""
 
 
 class CheckpointStore(Protocol):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from handoff_queue.shared.agent.checkpoint_store import CallAnswer, CallQuestion
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import argument_problem, observe_result
 from handoff_queue.shared.agent.tool_policy import (
@@ -18,7 +19,6 @@ from handoff_queue.shared.agent.tool_policy import (
 )
 from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.shared.types.model import Block
-from handoff_queue.shared.types.tool_call_approval import CallAnswer, CallQuestion
 
 Decide = Callable[[Tool, Mapping[str, Any]], CallDecision]
 """Function that returns the decision of the policy on a call of a tool with these arguments."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from handoff_queue.shared.agent.checkpoint_store import CallAnswer, CallQuestion
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import with_versions
 from handoff_queue.shared.store.encryption_at_rest import draft_place, turns_place
@@ -61,7 +62,6 @@ from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, ref
 from handoff_queue.shared.types.ids import Digest, HandoffId, JobId
 from handoff_queue.shared.types.presence import HandoffWait, has_activity_changed
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, ExpectedUsage, RateLimits, Wait
-from handoff_queue.shared.types.tool_call_approval import CallAnswer, CallQuestion
 from handoff_queue.shared.types.usage import Usage, cost_usd
 
 CHORD_SILENCE_S = 3.0

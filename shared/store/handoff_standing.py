@@ -13,7 +13,7 @@ from handoff_queue.shared.store.script_arguments import (
     figure_in,
     name_in,
 )
-from handoff_queue.shared.store.spent_amounts import SPENT, SpentAmounts, spent_fields
+from handoff_queue.shared.types.budget_measures import SPENT, SpentAmounts, spent_fields
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import LATEST_TIME_S
 

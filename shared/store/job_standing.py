@@ -10,7 +10,7 @@ from handoff_queue.shared.store.script_arguments import (
     figure_in,
     name_in,
 )
-from handoff_queue.shared.store.spent_amounts import SPENT, SpentAmounts, spent_fields
+from handoff_queue.shared.types.budget_measures import SPENT, SpentAmounts, spent_fields
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId, JobIdField, is_job_id
 

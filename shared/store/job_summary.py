@@ -14,8 +14,8 @@ from handoff_queue.shared.store.job_standing import JobStanding, job_standing, w
 from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import handoff_id_in, name_in
-from handoff_queue.shared.store.spent_amounts import SPENT
 from handoff_queue.shared.store.user_messages import StoredMessage, stored_message_in
+from handoff_queue.shared.types.budget_measures import SPENT
 from handoff_queue.shared.types.errors import UnknownJob
 from handoff_queue.shared.types.events import RecordedEvent, Routed
 from handoff_queue.shared.types.ids import HandoffId, JobId

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from handoff_queue.shared.agent.checkpoint_store import CallAnswer, CallQuestion
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.encryption_at_rest import Sealing
 from handoff_queue.shared.store.payloads import payload_arguments, proven
@@ -35,7 +36,6 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import BlobRef, ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import ApprovalOf
-from handoff_queue.shared.types.tool_call_approval import CallAnswer, CallQuestion
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from handoff_queue.shared.types.golden_set_summary import (
+from handoff_queue.shared.store.golden_set_history import (
     MAX_NAME_CHARS,
     MAX_VARIANTS,
     EvaluatedVariant,

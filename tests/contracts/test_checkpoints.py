@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
+from handoff_queue.shared.agent.checkpoint_store import CallAnswer, CheckpointStore
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.store.tool_call_approvals import answer_call
 from handoff_queue.shared.types.checkpoints import (
@@ -39,7 +39,6 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import HandoffId, new_word
-from handoff_queue.shared.types.tool_call_approval import CallAnswer
 from handoff_queue.shared.types.usage import Usage
 from tests.doubles.call_questions import a_question
 from tests.doubles.jobs import a_job, claim, expire_lease, issue

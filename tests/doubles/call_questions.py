@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from handoff_queue.shared.agent.checkpoint_store import CallQuestion
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.types.errors import ApprovalAwaited
-from handoff_queue.shared.types.tool_call_approval import CallQuestion
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -10,9 +10,8 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishReply
 from handoff_queue.shared.store.claim_grants import ClaimRequest
 from handoff_queue.shared.store.commit import Commit
-from handoff_queue.shared.store.spent_amounts import SPENT
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.budget_measures import MEASURES
+from handoff_queue.shared.types.budget_measures import MEASURES, SPENT
 from handoff_queue.shared.types.checkpoints import ModelReplied, WorstCase
 from handoff_queue.shared.types.errors import Interrupted
 from handoff_queue.shared.types.events import (

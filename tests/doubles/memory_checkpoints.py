@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from handoff_queue.shared.agent.checkpoint_store import CallAnswer, CallQuestion
 from handoff_queue.shared.types.checkpoints import (
     Checkpoint,
     ModelCallFailed,
@@ -26,7 +27,6 @@ from handoff_queue.shared.types.errors import (
     MessagesWaiting,
 )
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, ExpectedUsage, RateLimits, Wait
-from handoff_queue.shared.types.tool_call_approval import CallAnswer, CallQuestion
 from tests.doubles.memory_rate_limiter import MemoryRateLimiter
 
 NO_MORE = "the job's budget does not allow another model call"

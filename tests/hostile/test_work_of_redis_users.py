@@ -7,6 +7,7 @@ import redis
 from pydantic import SecretStr
 from redis.exceptions import NoPermissionError
 
+from handoff_queue.shared.agent.checkpoint_store import CallAnswer
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import ClaimVerdict
@@ -23,7 +24,6 @@ from handoff_queue.shared.types.events import (
     CancelRequested,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.tool_call_approval import CallAnswer
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.fleet_statistics import stats_now
 from handoff_queue.supervisor.client.request import Request

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from handoff_queue.shared.agent.checkpoint_store import CallAnswer
 from handoff_queue.shared.agent.tool_call_approval import REJECTED
 from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN
 from handoff_queue.shared.agent.tool_policy import ToolPolicy
@@ -19,7 +20,6 @@ from handoff_queue.shared.types.checkpoints import (
 )
 from handoff_queue.shared.types.errors import ApprovalAwaited
 from handoff_queue.shared.types.handoff import ResultStatus
-from handoff_queue.shared.types.tool_call_approval import CallAnswer
 from handoff_queue.testing import Reply, tool_call_reply
 from tests.doubles.agent_runs import Run, answer_reply
 from tests.doubles.handoffs import a_handoff, a_tool

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.golden_set_history import KEEP_AT_MOST, KEEP_S
+from handoff_queue.shared.store.golden_set_history import (
+    KEEP_AT_MOST,
+    KEEP_S,
+    EvaluatedVariant,
+    EvaluationRun,
+)
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.golden_set_summary import EvaluatedVariant, EvaluationRun
 
 
 def a_run(name: str, **changes: Any) -> EvaluationRun:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from handoff_queue.shared.agent.checkpoint_store import CallAnswer
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import ClaimVerdict
@@ -34,7 +35,6 @@ from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.tool_call_approval import CallAnswer
 from tests.doubles.call_questions import a_question, ask
 from tests.doubles.jobs import (
     a_job,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.types.golden_set_summary import EvaluatedVariant, EvaluationRun
+from handoff_queue.shared.store.golden_set_history import EvaluatedVariant, EvaluationRun
 from handoff_queue.supervisor.evaluation.history import compared
 
 

@@ -13,9 +13,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from handoff_queue.shared.agent.checkpoint_store import CallAnswer
 from handoff_queue.shared.types.events import ApprovalAsked, HandoffIssued, JobStatus
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.tool_call_approval import CallAnswer
 from handoff_queue.supervisor.client.audit import actions_in
 from handoff_queue.supervisor.client.client import Request
 from tests.doubles.call_questions import a_question, ask
