@@ -46,7 +46,7 @@ from handoff_queue.chaos.system import Kind
 from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.handoff_roles import roles_of
+from handoff_queue.shared.store.handoff_standing import roles_of
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.access import Actor, ApiRole, AuditAction
 from handoff_queue.shared.types.checkpoints import ModelReplied

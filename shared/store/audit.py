@@ -1,13 +1,21 @@
-"""The audit stream: actions of users on the fleet, and deletions of jobs. The journal of a job
-holds the other actions on the job.
+"""The audit stream: actions of users on the fleet, deletions of jobs, and refusals of Redis and
+of workers. The journal of a job holds the other actions on the job.
+
+Redis keeps its last 128 refused commands in memory (`acllog-max-len`). Each supervisor reads them
+every few seconds, and the first supervisor that sees an entry copies it. A worker may not write to
+the audit stream, so it reports a refused message in a list.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import read_entries
 from handoff_queue.shared.types.access import AuditAction, AuditEntry
+from handoff_queue.shared.types.errors import StoreError, StoreUnavailable
 
 MIN_KEPT = 100_000
 """Entries that Redis keeps at least; it drops older entries in blocks. With 300 bytes for an
@@ -61,3 +69,111 @@ def _place(entry: tuple[bytes, dict[bytes, bytes]]) -> tuple[int, int]:
     """Return the time of an entry in Unix ms by Redis's clock, and its number in this ms."""
     ms, _, number = entry[0].partition(b"-")
     return int(ms), int(number)
+
+
+KEPT_S = 3 * 86_400
+"""Seconds for which a copied entry is known, so that it is copied once."""
+MAX_READ = 10_000
+"""Most entries that one look reads: the setting of `handoff up`."""
+MAX_CHARS = 200
+MAX_DETAIL_CHARS = 2_000
+"""Most characters of a worker's reason."""
+MAX_REPORTS = 1_000
+"""Reports of workers that one look moves."""
+
+
+class Refusals:
+    """Redis's log of refused commands, and the reports of workers."""
+
+    def __init__(self, connection: Connection, audit: Audit) -> None:
+        self._connection = connection
+        self._audit = audit
+        self._may_read = True
+
+    def report(self, entry: AuditEntry) -> None:
+        """Report a message that this worker refused."""
+        with translated_errors():
+            self._connection.redis.lpush(keys.REFUSALS, entry.to_json())
+
+    def move_reports(self) -> int:
+        """Move the reports of workers into the audit stream, and return their number. A text that
+        is no report is dropped.
+        """
+        with translated_errors():
+            reports = self._connection.redis.rpop(keys.REFUSALS, MAX_REPORTS) or []
+        moved = 0
+        for entry in read_entries(reports, AuditEntry.from_json, keys.REFUSALS):
+            if entry.action is AuditAction.REFUSE:
+                self._audit.add(self._checked(entry))
+                moved += 1
+        return moved
+
+    def _checked(self, entry: AuditEntry) -> AuditEntry:
+        """Return the report of a worker that may be taken over: with the time of the move, with
+        texts of one line, and without an actor.
+        """
+        return AuditEntry(
+            at=self._connection.now(),
+            action=AuditAction.REFUSE,
+            subject=_line(entry.subject, MAX_CHARS),
+            detail=_line(entry.detail, MAX_DETAIL_CHARS),
+        )
+
+    def copy_commands(self) -> int:
+        """Copy the new entries of Redis's log into the audit stream, and return their number. If
+        this user may not read the log, do nothing from then on.
+
+        Raises:
+            StoreUnavailable: Redis is unreachable.
+        """
+        if not self._may_read:
+            return 0
+        try:
+            with translated_errors():
+                log = self._connection.redis.acl_log(MAX_READ)
+        except StoreUnavailable:
+            raise
+        except StoreError:
+            self._may_read = False
+            return 0
+        copied = 0
+        for entry in reversed(log):
+            copied += self._copy(entry)
+        return copied
+
+    def _copy(self, entry: Mapping[str, Any]) -> bool:
+        """Copy an entry, unless a supervisor has copied it. Return whether it was copied."""
+        now = self._connection.now()
+        with translated_errors():
+            is_new = self._connection.redis.set(
+                keys.refused_command(_name_of(entry)), "", nx=True, ex=KEPT_S
+            )
+        if not is_new:
+            return False
+        copy = AuditEntry(
+            at=now - float(entry.get("age-seconds", 0)),
+            action=AuditAction.REFUSE,
+            subject=f"Redis user {_text(entry, 'username')}",
+            detail=f"{_text(entry, 'reason')} {_text(entry, 'object')}",
+        )
+        self._audit.add(copy)
+        return True
+
+
+def _name_of(entry: Mapping[str, Any]) -> str:
+    """Return the name of an entry: its number and time, or its content on an old server."""
+    if "entry-id" in entry:
+        return f"{entry['entry-id']}-{entry.get('timestamp-created', 0)}"
+    return "-".join(_text(entry, field) for field in ("username", "reason", "context", "object"))
+
+
+def _text(entry: Mapping[str, Any], field: str) -> str:
+    """Return a field that an attacker may have chosen, in printable characters of one line."""
+    return _line(str(entry.get(field, "")), MAX_CHARS)
+
+
+def _line(text: str, most: int) -> str:
+    """Return the first characters of a text, with a question mark for each that is not
+    printable.
+    """
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:most])

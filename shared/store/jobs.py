@@ -1,4 +1,6 @@
-"""The jobs of the store, without their journals: their standings, their list, their deletion."""
+"""The jobs of the store, without their journals: their standings, their list, their deletion, and
+their places in the traces of callers.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from handoff_queue.shared.observability.trace_ids import StoredTrace
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_standing import HandoffStanding, handoff_standing, hashes_of
 from handoff_queue.shared.store.job_filter import EVERY_JOB, JobFilter, first_place, list_arguments
@@ -243,3 +246,25 @@ class Jobs:
                 remaining += len(old) - len(deleted)
                 if deleted:
                     redis.zrem(keys.JOBS, *deleted)
+
+
+class Traces:
+    """The trace contexts of jobs. Reads only."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def kept(self, job_id: JobId) -> StoredTrace:
+        """Return the trace context of a job and its parent job; both None for an unknown job.
+
+        Raises:
+            StoreUnavailable: Redis is unreachable.
+        """
+        with translated_errors():
+            traceparent, parent = self._connection.redis.hmget(
+                keys.job(job_id), "traceparent", "parent"
+            )
+        return StoredTrace(
+            traceparent.decode("ascii", "replace") if traceparent else None,
+            JobId(parent.decode().partition("/")[0]) if parent else None,
+        )

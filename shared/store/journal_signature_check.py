@@ -2,6 +2,7 @@
 
 An event is refused if its batch has no valid signature, if its signer may not write it, or if it is
 a replay. `EventRefused` takes the place of a refused event, so that the versions stay the same.
+`RefusedEvents` records which events supervisors have refused.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha1
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.handoff_roles import roles_of
+from handoff_queue.shared.store.handoff_standing import roles_of
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.trust.event_signatures import (
     DECISION,
@@ -287,3 +288,35 @@ def _does(signer: Signer, role: str) -> bool:
     if role in (*ROLES, SUB_SUPERVISOR):
         return signer.may(Right.DECIDE)
     return signer.may(Right.RESULT) and signer.identity.has_role(role)
+
+
+class RefusedEvents:
+    """The refused events of all jobs. A refusal is recorded once."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def is_recorded(self, job_id: JobId, version: int) -> bool:
+        """Return whether a supervisor has recorded that it refuses this event."""
+        with translated_errors():
+            return bool(self._connection.redis.hexists(keys.refused(job_id), version))
+
+    def record(self, job_id: JobId, version: int, reason: str, keep_s: int) -> None:
+        """Record that a supervisor refuses an event.
+
+        Args:
+            keep_s: seconds for which the record stays.
+        """
+        with translated_errors():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            pipe.hset(keys.refused(job_id), version, reason)
+            pipe.expire(keys.refused(job_id), keep_s)
+            pipe.execute()
+
+    def reopen_handoff(self, job_id: JobId, handoff_id: HandoffId, version: int) -> bool:
+        """Open a handoff again if the event at this version has ended it. Return whether it was
+        opened.
+        """
+        return bool(
+            self._connection.script("reopen_handoff", [keys.job(job_id)], [handoff_id, version])
+        )

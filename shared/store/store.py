@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.api_tokens import ApiTokens
-from handoff_queue.shared.store.audit import Audit
+from handoff_queue.shared.store.audit import Audit, Refusals
 from handoff_queue.shared.store.claim_grants import Claims
 from handoff_queue.shared.store.daily_budget import DailyBudgets
 from handoff_queue.shared.store.dead_letters import DeadLetters
@@ -21,8 +21,9 @@ from handoff_queue.shared.store.graceful_shutdown import Drain
 from handoff_queue.shared.store.health import Health
 from handoff_queue.shared.store.job_evaluation_lease import EvaluationLeases
 from handoff_queue.shared.store.job_summary import JobSummaries
-from handoff_queue.shared.store.jobs import Jobs
+from handoff_queue.shared.store.jobs import Jobs, Traces
 from handoff_queue.shared.store.journal import Journal
+from handoff_queue.shared.store.journal_signature_check import RefusedEvents
 from handoff_queue.shared.store.memory_notes import Notes
 from handoff_queue.shared.store.metrics import Metrics
 from handoff_queue.shared.store.pauses import Pauses
@@ -31,14 +32,11 @@ from handoff_queue.shared.store.presence import PresenceStore
 from handoff_queue.shared.store.prompt_prefixes import PromptPrefixes
 from handoff_queue.shared.store.queue_repair import QueueRepair
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S, Connection
-from handoff_queue.shared.store.refused_commands import Refusals
-from handoff_queue.shared.store.refused_events import RefusedEvents
 from handoff_queue.shared.store.request_counts import RequestCounts
 from handoff_queue.shared.store.schedules import Schedules
 from handoff_queue.shared.store.spending_history import SpendingHistory
 from handoff_queue.shared.store.tenant_keys import keys_from
 from handoff_queue.shared.store.tenants import Tenants
-from handoff_queue.shared.store.trace_contexts import Traces
 from handoff_queue.shared.store.unwanted_batches import UnwantedBatches
 from handoff_queue.shared.store.user_messages import UserMessages
 from handoff_queue.shared.trust.keyring import Right

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
-from handoff_queue.shared.store.claim_history import PastClaim
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.handoff_standing import HandoffStanding, PastClaim
 from handoff_queue.shared.types.events import (
     ConditionsChecked,
     Fork,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.store.claim_grants import MAX_CLAIMS
-from handoff_queue.shared.store.claim_history import ClaimEnd
+from handoff_queue.shared.store.handoff_standing import ClaimEnd
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
 from tests.doubles.jobs import expire_lease, granted_claim, model_reply

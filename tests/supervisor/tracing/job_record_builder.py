@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from handoff_queue.shared.store.claim_history import ClaimEnd, PastClaim
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.handoff_standing import ClaimEnd, HandoffStanding, PastClaim
 from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.types.events import (
     AbandonedStep,
