@@ -41,7 +41,7 @@ from handoff_queue.shared.agent.tool_calls import (
     NOTHING_DONE,
     observe_result,
 )
-from handoff_queue.shared.agent.tool_policy_check import CallGuard
+from handoff_queue.shared.agent.tool_policy import CallGuard
 from handoff_queue.shared.agent.tool_result_clearing import is_too_long
 from handoff_queue.shared.agent.transcript import Transcript
 from handoff_queue.shared.observability.logs import log_of

@@ -27,8 +27,7 @@ from handoff_queue.shared.agent.tool_calls import (
     ToolThreads,
     observe_result,
 )
-from handoff_queue.shared.agent.tool_policy import CallDecision, CallVerdict
-from handoff_queue.shared.agent.tool_policy_check import CallGuard
+from handoff_queue.shared.agent.tool_policy import CallDecision, CallGuard, CallVerdict
 from handoff_queue.shared.agent.tool_result_clearing import stored_result
 from handoff_queue.shared.agent.transcript import Transcript
 from handoff_queue.shared.observability.logs import log_of
