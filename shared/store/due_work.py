@@ -1,4 +1,6 @@
-"""The due work of jobs: the sweep that finds it, and the notes that a message is on its way."""
+"""The due work of supervisors: the sweep that finds the jobs to evaluate, the notes that a message
+is on its way, and the batches of the provider to cancel.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,11 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import job_id_in
+from handoff_queue.shared.store.script_arguments import job_id_in, name_in
 from handoff_queue.shared.types.ids import HandoffId, JobId, is_job_id
 
+MAX_AT_ONCE = 100
+"""Batches to cancel that one look returns."""
 SWEEP_AT_MOST = 200
 """Entries of each kind that one sweep reads."""
 ACTED_WITHIN_S = 1.5
@@ -86,3 +90,24 @@ class DueWork:
         """Remove an entry that another program wrote, and that names no job."""
         with translated_errors():
             self._connection.redis.zrem(keys.DUE, member)
+
+
+class UnwantedBatches:
+    """Batches of the provider whose handoffs were dropped, of all jobs. A supervisor cancels them.
+    `lua/commit.lua` writes them with the drop.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def oldest(self) -> list[str]:
+        """Return the ids of the batches that were dropped first."""
+        with translated_errors():
+            stored = self._connection.redis.zrange(keys.BATCHES, 0, MAX_AT_ONCE - 1)
+        return [name_in(batch_id) for batch_id in stored]
+
+    def forget(self, batch_ids: Sequence[str]) -> None:
+        """Remove batches that were cancelled, or that the provider does not know."""
+        if batch_ids:
+            with translated_errors():
+                self._connection.redis.zrem(keys.BATCHES, *batch_ids)

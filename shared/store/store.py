@@ -12,7 +12,7 @@ from handoff_queue.shared.store.audit import Audit, Refusals
 from handoff_queue.shared.store.claim_grants import Claims
 from handoff_queue.shared.store.daily_budget import DailyBudgets
 from handoff_queue.shared.store.dead_letters import DeadLetters
-from handoff_queue.shared.store.due_work import DueWork
+from handoff_queue.shared.store.due_work import DueWork, UnwantedBatches
 from handoff_queue.shared.store.encryption_at_rest import Sealing
 from handoff_queue.shared.store.fleet_history import History
 from handoff_queue.shared.store.fleet_load import FleetLoadReader
@@ -37,7 +37,6 @@ from handoff_queue.shared.store.schedules import Schedules
 from handoff_queue.shared.store.spending_history import SpendingHistory
 from handoff_queue.shared.store.tenant_keys import keys_from
 from handoff_queue.shared.store.tenants import Tenants
-from handoff_queue.shared.store.unwanted_batches import UnwantedBatches
 from handoff_queue.shared.store.user_messages import UserMessages
 from handoff_queue.shared.trust.keyring import Right
 from handoff_queue.shared.trust.signatures import Trust, open_trust

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.store.unwanted_batches import UnwantedBatches
+from handoff_queue.shared.store.due_work import UnwantedBatches
 from handoff_queue.shared.types.batches import Batches
 from handoff_queue.shared.types.errors import HandoffError, ModelError
 
