@@ -18,7 +18,7 @@ from handoff_queue.supervisor.client.client import connect
 
 PRODUCT, UNSIGNED, SEPARATE = "fork server", "fork server, no keys", "separate processes"
 FORMS = (PRODUCT, UNSIGNED, SEPARATE)
-CAN_FORK = "handoff_queue.shared.local.celery_fork_server.is_supported"
+CAN_FORK = "handoff_queue.shared.local.fork_server.is_supported"
 
 
 def start(form: str) -> str:

@@ -21,14 +21,16 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 
-from handoff_queue.shared.local.celery_fork_server import (
+from handoff_queue.shared.local.fork_server import (
     CELERY_MODULES,
     LATER,
     OFFLINE_MODEL,
     REAL_MODEL,
     ROOMS,
+    ForkedProcess,
+    ForkServer,
+    is_supported,
 )
-from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer, is_supported
 from handoff_queue.supervisor.cli.commands import ENTRIES
 
 ROOT = Path(__file__).parents[1]

@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from handoff_queue.shared.local.celery_fork_server import celery_fork_server
 from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.fork_server import celery_fork_server
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.settings.folders import expand_folder

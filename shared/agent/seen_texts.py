@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote_plus, urlsplit
 
 from handoff_queue.shared.agent.decoders import unquoted
 from handoff_queue.shared.agent.private_texts import Group, carries
-from handoff_queue.shared.text.invisible_characters import visible
+from handoff_queue.shared.text.unicode_text import visible
 from handoff_queue.shared.types.origins import MODEL, USER, Origin, union
 
 WORDS_OF_A_PART = 4

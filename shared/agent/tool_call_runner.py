@@ -31,7 +31,7 @@ from handoff_queue.shared.agent.tool_policy import CallDecision, CallGuard, Call
 from handoff_queue.shared.agent.tool_result_clearing import stored_result
 from handoff_queue.shared.agent.transcript import Transcript
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.text.invisible_characters import visible
+from handoff_queue.shared.text.unicode_text import visible
 from handoff_queue.shared.types.checkpoints import (
     ModelReplied,
     ToolCallStarted,

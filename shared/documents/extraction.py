@@ -1,8 +1,32 @@
-"""Conversion of a document's bytes to the text that is stored, indexed, shown and cited."""
+"""Conversion of a document's bytes to the text that is stored, indexed, shown and cited.
+
+A separate process reads hostile or heavy files. A PDF, or a page whose deep nesting needs minutes
+to parse, can crash or block this process, but never a worker or the CLI. One process reads many
+files, one after another, with a time limit for each. It gets open files from its parent and opens
+no path.
+
+`python -m handoff_queue.shared.documents.extraction SECONDS` is that process. It reads the files as
+JSON lines from stdin up to an empty line, and writes one JSON line to stdout for each. It ends when
+its stdin closes, because its parent has ended then.
+"""
 
 from __future__ import annotations
 
-from handoff_queue.shared.documents.extraction_process import text_elsewhere
+import itertools
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
 from handoff_queue.shared.documents.html import find_declared_charset, html_text
 from handoff_queue.shared.documents.media_types import (
     PDF,
@@ -12,8 +36,16 @@ from handoff_queue.shared.documents.media_types import (
     is_text,
     tidy_text,
 )
-from handoff_queue.shared.text.invisible_characters import visible
+from handoff_queue.shared.documents.pdf import pdf_text
+from handoff_queue.shared.text.unicode_text import visible
 
+TIMEOUT_S = 30
+"""Seconds for one file. A book of 1,000 pages takes about ten seconds."""
+MEMORY_BYTES = 1 << 30
+"""Bytes of address space that the reading process may use."""
+MAX_OPEN = 100
+"""Files that one process gets. Each is open until the process ends."""
+_MEND = "save it again with a PDF program, or leave it out"
 _LIGHT_HTML_BYTES = 100_000
 """Bytes of the largest page that this process parses. The worst page of this size, which has
 only opening tags, takes about a second. A separate process parses larger pages.
@@ -45,3 +77,178 @@ def extract(data: bytes, media_type: str, charset: str | None = None) -> str:
     if not is_text(media_type):
         raise DocumentRefused(f"is {media_type}, which cannot be read")
     return visible(decode(data, charset))
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyFile:
+    """A PDF or HTML file."""
+
+    open: Callable[[], IO[bytes]]
+    """Opens the file. It raises `DocumentRefused` if the file cannot be read."""
+    media_type: str
+    charset: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenFile:
+    """An open file in the reading process."""
+
+    descriptor: int
+    media_type: str
+    charset: str | None
+
+
+def texts_elsewhere(
+    files: Sequence[HeavyFile], *, timeout_s: int = TIMEOUT_S
+) -> Iterator[str | DocumentRefused]:
+    """Yield the text or the error of each file, in the given order. If the process dies, only
+    its current file gives an error, and a new process reads the rest.
+    """
+    done = 0
+    while done < len(files):
+        for outcome in _one_process(files[done : done + MAX_OPEN], timeout_s):
+            yield outcome
+            done += 1
+
+
+def text_elsewhere(
+    data: bytes, media_type: str, charset: str | None = None, *, timeout_s: int = TIMEOUT_S
+) -> str:
+    """Return the text of one document that is in memory.
+
+    Raises:
+        DocumentRefused: the document has no readable text.
+    """
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.seek(0)
+        (outcome,) = texts_elsewhere(
+            [HeavyFile(lambda: file, media_type, charset)], timeout_s=timeout_s
+        )
+    if isinstance(outcome, DocumentRefused):
+        raise outcome
+    return outcome
+
+
+def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | DocumentRefused]:
+    """Yield the outcomes of files until the process has read all files or has died. The last
+    outcome is then the error of the file that it was reading.
+    """
+    with ExitStack() as opened:
+        requests: list[_OpenFile | DocumentRefused] = []
+        for file in files:
+            try:
+                stream = opened.enter_context(file.open())
+            except DocumentRefused as reason:
+                requests.append(reason)
+            else:
+                requests.append(_OpenFile(stream.fileno(), file.media_type, file.charset))
+        yield from _outcomes(requests, timeout_s)
+
+
+def _outcomes(
+    requests: Sequence[_OpenFile | DocumentRefused], timeout_s: int
+) -> Iterator[str | DocumentRefused]:
+    """Yield each refusal, and the outcome of each open file, in the given order."""
+    files: list[_OpenFile] = []
+    for request in requests:
+        if isinstance(request, _OpenFile):
+            files.append(request)
+    home = Path(__file__).parents[3]  # the folder of the package handoff_queue
+    command = [
+        sys.executable,
+        "-m",
+        "handoff_queue.shared.documents.extraction",
+        str(timeout_s),
+    ]
+    environment = {"PYTHONPATH": str(home), "PYTHONIOENCODING": "utf-8"}  # without secrets
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=home,
+        env=environment,
+        pass_fds=[file.descriptor for file in files],
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            for file in files:
+                process.stdin.write(json.dumps(asdict(file)).encode() + b"\n")
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            for request in requests:
+                if isinstance(request, DocumentRefused):
+                    yield request
+                    continue
+                line = process.stdout.readline()
+                if not line.endswith(b"\n"):
+                    yield _death_of(process.wait(), timeout_s)
+                    return
+                answer = json.loads(line)
+                if "refused" in answer:
+                    yield DocumentRefused(answer["refused"])
+                else:
+                    yield visible(str(answer["text"]))
+        except BrokenPipeError:
+            yield _death_of(process.wait(), timeout_s)
+        finally:
+            process.kill()
+
+
+def _death_of(code: int, timeout_s: int) -> DocumentRefused:
+    """Return the error of the file at which the process ended with this exit code."""
+    if code == -signal.SIGALRM:
+        return DocumentRefused(f"takes longer than {timeout_s} s to read: {_MEND}")
+    return DocumentRefused(f"crashes its reader (exit {code}): {_MEND}")
+
+
+def _answer(file: _OpenFile) -> dict[str, str]:
+    """Return the text or the error of one file, in the reading process."""
+    try:
+        with os.fdopen(file.descriptor, "rb") as stream:
+            if file.media_type == PDF:
+                return {"text": pdf_text(stream)}
+            data = stream.read()
+        html = decode(data, file.charset or find_declared_charset(data))
+        return {"text": tidy_text(html_text(html))}
+    except DocumentRefused as reason:
+        return {"refused": str(reason)}
+    except OSError as error:
+        return {
+            "refused": (
+                f"cannot be read ({error.strerror}): change its permissions (chmod u+r), or leave"
+                " it out"
+            )
+        }
+    except MemoryError:
+        return {"refused": f"needs more than {MEMORY_BYTES >> 20} MB to read: {_MEND}"}
+
+
+def _die_with_parent() -> None:
+    """End this process when its stdin closes. The parent keeps it open until it ends."""
+    while os.read(0, 65_536):
+        pass
+    os._exit(1)
+
+
+def main() -> None:
+    """Run the reading process."""
+    timeout_s = int(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    files: list[_OpenFile] = []
+    for line in itertools.takewhile(str.strip, sys.stdin):
+        files.append(_OpenFile(**json.loads(line)))
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    for file in files:
+        signal.alarm(timeout_s)
+        answer = _answer(file)
+        signal.alarm(0)
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

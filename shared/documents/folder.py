@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from handoff_queue.shared.documents.extraction import extract, is_heavy
-from handoff_queue.shared.documents.extraction_process import HeavyFile, texts_elsewhere
+from handoff_queue.shared.documents.extraction import HeavyFile, extract, is_heavy, texts_elsewhere
 from handoff_queue.shared.documents.media_types import (
     DocumentRefused,
     media_type_of,

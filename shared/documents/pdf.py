@@ -1,4 +1,4 @@
-"""Conversion of PDF to text. It runs only in the process that `extraction_process.py` starts."""
+"""Conversion of PDF to text. It runs only in the process that `extraction.py` starts."""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@ on two cores would import them one after the other. The fork server saves two th
 processor time and more than half of the memory of `handoff run` and `handoff up` (`python -m
 benchmarks.start_up`). A forked process is like any other process: it has its own pid, title in
 `ps`, environment, folder, session, signals and exit code.
+
+`celery_fork_server` makes the fork server for supervisors, workers and Flower of one machine.
 """
 
 from __future__ import annotations
@@ -45,6 +47,38 @@ _READ_ONCE = (
 """Prefixes of variables that the interpreter or a library reads during its import. A child
 with another value for such a variable cannot be forked.
 """
+CELERY_MODULES = (
+    "billiard.pool",
+    "celery.app.control",
+    "celery.app.events",
+    "celery.apps.worker",
+    "celery.bin.celery",
+    "celery.concurrency.thread",
+    "celery.worker.autoscale",
+    "celery.worker.components",
+    "celery.worker.consumer",
+    "celery.worker.consumer.delayed_delivery",
+    "celery.worker.strategy",
+    "kombu.transport.redis",
+)
+LATER = (
+    "handoff_queue.shared.broker.consumer",
+    "handoff_queue.shared.broker.isolated_worker",
+    "handoff_queue.shared.providers.anthropic.client_factory",
+    "genai_prices",
+    "re2",
+    "snowballstemmer",
+)
+"""Modules that the rooms import on demand. Here they are imported once, before the fork."""
+OFFLINE_MODEL = "handoff_queue.shared.providers.offline.transport"
+REAL_MODEL = "handoff_queue.shared.providers.anthropic.client_factory:load_certificates"
+SIGNATURES = "handoff_queue.shared.trust.key_files:load_cryptography"
+ROOMS = (
+    "handoff_queue.shared.broker.celery_app:prepare_forks",
+    "handoff_queue.supervisor.assembly:prepare_forks",
+    "handoff_queue.workers.assembly:prepare_forks",
+)
+"""Names only: the supervisor must not import the code of the workers."""
 
 
 def is_supported() -> bool:
@@ -306,3 +340,20 @@ def _read_once(environment: Mapping[str, str]) -> dict[str, str]:
         if name.startswith(_READ_ONCE):
             values[name] = value
     return values
+
+
+def celery_fork_server(
+    modules: Sequence[str] = (), *, is_offline: bool = False
+) -> ForkServer | None:
+    """Return a fork server that has imported Celery and our rooms.
+
+    Return None if the system cannot fork on demand. Separate processes then start more slowly.
+
+    Args:
+        modules: further modules to import.
+        is_offline: True if most processes will use the offline model.
+    """
+    if not is_supported():
+        return None
+    model = OFFLINE_MODEL if is_offline else REAL_MODEL
+    return ForkServer((*CELERY_MODULES, *LATER, *ROOMS, SIGNATURES, model, *modules))

@@ -10,8 +10,7 @@ from pathlib import Path
 from handoff_queue.shared.local.redis_users import USERS_FILE, url_file
 from handoff_queue.shared.local.run_directory import write_private
 from handoff_queue.shared.store.redis.acl import ADMIN
-from handoff_queue.shared.trust.key_files import KEYRING, private_key_file
-from handoff_queue.shared.trust.key_folder_lock import locked
+from handoff_queue.shared.trust.key_files import KEYRING, locked, private_key_file
 from handoff_queue.shared.types.errors import UserError
 
 REDIS = "redis"

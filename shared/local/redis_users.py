@@ -24,7 +24,7 @@ from handoff_queue.shared.store.redis.acl import (
     user_line,
     worker_access,
 )
-from handoff_queue.shared.trust.key_folder_lock import locked
+from handoff_queue.shared.trust.key_files import locked
 from handoff_queue.shared.types.errors import UserError
 
 HAS_KEY_PERMISSIONS = (7,)

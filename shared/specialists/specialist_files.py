@@ -28,7 +28,7 @@ from handoff_queue.shared.specialists.mcp_servers import (
     read_servers,
 )
 from handoff_queue.shared.text.durations import InvalidDuration, whole_seconds_of
-from handoff_queue.shared.text.invisible_characters import printable
+from handoff_queue.shared.text.unicode_text import printable
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose
 from handoff_queue.shared.types.errors import InvalidSpecialist, MalformedMessage

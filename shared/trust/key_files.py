@@ -1,20 +1,24 @@
 """Files of keys: `keyring.json` with all public keys, and one private key for each identity.
 
 A private key is `IDENTITY.key`, in PEM, with mode 0600. After a rotation, the key before it follows
-in the same file. No other file, setting, log or message holds a private key.
+in the same file. No other file, setting, log or message holds a private key. One process at a time
+changes the files of a folder.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
-from handoff_queue.shared.settings.file_permissions import read_private, read_public
-from handoff_queue.shared.trust.key_folder_lock import PRIVATE, PUBLIC, locked, replace_file
+from handoff_queue.shared.settings.file_permissions import check_folder, read_private, read_public
 from handoff_queue.shared.trust.keyring import (
+    MAX_KEYS,
     Identity,
     Keyring,
     PublicKey,
@@ -31,6 +35,54 @@ if TYPE_CHECKING:
 
 _PEM_BEGIN = b"-----BEGIN"
 KEYRING = "keyring.json"
+LOCK = "keyring.lock"
+"""Empty file in the folder, whose lock a process holds while it changes the keys."""
+PRIVATE, PUBLIC = 0o600, 0o644
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder of keys, for `with locked(folder): read and write its files`.
+
+    Other processes and threads wait. The lock of a process that was killed is free. A thread that
+    already holds the lock would wait forever.
+
+    Raises:
+        UserError: other users can write the folder.
+        OSError: the folder cannot be written.
+    """
+    check_folder(folder)
+    # NFS locks only a file that is open for writing, so the folder itself cannot have the lock
+    descriptor = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, PRIVATE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(file: Path, content: bytes, mode: int, *, waits: bool = True) -> None:
+    """Replace a file at once, so that no process reads half a file.
+
+    Args:
+        waits: True to wait until the content is on the disk. Otherwise the file may be empty after
+            a crash of the machine.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}-", delete=False) as new:
+        try:
+            os.fchmod(new.fileno(), mode)  # a new file has mode 0600
+            new.write(content)
+            new.flush()
+            if waits:
+                os.fsync(new.fileno())
+            Path(new.name).replace(file)
+        except BaseException:
+            with suppress(OSError):
+                Path(new.name).unlink()
+            raise
 
 
 def keyring_file(keys: Path) -> Path:
@@ -296,3 +348,30 @@ def write_keyring(folder: Path, identities: Mapping[str, Identity], *, waits: bo
     keyring = Keyring(identities=dict(sorted(identities.items())))
     text = keyring.model_dump_json(indent=2) + "\n"
     replace_file(folder / KEYRING, text.encode(), PUBLIC, waits=waits)
+
+
+def rotate_key(folder: Path, name: str) -> PublicKey:
+    """Replace the private key of an identity. The key before it stays valid until the next
+    rotation, and stays in the file: codes of messages that wait are for this key.
+
+    The public key is written first, so that every signature can be checked.
+
+    Raises:
+        UserError: there is no such identity, or a file cannot be written.
+    """
+    with open_identities(folder) as identities:
+        if name not in identities:
+            known = ", ".join(sorted(identities))
+            raise UserError(f"there is no identity {name[:64]!r}: the identities are {known}")
+        private = new_private_key()
+        file = private_key_file(folder, name)
+        newest_before: list[PrivateKey] = []
+        with suppress(FileNotFoundError):
+            newest_before = private_keys_in(file.read_bytes())[:1]
+        key = public_key_of(private)
+        known_keys = (key, *identities[name].keys)[:MAX_KEYS]
+        identities[name] = identities[name].model_copy(update={"keys": known_keys})
+        write_keyring(folder, identities)
+        texts = map(pem_of, (private, *newest_before))
+        replace_file(file, b"".join(texts), PRIVATE)
+    return key

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
-from handoff_queue.shared.text.invisible_characters import printable
+from handoff_queue.shared.text.unicode_text import printable
 from handoff_queue.shared.text.word_forms import close_names
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.names import NAME_PATTERN, NAME_RULE

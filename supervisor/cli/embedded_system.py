@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from handoff_queue.shared.local.celery_fork_server import celery_fork_server
 from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.fork_server import celery_fork_server
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.observability.telemetry import is_wanted

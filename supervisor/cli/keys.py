@@ -23,8 +23,8 @@ from handoff_queue.shared.trust.key_files import (
     make_keys,
     private_key_file,
     read_keyring,
+    rotate_key,
 )
-from handoff_queue.shared.trust.key_rotation import rotate_key
 from handoff_queue.shared.trust.keyring import worker_identity
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.names import NAME_PATTERN

@@ -13,8 +13,8 @@ from typing import Annotated
 
 import typer
 
-from handoff_queue.shared.local.celery_fork_server import celery_fork_server
 from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.fork_server import celery_fork_server
 from handoff_queue.shared.local.redis_server import PrivateRedis, read_access, write_access
 from handoff_queue.shared.local.redis_users import WORKER, RedisUsers, users_of_private_redis
 from handoff_queue.shared.settings.folders import expand_folder

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from handoff_queue.shared.text.invisible_characters import printable
+from handoff_queue.shared.text.unicode_text import printable
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import FactTable, Gates
 from handoff_queue.shared.types.message import each_problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from handoff_queue.shared.text.invisible_characters import visible
+from handoff_queue.shared.text.unicode_text import visible
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.tool_call_approvals import subject_of
 

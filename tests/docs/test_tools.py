@@ -16,7 +16,7 @@ from handoff_queue.shared.agent import tool_calls
 from handoff_queue.shared.agent.seen_texts import Seen, SeenText
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_policy import CallVerdict, PolicyRules, ToolPolicy
-from handoff_queue.shared.documents import extraction_process as elsewhere
+from handoff_queue.shared.documents import extraction as elsewhere
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.policy_file import rules_in
 from handoff_queue.workers.index.index import DocumentIndex

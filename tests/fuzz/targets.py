@@ -42,7 +42,7 @@ from handoff_queue.shared.specialists.mcp_servers import read_listings, wrong_li
 from handoff_queue.shared.specialists.specialist_files import read_specialist
 from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.payloads import unpack
-from handoff_queue.shared.text.invisible_characters import visible
+from handoff_queue.shared.text.unicode_text import visible
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose
 from handoff_queue.shared.types.condition_syntax import condition_of
 from handoff_queue.shared.types.errors import MalformedMessage, UnreadablePayload, UserError

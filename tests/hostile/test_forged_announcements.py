@@ -11,8 +11,7 @@ from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, PresenceStore
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.announcement_signatures import VALID_FOR_S, signed_announcement
-from handoff_queue.shared.trust.key_files import make_keys, private_key_file
-from handoff_queue.shared.trust.key_rotation import rotate_key
+from handoff_queue.shared.trust.key_files import make_keys, private_key_file, rotate_key
 from handoff_queue.shared.trust.signatures import Trust
 from handoff_queue.shared.types.presence import Announcement
 from tests.doubles.handoffs import a_spec

@@ -6,8 +6,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.trust.event_signatures import read_stamp, without_signature
-from handoff_queue.shared.trust.key_files import keyring_file, read_keyring
-from handoff_queue.shared.trust.key_rotation import rotate_key
+from handoff_queue.shared.trust.key_files import keyring_file, read_keyring, rotate_key
 from handoff_queue.shared.trust.keyring import KEY_ID_CHARS
 from handoff_queue.shared.types.errors import UntrustedMessage
 from handoff_queue.shared.types.events import HandoffIssued, JobStatus

@@ -12,10 +12,10 @@ from typing import IO
 
 import pytest
 
-from handoff_queue.shared.documents.extraction_process import HeavyFile, texts_elsewhere
+from handoff_queue.shared.documents.extraction import HeavyFile, texts_elsewhere
 from handoff_queue.shared.documents.folder import read_folder
 from handoff_queue.shared.documents.media_types import PDF, DocumentRefused, tidy_text
-from handoff_queue.shared.text.invisible_characters import visible
+from handoff_queue.shared.text.unicode_text import visible
 from tests.shared.documents.sample_files import pdf_with
 
 CATALOG = b"<< /Type /Catalog /Pages 2 0 R >>"

@@ -50,7 +50,7 @@ SURFACES: dict[str, tuple[int, tuple[str, ...]]] = {
             f"{HOSTILE}invisible_text.py::test_hidden_elements",
             "tests/shared/documents/test_html.py::test_no_markup_breaks_it",
             "tests/shared/documents/test_html.py::test_a_page_nested_deeper_than_the_stack",
-            "tests/shared/documents/test_extraction_process.py::test_a_page_that_its_parser_chokes_on",
+            "tests/shared/documents/test_extraction.py::test_a_page_that_its_parser_chokes_on",
         ),
     ),
     "YAML": (90, (f"{HOSTILE}yaml_files",)),

@@ -12,8 +12,11 @@ import anthropic
 
 from handoff_queue.shared.agent.prices import CONTAINER_MICROUSD, WEB_SEARCH_MICROUSD
 from handoff_queue.shared.providers.anthropic.errors import error_of_event, is_error
-from handoff_queue.shared.text.invisible_characters import printable
-from handoff_queue.shared.text.unicode_text import all_in_whole_characters, in_whole_characters
+from handoff_queue.shared.text.unicode_text import (
+    all_in_whole_characters,
+    in_whole_characters,
+    printable,
+)
 from handoff_queue.shared.types.errors import ModelUnreachable
 from handoff_queue.shared.types.json_values import STRICT, check_storable
 from handoff_queue.shared.types.model import Block, ModelReply, Pulse

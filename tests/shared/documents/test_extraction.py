@@ -1,11 +1,20 @@
-"""One function converts bytes of every format to text."""
+"""One function converts bytes of every format to text. A separate process reads hostile files, and
+one bad file does not stop the others.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from handoff_queue.shared.documents.extraction import extract
-from handoff_queue.shared.documents.media_types import DocumentRefused
+from handoff_queue.shared.documents.extraction import (
+    HeavyFile,
+    extract,
+    text_elsewhere,
+    texts_elsewhere,
+)
+from handoff_queue.shared.documents.media_types import HTML, PDF, DocumentRefused
 from tests.shared.documents.sample_files import pdf_with
 
 
@@ -26,3 +35,57 @@ def test_a_pdf_is_recognized_by_its_first_bytes_under_any_name() -> None:
 def test_a_kind_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(DocumentRefused, match="image/png"):
         extract(b"...", "image/png")
+
+
+def heavy(path: Path) -> HeavyFile:
+    return HeavyFile(lambda: path.open("rb"), PDF)
+
+
+def test_a_pdf_in_memory_is_read() -> None:
+    assert text_elsewhere(pdf_with("Hello from memory"), PDF) == "Hello from memory"
+
+
+def test_a_broken_one_in_memory_is_refused() -> None:
+    with pytest.raises(DocumentRefused, match="broken PDF"):
+        text_elsewhere(b"%PDF-1.7 nothing", PDF)
+
+
+def test_outcomes_keep_the_order_of_the_files(tmp_path: Path) -> None:
+    (tmp_path / "1.pdf").write_bytes(pdf_with("first"))
+    (tmp_path / "2.pdf").write_bytes(b"junk")
+    (tmp_path / "3.pdf").write_bytes(pdf_with("third"))
+
+    outcomes = list(texts_elsewhere([heavy(tmp_path / f"{number}.pdf") for number in (1, 2, 3)]))
+
+    assert outcomes[0] == "first"
+    assert isinstance(outcomes[1], DocumentRefused)
+    assert outcomes[2] == "third"
+
+
+@pytest.mark.slow
+def test_a_slow_file_is_given_up_and_the_next_is_read(tmp_path: Path) -> None:
+
+    slow = tmp_path / "slow.pdf"
+    slow.write_bytes(_with_very_long_page())
+    (tmp_path / "next.pdf").write_bytes(pdf_with("next"))
+
+    outcomes = list(texts_elsewhere([heavy(slow), heavy(tmp_path / "next.pdf")], timeout_s=2))
+
+    assert isinstance(outcomes[0], DocumentRefused)
+    assert "takes longer than 2 s" in str(outcomes[0])
+    assert outcomes[1] == "next"
+
+
+def _with_very_long_page() -> bytes:
+    """Return a PDF whose page has millions of operators."""
+    return pdf_with(") Tj (".join("ab" for _ in range(1_500_000)))
+
+
+def test_no_files_need_no_process() -> None:
+    assert list(texts_elsewhere([])) == []
+
+
+@pytest.mark.slow
+def test_a_page_that_its_parser_chokes_on_is_given_up() -> None:
+    with pytest.raises(DocumentRefused, match="takes longer than 1 s"):
+        text_elsewhere(b"<div>" * 500_000, HTML, timeout_s=1)

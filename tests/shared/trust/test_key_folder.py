@@ -28,8 +28,8 @@ from handoff_queue.shared.trust.key_files import (
     private_key_file,
     read_keyring,
     read_private_keys,
+    rotate_key,
 )
-from handoff_queue.shared.trust.key_rotation import rotate_key
 from handoff_queue.shared.trust.keyring import Identity, Keyring, Right, new_identities
 from handoff_queue.shared.trust.signatures import Trust
 from handoff_queue.shared.types.errors import UntrustedMessage, UserError

@@ -17,8 +17,8 @@ from handoff_queue.shared.trust.key_files import (
     private_key_file,
     read_keyring,
     read_private_keys,
+    rotate_key,
 )
-from handoff_queue.shared.trust.key_rotation import rotate_key
 from handoff_queue.shared.trust.keyring import Identity, Keyring, PublicKey, Right
 from handoff_queue.shared.trust.message_authentication_codes import code_of
 from handoff_queue.shared.trust.signatures import Trust, signed_bytes

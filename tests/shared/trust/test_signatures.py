@@ -12,8 +12,8 @@ from handoff_queue.shared.trust.key_files import (
     make_keys,
     private_key_file,
     read_keyring,
+    rotate_key,
 )
-from handoff_queue.shared.trust.key_rotation import rotate_key
 from handoff_queue.shared.trust.keyring import MAX_KEYS, Keyring, Right
 from handoff_queue.shared.trust.signatures import NO_TRUST, Signer, Trust
 from handoff_queue.shared.types.errors import UntrustedMessage, UserError
