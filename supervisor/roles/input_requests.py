@@ -17,7 +17,6 @@ from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan, Resolution, Resolutions
 from handoff_queue.shared.types.step import OnFailure, Step
-from handoff_queue.supervisor.lifecycle.duplicate_steps import repeats_in, twice_in
 from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of, steps_left
 from handoff_queue.supervisor.lifecycle.routing import default_specialist
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -29,6 +28,7 @@ from handoff_queue.supervisor.roles.answer_text import (
     parse,
     values_of,
 )
+from handoff_queue.supervisor.text.task_similarity import repeats_in, twice_in
 
 LONGEST_ANSWER = 20_000
 """Most characters of an answer, and of the task of a helper step."""

@@ -19,7 +19,6 @@ from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.shared.types.plan_validation import count_problems, name_problems, shape_problems
 from handoff_queue.shared.types.step import Join, OnFailure, Step
-from handoff_queue.supervisor.lifecycle.duplicate_steps import twice_in
 from handoff_queue.supervisor.lifecycle.routing import default_specialist, one_step
 from handoff_queue.supervisor.roles.answer_text import (
     clip,
@@ -29,6 +28,7 @@ from handoff_queue.supervisor.roles.answer_text import (
     values_of,
 )
 from handoff_queue.supervisor.text.markdown import title_of
+from handoff_queue.supervisor.text.task_similarity import twice_in
 
 LONGEST_FALLBACK = 4_000
 LONGEST_WHY = 2_000

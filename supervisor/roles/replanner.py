@@ -25,7 +25,6 @@ from handoff_queue.shared.types.model import Block
 from handoff_queue.shared.types.plan import Patch, Plan, Repeat
 from handoff_queue.shared.types.plan_validation import last_join_problems, shape_problems
 from handoff_queue.shared.types.step import Step
-from handoff_queue.supervisor.lifecycle.duplicate_steps import repeats_in, twice_in
 from handoff_queue.supervisor.lifecycle.routing import default_specialist
 from handoff_queue.supervisor.roles.answer_text import (
     clip,
@@ -40,6 +39,7 @@ from handoff_queue.supervisor.roles.planner import (
     unique_ids,
 )
 from handoff_queue.supervisor.text.markdown import title_of
+from handoff_queue.supervisor.text.task_similarity import repeats_in, twice_in
 
 HAND_OFF = "hand_off"
 HAND_OFF_TO = "hand_off_to_"

@@ -1,4 +1,4 @@
-"""Similarity of two short texts by their words.
+"""Similarity of two short texts by their words, and steps that repeat earlier steps.
 
 The measure of two texts (`likeness`) is containment: the part of the shorter text that the
 other text contains, in single words (A. Broder, "On the resemblance and containment of
@@ -9,13 +9,22 @@ left out.
 Names and figures must agree: to compare A and to compare B, or 2023 and 2024, are two
 requests. Two texts with one sentence pattern and a few different words are also two requests:
 "a source for the storage claim", "a source for the filtering claim".
+
+A step repeats an earlier step of the same specialist if both tasks have the same word stems in
+the same order, apart from articles and politeness (`repeats_in`). A reworded repeat is not found;
+the limit on rounds stops it. `docs/decisions/0023-measured-mechanisms.md` has the figures of
+stricter and looser measures.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from handoff_queue.shared.text.word_forms import has_digit, stem
+from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.plan import Repeat
+from handoff_queue.shared.types.step import Step
 
 SAME_FROM = 0.6
 """Least likeness of two texts that ask for the same. In the pairs of
@@ -109,3 +118,32 @@ def find_names(text: str) -> frozenset[str]:
             names.add(word.casefold())
         before, end = word[-1], match.end()
     return frozenset(names)
+
+
+def repeats_in(new: Sequence[Step], earlier: Sequence[Step]) -> tuple[Repeat, ...]:
+    """Return the new steps that repeat an earlier step of the same specialist, with the first
+    such step.
+    """
+    first: dict[tuple[str, tuple[str, ...]], StepId] = {}
+    for step in earlier:
+        first.setdefault((step.specialist, task_words(step.task)), step.id)
+    repeats: list[Repeat] = []
+    for step in new:
+        earlier_id = first.get((step.specialist, task_words(step.task)))
+        if earlier_id is not None:
+            repeats.append(Repeat(step=step.id, earlier=earlier_id))
+    return tuple(repeats)
+
+
+def twice_in(steps: Sequence[Step]) -> tuple[Repeat, ...]:
+    """Return the steps that repeat an earlier step of the same plan, with the same specialist
+    and inputs.
+    """
+    first: dict[tuple[str, frozenset[StepId], tuple[str, ...]], StepId] = {}
+    repeats: list[Repeat] = []
+    for step in steps:
+        key = (step.specialist, frozenset(step.depends_on), task_words(step.task))
+        earlier_id = first.setdefault(key, step.id)
+        if earlier_id != step.id:
+            repeats.append(Repeat(step=step.id, earlier=earlier_id))
+    return tuple(repeats)
