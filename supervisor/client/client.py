@@ -269,7 +269,7 @@ class Client:
         Raises:
             UserError: the tenant is not a text.
         """
-        from handoff_queue.supervisor.client.tenant_export import tenant_lines
+        from handoff_queue.supervisor.client.export import tenant_lines
 
         check_type("the tenant", tenant, str)
         return tenant_lines(self.store, self._settings, tenant, texts=texts)
@@ -560,7 +560,7 @@ class Client:
             UserError: the letter holds no handoff and no job id, no job waits for the handoff, or
                 the job has ended.
         """
-        from handoff_queue.supervisor.client.dead_letters import put_back
+        from handoff_queue.supervisor.client.administration import put_back
 
         self._audited(
             AuditAction.REQUEUE,

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.client.submission import budget_fields, keep_documents
-from handoff_queue.supervisor.lifecycle.job_retry_rules import check_gaps, retry_of
+from handoff_queue.supervisor.lifecycle.job_retry import check_gaps, retry_of
 from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
 

@@ -13,13 +13,13 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.engine.payload_loader import PayloadLoader
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.lifecycle.answer import results_for_answer, usable_sinks
-from handoff_queue.supervisor.lifecycle.answer_requirements import requirements_of
 from handoff_queue.supervisor.lifecycle.child_job_budgets import may_have_children
 from handoff_queue.supervisor.lifecycle.conflict_resolution import (
     disputes_of,
     payloads_for_disputes,
 )
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of
+from handoff_queue.supervisor.lifecycle.gates import requirements_of
 from handoff_queue.supervisor.lifecycle.helper_steps import can_help, steps_left
 from handoff_queue.supervisor.lifecycle.replanning import (
     max_new_steps,

@@ -27,7 +27,7 @@ from handoff_queue.supervisor.lifecycle.conflict_resolution import (
     disputes_section,
 )
 from handoff_queue.supervisor.lifecycle.gaps import gap_text, lacking
-from handoff_queue.supervisor.lifecycle.job_retry_reducer import answer_stands
+from handoff_queue.supervisor.lifecycle.job_retry import answer_stands
 from handoff_queue.supervisor.lifecycle.origins import origins_of_job
 from handoff_queue.supervisor.lifecycle.result_texts import (
     UNPROVEN,

@@ -22,7 +22,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
 )
 from handoff_queue.supervisor.lifecycle.fact_gate import end_checking, is_doubted
 from handoff_queue.supervisor.lifecycle.job_budget import why_spent
-from handoff_queue.supervisor.lifecycle.job_retry_reducer import answer_stands
+from handoff_queue.supervisor.lifecycle.job_retry import answer_stands
 from handoff_queue.supervisor.lifecycle.joins import next_join
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.review_arbitration import is_accepted

@@ -70,7 +70,7 @@ from handoff_queue.supervisor.lifecycle.forks import (
     keep_results,
     specialists_of_fork,
 )
-from handoff_queue.supervisor.lifecycle.job_retry_reducer import (
+from handoff_queue.supervisor.lifecycle.job_retry import (
     drop_kept_answer,
     first_phase,
     rebuild_kept_steps,

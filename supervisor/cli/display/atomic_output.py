@@ -17,8 +17,7 @@ from pathlib import Path
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.display.terminal import OutputFailed, print_message
-from handoff_queue.supervisor.client.csv_export import rows_as_text
-from handoff_queue.supervisor.client.repeated_step_rows import Row
+from handoff_queue.supervisor.client.repeated_step_rows import Row, rows_as_text
 
 STDOUT = Path("-")
 _DEVICES = (Path("/dev"), Path("/proc"))

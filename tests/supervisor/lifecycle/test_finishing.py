@@ -24,7 +24,7 @@ from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.names import CLOSING_ROLES
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
-from handoff_queue.supervisor.lifecycle.job_retry_rules import retry_of
+from handoff_queue.supervisor.lifecycle.job_retry import retry_of
 from tests.doubles.random_job import RandomJob
 from tests.doubles.simulated_job import SimulatedJob
 from tests.property_settings import draws

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.lifecycle.commands import EndJob, IssueGroup, TryAgain
-from handoff_queue.supervisor.lifecycle.job_retry_rules import retry_of
+from handoff_queue.supervisor.lifecycle.job_retry import retry_of
 from handoff_queue.supervisor.lifecycle.step_failure import MAX_RETRIES
 from tests.doubles.simulated_job import SimulatedJob, a_plan
 

@@ -23,7 +23,7 @@ from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.child_job_budgets import has_gaps_alone
 from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, result_for_parent
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of, to_finish
-from handoff_queue.supervisor.lifecycle.job_retry_rules import retry_of
+from handoff_queue.supervisor.lifecycle.job_retry import retry_of
 from tests.doubles.handoffs import JOB, a_result
 from tests.doubles.simulated_job import SimulatedJob, planned
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.lifecycle.batches import LIVE_STEP_S
-from handoff_queue.supervisor.lifecycle.handoffs import role_handoff
+from handoff_queue.supervisor.lifecycle.handoffs import LIVE_STEP_S, role_handoff
 from tests.doubles.handoffs import a_spec
 from tests.doubles.simulated_job import SimulatedJob, planned
 

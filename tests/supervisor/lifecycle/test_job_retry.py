@@ -11,7 +11,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_fo
 from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import Step
-from handoff_queue.supervisor.lifecycle.job_retry_rules import retry_of
+from handoff_queue.supervisor.lifecycle.job_retry import retry_of
 from tests.doubles.handoffs import JOB
 from tests.doubles.simulated_job import SimulatedJob, planned
 
