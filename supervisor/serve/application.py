@@ -1,4 +1,6 @@
-"""The application of `handoff serve`."""
+"""The application of `handoff serve`: its routes and middleware, `/healthz`, and the check of the
+names in a query, because an unknown filter must not return all jobs.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +8,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.responses import PlainTextResponse
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.serve import (
-    answer_routes,
     decision_routes,
     event_routes,
     fleet_routes,
-    health_route,
     job_routes,
-    metrics_route,
+    metrics,
     quote_routes,
-    reference_page,
     schedule_routes,
     tenant_routes,
 )
@@ -29,24 +30,32 @@ from handoff_queue.supervisor.serve.console.routers import CONSOLE_ROUTERS
 from handoff_queue.supervisor.serve.mcp import route as mcp_route
 from handoff_queue.supervisor.serve.metrics_export import exporting_metrics
 from handoff_queue.supervisor.serve.openapi_document import PROBLEMS, openapi_document
-from handoff_queue.supervisor.serve.problem_documents import answer_with_problems
-from handoff_queue.supervisor.serve.query_parameters import check_query
+from handoff_queue.supervisor.serve.openapi_document import router as openapi_router
+from handoff_queue.supervisor.serve.problem_documents import Problem, answer_with_problems
 from handoff_queue.supervisor.serve.request_limits import BodyLimit, OpenStreams, WholeBody
 from handoff_queue.supervisor.serve.security_headers import SecurityHeaders
+
+health_router = APIRouter()
+
+
+@health_router.api_route("/healthz", methods=["GET", "HEAD"], include_in_schema=False)
+async def healthz() -> PlainTextResponse:
+    """Say that the server takes requests. It needs no token, and does not ask Redis."""
+    return PlainTextResponse("ok\n")
+
 
 ROUTERS = (
     job_routes.router,
     event_routes.router,
-    answer_routes.router,
     decision_routes.router,
     quote_routes.router,
     fleet_routes.router,
-    metrics_route.router,
+    metrics.router,
     schedule_routes.router,
     tenant_routes.router,
-    reference_page.router,
+    openapi_router,
     mcp_route.router,
-    health_route.router,
+    health_router,
 )
 
 
@@ -113,3 +122,28 @@ def make_routes(settings: Settings) -> FastAPI:
 
     app.openapi = openapi  # type: ignore[method-assign]
     return app
+
+
+def check_query(request: Request) -> None:
+    """Check that the resource knows each parameter of the query.
+
+    Raises:
+        Problem: the resource does not know a parameter.
+    """
+    if not request.query_params:
+        return
+    known = _names_of(request.scope["route"].dependant)
+    for name in request.query_params:
+        if name not in known:
+            has = f"it has {', '.join(sorted(known))}" if known else "it has no parameters"
+            problem = f"is not a parameter of this resource: {has}"
+            shown = name[:60]
+            raise Problem(422, f"{shown}: {problem}", errors=[(f"#query/{shown}", problem)])
+
+
+def _names_of(dependant: Dependant) -> set[str]:
+    """Return the names of the query parameters of a resource and of its dependencies."""
+    names = {field.alias for field in dependant.query_params}
+    for below in dependant.dependencies:
+        names |= _names_of(below)
+    return names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any
@@ -32,7 +33,6 @@ from handoff_queue.supervisor.serve.authentication import (
     VisibleJob,
     check_visible,
 )
-from handoff_queue.supervisor.serve.pagination import cursor_of, is_cursor, place_of
 from handoff_queue.supervisor.serve.problem_documents import Problem
 from handoff_queue.supervisor.serve.request_body import JobBody, job_body_of, request_of, takes
 
@@ -315,3 +315,21 @@ async def delete(access: Operates, job_id: VisibleJob) -> Response:
     """Delete an ended job with all its data and its child jobs."""
     await access.jobs.delete(job_id)
     return Response(status_code=204)
+
+
+_CURSOR = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?(e\+[0-9]{1,2})?")
+
+
+def is_cursor(text: str) -> bool:
+    """Return whether a text has the form of a cursor."""
+    return _CURSOR.fullmatch(text) is not None
+
+
+def place_of(cursor: str | None) -> str:
+    """Return the place in the list of jobs at which a page starts; '' for the first page."""
+    return f"({cursor}" if cursor else ""
+
+
+def cursor_of(place: str) -> str | None:
+    """Return the cursor of the page at a place. None: there are no more jobs."""
+    return place.lstrip("(") or None

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: their names and labels, and their values from the store.
+"""Metrics for Prometheus: their names and labels, their values from the store, and their route.
 
 Counters and histograms come from the store, which counts in the same step in which it stores a
 fact. So every process of `handoff serve` answers with the same numbers, and a restart changes
@@ -11,18 +11,23 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
 )
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.store.metrics import OTHER, Backlog, Count
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.names import ROLES, queue_of
 from handoff_queue.supervisor.client.fleet_statistics import FleetStats, RoleStats, stats_now
+from handoff_queue.supervisor.serve.authentication import Reads
 
 PREFIX = "handoff_"
 BUCKETS = (
@@ -410,3 +415,27 @@ def _backlogs(waiting: Sequence[Backlog], at: float) -> Iterator[Metric]:
     yield _gauge(OLDEST_WAIT, waits)
     yield _gauge(TENANT_QUEUE_DEPTH, tenant_depths)
     yield _gauge(TENANT_OLDEST_WAIT, tenant_waits)
+
+
+router = APIRouter(tags=["fleet"])
+
+
+@router.get(
+    "/metrics",
+    summary="Read the metrics for Prometheus",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics(request: Request, access: Reads) -> Response:
+    """Return all metrics in the text format of Prometheus. If the request accepts OpenMetrics,
+    return them in that format. A token of a tenant gets only the time series of its tenant.
+    """
+    encode, media_type = choose_encoder(request.headers.get("accept", ""))
+
+    def scrape() -> bytes:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(StoreMetrics(access.store, access.tenant))
+        return encode(registry)
+
+    text = await run_in_threadpool(scrape)
+    return Response(text, headers={"Content-Type": media_type})

@@ -1,16 +1,29 @@
-"""The OpenAPI document: FastAPI's document with the bodies and the problem documents."""
+"""The OpenAPI document: FastAPI's document with the bodies and the problem documents, and the page
+`/v1/reference`, which shows it as HTML, without scripts and other files.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping
+from html import escape
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel
 
 from handoff_queue.supervisor.serve.event_routes import EventsPage
 from handoff_queue.supervisor.serve.job_routes import RETURNED_DOCUMENTS
-from handoff_queue.supervisor.serve.problem_documents import MEDIA_TYPE, ProblemDocument
+from handoff_queue.supervisor.serve.problem_documents import (
+    BUDGET_SPENT,
+    KINDS,
+    MEDIA_TYPE,
+    TOO_MANY_JOBS,
+    ProblemDocument,
+)
 from handoff_queue.supervisor.serve.request_body import BODIES
 
 _REF = "#/components/schemas/{model}"
@@ -67,3 +80,133 @@ def _schemas_of(model: type[BaseModel]) -> dict[str, Any]:
     schema = model.model_json_schema(ref_template=_REF)
     schemas = schema.pop("$defs", {})
     return {**schemas, model.__name__: schema}
+
+
+STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem; }
+code, pre { font-family: ui-monospace, monospace; font-size: 0.9em; }
+h2 { margin-top: 2.5rem; border-bottom: 1px solid GrayText; }
+h3 { margin: 1.5rem 0 0.25rem; overflow-wrap: anywhere; }
+table { border-collapse: collapse; display: block; overflow-x: auto; }
+td, th { border: 1px solid GrayText; padding: 0.2rem 0.6rem; text-align: left; vertical-align: top; }
+""".strip()  # noqa: E501 - lines of a text
+_DIGEST = hashlib.sha256(STYLE.encode()).digest()
+_HASH = base64.b64encode(_DIGEST).decode()
+CSP = (
+    f"default-src 'none'; style-src 'sha256-{_HASH}'; frame-ancestors 'none'; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+router = APIRouter(include_in_schema=False)
+"""Both routes run in a thread, because the first document would block the event loop."""
+
+
+@router.get("/v1/openapi.json")
+def openapi(request: Request) -> JSONResponse:
+    """Return the OpenAPI document."""
+    return JSONResponse(request.app.openapi())
+
+
+@router.get("/v1/reference")
+def reference(request: Request) -> HTMLResponse:
+    """Return the page."""
+    page = "\n".join(_page(request.app.openapi()))
+    return HTMLResponse(page, headers={"Content-Security-Policy": CSP})
+
+
+def _page(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of the page for an OpenAPI document."""
+    title = escape(f"{document['info']['title']}: HTTP API")
+    yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>{title}</title><style>{STYLE}</style></head><body><main>"
+    yield f"<h1>{title}</h1><p>{escape(document['info']['summary'])}</p>"
+    yield '<p>Programs read <a href="/v1/openapi.json">/v1/openapi.json</a> (OpenAPI 3.1).</p>'
+    tag = ""
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            (operation_tag,) = operation["tags"]
+            if operation_tag != tag:
+                tag = operation_tag
+                yield f"<h2>{escape(tag.capitalize())}</h2>"
+            yield from _operation(method, path, operation)
+    yield "<h2>Schemas</h2>"
+    for name, schema in sorted(document["components"]["schemas"].items()):
+        yield from _schema(name, schema)
+    yield "<h2>Errors</h2><p>Every error is a problem document of RFC 9457.</p><dl>"
+    kinds = [*KINDS.items(), (404, "unknown-job"), (429, BUDGET_SPENT), (429, TOO_MANY_JOBS)]
+    for status, kind in kinds:
+        yield f'<dt id="{kind}"><code>{kind}</code></dt><dd>Status {status}</dd>'
+    yield "</dl></main></body></html>"
+
+
+def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
+    yield f"<h3><code>{method.upper()} {escape(path)}</code></h3>"
+    yield f"<p><strong>{escape(operation['summary'])}.</strong> {_prose(operation)}</p>"
+    parameters = operation.get("parameters")
+    if parameters:
+        yield "<table><tr><th>Parameter</th><th>In</th><th>Type</th><th>Meaning</th></tr>"
+        for parameter in parameters:
+            cells = (
+                f"<code>{escape(parameter['name'])}</code>",
+                escape(parameter["in"]),
+                _type(parameter["schema"]),
+                _prose(parameter),
+            )
+            yield _row(cells)
+        yield "</table>"
+    body = operation.get("requestBody")
+    if body:
+        yield f"<p>Body: {_media(body['content'])}</p>"
+    for status, response in operation["responses"].items():
+        if status.startswith("2"):
+            yield f"<p>{status}: {_media(response.get('content', {}))} {_prose(response)}</p>"
+
+
+def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    yield f'<h3 id="schema-{escape(name)}"><code>{escape(name)}</code></h3><p>{_prose(schema)}</p>'
+    values = schema.get("enum")
+    if values:
+        codes = [f"<code>{escape(str(value))}</code>" for value in values]
+        yield f"<p>{', '.join(codes)}</p>"
+    fields = schema.get("properties")
+    if fields:
+        required = schema.get("required", ())
+        yield "<table><tr><th>Field</th><th>Type</th><th>Meaning</th></tr>"
+        for field, kind in fields.items():
+            mark = " (required)" if field in required else ""
+            yield _row((f"<code>{escape(field)}</code>{mark}", _type(kind), _prose(kind)))
+        yield "</table>"
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    columns = "".join(f"<td>{cell}</td>" for cell in cells)
+    return f"<tr>{columns}</tr>"
+
+
+def _prose(part: Mapping[str, Any]) -> str:
+    """Return the description of a part of the document on one line, as HTML."""
+    words = str(part.get("description", "")).split()
+    return escape(" ".join(words))
+
+
+def _media(content: Mapping[str, Any]) -> str:
+    shown: list[str] = []
+    for media_type, form in content.items():
+        shown.append(f"<code>{escape(media_type)}</code> {_type(form.get('schema', {}))}")
+    return ", ".join(shown)
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """Return the type of a schema as HTML, with a link to a named schema."""
+    ref = schema.get("$ref")
+    if ref:
+        name = escape(ref.rpartition("/")[2])
+        return f'<a href="#schema-{name}">{name}</a>'
+    choices = schema.get("anyOf")
+    if choices:
+        return " or ".join(_type(choice) for choice in choices)
+    if schema.get("type") == "array":
+        return f"list of {_type(schema.get('items', {}))}"
+    return escape(str(schema.get("type", "any")))

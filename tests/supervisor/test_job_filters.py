@@ -12,7 +12,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.cli.options import filter_of
-from handoff_queue.supervisor.serve.console import job_filters
+from handoff_queue.supervisor.serve.console import job_list_routes
 from handoff_queue.supervisor.serve.job_routes import list_jobs
 
 FILTERS = {field.name for field in fields(JobFilter)}
@@ -42,7 +42,7 @@ def test_the_http_api_has_each_filter() -> None:
 
 
 def test_the_console_has_each_filter() -> None:
-    names = {CONSOLE_NAMES.get(name, name) for name in job_filters.NAMES}
+    names = {CONSOLE_NAMES.get(name, name) for name in job_list_routes.NAMES}
 
     assert names | {"statuses"} == FILTERS - NOT_IN_THE_CONSOLE
 

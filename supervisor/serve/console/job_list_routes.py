@@ -1,16 +1,20 @@
-"""The table of jobs: filters, counts, live rows, and actions on many jobs."""
+"""The table of jobs: filters in the URL of the page, counts, live rows, actions on many jobs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import QueryParams
 
+from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.store.job_standing import JobStanding
 from handoff_queue.shared.store.jobs import JobLabels
 from handoff_queue.shared.types.errors import HandoffError
@@ -20,10 +24,10 @@ from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 from handoff_queue.supervisor.serve.authentication import Access, check_visible
-from handoff_queue.supervisor.serve.console.job_filters import AGES, UrlFilter, filter_in
 from handoff_queue.supervisor.serve.console.pages import environment, render, without_commands
 from handoff_queue.supervisor.serve.console.session import Operates, Reads
-from handoff_queue.supervisor.serve.pagination import cursor_of, place_of
+from handoff_queue.supervisor.serve.job_routes import cursor_of, is_cursor, place_of
+from handoff_queue.supervisor.serve.problem_documents import Problem
 from handoff_queue.supervisor.serve.request_body import body_of
 
 ROWS = 50
@@ -192,3 +196,90 @@ def _act_on_jobs(access: Access, body: ActionBody) -> dict[str, str]:
         except HandoffError as error:
             problems[name] = str(error)
     return problems
+
+
+AGES: Final[Mapping[str, tuple[str, float]]] = {
+    "1h": ("1 hour", 3_600),
+    "1d": ("1 day", 86_400),
+    "7d": ("7 days", 7 * 86_400),
+    "30d": ("30 days", 30 * 86_400),
+}
+"""Words and seconds of each choice of an age."""
+NAMES = (
+    *("tenant", "mode", "priority", "specialist", "failed_specialist"),
+    *("text", "age", "min_usd"),
+)
+MAX_TEXT_CHARS = 200
+_AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+
+
+@dataclass(frozen=True, slots=True)
+class UrlFilter:
+    """The texts of a filter in a URL. A text is '' for any."""
+
+    statuses: frozenset[JobStatus]
+    texts: Mapping[str, str]
+    cursor: str
+
+    def where(self, now: float) -> JobFilter:
+        """Return the filter of the store.
+
+        `now`: Unix time in seconds by Redis's clock.
+        """
+        submitted_after = None
+        if age := self.texts["age"]:
+            submitted_after = now - AGES[age][1]
+        min_microusd = None
+        if amount := self.texts["min_usd"]:
+            min_microusd = round(float(amount) * 1e6)
+        return JobFilter(
+            statuses=self.statuses,
+            tenant=self.texts["tenant"],
+            submitted_after=submitted_after,
+            mode=self.texts["mode"],
+            priority=self.texts["priority"],
+            text=self.texts["text"],
+            min_microusd=min_microusd,
+            specialist=self.texts["specialist"],
+            failed_specialist=self.texts["failed_specialist"],
+        )
+
+    def query(self, cursor: str = "") -> str:
+        """Return the query of a URL with this filter, with the cursor of another page."""
+        pairs = [("status", str(status)) for status in sorted(self.statuses)]
+        for name in NAMES:
+            if self.texts[name]:
+                pairs.append((name, self.texts[name]))
+        if cursor:
+            pairs.append(("cursor", cursor))
+        return urlencode(pairs)
+
+
+def filter_in(params: QueryParams, tenant: str | None) -> UrlFilter:
+    """Return the filter of a URL.
+
+    Args:
+        tenant: the only tenant that the user sees; None for all tenants.
+
+    Raises:
+        Problem: a text is not valid.
+    """
+    texts: dict[str, str] = {}
+    for name in NAMES:
+        texts[name] = params.get(name, "").strip()[:MAX_TEXT_CHARS]
+    if tenant is not None:
+        texts["tenant"] = tenant
+    statuses = set(params.getlist("status")) - {""}
+    cursor = params.get("cursor", "")
+    checks = {
+        "status": statuses <= set(JobStatus),
+        "mode": texts["mode"] in {"", *Mode},
+        "priority": texts["priority"] in {"", *Priority},
+        "age": texts["age"] in {"", *AGES},
+        "min_usd": not texts["min_usd"] or _AMOUNT.fullmatch(texts["min_usd"]),
+        "cursor": not cursor or is_cursor(cursor),
+    }
+    for name, is_valid in checks.items():
+        if not is_valid:
+            raise Problem(422, f"{name}: this value in the address of the page is not valid")
+    return UrlFilter(frozenset(map(JobStatus, statuses)), texts, cursor)

@@ -13,13 +13,13 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import MAX_COUNT, MAX_USD, NewLimits
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
 from handoff_queue.supervisor.client.job_lookup import get_standing
-from handoff_queue.supervisor.serve.console.amounts import Amount
 from handoff_queue.supervisor.serve.console.document_routes import (
     MAX_ON_THE_JOB_PAGE,
     list_documents,
 )
 from handoff_queue.supervisor.serve.console.inbox_routes import question_in
 from handoff_queue.supervisor.serve.console.job_page import read_job
+from handoff_queue.supervisor.serve.console.new_job_routes import Amount
 from handoff_queue.supervisor.serve.console.pages import environment, go_to, render
 from handoff_queue.supervisor.serve.console.session import Operates, Reads, VisibleJob, Visit
 from handoff_queue.supervisor.serve.event_routes import (

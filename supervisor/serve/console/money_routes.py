@@ -15,7 +15,7 @@ from handoff_queue.shared.store.spending_history import DAY_S, MAX_DAYS, Amounts
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.serve.authentication import Access
-from handoff_queue.supervisor.serve.console.job_filters import MAX_TEXT_CHARS
+from handoff_queue.supervisor.serve.console.job_list_routes import MAX_TEXT_CHARS
 from handoff_queue.supervisor.serve.console.pages import render
 from handoff_queue.supervisor.serve.console.session import Reads
 from handoff_queue.supervisor.serve.problem_documents import Problem

@@ -1,9 +1,13 @@
-"""The form for a new job: the fields of `handoff run`, documents, and the quote first."""
+"""The form for a new job: the fields of `handoff run`, documents, and the quote first. Other forms
+use its amounts, too.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -19,12 +23,41 @@ from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.shared.types.limits import MAX_SECONDS, MAX_USD
 from handoff_queue.supervisor.client.cost_quotes import as_quoted
 from handoff_queue.supervisor.serve.authentication import Access
-from handoff_queue.supervisor.serve.console.amounts import Amount
 from handoff_queue.supervisor.serve.console.pages import go_to, render
 from handoff_queue.supervisor.serve.console.session import Submits, Visit
 from handoff_queue.supervisor.serve.job_routes import checked_request
 from handoff_queue.supervisor.serve.problem_documents import Problem, invalid, name_at, problem_of
 from handoff_queue.supervisor.serve.request_body import JobBody, documents_of
+
+_AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A field of a form with an amount."""
+
+    limit: str
+    """The limit of the job that the field sets."""
+    factor: int
+    """Units of the limit in one unit of the field."""
+    most: int
+    """The largest amount, in units of the field."""
+    example: str
+
+    def parse(self, name: str, text: str) -> int:
+        """Return the limit for the text of a field.
+
+        Args:
+            name: name of the field, for the problem.
+
+        Raises:
+            Problem: the text is no number, or out of range.
+        """
+        if not _AMOUNT.fullmatch(text) or not 0 < float(text) <= self.most:
+            problem = f"write a number above 0 and up to {self.most:,}, such as {self.example}"
+            raise Problem(422, problem, errors=[(f"#/{name}", problem)])
+        return max(1, round(float(text) * self.factor))
+
 
 LABELS = {
     "text": "Request",

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.errors import Conflict, HandoffError, StoreUnava
 from handoff_queue.shared.types.limits import MAX_USD
 from handoff_queue.shared.types.schedule import Missed, Overlap
 from handoff_queue.supervisor.serve.authentication import Access
-from handoff_queue.supervisor.serve.console.amounts import Amount
+from handoff_queue.supervisor.serve.console.new_job_routes import Amount
 from handoff_queue.supervisor.serve.console.pages import go_to, render
 from handoff_queue.supervisor.serve.console.session import Submits, Visit
 from handoff_queue.supervisor.serve.problem_documents import Problem, invalid, problem_of
