@@ -33,10 +33,14 @@ from handoff_queue.shared.types.names import (
     SUPERVISOR_QUEUE,
     UNROUTED_QUEUE,
 )
-from handoff_queue.supervisor.cli.connection import client_with
+from handoff_queue.supervisor.cli.connection import (
+    START_A_SUPERVISOR,
+    START_WORKERS,
+    client_with,
+    queues_by_node,
+)
 from handoff_queue.supervisor.cli.display.terminal import clock, count_text, stdout, write_as_json
-from handoff_queue.supervisor.cli.doctor_context import of_contexts
-from handoff_queue.supervisor.cli.doctor_models import named_models, of_models
+from handoff_queue.supervisor.cli.doctor_models import named_models, of_contexts, of_models
 from handoff_queue.supervisor.cli.doctor_processes import (
     Finding,
     Level,
@@ -45,11 +49,6 @@ from handoff_queue.supervisor.cli.doctor_processes import (
     live_processes,
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
-from handoff_queue.supervisor.cli.fleet_state import (
-    START_A_SUPERVISOR,
-    START_WORKERS,
-    queues_by_node,
-)
 from handoff_queue.supervisor.cli.options import AsJson
 from handoff_queue.supervisor.text.sanitizing import plain
 

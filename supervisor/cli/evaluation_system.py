@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
-from handoff_queue.supervisor.cli.connection import as_this_user
+from handoff_queue.supervisor.cli.connection import as_this_user, require_processes, served_models
 from handoff_queue.supervisor.cli.display.terminal import print_progress
 from handoff_queue.supervisor.cli.errors import end_like_ctrl_c
-from handoff_queue.supervisor.cli.fleet_state import require_processes, served_models
 from handoff_queue.supervisor.cli.request_options import check_model
 from handoff_queue.supervisor.evaluation.answer_judge import JUDGE, AnswerJudge
 from handoff_queue.supervisor.lifecycle.routing import default_specialist

@@ -15,7 +15,7 @@ from handoff_queue.supervisor.cli.display.terminal import write_line
 from handoff_queue.supervisor.cli.errors import OK
 
 if TYPE_CHECKING:
-    from handoff_queue.supervisor.evaluation.golden_case import NewCase
+    from handoff_queue.supervisor.evaluation.golden_set import NewCase
 
 
 class GoldenAction(StrEnum):
@@ -41,8 +41,7 @@ def golden(
 
     handoff golden add j-0123456789ab --to golden.jsonl --id resale
     """
-    from handoff_queue.supervisor.evaluation.golden_case import case_of, check_paths
-    from handoff_queue.supervisor.evaluation.golden_set import read_golden
+    from handoff_queue.supervisor.evaluation.golden_set import case_of, check_paths, read_golden
 
     jobs, job_id = client_and_job(job)
     case = case_of(jobs.export(job_id, texts=True), name or job_id)

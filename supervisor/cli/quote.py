@@ -44,8 +44,7 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
     more than --max-usd is cancelled at once.
     """
     from handoff_queue.shared.settings.settings import load_settings
-    from handoff_queue.supervisor.cli.connection import client_of_broker
-    from handoff_queue.supervisor.cli.fleet_state import require_processes
+    from handoff_queue.supervisor.cli.connection import client_of_broker, require_processes
     from handoff_queue.supervisor.cli.request_options import request_of, text_of
 
     asked = replace(job.asked(), request=text_of(request, load_settings()))

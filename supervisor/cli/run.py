@@ -114,7 +114,7 @@ def _run_on_broker(asked: RequestOptions, how: ResultOptions, settings: Settings
         UserError: the request cannot be used, or the broker has no processes.
         StoreUnavailable, OutputFailed: the message names the command that continues.
     """
-    from handoff_queue.supervisor.cli.fleet_state import require_processes
+    from handoff_queue.supervisor.cli.connection import require_processes
     from handoff_queue.supervisor.client import client
 
     jobs = as_this_user(client.connect(settings=settings))

@@ -18,7 +18,7 @@ from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import Settings, load_settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.supervisor.cli.connection import client_with
+from handoff_queue.supervisor.cli.connection import NO_WORKERS, client_with
 from handoff_queue.supervisor.cli.display.terminal import (
     count_text,
     print_message,
@@ -28,7 +28,6 @@ from handoff_queue.supervisor.cli.display.terminal import (
     write_line,
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
-from handoff_queue.supervisor.cli.fleet_state import NO_WORKERS
 from handoff_queue.supervisor.cli.options import AsJson, OwnSpecialists, OwnTools
 from handoff_queue.supervisor.cli.processes import built_in_specialists, check_own, with_own
 from handoff_queue.supervisor.client.json_forms import specialist_as_json

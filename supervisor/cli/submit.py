@@ -130,7 +130,7 @@ def submit(
     Each line of the file is a JSON object, such as {"request": "...", "docs": "contracts"}. If
     a line is wrong, the command names the line and submits nothing.
     """
-    from handoff_queue.supervisor.cli.fleet_state import require_keys
+    from handoff_queue.supervisor.cli.connection import require_keys
 
     asked = replace(job.asked(), idempotency_key=idempotency_key, webhook=webhook)
     jobs = client_of_broker()

@@ -2,7 +2,7 @@
 
 `DecisionMaker.decide` makes decisions on a state until no more follow. One round trip commits them
 all. The same round trip can end the role's handoff that led to the decisions, and claim the next
-role's handoff.
+role's handoff. The process that commits the end of a job reports it to OpenTelemetry and Flower.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 
 from handoff_queue.shared.agent.prices import prices_from
 from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.observability.telemetry import telemetry
+from handoff_queue.shared.observability.trace_ids import JobSpan
 from handoff_queue.shared.runtime.attempt import Attempts, PreparedAttempt
 from handoff_queue.shared.store.claim import Claim, FinishReply, FinishRequest
 from handoff_queue.shared.store.commit import AnsweredCall, Commit, VerifiedAmounts
@@ -21,7 +23,14 @@ from handoff_queue.shared.store.job_evaluation_lease import EvaluationLease
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError
-from handoff_queue.shared.types.events import ApprovalAsked, Approved, Event, RecordedEvent
+from handoff_queue.shared.types.events import (
+    ApprovalAsked,
+    Approved,
+    Event,
+    JobEnded,
+    JobStatus,
+    RecordedEvent,
+)
 from handoff_queue.shared.types.handoff import UNREADABLE
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
@@ -29,7 +38,6 @@ from handoff_queue.supervisor.engine.child_jobs import children_of
 from handoff_queue.supervisor.engine.cost_forecast import CostForecast
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
 from handoff_queue.supervisor.engine.deliveries import Deliveries
-from handoff_queue.supervisor.engine.end_telemetry import tell_end
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.state_cache import StateCache
@@ -400,3 +408,29 @@ def _observed(standing: HandoffStanding) -> ObservedHandoff:
     return ObservedHandoff(
         standing.state, standing.lease_until, standing.lost, bool(standing.queue), standing.held
     )
+
+
+def tell_end(state: JobState, recorded: Sequence[RecordedEvent], dispatcher: Dispatcher) -> None:
+    """Report a job's end to OpenTelemetry and Flower, if these new events of its journal end
+    it.
+
+    The process that commits the end calls this, so the end is reported once.
+    """
+    ends: list[RecordedEvent] = []
+    for record in recorded:
+        if isinstance(record.event, JobEnded):
+            ends.append(record)
+    if not ends:
+        return
+    span = JobSpan(
+        state.job_id,
+        state.mode.value,
+        state.status.value,
+        state.status is JobStatus.FAILED,
+        state.started_at,
+        ends[-1].at,
+        state.retries,
+    )
+    if telemetry().is_on:
+        telemetry().job_ended(span)
+    dispatcher.tell_ended(span)

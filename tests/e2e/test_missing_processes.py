@@ -17,7 +17,7 @@ from handoff_queue.shared.local.child_processes import Processes
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S
 from handoff_queue.shared.types.presence import Announcement
-from handoff_queue.supervisor.cli.fleet_state import require_processes
+from handoff_queue.supervisor.cli.connection import require_processes
 from handoff_queue.supervisor.client import client
 from handoff_queue.testing import MessagesServer
 from tests import forked_processes

@@ -1,13 +1,18 @@
-"""`handoff doctor` names the day of a model's retirement, and the abilities that it lacks."""
+"""`handoff doctor` names the day of a model's retirement, the abilities that it lacks, and limits
+of a specialist's context that it cannot have.
+"""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from handoff_queue.supervisor.cli.doctor_models import named_models, of_models
-from handoff_queue.supervisor.cli.doctor_processes import Level
+from handoff_queue.shared.types.presence import Announcement
+from handoff_queue.shared.types.specialist import ContextRules
+from handoff_queue.supervisor.cli.doctor_models import named_models, of_contexts, of_models
+from handoff_queue.supervisor.cli.doctor_processes import Finding, Level
 from tests.doubles.handoffs import a_spec
 from tests.workers.tools.servers import Page, serving
 
@@ -50,3 +55,68 @@ def test_a_server_without_these_facts_gives_no_finding(body: bytes) -> None:
     with serving({"/v1/models/any": Page(body)}) as server:
         url = f"http://127.0.0.1:{server.port}"
         assert list(of_models(url, {}, {"any": [], "unknown": []})) == []
+
+
+WINDOW_200K, STEP_100K, WINDOW_1M = "claude-haiku-4-5", "claude-haiku-5-5", "claude-opus-5-5"
+
+
+def findings(
+    model: str, provider: str = "anthropic", price_as: str | None = None, /, **context: Any
+) -> list[Finding]:
+    """Return the findings for a worker with one specialist, whose default is this model."""
+    spec = a_spec(name="reader").model_copy(update={"context": ContextRules(**context)})
+    worker = Announcement(worker="w", specialists=(spec,), model=provider, models={"reader": model})
+    return list(of_contexts([worker, worker.model_copy(update={"worker": "w2"})], price_as))
+
+
+def test_a_limit_above_the_window_of_the_model_is_one_warning_for_all_workers() -> None:
+    (finding,) = findings(WINDOW_200K, clear_tools_at=150_000, compact_at=200_000)
+    assert finding == Finding(
+        Level.WARN,
+        "specialist reader",
+        "context.compact_at is 200,000 tokens; claude-haiku-4-5 has a context window of 200,000, so"
+        " the server refuses requests first",
+        "lower context.compact_at in the file of reader",
+    )
+
+
+def test_a_limit_above_the_price_step_is_a_warning() -> None:
+    (finding,) = findings(STEP_100K, clear_tools_at=150_000)
+    assert finding.report == (
+        "context.clear_tools_at is 150,000 tokens; claude-haiku-5-5 has a higher price above"
+        " 100,000"
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "provider"),
+    [(WINDOW_1M, "anthropic"), ("a-local-model", "anthropic"), (WINDOW_200K, "offline")],
+)
+def test_a_limit_that_fits_and_a_model_without_known_limits_give_no_finding(
+    model: str, provider: str
+) -> None:
+    assert findings(model, provider, clear_tools_at=300_000) == []
+
+
+def test_the_model_of_the_price_list_gives_the_limits_of_an_unknown_model() -> None:
+    (finding,) = findings("a-local-model", "anthropic", WINDOW_200K, clear_tools_at=300_000)
+    assert "a-local-model has a context window of 200,000" in finding.report
+
+
+def test_each_model_that_a_file_names_is_compared() -> None:
+    spec = a_spec(name="reader").model_copy(
+        update={
+            "context": ContextRules(clear_tools_at=150_000),
+            "models": (WINDOW_1M, STEP_100K),
+        }
+    )
+    worker = Announcement(worker="w", specialists=(spec,), model="anthropic")
+    (finding,) = of_contexts([worker], None)
+    assert STEP_100K in finding.report
+
+
+def test_a_specialist_without_own_limits_gives_no_finding() -> None:
+    worker = Announcement(
+        worker="w", specialists=(a_spec(),), model="anthropic", models={"researcher": STEP_100K}
+    )
+    assert list(of_contexts([worker], None)) == []

@@ -6,7 +6,7 @@ import pytest
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.presence import Announcement
-from handoff_queue.supervisor.cli.fleet_state import require_processes
+from handoff_queue.supervisor.cli.connection import require_processes
 from handoff_queue.supervisor.client.client import Client
 from tests.doubles.handoffs import a_spec
 
