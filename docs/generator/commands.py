@@ -26,7 +26,7 @@ EXAMPLE = re.compile(r"(?:[A-Z_]+=\S+ )*handoff \S.*")
 INTRODUCTION = """\
 # Commands
 
-Each command has `--help` (`-h`). [The command line](command-line.md) describes exit codes, durations and output formats.
+Each command has `--help` (`-h`), and `handoff help` describes all commands. [The command line](command-line.md) describes exit codes, durations and output formats.
 In the examples, `j-0123456789ab` is the id of a job. The beginning of an id is enough if no other job's id begins with it.
 """  # noqa: E501 - lines of a text
 
@@ -52,7 +52,7 @@ def of_kind(params: Iterable[Any], kind: str) -> list[Any]:
 
 
 def overview() -> Iterator[str]:
-    """Yield a table of commands for each panel of `handoff --help`."""
+    """Yield a table of commands for each panel of `handoff help`."""
     for panel, entries in groupby(ENTRIES.items(), key=lambda item: item[1].panel):
         rows = [(f"[`{name}`](#handoff-{name})", entry.line) for name, entry in entries]
         yield table([panel, "What it does"], rows)

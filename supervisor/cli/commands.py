@@ -28,26 +28,22 @@ class Entry:
     place: str
     """The function of the command, as `module:name` in this package."""
     line: str
-    """The first paragraph of the help. It fits on one line of the main help."""
+    """The first paragraph of the help. It fits on one line of `handoff help`."""
     panel: str
-    shown_with: str | None = None
-    """The command on whose line of the main help this command is shown; None: its own line."""
-
-
-SHOWN_WITH = {"compare": "eval", "reject": "approve", "unpause": "pause", "top": "stats"}
-"""Commands without a line of their own in the main help."""
 
 
 def _entries(panels: dict[str, dict[str, tuple[str, str]]]) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     for panel, commands in panels.items():
         for name, (place, line) in commands.items():
-            entries[name] = Entry(place, line, panel, SHOWN_WITH.get(name))
+            entries[name] = Entry(place, line, panel)
     return entries
 
 
+FOR_NEWCOMERS = "Start here"
+"""The panel whose commands `handoff --help` describes. It shows only names of the others."""
 ENTRIES = _entries({
-    "Start here": {
+    FOR_NEWCOMERS: {
         "run": ("run:run", "Run a job and wait for its answer. Needs no key and no Redis."),
         "up": ("up:up", "Start Redis, a supervisor, workers and the console here."),
         "submit": ("submit:submit", "Enqueue a job and print its id."),
@@ -89,6 +85,7 @@ ENTRIES = _entries({
         "serve": ("serve:serve", "Serve the HTTP API and the console."),
         "mcp": ("mcp:mcp", "Serve the queue to one MCP client over stdin and stdout."),
         "keys": ("keys:keys", "Make the keys that sign messages, and the users of Redis."),
+        "token": ("api_tokens:token", "Create, list or revoke tokens of the HTTP API."),
         "pause": ("pause:pause", "Pause a specialist or a role on all machines."),
         "unpause": ("pause:unpause", "Unpause a specialist or a role."),
     },
@@ -101,16 +98,12 @@ ENTRIES = _entries({
         "stats": ("stats:stats", "Print slots, queues, rate limits and spending of the fleet."),
         "top": ("top:top", "Show the fleet live: slots, queues, handoffs and spending."),
         "dead": ("dead:dead", "List, show, requeue or drop dead letters."),
-        "token": ("api_tokens:token", "Create, list or revoke tokens of the HTTP API."),
         "audit": ("audit:audit", "Print the actions of users on the fleet, or on one job."),
         "chaos": ("chaos:chaos", "Kill processes while jobs run, and check every promise."),
+        "help": ("help:show_help", "Describe all commands, or one command with its options."),
     },
 })  # fmt: skip
-"""All commands, in the order of `handoff --help`."""
-ABOVE: tuple[str, ...] = ()
-"""Lines of the main help before the commands."""
-BELOW = ("`handoff COMMAND --help` lists options. `handoff doctor` checks your system.",)
-"""Lines of the main help after the commands."""
+"""All commands, in the order of `handoff help`."""
 STARTS_PROCESSES = frozenset({"run", "up", "supervisor", "worker", "chaos"})
 """Commands that need the packages of a worker. The other commands need the client only."""
 
@@ -179,7 +172,7 @@ class Commands(TyperGroup):
         """Print the main help."""
         from handoff_queue.supervisor.cli.display.main_help import print_main_help
 
-        print_main_help(ENTRIES, ABOVE, BELOW)
+        print_main_help(ENTRIES, FOR_NEWCOMERS)
 
     def resolve_command(self, *given: Any) -> Any:
         """Return the name, the command and its arguments.

@@ -30,7 +30,7 @@ REQUEST = "Compare Qdrant, pgvector and Milvus for filtering and durable storage
 
 
 def job_commands() -> list[str]:
-    """Return the commands that have a JOB argument, in the order of the main help."""
+    """Return the commands that have a JOB argument, in the order of `handoff help`."""
     names: list[str] = []
     for name in ENTRIES:
         metavars = [parameter.metavar or "" for parameter in load_command(name).params]

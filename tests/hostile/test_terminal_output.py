@@ -66,6 +66,8 @@ OTHER_COMMANDS = {
     *("cancel", "delete", "fork", "keys", "pause", "retry", "say", "submit", "token", "unpause"),
     # They print names and figures of the fleet.
     *("doctor", "specialists", "stats", "top"),
+    # It prints texts of the commands.
+    "help",
     # They start processes, or serve clients with other forms of output.
     *("chaos", "mcp", "run", "serve", "supervisor", "up", "worker"),
     # They need a model or a waiting question. Their output passes through the same functions.

@@ -100,6 +100,7 @@ BAD_INPUTS = (
     "stats extra",
     "specialists --nothing",
     "doctor extra",
+    "help shwo",
 )
 
 
@@ -181,5 +182,5 @@ def test_every_command_gets_bad_input() -> None:
 
 
 def test_the_help_of_every_command_is_the_same(jobs: FixedJobs) -> None:
-    commands = ("--help", *(f"{name} --help" for name in ENTRIES))
+    commands = ("--help", "help", *(f"{name} --help" for name in ENTRIES))
     assert_matches_snapshot("help", outputs(jobs, commands))

@@ -1,8 +1,9 @@
-"""The text of `handoff --help`: one screen of 40 lines and 80 columns."""
+"""The texts of `handoff --help`, one screen of 24 lines and 80 columns, and of `handoff help`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -17,28 +18,50 @@ COLUMNS = 80
 """Most columns of a line."""
 
 
-def print_main_help(
-    entries: Mapping[str, Entry], above: Sequence[str], below: Sequence[str]
-) -> None:
-    """Print the commands in panels, each command on one line. Click ends the last line.
+def print_main_help(entries: Mapping[str, Entry], described: str) -> None:
+    """Print the commands of the panel `described` with their lines, and the names of the others.
 
-    `above` and `below`: the lines before and after the panels. `below` is not empty.
+    Click ends the last line.
     """
     console = stdout()
-    names: dict[str, str] = {}
-    for name, entry in entries.items():
-        if entry.shown_with is None:
-            names[name] = name
-        else:
-            names[entry.shown_with] += f", {name}"
-    width = max(map(len, names.values()))
-    for line in above:
-        console.print(line)
-    for panel, group in groupby(entries.items(), lambda item: item[1].panel):
+    console.print("Usage: handoff COMMAND [OPTIONS]\n")
+    panels = _by_panel(entries)
+    first = panels.pop(described)
+    console.print(Text(described, "bold"))
+    _print_lines(first)
+    console.print()
+    width = max(map(len, panels))
+    for panel, commands in panels.items():
+        names = textwrap.wrap(", ".join(commands), COLUMNS - width - 2)
+        console.print(Text.assemble((panel.ljust(width), "bold"), f"  {names[0]}"))
+        for line in names[1:]:
+            console.print(" " * (width + 2) + line)
+    console.print(
+        "\n`handoff help` describes all commands, `handoff help COMMAND` describes one.", end=""
+    )
+
+
+def print_all_commands(entries: Mapping[str, Entry]) -> None:
+    """Print the commands in panels, each command on one line."""
+    console = stdout()
+    for panel, commands in _by_panel(entries).items():
         rule = "─" * (COLUMNS - len(panel) - 3)
         console.print(Text.assemble("─ ", (panel, "bold"), f" {rule}"))
-        for name, entry in group:
-            if name in names:
-                padded = (names[name].ljust(width), "bold cyan")
-                console.print(Text.assemble("  ", padded, f"  {entry.line}"))
-    console.print("\n".join(below), end="")
+        _print_lines(commands, max(map(len, entries)))
+    console.print("`handoff COMMAND --help` lists options. `handoff doctor` checks your system.")
+
+
+def _by_panel(entries: Mapping[str, Entry]) -> dict[str, dict[str, Entry]]:
+    """Return the name of a panel -> its commands."""
+    panels: dict[str, dict[str, Entry]] = {}
+    for panel, commands in groupby(entries.items(), lambda item: item[1].panel):
+        panels[panel] = dict(commands)
+    return panels
+
+
+def _print_lines(commands: Mapping[str, Entry], width: int | None = None) -> None:
+    """Print each command with its line. `width`: of the names, by default the longest name."""
+    width = width or max(map(len, commands))
+    console = stdout()
+    for name, entry in commands.items():
+        console.print(Text.assemble("  ", (name.ljust(width), "bold cyan"), f"  {entry.line}"))

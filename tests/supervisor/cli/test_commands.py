@@ -18,7 +18,8 @@ import typer
 
 from handoff_queue.shared.text.durations import DurationRange
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
+from handoff_queue.supervisor.cli.commands import ENTRIES, Entry, load_command
+from handoff_queue.supervisor.cli.display.main_help import print_main_help
 from handoff_queue.supervisor.cli.request_options import RequestOptions, limits_of, new_limits
 
 ROOT = Path(__file__).parents[3]
@@ -54,57 +55,73 @@ def test_the_list_is_shown_without_the_commands() -> None:
         [sys.executable, "-c", LOADED], cwd=ROOT, capture_output=True, text=True, check=True
     )
 
-    assert all(re.search(rf" {name}[, ]", process.stdout) for name in ENTRIES)
+    assert all(re.search(rf" {name}\b", process.stdout) for name in ENTRIES)
     assert process.stderr.strip() == "", "what was imported although nobody has typed a command"
 
 
-def main_help(columns: int) -> list[str]:
-    """Return the lines of `handoff --help` on a terminal of this width."""
+def printed_help(*arguments: str, **environment: str) -> str:
+    """Return the output of `handoff` with these arguments, on a terminal of 80 columns."""
     process = subprocess.run(
-        [sys.executable, "-m", "handoff_queue.supervisor.cli.main", "--help"],
+        [sys.executable, "-m", "handoff_queue.supervisor.cli.main", *arguments],
         cwd=ROOT,
-        env={**os.environ, "COLUMNS": str(columns)},
+        env={**os.environ, "COLUMNS": "80", **environment},
         capture_output=True,
         text=True,
         check=True,
     )
-    return process.stdout.splitlines()
+    return process.stdout
 
 
-def test_the_main_help_fits_on_one_screen() -> None:
-    lines = main_help(80)
+def test_the_main_help_fits_on_one_screen_and_names_every_command() -> None:
+    printed = printed_help("--help")
+    lines = printed.splitlines()
 
-    assert len(lines) <= 40
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert [name for name in ENTRIES if not re.search(rf" {name}\b", printed)] == []
+
+
+def test_the_main_help_describes_the_five_commands_for_a_newcomer() -> None:
+    printed = printed_help("--help")
+    lines = printed.splitlines()
+
+    described = [name for name, entry in ENTRIES.items() if entry.line in printed]
+    assert described == ["run", "up", "submit", "watch", "result"]
+    assert lines[0].startswith("Usage: ")
+    assert "`handoff help`" in lines[-1]
+
+
+def test_long_groups_of_commands_continue_on_the_next_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    many = {f"command-{number}": Entry("", "", "Many") for number in range(20)}
+
+    print_main_help({"run": Entry("", "Run a job.", "Start"), **many}, "Start")
+
+    printed = capsys.readouterr().out
+    assert [name for name in many if name not in printed] == []
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_the_help_command_describes_every_command_on_one_line() -> None:
+    lines = printed_help("help").splitlines()
+
     assert max(map(len, lines)) <= 80
     for name, entry in ENTRIES.items():
-        if entry.shown_with is None:
-            (line,) = [line for line in lines if re.match(rf"  {name}[, ]", line)]
-            assert line.endswith(f"  {entry.line}")
+        (line,) = [line for line in lines if line.startswith(f"  {name} ")]
+        assert line.endswith(f"  {entry.line}")
+    assert "`handoff doctor`" in lines[-1]
 
 
-def test_a_command_without_its_own_line_stands_next_to_its_neighbour() -> None:
-    lines = main_help(80)
-
-    for name, entry in ENTRIES.items():
-        if entry.shown_with is not None:
-            assert any(line.startswith(f"  {entry.shown_with}, {name} ") for line in lines)
+@pytest.mark.parametrize("name", ["run", "pause", "help"])
+def test_the_help_of_a_command_is_the_same_as_its_help_option(name: str) -> None:
+    assert printed_help("help", name) == printed_help(name, "--help")
 
 
-def test_the_main_help_begins_with_the_commands_for_a_newcomer() -> None:
-    first = [name for name, entry in ENTRIES.items() if entry.panel == "Start here"]
-    lines = main_help(80)
-    headings = [line.strip("─ ") for line in lines if line.startswith("─")]
+def test_a_shell_completes_the_command_to_describe() -> None:
+    typed = {"COMP_WORDS": "handoff help sch", "COMP_CWORD": "2"}
 
-    assert first == ["run", "up", "submit", "watch", "result"]
-    assert headings == [
-        "Start here",
-        "Jobs",
-        "Evaluation",
-        "Decisions",
-        "Processes",
-        "Operations",
-    ]
-    assert "`handoff doctor`" in lines[-1] or "`handoff doctor`" in lines[-2]
+    assert printed_help(**typed, _HANDOFF_COMPLETE="complete_bash").split() == ["schedule"]
 
 
 def test_an_example_in_a_help_fits_on_one_line() -> None:
