@@ -7,8 +7,9 @@
     job_id = jobs.submit(request)
     print(jobs.result(job_id, wait_s=600).answer)
 
-Everything that is not in `__all__` is private and may change. A name is imported when it is
-first used, so that a program loads only the modules that it uses.
+Everything that is not in `__all__`, in `handoff_queue.types` or in `handoff_queue.testing` is
+private and may change. A name is imported when it is first used, so that a program loads only
+the modules that it uses.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from handoff_queue.shared.agent.tool import CallContext, ToolFailed
+    from handoff_queue.shared.documents.folder import FolderReading
+    from handoff_queue.shared.settings.settings import Settings
     from handoff_queue.shared.store.dead_letters import DeadLetter
     from handoff_queue.shared.store.job_filter import JobFilter
     from handoff_queue.shared.store.job_standing import JobStanding
@@ -36,7 +39,8 @@ if TYPE_CHECKING:
         UserError,
     )
     from handoff_queue.shared.types.events import JobEnded, JobStatus, RecordedEvent
-    from handoff_queue.shared.types.gates import FactTable, Gates
+    from handoff_queue.shared.types.gates import FactTable, Gates, KnownFact
+    from handoff_queue.shared.types.handoff import Citation
     from handoff_queue.shared.types.ids import HandoffId, JobId
     from handoff_queue.shared.types.job_options import (
         ApprovalOf,
@@ -48,8 +52,9 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.limits import JobLimits as Limits
     from handoff_queue.shared.types.limits import NewLimits, OnLimit
     from handoff_queue.shared.types.memory_notes import Note
-    from handoff_queue.shared.types.review import Rubric
+    from handoff_queue.shared.types.review import Criterion, Rubric
     from handoff_queue.shared.types.schedule import Missed, Overlap, ScheduleStatus
+    from handoff_queue.shared.types.usage import Usage
     from handoff_queue.supervisor.client.async_client import AsyncClient, connect_async
     from handoff_queue.supervisor.client.client import Client, connect
     from handoff_queue.supervisor.client.export import Export
@@ -77,12 +82,15 @@ else:
         "AsyncClient": "supervisor.client.async_client",
         "BudgetSpent": "shared.types.errors",
         "CallContext": "shared.agent.tool",
+        "Citation": "shared.types.handoff",
         "Clash": "supervisor.client.submission",
         "Client": "supervisor.client.client",
         "Conflict": "shared.types.errors",
+        "Criterion": "shared.types.review",
         "DeadLetter": "shared.store.dead_letters",
         "Export": "supervisor.client.export",
         "FactTable": "shared.types.gates",
+        "FolderReading": "shared.documents.folder",
         "ForkOptions": "supervisor.client.forks",
         "Gates": "shared.types.gates",
         "HandoffError": "shared.types.errors",
@@ -98,6 +106,7 @@ else:
         "JobResult": "supervisor.client.job_result",
         "JobStanding": "shared.store.job_standing",
         "JobStatus": "shared.types.events",
+        "KnownFact": "shared.types.gates",
         "StoreError": "shared.types.errors",
         "StoreUnavailable": "shared.types.errors",
         "Missed": "shared.types.schedule",
@@ -116,11 +125,13 @@ else:
         "ScheduleOptions": "supervisor.client.schedules",
         "ScheduleStatus": "shared.types.schedule",
         "SentMessage": "supervisor.client.user_messages",
+        "Settings": "shared.settings.settings",
         "TenantDeletion": "supervisor.client.tenant_deletion",
         "TooManyOpenJobs": "shared.types.errors",
         "ToolFailed": "shared.agent.tool",
         "UnknownJob": "shared.types.errors",
         "UnknownSchedule": "shared.types.errors",
+        "Usage": "shared.types.usage",
         "UserError": "shared.types.errors",
         "Workflow": "supervisor.workflows",
         "connect": "supervisor.client.client",
@@ -155,12 +166,15 @@ __all__ = [
     "AuditEntry",
     "BudgetSpent",
     "CallContext",
+    "Citation",
     "Clash",
     "Client",
     "Conflict",
+    "Criterion",
     "DeadLetter",
     "Export",
     "FactTable",
+    "FolderReading",
     "ForkOptions",
     "Gates",
     "HandoffError",
@@ -175,6 +189,7 @@ __all__ = [
     "JobResult",
     "JobStanding",
     "JobStatus",
+    "KnownFact",
     "Limits",
     "Missed",
     "Mode",
@@ -192,6 +207,7 @@ __all__ = [
     "ScheduleOptions",
     "ScheduleStatus",
     "SentMessage",
+    "Settings",
     "StoreError",
     "StoreUnavailable",
     "TenantDeletion",
@@ -199,6 +215,7 @@ __all__ = [
     "ToolFailed",
     "UnknownJob",
     "UnknownSchedule",
+    "Usage",
     "UserError",
     "Workflow",
     "connect",

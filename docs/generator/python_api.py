@@ -33,20 +33,21 @@ STARS: dict[Any, str] = {VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**
 INTRODUCTION = """\
 # Python API
 
-Import a name from `handoff_queue`, and a name for tests from `handoff_queue.testing`. All other names and modules are private and may
-change. [Python](../get-started/python.md) is a first program, and [Test your specialists](../how-to/test-specialists.md) is a first test.
+Import a name from `handoff_queue`, and a name for tests from `handoff_queue.testing`. [Types of fields](field-types.md) are in
+`handoff_queue.types`. All other names and modules are private and may change. [Python](../get-started/python.md) is a first program, and [Test your specialists](../how-to/test-specialists.md) is a first test.
 """  # noqa: E501 - lines of a text
 GROUPS = {
     "Clients": ["connect", "Client", "connect_async", "AsyncClient"],
     "Requests": [
         "Request", "Limits", "NewLimits", "OnLimit", "Mode", "Priority", "Approvals",
-        "ApprovalOf", "OnTimeout", "Gates", "FactTable", "ForkOptions",
-        "read_facts", "Rubric", "Workflow", "read_workflow", "Items", "read_items", "Clash",
+        "ApprovalOf", "OnTimeout", "Gates", "FactTable", "KnownFact", "ForkOptions",
+        "read_facts", "Rubric", "Criterion", "Workflow", "read_workflow", "Items", "read_items",
+        "Clash", "FolderReading", "Settings",
     ],
     "Results": [
         "JobResult", "HandoffReport", "JobOutline", "JobStanding", "JobStatus", "JobFilter",
         "Row", "Note", "Export", "RecordedEvent", "JobEnded", "SentMessage",
-        "TenantDeletion", "DeadLetter", "JobId", "HandoffId",
+        "TenantDeletion", "DeadLetter", "JobId", "HandoffId", "Usage", "Citation",
     ],
     "Schedules": ["ScheduleOptions", "Overlap", "Missed", "ScheduleStatus"],
     "Tokens and audit": ["Actor", "AuditEntry", "AuditAction", "ApiToken", "ApiRole"],
@@ -58,6 +59,8 @@ GROUPS = {
     ],
 }  # fmt: skip
 """Heading of the page -> names of `handoff_queue`."""
+ELSEWHERE = {"Settings": "[Settings](settings.md) lists its fields.\n"}
+"""Name of a class -> the page with its fields."""
 TEST_GROUPS = {
     "Tests": ["running_system", "RunningSystem", "MessagesServer", "BrokenRules"],
     "Replies of the model in a test": [
@@ -119,7 +122,9 @@ def section(name: str) -> str:
         parts.append(signature_block(thing, name))
     if text := text_of(name):
         parts.append(markdown_of(text) + "\n")
-    if isinstance(thing, type):
+    if name in ELSEWHERE:
+        parts.append(ELSEWHERE[name])
+    elif isinstance(thing, type):
         parts += [base_text(thing), members(thing, name)]
     return joined(parts)
 
@@ -138,7 +143,7 @@ def base_text(kind: type) -> str:
     return f"Base class: [`{name}`](#{name.lower()}).\n"
 
 
-def members(kind: type, name: str) -> str:
+def members(kind: type, name: str, *, with_methods: bool = True) -> str:
     """Return the values of an enumeration, the fields of a model, and the public methods."""
     parts = []
     if issubclass(kind, Enum):
@@ -153,7 +158,8 @@ def members(kind: type, name: str) -> str:
         parts.append(field_table(kind, hidden=excluded))
     elif dataclasses.is_dataclass(kind):
         parts.append(dataclass_table(kind))
-    parts += methods(kind, name)
+    if with_methods:
+        parts += methods(kind, name)
     return "\n".join(parts)
 
 

@@ -73,8 +73,8 @@ class JobStanding(SpentAmounts):
     not have begun.
     """
     waiting_for: str = ""
-    """Missing specialist or role that the job waits for. The hash does not contain it;
-    `supervisor.client.waiting_reasons` adds it.
+    """Missing specialist or role that the job waits for. The hash does not contain it:
+    the client adds it.
     """
 
 

@@ -34,8 +34,8 @@ class JobStatus(StrEnum):
     """The job is accepted, and no supervisor has evaluated it."""
     RUNNING = "running"
     WAITING = "waiting"
-    """The job waits for a person to approve or decide. `shared.store.job_standing.job_standing`
-    computes this status; it is not stored.
+    """The job waits for a person to approve or decide. This status is computed, and not
+    stored.
     """
     OK = "ok"
     PARTIAL = "partial"
@@ -45,7 +45,7 @@ class JobStatus(StrEnum):
     CANCELLED = "cancelled"
     UNREADABLE = "unreadable"
     """Another program has changed the record of the job in Redis, so the job can only be deleted.
-    `shared.store.job_standing` computes this status; it is not stored.
+    This status is computed, and not stored.
     """
 
     @property

@@ -90,6 +90,8 @@ Point = Annotated[str, StringConstraints(min_length=1, max_length=4_000)]
 
 
 class Decision(StrEnum):
+    """The decision of a review."""
+
     PASS = "PASS"  # noqa: S105 (not a password)
     """The results answer the request. `open_points` has the remaining remarks."""
     REVISE = "REVISE"

@@ -18,7 +18,7 @@ from handoff_queue.supervisor.cli.display.event_lines import lines_of
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.cli.display.terminal import count_text, print_progress
 from handoff_queue.supervisor.cli.errors import OK
-from handoff_queue.supervisor.client.export import Export
+from handoff_queue.supervisor.client.export import Export, record_in
 from handoff_queue.supervisor.client.job_result import JobRecord, report_of
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
@@ -126,7 +126,7 @@ def _children_of(export: Export) -> list[JobId]:
 
 
 def _traced(export: Export) -> TracedJob:
-    record = export.record()
+    record = record_in(export)
     return TracedJob(
         record=record,
         report=report_of(record),

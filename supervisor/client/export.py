@@ -48,7 +48,7 @@ from handoff_queue.supervisor.client.job_result import (
 )
 
 
-class Entry(Message):
+class ExportedEvent(Message):
     """An event and its place in the journal."""
 
     version: int
@@ -57,7 +57,7 @@ class Entry(Message):
     event: Annotated[Event, Field(discriminator="type")]
 
     @classmethod
-    def from_recorded(cls, recorded: RecordedEvent) -> Entry:
+    def from_recorded(cls, recorded: RecordedEvent) -> ExportedEvent:
         return cls(version=recorded.version, at=recorded.at, event=recorded.event)
 
     def to_recorded(self) -> RecordedEvent:
@@ -74,7 +74,7 @@ class Export(Message):
     """Unix time in seconds, by Redis's clock."""
     job: JobStanding
     """The status and the usage of the job."""
-    journal: tuple[Entry, ...]
+    journal: tuple[ExportedEvent, ...]
     payloads: dict[str, str]
     """Texts by digest: request, plans, specialists, AgentHandoffs, HandoffResults, answer,
     manifest, answer schema.
@@ -92,10 +92,11 @@ class Export(Message):
     letters: tuple[DeadLetter, ...] = ()
     """The dead letters that contain the id of the job."""
 
-    def record(self) -> JobRecord:
-        """Return the record from which a report is made."""
-        journal = tuple(map(Entry.to_recorded, self.journal))
-        return JobRecord(self.at, self.job, journal, self.handoffs, self.payloads, self.waits)
+
+def record_in(export: Export) -> JobRecord:
+    """Return the record from which a report is made."""
+    journal = tuple(map(ExportedEvent.to_recorded, export.journal))
+    return JobRecord(export.at, export.job, journal, export.handoffs, export.payloads, export.waits)
 
 
 def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -> Export:
@@ -122,7 +123,7 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
         made_by=f"handoff-queue {version('handoff-queue')}",
         at=record.at,
         job=record.job,
-        journal=tuple(map(Entry.from_recorded, record.journal)),
+        journal=tuple(map(ExportedEvent.from_recorded, record.journal)),
         payloads=dict(record.payloads),
         handoffs=dict(record.handoffs),
         turns=store.claims.checkpoints_of(job_id, list(record.handoffs)),

@@ -29,7 +29,7 @@ from handoff_queue.shared.types.ids import NameField
 from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
-from handoff_queue.supervisor.client.export import Export
+from handoff_queue.supervisor.client.export import Export, record_in
 from handoff_queue.supervisor.client.job_result import report_of
 from handoff_queue.supervisor.evaluation.answer_faults import text_of
 from handoff_queue.supervisor.text.plain_yaml import read_bounded
@@ -183,7 +183,7 @@ def case_of(export: Export, name: str) -> NewCase:
         UserError: the job has not ended, has no answer, or has a request that is too long for a
             case.
     """
-    result = report_of(export.record())
+    result = report_of(record_in(export))
     answer = text_of(result)
     if not result.status.ended:
         raise UserError(f"{result.job_id} has not ended yet: wait for its end")

@@ -71,7 +71,7 @@ def steps_by_id(steps: Sequence[WorkflowStep]) -> dict[StepId, WorkflowStep]:
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """A workflow that `supervisor.workflows.read_workflow` has parsed and checked."""
+    """A workflow that `read_workflow` has parsed and checked."""
 
     name: str
     path: Path

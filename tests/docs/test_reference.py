@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import handoff_queue
-from docs.generator import python_api
+from docs.generator import field_types, python_api
 from docs.generator.__main__ import PAGES, REFERENCE, text_of
 from docs.generator.markdown import attribute_docstrings, markdown_of, table, type_text
 from docs.generator.redis_keys import constant_rows, function_rows
-from handoff_queue import JobResult, Limits, NewLimits, Request, testing
+from handoff_queue import JobResult, Limits, NewLimits, Request, testing, types
 from handoff_queue.shared.settings.settings import Settings
 from tests.docs.pages import blocks, coded, rows
 
@@ -29,6 +29,8 @@ def test_every_public_name_is_in_one_group_of_the_page() -> None:
 
     assert sorted(grouped) == sorted(handoff_queue.__all__)
     assert sorted(for_tests) == sorted(testing.__all__)
+    of_fields = [name for group in field_types.groups().values() for name in group]
+    assert sorted(of_fields) == sorted(types.__all__)
 
 
 @pytest.mark.parametrize("kind", [Request, Limits, NewLimits, JobResult, Settings])

@@ -14,7 +14,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.client import Client, Request
-from handoff_queue.supervisor.client.export import Export
+from handoff_queue.supervisor.client.export import Export, record_in
 from handoff_queue.supervisor.client.job_result import JobResult, report_of
 from tests.doubles.jobs import model_reply
 from tests.supervisor.shell import SETTINGS, Shell
@@ -66,7 +66,7 @@ def test_the_output_of_show_for_an_ended_job_is_rebuilt_from_the_file_alone(
     shell.jobs.delete(job_id)
 
     assert any(isinstance(entry.event, JobEnded) for entry in file.journal)
-    assert report_of(file.record()) == before
+    assert report_of(record_in(file)) == before
 
 
 def test_the_output_of_show_for_a_waiting_job_is_rebuilt_with_the_turns_so_far(
@@ -80,7 +80,7 @@ def test_the_output_of_show_for_a_waiting_job_is_rebuilt_with_the_turns_so_far(
     claim.checkpoint(model_reply())
     file = exported(shell.jobs, job_id)
 
-    assert json_without_time(report_of(file.record())) == json_without_time(
+    assert json_without_time(report_of(record_in(file))) == json_without_time(
         shell.jobs.result(job_id)
     )
     assert file.turns == {HandoffId(event.handoff_id): (model_reply(),)}
@@ -110,7 +110,7 @@ def test_the_export_contains_no_key_no_webhook_and_no_credential(
         for secret in (SECRET, "me:pass", "abcdefghijklmnop1234", "secret-path")
         if secret in text
     ]
-    assert report_of(Export.from_json(text).record()).status.ended
+    assert report_of(record_in(Export.from_json(text))).status.ended
 
 
 def test_the_texts_of_documents_are_included_on_request(shell: Shell, tmp_path: Path) -> None:
