@@ -241,6 +241,78 @@ def test_every_requirement_is_pinned(file: str) -> None:
     assert all(re.fullmatch(r"[\w.-]+==[\w.+!]+( ; .+)?", line) for line in lines)
 
 
+CHECK = re.compile(
+    r"_*(?:assert|check|keep|wait|raises|warns|fail)(?:_|$)|run_state_machine_as_test"
+)
+"""Names of functions that raise if a promise is broken, such as `check_end` and `wait_until`."""
+
+
+def test_every_test_checks_something() -> None:
+    """A function of the product that does not raise shows little. Such a test asserts a value."""
+    without_check: list[str] = []
+    for path in sources("tests"):
+        tree = ast.parse(path.read_text())
+        product = product_names(tree)
+        for node in ast.walk(tree):
+            is_test = isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+            if is_test and not any(is_check(inner, product) for inner in ast.walk(node)):
+                without_check.append(f"{relative(path)}:{node.lineno}")
+
+    assert without_check == []
+
+
+@pytest.mark.parametrize(
+    ("body", "checks"),
+    [
+        ("assert answer == 4", True),
+        ("with pytest.raises(UserError): parse('x')", True),
+        ("wait_until(lambda: done)", True),
+        ("job.check_end()", True),
+        ("parse('x')", False),
+        ("check_run(proof)", False),
+        ("worker.check_worker(['coder'])", False),
+    ],
+)
+def test_a_test_without_a_check_is_found(body: str, checks: bool) -> None:
+    tree = ast.parse(f"from handoff_queue.shared.trust import check_run\n{body}")
+
+    assert any(is_check(node, product_names(tree)) for node in ast.walk(tree)) == checks
+
+
+def is_check(node: ast.AST, product: set[str]) -> bool:
+    """Return whether a node is an assertion, or the call of a helper of the tests that checks.
+
+    Args:
+        product: the names that the file imports from the product.
+    """
+    if isinstance(node, ast.Assert):
+        return True
+    match node:
+        case ast.Call(func=ast.Name(id=name)):
+            return bool(CHECK.match(name)) and name not in product
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return bool(CHECK.match(name)) and name not in methods_of_product()
+    return False
+
+
+def product_names(tree: ast.AST) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("handoff_queue"):
+            names.update(alias.asname or alias.name for alias in node.names)
+    return names
+
+
+@cache
+def methods_of_product() -> set[str]:
+    """Return the names of all functions of the product that look like a check."""
+    definition = re.compile(r"^ +(?:async )?def (\w+)", re.MULTILINE)
+    names: set[str] = set()
+    for path in sources(*ROOMS):
+        names.update(filter(CHECK.match, definition.findall(path.read_text())))
+    return names
+
+
 PRODUCT = ("shared", "supervisor", "workers", "chaos", "benchmarks")
 EMPTY_NAMES = {"found", "one", "said"}
 """Names of variables that do not say which value a variable holds."""

@@ -155,7 +155,7 @@ def test_the_cost_of_a_reply_is_taken_from_the_budget(stored: StoredHandoff) -> 
 def test_the_unused_part_of_a_reservation_is_free_again(stored: StoredHandoff) -> None:
     stored.checkpoints.reserve(WorstCase(900, 100, 0))
     stored.checkpoints.checkpoint(REPLIED)
-    stored.checkpoints.reserve(WorstCase(200, 100, 0))
+    assert stored.checkpoints.reserve(WorstCase(200, 100, 0)) is None, "it need not wait"
 
 
 def test_a_heartbeat_changes_nothing(stored: StoredHandoff) -> None:

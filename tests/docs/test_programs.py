@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+from contextlib import closing
+
 import pytest
 
+from handoff_queue import connect
 from tests.docs.pages import ROOT
 from tests.docs.samples import Sample
 from tests.docs.test_samples import SAMPLES, check_of, check_program
@@ -23,3 +27,16 @@ def test_a_program_of_a_how_to_page_runs(
 
     names = {"__name__": "sample", "__file__": str(ROOT / sample.page)}
     exec(compile(sample.text, str(sample), "exec"), names)
+
+    with closing(connect(redis_url)) as jobs:
+        assert len(jobs.newest()) == calls_at_once(sample, "submit")
+        assert len(jobs.schedules()) == calls_at_once(sample, "add_schedule")
+
+
+def calls_at_once(sample: Sample, method: str) -> int:
+    """Count the calls of a method that a program makes without the call of its functions."""
+    calls = 0
+    for statement in ast.parse(sample.text).body:
+        if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            calls += ast.unparse(statement).count(f".{method}(")
+    return calls

@@ -16,6 +16,7 @@ import pytest
 from handoff_queue.shared.local.child_processes import Processes
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S
+from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.supervisor.cli.connection import require_processes
 from handoff_queue.supervisor.client import client
@@ -131,7 +132,11 @@ def test_the_next_command_finds_all_processes_of_a_ready_system(
     tmp_path: Path,
 ) -> None:
     with running_system(tmp_path) as system:
-        require_processes(system.jobs())
+        jobs = system.jobs()
+        require_processes(jobs)
+
+        assert jobs.store.presence.served()
+        assert SUPERVISOR_QUEUE in jobs.store.presence.presence().queues
 
 
 def test_a_worker_that_starts_first_waits_for_the_scripts_of_a_supervisor(tmp_path: Path) -> None:

@@ -159,4 +159,7 @@ def test_a_result_of_many_empty_parts_is_too_much(
     ids=["an image", "a table"],
 )
 def test_a_large_result_of_few_objects_is_not_too_much(piece: bytes) -> None:
-    Allowance().take_text(piece)
+    allowance = Allowance()
+    allowance.take_text(piece)
+
+    assert not allowance.is_exceeded

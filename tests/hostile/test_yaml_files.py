@@ -10,7 +10,9 @@ import pytest
 
 from handoff_queue.shared.specialists.specialist_files import read_specialist
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.gates.gates_file import gates_in_file
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in_file
+from handoff_queue.supervisor.workflows import Workflow
 from handoff_queue.supervisor.workflows.parser import workflow_in
 
 SPECIALIST = """---
@@ -28,23 +30,23 @@ steps:
 """
 
 
-def as_specialist(folder: Path, field: str) -> None:
+def as_specialist(folder: Path, field: str) -> SpecialistSpec:
     file = folder / "a.md"
     file.write_text(SPECIALIST.replace("FIELD", field), errors="surrogatepass")
-    read_specialist(file)
+    return read_specialist(file)
 
 
-def as_workflow(_folder: Path, field: str) -> None:
-    workflow_in(WORKFLOW.replace("FIELD", field))
+def as_workflow(_folder: Path, field: str) -> Workflow:
+    return workflow_in(WORKFLOW.replace("FIELD", field))
 
 
-def as_gates(folder: Path, field: str) -> None:
+def as_gates(folder: Path, field: str) -> GateSet:
     file = folder / "gates.yaml"
     file.write_text(f"{field}\n", errors="surrogatepass")
-    gates_in_file(file)
+    return gates_in_file(file)
 
 
-READERS: dict[str, Callable[[Path, str], None]] = {
+READERS: dict[str, Callable[[Path, str], object]] = {
     "specialist": as_specialist,
     "workflow": as_workflow,
     "gates": as_gates,
@@ -105,6 +107,6 @@ def test_a_hostile_file_is_refused_with_one_line(tmp_path: Path, field: str, rea
 
 
 def test_the_files_without_the_field_are_valid(tmp_path: Path) -> None:
-    as_specialist(tmp_path, "max_turns: 3")
-    as_workflow(tmp_path, "review: true")
-    as_gates(tmp_path, "min_words: 3")
+    assert as_specialist(tmp_path, "max_turns: 3").max_turns == 3
+    assert as_workflow(tmp_path, "review: true").review
+    assert as_gates(tmp_path, "min_words: 3").gates.min_words == 3

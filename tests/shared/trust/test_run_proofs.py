@@ -33,9 +33,18 @@ def trust_of(keys: Path, identity: str) -> Trust:
     return Trust(keys, private_key_file(keys, identity))
 
 
+def holds(trust: Trust, proof: str) -> bool:
+    """Return whether the process accepts a proof of `RUN` by a worker of researcher."""
+    try:
+        check_run(trust, "researcher", proof, *RUN)
+    except UntrustedMessage:
+        return False
+    return True
+
+
 def test_the_proof_of_a_worker_of_the_role_holds(keys: Path) -> None:
     worker = trust_of(keys, "worker-researcher")
-    check_run(worker, "researcher", prove_run(worker, *RUN), *RUN)
+    assert holds(worker, prove_run(worker, *RUN))
 
 
 @pytest.mark.parametrize("other", OTHER_RUNS)
@@ -67,4 +76,5 @@ def test_a_process_that_is_no_worker_cannot_prove_a_run(keys: Path, identity: st
 
 
 def test_without_keys_a_run_needs_no_signature() -> None:
-    check_run(NO_TRUST, "researcher", prove_run(NO_TRUST, *RUN), *RUN)
+    assert prove_run(NO_TRUST, *RUN) == ""
+    assert holds(NO_TRUST, "")

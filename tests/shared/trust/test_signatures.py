@@ -195,7 +195,9 @@ def test_standard_identities_get_the_rights_that_an_older_version_did_not_know(k
 
 def test_one_key_is_for_the_workers_of_all_specialists_if_no_role_is_named(tmp_path: Path) -> None:
     make_keys(tmp_path)
-    trust_of(tmp_path, "worker").check_worker(["researcher", "coder"])
+    worker = trust_of(tmp_path, "worker")
+    worker.check_worker(["researcher", "coder"])
+    assert worker.signer.identity.has_role("coder")
 
 
 def test_a_worker_of_another_role_does_not_start(keys: Path) -> None:
