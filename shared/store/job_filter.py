@@ -19,7 +19,7 @@ class JobFilter:
     submitted_after: float | None = None
     """Unix time in seconds."""
     mode: str = ""
-    """The mode of the request. A job of an earlier version has no mode."""
+    """The mode of the request."""
     priority: str = ""
     text: str = ""
     """A part of the title or of the id. Capital letters of ASCII match small letters."""
