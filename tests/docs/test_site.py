@@ -177,5 +177,12 @@ def test_a_broken_link_of_a_page_outside_of_docs_is_found(target: str) -> None:
     assert broken_links(ROOT / "README.md", [("a link", target)]) == [f"README.md: {target}"]
 
 
+@pytest.mark.parametrize(
+    "page", sorted((DOCS / "concepts").glob("*.md")), ids=lambda page: page.name
+)
+def test_each_page_about_a_concept_has_a_picture(page: Path) -> None:
+    assert "```mermaid\n" in page.read_text()
+
+
 def test_the_readme_has_at_most_150_lines() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
