@@ -27,7 +27,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", ["index.html", "concepts/how-it-works.html"])
+@pytest.mark.parametrize(
+    "page", ["index.html", "concepts/how-it-works.html", "concepts/joins.html"]
+)
 def test_diagrams_are_drawn_without_a_network(window: Browser, site: Path, page: str) -> None:
     window.open(site / page)
 
