@@ -135,7 +135,6 @@ UNTRIED = {
     "presence": "reads only",
     "running_handoffs": "reads only",
     "daily_budget": "it only removes entries of jobs that have ended or are gone",
-    "count_open_jobs": "it adds missing entries only, and supervisors call it again at their start",
     "job_summary": "reads only",
     "find_jobs": "reads only",
     "list_jobs": "reads only",

@@ -190,14 +190,11 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
     app = make_app("supervisor", redis_url_of(settings), settings, QUEUES)
     supervisor = _LazySupervisor(app, settings, make_model)
 
-    def advance(
-        _task: object, job_id: object, suspects: object = (), _woken_by: object = ""
-    ) -> None:
+    def advance(_task: object, job_id: object, suspects: object = ()) -> None:
         """Advance the job. A message with other arguments becomes a dead letter.
 
         Args:
             suspects: handoffs that may have lost their worker.
-            _woken_by: ignored. Messages of an earlier version have this argument.
         """
         if (
             not isinstance(job_id, str)

@@ -4,7 +4,6 @@ and the most open jobs of a tenant. A day is a UTC day by Redis's clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.types.errors import BudgetSpent, TooManyOpenJobs
-from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.usage import dollars, microusd
 
 
@@ -150,17 +148,6 @@ class DailyBudgets:
             if cap is not None:
                 arguments += (name, cap)
         return int(self._connection.script("set_daily_caps", [keys.CAPS], arguments))
-
-    def note_open(self, tenants: Mapping[JobId, str]) -> None:
-        """Count jobs that have not ended, unless they are counted already. A process of an older
-        version has not counted its jobs.
-
-        Args:
-            tenants: the tenant of each job.
-        """
-        if tenants:
-            job_keys = list(map(keys.job, tenants))
-            self._connection.script("count_open_jobs", job_keys, list(tenants.values()))
 
     def today(self, tenant: str) -> TodaysBudgets:
         """Return the spending of today, in one round trip."""

@@ -90,4 +90,4 @@ def dequeue_arguments(queue: str, popped: Mapping[str, Any]) -> list[Any]:
     Args:
         popped: message of the element that was popped from the list.
     """
-    return [1, queue, popped["properties"]["delivery_tag"], member_of(popped)]
+    return [1, queue, popped["properties"]["delivery_tag"]]

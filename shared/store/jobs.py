@@ -36,7 +36,7 @@ PARTS_AT_MOST = 20
 
 @dataclass(frozen=True, slots=True)
 class JobLabels:
-    """Fixed properties of a job. A text is '' if a job of an earlier version does not have it."""
+    """Fixed properties of a job."""
 
     tenant: str
     mode: str

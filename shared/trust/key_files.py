@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -22,10 +22,8 @@ from handoff_queue.shared.trust.keyring import (
     Identity,
     Keyring,
     PublicKey,
-    Right,
     new_identities,
     public_text,
-    standard_identities,
 )
 from handoff_queue.shared.trust.message_authentication_codes import PrivateKey
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
@@ -218,62 +216,6 @@ def make_chosen_keys(
                 identities[name] = wanted[name].model_copy(update={"keys": keys})
             write_keyring(folder, identities, waits=not is_for_one_run)
             return made
-
-
-def add_rights(folder: Path) -> dict[str, list[Right]]:
-    """Add the missing rights to the identities that have a standard name, and return the added
-    rights of each. A keyring of an older version has no right that a later version added.
-
-    Raises:
-        UserError: the keyring cannot be read or written.
-    """
-    added: dict[str, list[Right]] = {}
-    with open_identities(folder) as identities:
-        for name, standard in standard_identities(identities).items():
-            missing = [right for right in standard.may if right not in identities[name].may]
-            if missing:
-                added[name] = missing
-                rights = (*identities[name].may, *missing)
-                identities[name] = identities[name].model_copy(update={"may": rights})
-        if added:
-            write_keyring(folder, identities)
-    return added
-
-
-def add_exchange_keys(folder: Path) -> list[str]:
-    """Add the missing keys for codes to the identities whose private key is in the folder. Return
-    the names of these identities.
-
-    Raises:
-        UserError: the keyring cannot be read or written.
-    """
-    added: list[str] = []
-    with open_identities(folder) as identities:
-        for name, identity in identities.items():
-            keys = _with_exchange_keys(identity.keys, private_key_file(folder, name))
-            if keys != identity.keys:
-                added.append(name)
-                identities[name] = identity.model_copy(update={"keys": keys})
-        if added:
-            write_keyring(folder, identities)
-    return added
-
-
-def _with_exchange_keys(keys: Sequence[PublicKey], file: Path) -> tuple[PublicKey, ...]:
-    """Return public keys, with the keys for codes of the private keys in a file."""
-    private: dict[str, PrivateKey] = {}
-    with suppress(UserError):  # the private keys are on another host
-        for key in read_private_keys(file):
-            private[key.id] = key
-    completed: list[PublicKey] = []
-    for public in keys:
-        private_key = private.get(public.id)
-        if private_key is None or public.exchange is not None:
-            completed.append(public)
-            continue
-        exchange = public_text(private_key.exchange_public)
-        completed.append(public.model_copy(update={"exchange": exchange}))
-    return tuple(completed)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ of a kind share a private key. The keyring has no secret, so every process may r
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field, StringConstraints
 
-from handoff_queue.shared.types.message import Message, OmitNone
+from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.names import ROLES
 
 KEY_BYTES = 32
@@ -62,18 +62,14 @@ class PublicKey(Message):
     """The first digits of the SHA-256 of the key."""
     public: Annotated[str, StringConstraints(pattern=_KEY_TEXT)]
     """The key's bytes in Base64."""
-    exchange: Annotated[Annotated[str, StringConstraints(pattern=_KEY_TEXT)] | None, OmitNone] = (
-        None
-    )
-    """The bytes of the public key of X25519 for codes, in Base64. None: a key of an older version,
-    which makes no codes.
-    """
+    exchange: Annotated[str, StringConstraints(pattern=_KEY_TEXT)]
+    """The bytes of the public key of X25519 for codes, in Base64."""
     created_at: AwareDatetime
 
     @cached_property
-    def raw_exchange(self) -> bytes | None:
+    def raw_exchange(self) -> bytes:
         """Return the bytes of the key for codes."""
-        return None if self.exchange is None else b64decode(self.exchange)
+        return b64decode(self.exchange)
 
     @cached_property
     def raw(self) -> bytes:
@@ -190,11 +186,3 @@ def new_identities(
 def workers_of(roles: Sequence[str]) -> Identity:
     """Return the identity of workers that serve these specialists, without keys. None: all."""
     return Identity(may=(Right.RESULT, Right.ANNOUNCE), roles=tuple(roles) or (EVERY_ROLE,))
-
-
-def standard_identities(names: Iterable[str]) -> dict[str, Identity]:
-    """Return the new identity of each name that `new_identities` uses. Other names are left out."""
-    named = set(names)
-    roles = [name.removeprefix(worker_identity("")) for name in named]
-    standard = new_identities(()) | new_identities(roles)
-    return {name: identity for name, identity in standard.items() if name in named}

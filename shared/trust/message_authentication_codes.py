@@ -59,14 +59,12 @@ class PrivateKey:
         """Return the secret of the codes from one key to another.
 
         Args:
-            other: the key at the other end. None is returned if it has no key for codes.
+            other: the key at the other end. None is returned if its key for codes is weak.
             writer: id of the key that makes the codes.
             reader: id of the key that checks them.
         """
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
-        if other.raw_exchange is None:
-            return None
         try:
             shared = self._exchange.exchange(X25519PublicKey.from_public_bytes(other.raw_exchange))
         except ValueError:  # a public key that gives the same secret to everyone
@@ -82,7 +80,7 @@ class ReaderSecrets:
     secrets: tuple[tuple[str, bytes], ...]
     """`KEY~READER` and the secret of both."""
     is_complete: bool
-    """True if each reader has a key for codes."""
+    """True if the key shares a secret with each reader."""
 
     def codes_of(self, signed: bytes) -> list[str]:
         """Return a code for each reader."""

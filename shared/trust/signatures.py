@@ -191,7 +191,7 @@ class Trust:
 
     def sign_handoff(self, role: str, text: str) -> str:
         """Return the proof of a handoff: a code for each identity that does the handoffs of this
-        role. If one of these has no key for codes, the proof is a signature.
+        role. If one of these can have no code, the proof is a signature.
 
         Raises:
             UserError: see `sign`.
@@ -216,8 +216,8 @@ class Trust:
         return ",".join((self._signature(signed), *secrets.codes_of(signed)))
 
     def code_events(self, kind: str, *texts: str) -> str:
-        """Return a code of events for each reader of journals. If one of these has no key for
-        codes, return a signature.
+        """Return a code of events for each reader of journals. If one of these can have no code,
+        return a signature.
 
         Raises:
             UserError: this process has no key.
@@ -235,16 +235,11 @@ class Trust:
         secrets: list[tuple[str, bytes]] = []
         for reader in readers[:MAX_CODES]:
             secret = private.secret_with(reader, private.id, reader.id)
-            if secret is not None and self._has_exchange(private):
+            if secret is not None:
                 secrets.append((f"{private.id}{FOR}{reader.id}", secret))
         is_complete = bool(secrets) and len(secrets) == len(readers)
         shared = self._secrets_for[name] = ReaderSecrets(tuple(secrets), is_complete)
         return shared
-
-    def _has_exchange(self, private: PrivateKey) -> bool:
-        """Return whether the public keys have the key for codes of this process."""
-        holder = self._keyring.holder(private.id)
-        return holder is not None and holder[2].exchange is not None
 
     def _check_rights(self, rights: Sequence[Right]) -> None:
         signer = self.signer
@@ -344,7 +339,7 @@ class Trust:
             return None
         signer, key = self._holder(key_id)
         secret = self._own[reader].secret_with(key, key_id, reader)
-        if secret is None or not self._has_exchange(self._own[reader]):
+        if secret is None:
             return None
         self._secrets_of[ends] = signer, secret
         return signer, secret

@@ -126,7 +126,7 @@ class JobSubmitted(Message):
     specialists: tuple[NameField, ...] = ()
     """Allowed specialists; empty: all specialists that live workers announce."""
     mode: Mode = Mode.TEAM
-    """The requested mode. The default is for journals of versions without modes."""
+    """The requested mode."""
     workflow: BlobRef | None = None
     """The plan of a workflow, as JSON, with mode `pipeline`."""
     is_reviewed: bool = True

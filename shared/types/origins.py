@@ -31,9 +31,7 @@ MODEL: Origin = "model"
 """Words that a model chose."""
 
 UNKNOWN: tuple[Origin, ...] = (DOCUMENT, MODEL)
-"""Origins of a payload that has none, because an older version made it. The payload counts as
-private and untrusted.
-"""
+"""Origins of a payload that has none. The payload counts as private and untrusted."""
 MAX_ORIGINS = 60
 """Most origins of a payload. With more, the tools and servers lose their names."""
 

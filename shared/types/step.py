@@ -121,9 +121,7 @@ class Step(Message):
     fallback: Annotated[str, StringConstraints(min_length=1, max_length=4_000)] = DEFAULT_FALLBACK
     """Instruction for a task that cannot be done as stated."""
     on_failure: OnFailure = OnFailure.DROP
-    """Action after the specialist has failed. The default is for plans of versions without
-    this field.
-    """
+    """Action after the specialist has failed."""
     after: Annotated[Literal["review"] | None, OmitNone] = None
     """`review`: the step begins when a review has passed the results of the steps before it."""
     approve: Annotated[bool | None, OmitNone, Field(strict=False)] = None

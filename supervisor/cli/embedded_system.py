@@ -36,7 +36,6 @@ DRAIN_S = 2.0
 """Seconds that running turns get after Ctrl-C. A longer turn is cut off, and `handoff retry`
 repeats it.
 """
-WITHOUT_KEYS = {"HANDOFF_KEYS": "", "HANDOFF_SIGNING_KEY": ""}
 KEYS_FOLDER = "keys"
 """Folder of the keys in the folder of the private Redis, which is kept with an interrupted run."""
 READY_WITHIN_S = 60.0
@@ -145,17 +144,13 @@ class EmbeddedSystem:
             raise UserError(self._last_words())
 
     def _make_keys(self) -> None:
-        """Make the keys of a new run. An interrupted run of an older version has none, and goes on
-        without signatures.
-        """
+        """Make the keys of a new run. An interrupted run keeps its keys."""
         self._keys = self._folder / "redis" / KEYS_FOLDER
         if self._interrupted is None:
             make_keys_of(self._keys, new_identities(()), is_for_one_run=True)
 
     def variables(self, identity: str) -> dict[str, str]:
         """Return the variables with the keys of one kind of process."""
-        if not keyring_file(self._keys).exists():
-            return WITHOUT_KEYS
         return {
             "HANDOFF_KEYS": str(keyring_file(self._keys)),
             "HANDOFF_SIGNING_KEY": str(private_key_file(self._keys, identity)),

@@ -17,8 +17,6 @@ from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.trust.key_files import (
-    add_exchange_keys,
-    add_rights,
     keyring_file,
     make_keys,
     private_key_file,
@@ -179,10 +177,6 @@ def _init(
     made = make_keys(folder, pools=workers)
     for name in made:
         write_line(f"{name}  {private_key_file(folder, name)}")
-    for name, rights in add_rights(folder).items():
-        write_line(f"{name} may also sign {', '.join(rights)}")
-    for name in add_exchange_keys(folder):
-        write_line(f"{name} has a key for codes")
     print_message(
         f"{len(made)} keys made. Set HANDOFF_KEYS={folder} in all processes, and"
         " HANDOFF_SIGNING_KEY to the key of each kind of process"

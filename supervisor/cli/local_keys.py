@@ -24,7 +24,6 @@ from handoff_queue.shared.trust.keyring import (
     workers_of,
 )
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.embedded_system import WITHOUT_KEYS
 
 OWN_FOLDER = "keys"
 """Folder of the keys in the home folder of `handoff up`."""
@@ -47,7 +46,7 @@ class LocalKeys:
         None: the process has no private key.
         """
         if self.folder is None:
-            return WITHOUT_KEYS
+            return {"HANDOFF_KEYS": "", "HANDOFF_SIGNING_KEY": ""}
         key = ""
         if identity is not None:
             key = str(private_key_file(self.folder, identity))

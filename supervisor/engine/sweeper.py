@@ -10,16 +10,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import islice
 
 from handoff_queue.shared.broker.transport import library_scripts
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.daily_budget import DailyCaps
-from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable
-from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.presence import Node
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 
@@ -31,13 +28,9 @@ FORGET_EVERY = 600
 """Sweeps between two clean-ups of deleted jobs: their entries in the list of jobs, and their
 messages in unserved queues.
 """
-
-JOBS_AT_ONCE = 200
-"""Jobs that one script counts as open."""
 MAX_REFUSED = 1_000
 """Refused announcements that one process records."""
 MAX_WORKER_CHARS = 200
-OPEN_JOBS = JobFilter(statuses=frozenset(status for status in JobStatus if not status.ended))
 
 log = log_of(__name__)
 
@@ -137,18 +130,6 @@ class Sweeper:
         if own_since_ms is not None and stored_since_ms >= own_since_ms:
             return
         self._caps_since_ms = self._store.daily_budgets.set_caps(self._caps, own_since_ms)
-        if self._caps.tenant_open_jobs is not None:
-            self._count_open_jobs()
-
-    def _count_open_jobs(self) -> None:
-        """Count the open jobs that a process of an older version has stored, or that Redis has
-        lost from the count.
-        """
-        jobs = self._store.jobs
-        job_ids = jobs.matching(OPEN_JOBS)
-        while part := list(islice(job_ids, JOBS_AT_ONCE)):
-            labels = jobs.labels(part)
-            self._store.daily_budgets.note_open({job: labels[job].tenant for job in part})
 
     def _sweep(self) -> tuple[int, bool]:
         """Wake the jobs as `sweep`. Return their number, and whether more jobs are due."""

@@ -69,8 +69,7 @@ end
 
 -- Repair a queue with fewer elements than messages: a worker popped an element and died before it
 -- took a message. An element is added for each missing message. Entries that no job needs are
--- removed, because a version without the fair order has run them. Returns whether the queue is
--- empty.
+-- removed. Returns whether the queue is empty.
 local function repair_length(queue)
   local fair, elements = 'handoff:fair:' .. queue, redis.call('LLEN', queue)
   local missing = redis.call('ZCARD', fair) - elements
@@ -152,10 +151,10 @@ local function evaluate_entry(set, role, member)
     if not is_woken(member) then table.insert(note_wake_up(member, status), member) end
     return
   end
-  local is_elsewhere = handoff.set ~= set
-  if handoff.is_gone or is_elsewhere then redis.call('ZREM', set, member) end
-  if handoff.is_gone or (role and is_elsewhere) then return end
-  set = handoff.set -- an older version has all handoffs in one set
+  if handoff.is_gone or handoff.set ~= set then
+    redis.call('ZREM', set, member)
+    return
+  end
   if handoff.has_lapsed then abandon(handoff) end
   if not handoff.is_issued then
     -- a worker may have written any state

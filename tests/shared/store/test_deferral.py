@@ -53,7 +53,7 @@ def deferred_claim(store: Store, job_id: JobId, seconds: float = 60) -> Claim:
 
 def end_deferral(store: Store, job_id: JobId) -> None:
     store.connection.redis.hset(handoff_key(store, job_id, A), "deferred", 1)
-    store.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": 1})
+    store.connection.redis.zadd(keys.due("researcher"), {f"{job_id}/a.1": 1})
 
 
 def waiting_line(store: Store) -> list[bytes]:

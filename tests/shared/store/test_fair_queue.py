@@ -245,33 +245,6 @@ def test_thousands_of_batch_messages_wait_while_an_interactive_message_waits(que
     assert queue.take() == lost, "ahead of the others of its class, and of no other"
 
 
-def test_a_handoff_returned_by_an_old_worker_is_available_once_its_element_is_popped(
-    queue: Queue,
-) -> None:
-    """An old worker pops an element in list order, and puts it back without a place. The next
-    message in the fair order is taken first.
-    """
-    mine, bobs_tag = "j-ann/a.1", queue.put("bob")
-    queue.put("bob")
-    element = json.dumps(message_for(mine, "put back")).encode()
-    queue.client.zadd(keys.WAITING + QUEUE, {mine: 1})
-    queue.client.rpush(QUEUE, element)
-
-    assert queue.take() == bobs_tag
-    assert queue.client.zscore(keys.OUT + QUEUE, mine), "the sweeper publishes it again"
-
-
-def test_an_unwanted_message_is_not_recorded_when_another_is_taken_in_its_place(
-    queue: Queue,
-) -> None:
-    queue.put("bob")
-    queue.put("bob")
-    queue.client.rpush(QUEUE, json.dumps(message_for("j-ann/a.1", "put back")))
-    queue.take()
-
-    assert not queue.client.zscore(keys.OUT + QUEUE, "j-ann/a.1")
-
-
 def test_messages_whose_job_cannot_be_read_leave_no_element(queue: Queue) -> None:
     queue.client.set(keys.job(JobId("j-foreign")), "no hash", ex=600)
     messages = [message_for(f"j-foreign/{step}.1", step) for step in ("a", "b")]

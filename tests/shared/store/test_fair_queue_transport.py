@@ -149,9 +149,7 @@ def test_a_message_that_waits_in_its_place_for_hours_is_not_lost(app: Celery, st
     assert store.due_work.sweep().due == {}
 
 
-def test_messages_of_the_version_before_are_delivered_in_list_order(
-    app: Celery, store: Store
-) -> None:
+def test_messages_without_a_job_are_delivered_in_list_order(app: Celery, store: Store) -> None:
     """These messages have no place in the order, so each element is taken as it is."""
     app.send_task("specialist.x", args=["old"], queue=QUEUE, ignore_result=True)
     send(app, store, a_job(store), "a.1")
@@ -169,9 +167,7 @@ def test_messages_of_the_version_before_are_delivered_in_list_order(
             message.ack()
 
 
-def test_a_message_that_an_old_worker_took_and_ran_leaves_its_place(
-    app: Celery, store: Store
-) -> None:
+def test_a_claimed_handoff_without_its_element_loses_its_place(app: Celery, store: Store) -> None:
     send(app, store, job_id := a_job(store), "a.1", "b.1")
     client = store.connection.redis
     client.rpop(QUEUE)

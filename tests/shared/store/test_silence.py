@@ -138,7 +138,7 @@ def test_consecutive_silences_add_up_to_at_most_three(store: Store, job_id: JobI
 
     sweeps = []
     for _ in range(4):
-        store.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": ended_ms})
+        store.connection.redis.zadd(keys.due("researcher"), {f"{job_id}/a.1": ended_ms})
         sweeps.append(store.due_work.sweep().due)
         simulate_silence(store, SILENCE_S / 4)
 

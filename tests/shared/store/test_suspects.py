@@ -85,11 +85,11 @@ def test_a_handoff_claimed_before_its_publication_was_recorded_keeps_its_lease(
 ) -> None:
     store.due_work.sweep()
     claimed = granted_claim(store, job_id, "a.1")
-    due_ms = store.connection.redis.zscore(keys.DUE, f"{job_id}/a.1")
+    due_ms = store.connection.redis.zscore(keys.due("researcher"), f"{job_id}/a.1")
 
     store.due_work.mark_sent(job_id, [SUSPECT])
 
-    assert store.connection.redis.zscore(keys.DUE, f"{job_id}/a.1") == due_ms
+    assert store.connection.redis.zscore(keys.due("researcher"), f"{job_id}/a.1") == due_ms
     assert store.connection.redis.zscore(keys.WAITING + QUEUE, f"{job_id}/a.1") is None
     expire_lease(store, claimed)
     mark_evaluated(store, job_id)

@@ -79,7 +79,7 @@ def test_a_waiting_wake_up_is_not_sent_again_for_a_job_that_is_due_repeatedly(
 
     assert [store.due_work.sweep().due for _ in range(3)] == [{}, {}, {}]
     mark_evaluated(store, job_id)
-    store.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": 1})
+    store.connection.redis.zadd(keys.due("researcher"), {f"{job_id}/a.1": 1})
     assert {*store.due_work.sweep().due[job_id]} == {"a.1", "b.1"}
 
 
@@ -258,7 +258,7 @@ def test_a_role_with_a_dead_supervisor_is_found_until_another_runs_it(store: Sto
 def test_a_handoff_that_ended_is_never_found(store: Store, job_id: JobId) -> None:
     finish(granted_claim(store, job_id, "a.1"))
     age_issued(store, job_id, 60, "a.1")
-    store.connection.redis.zadd(keys.DUE, {f"{job_id}/a.1": 1})
+    store.connection.redis.zadd(keys.due("researcher"), {f"{job_id}/a.1": 1})
 
     assert store.due_work.sweep().due == {}
     assert due_at(store, f"{job_id}/a.1") == math.inf

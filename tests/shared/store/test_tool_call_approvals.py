@@ -235,12 +235,14 @@ def test_a_cancelled_job_takes_no_answer(store: Store, job_id: JobId) -> None:
 def test_a_deleted_job_leaves_no_handoff_behind(store: Store, job_id: JobId) -> None:
     ask(granted_claim(store, job_id, "find.1"))
     redis = store.connection.redis
-    redis.zadd(keys.DUE, {f"{job_id}/find.1": 1})
+    redis.zadd(keys.due("researcher"), {f"{job_id}/find.1": 1})
     redis.delete(keys.job(job_id))
 
     store.due_work.sweep()
 
-    assert not [member for member in redis.zrange(keys.DUE, 0, -1) if b"find.1" in member]
+    assert not [
+        member for member in redis.zrange(keys.due("researcher"), 0, -1) if b"find.1" in member
+    ]
 
 
 def test_a_lost_answer_of_redis_asks_no_second_question(

@@ -21,8 +21,6 @@ from handoff_queue.shared.local.redis_users import USERS_FILE, url_file, write_u
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.trust.key_files import (
     KEYRING,
-    add_exchange_keys,
-    add_rights,
     make_keys,
     make_keys_of,
     private_key_file,
@@ -30,7 +28,7 @@ from handoff_queue.shared.trust.key_files import (
     read_private_keys,
     rotate_key,
 )
-from handoff_queue.shared.trust.keyring import Identity, Keyring, Right, new_identities
+from handoff_queue.shared.trust.keyring import Identity, Right, new_identities
 from handoff_queue.shared.trust.signatures import Trust
 from handoff_queue.shared.types.errors import UntrustedMessage, UserError
 from handoff_queue.supervisor.cli.local_keys import LocalKeys, signing_of
@@ -99,24 +97,6 @@ def test_keys_that_are_made_at_once_are_all_in_the_keyring(tmp_path: Path) -> No
     for name, identity in identities.items():
         (private,) = read_private_keys(private_key_file(tmp_path, name))
         assert [key.id for key in identity.keys] == [private.id]
-
-
-def test_a_rotation_while_an_older_keyring_is_brought_up_to_date_is_not_lost(keys: Path) -> None:
-    old: dict[str, Identity] = {}
-    for name, identity in identities_of(keys).items():
-        (key,) = identity.keys
-        old_key = key.model_copy(update={"exchange": None})
-        old[name] = identity.model_copy(update={"may": identity.may[:1], "keys": (old_key,)})
-    (keys / KEYRING).write_text(Keyring(identities=old).to_json())
-
-    rotations = [partial(rotate_key, keys, f"worker-{role}") for role in ROLES]
-    new = at_once([partial(add_rights, keys), partial(add_exchange_keys, keys), *rotations])[2:]
-
-    after = identities_of(keys)
-    for role, key in zip(ROLES, new, strict=True):
-        assert after[f"worker-{role}"].keys[0] == key
-    assert len(after["client"].may) > 1
-    assert after["client"].keys[0].exchange is not None
 
 
 def test_systems_that_start_at_once_have_workers_with_their_own_roles(tmp_path: Path) -> None:

@@ -12,14 +12,13 @@ from handoff_queue.shared.store.journal_signature_check import signer_of_batch
 from handoff_queue.shared.trust.event_signatures import read_stamp, signed_events, without_signature
 from handoff_queue.shared.trust.key_files import (
     KEYRING,
-    add_exchange_keys,
     make_keys,
     private_key_file,
     read_keyring,
     read_private_keys,
     rotate_key,
 )
-from handoff_queue.shared.trust.keyring import Identity, Keyring, PublicKey, Right
+from handoff_queue.shared.trust.keyring import PublicKey, Right
 from handoff_queue.shared.trust.message_authentication_codes import code_of
 from handoff_queue.shared.trust.signatures import Trust, signed_bytes
 from handoff_queue.shared.types.errors import UntrustedMessage, UserError
@@ -179,33 +178,6 @@ def test_a_running_reader_checks_codes_for_its_new_key(keys: Path) -> None:
         rotate_key(keys, WRITER)
         handoff = trust_of(keys, "supervisor").sign_handoff("researcher", TEXT)
         assert reader.check(Right.HANDOFF, handoff, TEXT, codes=True)
-
-
-def without_codes(identity: Identity) -> Identity:
-    """Return an identity as an older version made it."""
-    old = [key.model_copy(update={"exchange": None}) for key in identity.keys]
-    return identity.model_copy(update={"keys": tuple(old)})
-
-
-def test_keys_of_an_older_version_sign_until_they_get_keys_for_codes(
-    keys: Path, result: HandoffFinished
-) -> None:
-    new = read_keyring(keys / KEYRING).identities
-    old = {name: without_codes(identity) for name, identity in new.items()}
-    (keys / KEYRING).write_text(Keyring(identities=old).to_json())
-    assert "exchange" not in (keys / KEYRING).read_text()
-
-    (raw,) = signed_events(trust_of(keys, WRITER), JOB, [result])
-    assert "~" not in raw
-    assert signer_of(Trust(keys), raw) == WRITER
-    handoff = trust_of(keys, "supervisor").sign_handoff("researcher", TEXT)
-    assert trust_of(keys, WRITER).check(Right.HANDOFF, handoff, TEXT, codes=True)
-
-    private_key_file(keys, "console").unlink()
-    assert add_exchange_keys(keys) == ["client", "supervisor", "worker-analyst", WRITER]
-    after = read_keyring(keys / KEYRING).identities
-    assert {name for name in new if after[name] == new[name]} == new.keys() - {"console"}
-    assert add_exchange_keys(keys) == []
 
 
 @pytest.mark.parametrize("identity", [WRITER, None])

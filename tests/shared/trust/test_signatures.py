@@ -8,13 +8,12 @@ import pytest
 
 from handoff_queue.shared.trust.key_files import (
     KEYRING,
-    add_rights,
     make_keys,
     private_key_file,
     read_keyring,
     rotate_key,
 )
-from handoff_queue.shared.trust.keyring import MAX_KEYS, Keyring, Right
+from handoff_queue.shared.trust.keyring import MAX_KEYS, Right
 from handoff_queue.shared.trust.signatures import NO_TRUST, Signer, Trust
 from handoff_queue.shared.types.errors import UntrustedMessage, UserError
 
@@ -168,29 +167,6 @@ def test_keys_that_exist_are_kept_and_missing_ones_are_added(keys: Path) -> None
     after = dict(read_keyring(keys / KEYRING).identities)
     assert after.pop("worker-writer").roles == ("writer",)
     assert after == before
-
-
-def test_standard_identities_get_the_rights_that_an_older_version_did_not_know(keys: Path) -> None:
-    new = read_keyring(keys / KEYRING).identities
-    old = dict(new)
-    old["client"] = new["client"].model_copy(update={"may": (Right.SUBMIT, Right.CANCEL)})
-    old["worker-analyst"] = new["worker-analyst"].model_copy(update={"may": (Right.RESULT,)})
-    old["robot"] = new["client"].model_copy(update={"may": (Right.SUBMIT,), "keys": ()})
-    (keys / KEYRING).write_text(Keyring(identities=old).to_json())
-
-    added = add_rights(keys)
-
-    assert added == {
-        "client": [Right.APPROVE, Right.RETRY, Right.SAY],
-        "worker-analyst": [Right.ANNOUNCE],
-    }
-    after = read_keyring(keys / KEYRING).identities
-    assert after["robot"] == old["robot"], "its name is not a standard name"
-    for name, identity in new.items():
-        assert set(after[name].may) == set(identity.may)
-        assert (after[name].keys, after[name].roles) == (identity.keys, identity.roles)
-    trust_of(keys, "client").sign(Right.SAY, TEXT)
-    assert add_rights(keys) == {}
 
 
 def test_one_key_is_for_the_workers_of_all_specialists_if_no_role_is_named(tmp_path: Path) -> None:

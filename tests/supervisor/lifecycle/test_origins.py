@@ -15,7 +15,7 @@ from handoff_queue.supervisor.roles.role_events import outline_of
 from tests.doubles.handoffs import JOB
 from tests.golden.test_journals import JOURNALS, read
 
-(JOURNAL,) = [path for path in JOURNALS if path.stem == "v13-origins"]
+(JOURNAL,) = [path for path in JOURNALS if path.stem == "origins"]
 """`read` has read a document, and its question has added the step `read_help`."""
 TAINTED = ("document", "model", "user")
 

@@ -32,8 +32,6 @@ RESERVATION[#RESERVATION + 1] = 'r_day'
 
 -- Reservations of handoffs; false if there is none. Redis is read once in a script, or not at all
 -- if the caller has the fields and passes them to `know_reservation`, in the order of RESERVATION.
--- A process of an older version may have stored a reservation without the newest amounts: they
--- are 0.
 local reservations = {}
 local function know_reservation(h, fields)
   reservations[h] = false

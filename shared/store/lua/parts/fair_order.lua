@@ -73,12 +73,10 @@ local function add_to_order(queue, added)
   if #turns > 0 then redis.call('ZADD', fair .. ':next', unpack(turns)) end
 end
 
--- Exchange a popped element of a queue's list for the first message of the fair order. A process of
--- a version without the order may have added the element without a place in it. If a handoff still
--- needs the message of such an element, the sweeper publishes it again.
--- `popped_tag`, `popped_member`: delivery tag of the element's message, and its member.
+-- Exchange a popped element of a queue's list for the first message of the fair order.
+-- `popped_tag`: delivery tag of the element's message.
 -- Returns the first message ('': it is the element's own); false if no message has a place.
-local function take_first(queue, popped_tag, popped_member)
+local function take_first(queue, popped_tag)
   local fair = fair_key(queue)
   local entry, score = unpack(redis.call('ZPOPMIN', fair))
   if not entry then return false end
@@ -93,12 +91,6 @@ local function take_first(queue, popped_tag, popped_member)
     'ZREMRANGEBYSCORE', fair .. ':next', integer(base), lowest or '(' .. integer(base + CLASS)
   )
   if not lowest and redis.call('EXISTS', fair) == 0 then redis.call('DEL', fair .. ':next') end
-  local out, at = 'handoff:out:' .. queue, integer(now_ms())
-  redis.call('ZADD', out, at, member)
-  if tag == popped_tag then return '' end
-  local has_place = redis.call('ZSCORE', fair, popped_member .. ' ' .. popped_tag)
-  if not has_place and redis.call('ZSCORE', 'handoff:waiting:' .. queue, popped_member) then
-    redis.call('ZADD', out, 'NX', at, popped_member)
-  end
-  return text
+  redis.call('ZADD', 'handoff:out:' .. queue, integer(now_ms()), member)
+  return tag == popped_tag and '' or text
 end

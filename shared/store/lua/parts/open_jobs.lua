@@ -6,10 +6,10 @@ local function is_open(status)
   return status == 'queued' or status == 'running'
 end
 
--- Return the number of open jobs of a tenant. First remove entries of jobs that have ended or are
--- gone: retention or a process of an older version has left them. A call checks a few entries, or
--- many if the number reaches `most`. The entries that were checked last are checked again last. A
--- Redis that refuses writes still gives the number.
+-- Return the number of open jobs of a tenant. First remove entries of jobs that have ended or that
+-- retention has removed. A call checks a few entries, or many if the number reaches `most`. The
+-- entries that were checked last are checked again last. A Redis that refuses writes still gives
+-- the number.
 local function open_jobs_of(tenant, most)
   local FEW, MANY = 10, 1000
   local set = 'handoff:open:' .. tenant
