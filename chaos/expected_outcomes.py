@@ -27,7 +27,6 @@ from handoff_queue.shared.types.names import FACT_GATE, ROLES
 from handoff_queue.supervisor.engine.poison_job_guard import FROZE
 
 TOO_MANY_CLAIMS = StopReason.TOO_MANY_CLAIMS.value
-JOB_BUDGET = StopReason.JOB_BUDGET.value
 SPENT = "the job's budget is spent"
 """Beginning of the reason of a job with a spent budget."""
 SPENT_ABOVE = "the budget of the job above is spent"

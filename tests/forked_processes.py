@@ -32,6 +32,7 @@ from handoff_queue.shared.local.fork_server import (
     is_supported,
 )
 from handoff_queue.supervisor.cli.commands import ENTRIES
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[1]
 SHARED = "TESTS_FORK_SERVER"
@@ -301,7 +302,7 @@ def start(
     process = fork_server.fork(
         command, environment, output, errors=errors, stdin=stdin, folder=folder
     )
-    process.wait_until_started()
+    wait_until(lambda: process.pid or process.poll() is not None, expected="the begin of the child")
     return process
 
 

@@ -19,7 +19,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis.acl import Database
 from handoff_queue.supervisor.cli.processes import specialist_names
 
-CLIENT, CONSOLE, FLOWER, SUPERVISOR = "client", "console", "flower", "supervisor"
+CLIENT, FLOWER, SUPERVISOR = "client", "flower", "supervisor"
 
 
 @cache

@@ -34,7 +34,6 @@ class Cached:
     all: int
     read: int
     written: int
-    written_for_1h: int
     entries: tuple[str, ...]
     """Digests of the prefixes that the request writes."""
 
@@ -50,7 +49,6 @@ class PromptCache:
         """Return the tokens of a request, and the entries that it will write."""
         digest = hashlib.sha256(str(request.get("model")).encode())
         total = read = written_to = 0
-        hour = False
         entries: list[str] = []
         for text, tokens, mark in _segments(request):
             digest.update(text.encode())
@@ -62,10 +60,9 @@ class PromptCache:
                 read = total
             if mark:
                 written_to = total
-                hour = mark.get("ttl") == "1h"
                 entries.append(key)
         written = max(0, written_to - read)
-        return Cached(total, read, written, written if hour else 0, tuple(entries))
+        return Cached(total, read, written, tuple(entries))
 
     def write(self, cached: Cached) -> None:
         """Make the entries of a request readable."""

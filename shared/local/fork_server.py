@@ -114,18 +114,6 @@ class ForkedProcess:
         self.poll()
         return self._pid
 
-    def wait_until_started(self) -> int:
-        """Return the pid of the child as soon as it has begun.
-
-        Raises:
-            ChildProcessError: the child will never begin.
-        """
-        while self._pid is None and self.returncode is None:
-            self._listen(None)
-        if self._pid is None:
-            raise ChildProcessError("it was not forked")
-        return self._pid
-
     def poll(self) -> int | None:
         """Return the exit code of the child, or None while it runs."""
         while self.returncode is None and self._listen(0.0):

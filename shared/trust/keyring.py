@@ -18,8 +18,6 @@ from pydantic import AwareDatetime, Field, StringConstraints
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.names import ROLES
 
-KEY_BYTES = 32
-"""Bytes of a public key of Ed25519."""
 MAX_KEYS = 2
 """Valid keys of an identity: the newest, and the one before it until the next rotation."""
 KEY_ID_CHARS = 16

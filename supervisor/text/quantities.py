@@ -20,7 +20,6 @@ class Unit:
     offset: Fraction = Fraction(0)
 
 
-_YEAR = Fraction("31557600")
 _TABLE = """
 length: m metre meter 1; km kilometre kilometer 1000; dm 0.1; cm centimetre centimeter 0.01; mm millimetre millimeter 0.001;
   um µm μm micrometre micrometer micron 0.000001; nm nanometre nanometer 0.000000001; mi mile 1609.344; ft foot feet 0.3048;

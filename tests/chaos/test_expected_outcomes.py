@@ -11,7 +11,6 @@ import pytest
 from handoff_queue.chaos.expected_handoffs import OK, Ended, hanging_on
 from handoff_queue.chaos.expected_outcomes import (
     CANCELLED_BY_USER,
-    JOB_BUDGET,
     NOT_WAITED_FOR,
     SPENT,
     TOO_MANY_CLAIMS,
@@ -20,10 +19,11 @@ from handoff_queue.chaos.expected_outcomes import (
 from handoff_queue.chaos.expected_outcomes import wrong_end as wrong_end_of
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.planned_jobs import PlannedJob, PlannedOutcome, PlannedStep
+from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.job_options import Mode
 
 KILLED = Ended("failed", TOO_MANY_CLAIMS)
-CUT = Ended("partial", JOB_BUDGET)
+CUT = Ended("partial", StopReason.JOB_BUDGET.value)
 DEFECT = Ended("failed", "defect")
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.chaos.expected_handoffs import OK, Ended
-from handoff_queue.chaos.expected_outcomes import JOB_BUDGET, SPENT, TOO_MANY_CLAIMS, JobRecord
+from handoff_queue.chaos.expected_outcomes import SPENT, TOO_MANY_CLAIMS, JobRecord
 from handoff_queue.chaos.faults import EVERYBODY, Fault, Strike
 from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.job_generator import TIGHT_STEPS
@@ -17,6 +17,7 @@ from handoff_queue.chaos.model_server import Call
 from handoff_queue.chaos.planned_jobs import EXTERNAL, CallKey, PlannedJob, PlannedStep
 from handoff_queue.chaos.report import broken_of, is_kept, json_of, table_of
 from handoff_queue.chaos.unwanted_calls import SeenClaim
+from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.engine.poison_job_guard import FROZE
 
@@ -25,7 +26,7 @@ FINISHED = {"planner.1": (1.5,), "a.1": (9.0,), "assessor.1": (19.0,)}
 RESULTS = dict.fromkeys(FINISHED, OK)
 SUCCESS = JobRecord("ok", (20.0,), FINISHED, RESULTS)
 KILLED = Ended("failed", TOO_MANY_CLAIMS)
-CUT = Ended("partial", JOB_BUDGET)
+CUT = Ended("partial", StopReason.JOB_BUDGET.value)
 CALLS = (("planner.1", 1, 1.0), ("a.1", 1, 2.0), ("a.1", 2, 3.0), ("assessor.1", 1, 18.0))
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from handoff_queue.chaos.expected_handoffs import OK, Ended
-from handoff_queue.chaos.expected_outcomes import JOB_BUDGET, SPENT, JobRecord
+from handoff_queue.chaos.expected_outcomes import SPENT, JobRecord
 from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.job_generator import TIGHT_STEPS
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.model_server import Call
 from handoff_queue.chaos.planned_jobs import TIGHT_TREE_CALLS, CallKey, PlannedJob, PlannedStep
 from handoff_queue.chaos.report import broken_of, json_of, table_of
+from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits
 
 STEPS = tuple(PlannedStep(name, "writer") for name in TIGHT_STEPS)
@@ -22,7 +23,7 @@ TREE = PlannedJob(
     tuple(PlannedStep(team.name[-1], "supervisor", team=team) for team in TEAMS),
     seed=1,
 )
-CUT = Ended("partial", JOB_BUDGET)
+CUT = Ended("partial", StopReason.JOB_BUDGET.value)
 TEAM_RESULTS = dict.fromkeys(("planner.1", "a.1", "b.1", "assessor.1"), OK) | {
     f"{name}.1": CUT for name in TIGHT_STEPS[2:]
 }

@@ -12,8 +12,6 @@ from handoff_queue.supervisor.client.client import Client, Request
 from tests.supervisor.serve.console.visitor import Visitor
 
 MARK = "owned"
-ACTIVE = ("href", "src", "srcdoc", "action", "style")
-"""Attributes that load, run or lead to something."""
 TEXTS = (
     f"<script>{MARK}()</script>",
     f"</title><script>{MARK}()</script>",

@@ -329,10 +329,6 @@ URLS = {
 }
 
 
-def unnoticed() -> list[str]:
-    return [kind for kind, url in URLS.items() if not url_carries(url, [DOCUMENT], [REQUEST])]
-
-
 @pytest.mark.parametrize("kind", URLS)
 def test_a_private_text_in_a_url_is_noticed(kind: str) -> None:
     assert url_carries(URLS[kind], [DOCUMENT], [REQUEST])

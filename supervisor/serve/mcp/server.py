@@ -23,7 +23,6 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.errors import HandoffError, UserError
 from handoff_queue.supervisor.serve.authentication import Access
@@ -62,8 +61,6 @@ _INSTRUCTIONS = (
 Context = ServerRequestContext[Any, Any]
 AccessOf = Callable[[Context, ApiRole], Access]
 """Returns the access of the caller of a request. Raises Problem if the role is too low."""
-
-log = log_of(__name__)
 
 
 def make_server(access_of: AccessOf) -> Server[Any]:

@@ -17,17 +17,12 @@ from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import LimitReached
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
-from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.testing import Reply, json_reply, text_reply, tool_call_reply
 from tests.doubles.agent_runs import TEXTS, Run, answer_reply, envelope, run_with_replies
 from tests.doubles.handoffs import a_handoff, a_manifest, a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 
 LOOK = a_tool("look", lambda arguments: f"found {arguments['q']}")
-
-
-def limited(**limits: Any) -> Any:
-    return a_handoff(limits=HandoffLimits(**limits))
 
 
 def last_message(run: Run) -> list[dict[str, Any]]:
