@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from handoff_queue.shared.store.handoff_standing import HandoffStanding
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
-    ApprovalEvent,
     ApprovalReminded,
     Approved,
     Arbitrated,
-    CallInQuestion,
     CancelRequested,
     ConditionsChecked,
     ConflictsFound,
@@ -25,7 +24,6 @@ from handoff_queue.shared.types.events import (
     HandoffFinished,
     HandoffIssued,
     JobEnded,
-    JobEvent,
     JobSubmitted,
     Judged,
     NeedsResolved,
@@ -38,7 +36,6 @@ from handoff_queue.shared.types.events import (
     RetryRequested,
     Reviewed,
     Routed,
-    StepEvent,
     StepOutline,
     StepsAbandoned,
     StepsTriedAgain,
@@ -171,50 +168,55 @@ def no_longer_missing(before: JobView, after: JobView) -> Iterator[str]:
 
 
 def _line_of(view: JobView, recorded: RecordedEvent) -> str | None:
-    event = recorded.event
-    if isinstance(event, ApprovalEvent):
-        return _approval(view, event)
-    if isinstance(event, JobEvent):
-        return _of_job(view, event)
-    return _of_steps(view, event)
+    return LINES[type(recorded.event)](view, recorded.event)
 
 
-def _of_job(  # noqa: C901, PLR0911, PLR0912 (one case an event)
-    view: JobView, event: JobEvent
-) -> str:
-    match event:
-        case JobSubmitted():
-            documents = ""
-            if event.document_count:
-                documents = f" with {count_text(event.document_count, 'document')}"
-            return f"{view.job_id}: submitted{documents}"
-        case Routed():
-            problem = ""
-            if event.problem:
-                problem = f" ({event.problem})"
-            return f"router: {event.specialist or 'a team'}{problem}"
-        case Quoted():
-            return f"quote: {quote_line(event.quote)}"
-        case JobEnded():
-            return f"{view.job_id}: {event.status.value}{_reason_of_end(view, event)}"
-        case CancelRequested():
-            if event.by == "user":
-                return "cancel requested"
-            return f"cancel requested by {event.by}"
-        case RetryRequested():
-            return _retry(event)
-        case DecisionAsked():
-            return f"waits for a decision: {event.why}"
-        case ParentTold():
-            return f"{view.job_id}: result sent to the parent job"
-        case EndTaskTried():
-            return f"task at the end: {_delivery(event, 'sent')}"
-        case WebhookTried():
-            return f"webhook: {_delivery(event, 'delivered')}"
-        case UserMessageSent() | UserMessageTaken():
-            return _message(view, event)
-        case EventRefused():
-            return f"an event is not used: {event.reason}"
+def _submitted(view: JobView, event: JobSubmitted) -> str:
+    documents = ""
+    if event.document_count:
+        documents = f" with {count_text(event.document_count, 'document')}"
+    return f"{view.job_id}: submitted{documents}"
+
+
+def _routed(_: JobView, event: Routed) -> str:
+    problem = ""
+    if event.problem:
+        problem = f" ({event.problem})"
+    return f"router: {event.specialist or 'a team'}{problem}"
+
+
+def _quoted(_: JobView, event: Quoted) -> str:
+    return f"quote: {quote_line(event.quote)}"
+
+
+def _ended(view: JobView, event: JobEnded) -> str:
+    return f"{view.job_id}: {event.status.value}{_reason_of_end(view, event)}"
+
+
+def _cancel_requested(_: JobView, event: CancelRequested) -> str:
+    if event.by == "user":
+        return "cancel requested"
+    return f"cancel requested by {event.by}"
+
+
+def _decision_asked(_: JobView, event: DecisionAsked) -> str:
+    return f"waits for a decision: {event.why}"
+
+
+def _parent_told(view: JobView, _: ParentTold) -> str:
+    return f"{view.job_id}: result sent to the parent job"
+
+
+def _end_task_tried(_: JobView, event: EndTaskTried) -> str:
+    return f"task at the end: {_delivery(event, 'sent')}"
+
+
+def _webhook_tried(_: JobView, event: WebhookTried) -> str:
+    return f"webhook: {_delivery(event, 'delivered')}"
+
+
+def _refused(_: JobView, event: EventRefused) -> str:
+    return f"an event is not used: {event.reason}"
 
 
 def _reason_of_end(view: JobView, event: JobEnded) -> str:
@@ -225,17 +227,19 @@ def _reason_of_end(view: JobView, event: JobEnded) -> str:
     return f": {event.reason}"
 
 
-def _message(view: JobView, event: UserMessageSent | UserMessageTaken) -> str:
-    if isinstance(event, UserMessageSent):
-        to = ""
-        if event.step:
-            to = f" to {event.step}"
-        return f"message{to}: {shorten(view.texts.texts[event.text.digest], 200)}"
+def _message_sent(view: JobView, event: UserMessageSent) -> str:
+    to = ""
+    if event.step:
+        to = f" to {event.step}"
+    return f"message{to}: {shorten(view.texts.texts[event.text.digest], 200)}"
+
+
+def _message_taken(view: JobView, event: UserMessageTaken) -> str:
     issued = _issued_by_id(view)[event.handoff_id]
     return f"{name_of(issued)}: takes the message at turn {event.turn}"
 
 
-def _retry(event: RetryRequested) -> str:
+def _retry(_: JobView, event: RetryRequested) -> str:
     line = "retry of the steps that did not succeed"
     if event.from_step:
         line = f"retry from {event.from_step}"
@@ -250,65 +254,64 @@ def _delivery(event: EndTaskTried | WebhookTried, success: str) -> str:
     return f"try {event.attempt} failed: {shorten(event.detail, 80)}"
 
 
-def _of_steps(view: JobView, event: StepEvent) -> str | None:  # noqa: C901, PLR0911, PLR0912 (one case an event)
-    match event:
-        case PlanMade():
-            steps = ", ".join(_planned(event.steps))
-            line = f"plan: {count_text(len(event.steps), 'step')}: {steps}"
-            line += _because(view, event, "; ")
-            bill = ""
-            if view.state:
-                bill = bill_text(bill_of(view.state))
-            if bill:
-                line += f"; {bill}"
-            return line
-        case PlanPatched():
-            return f"replanner: {shorten(change_in_words(change_of(event, view.texts)), 300)}"
-        case HandoffIssued():
-            lacks = ""
-            if view.standing and view.standing.teams_lack:
-                lacks = f", with {view.standing.teams_lack}"
-            child = ""
-            if event.child:
-                child = f", as {event.child.job_id}{lacks}"
-            if event.assigned_to not in ROLES:
-                return f"{name_of(event)}: handed over{child}"
-            return None
-        case HandoffFinished():
-            return _finished(view, event)
-        case ConflictsFound() | Judged():
-            return _contradictions(view, event)
-        case Arbitrated():
-            return _arbitration(event)
-        case Reviewed():
-            return f"review, round {event.round}: {_verdict(view, event)}"
-        case NeedsResolved():
-            return _needs(event)
-        case StepsAbandoned():
-            return (
-                f"given up: {names([item.step for item in event.steps])}: {shorten(event.why, 120)}"
-            )
-        case ConditionsChecked():
-            return _conditions(event)
-        case StepsTriedAgain():
-            return f"failed, and tried again: {', '.join(_steps_tried_again(event))}"
-        case GatesChecked():
-            outcome = "passed"
-            if event.vetoes:
-                outcome = f"{count_text(event.vetoes, 'objection')}{_because(view, event, ': ')}"
-            if event.is_sent_back:
-                outcome += ", sent back"
-            return f"gates: {outcome}"
-        case FactsChecked():
-            return _facts(view, event)
-        case Synthesized():
-            problem = ""
-            if event.problem:
-                problem = f" ({event.problem}{_because(view, event, ': ')})"
-            return f"answer: {event.method.in_words}{problem}"
+def _plan(view: JobView, event: PlanMade) -> str:
+    steps = ", ".join(_planned(event.steps))
+    line = f"plan: {count_text(len(event.steps), 'step')}: {steps}"
+    line += _because(view, event, "; ")
+    bill = ""
+    if view.state:
+        bill = bill_text(bill_of(view.state))
+    if bill:
+        line += f"; {bill}"
+    return line
 
 
-def _needs(event: NeedsResolved) -> str:
+def _patch(view: JobView, event: PlanPatched) -> str:
+    return f"replanner: {shorten(change_in_words(change_of(event, view.texts)), 300)}"
+
+
+def _issued(view: JobView, event: HandoffIssued) -> str | None:
+    if event.assigned_to in ROLES:
+        return None
+    lacks = ""
+    if view.standing and view.standing.teams_lack:
+        lacks = f", with {view.standing.teams_lack}"
+    child = ""
+    if event.child:
+        child = f", as {event.child.job_id}{lacks}"
+    return f"{name_of(event)}: handed over{child}"
+
+
+def _review(view: JobView, event: Reviewed) -> str:
+    return f"review, round {event.round}: {_verdict(view, event)}"
+
+
+def _abandoned(_: JobView, event: StepsAbandoned) -> str:
+    steps = [item.step for item in event.steps]
+    return f"given up: {names(steps)}: {shorten(event.why, 120)}"
+
+
+def _tried_again(_: JobView, event: StepsTriedAgain) -> str:
+    return f"failed, and tried again: {', '.join(_steps_tried_again(event))}"
+
+
+def _gates(view: JobView, event: GatesChecked) -> str:
+    outcome = "passed"
+    if event.vetoes:
+        outcome = f"{count_text(event.vetoes, 'objection')}{_because(view, event, ': ')}"
+    if event.is_sent_back:
+        outcome += ", sent back"
+    return f"gates: {outcome}"
+
+
+def _synthesized(view: JobView, event: Synthesized) -> str:
+    problem = ""
+    if event.problem:
+        problem = f" ({event.problem}{_because(view, event, ': ')})"
+    return f"answer: {event.method.in_words}{problem}"
+
+
+def _needs(_: JobView, event: NeedsResolved) -> str:
     """Return the answered questions, the steps that wait for a helper, and the given up steps."""
     parts = [f"{step}: answered" for step in event.answered]
     specialists = {step.id: step.specialist for step in event.added}
@@ -360,7 +363,7 @@ def _facts(view: JobView, event: FactsChecked) -> str:
     return f"facts: {outcome}"
 
 
-def _approved(event: Approved) -> str:
+def _approved(_: JobView, event: Approved) -> str:
     if event.by == "timeout":
         return "approved, without an answer in time"
     if event.plan:
@@ -370,23 +373,23 @@ def _approved(event: Approved) -> str:
     return "approved"
 
 
-def _approval(view: JobView, event: ApprovalEvent) -> str:
-    match event:
-        case ApprovalAsked(call=CallInQuestion() as call):
-            return f"{call.handoff_id} waits for approval of {call.tool}: {event.why}"
-        case ApprovalAsked():
-            return f"waits for {awaited_answer(event.what)}: {event.why}"
-        case ApprovalReminded():
-            return f"still waits for an approval, reminder {event.number}"
-        case Approved():
-            return _approved(event)
-        case Rejected():
-            line = "rejected"
-            if event.own_plan:
-                line += ", with another plan for the planner"
-            if event.note:
-                line += f": {shorten(view.texts.texts[event.note.digest], 200)}"
-            return line
+def _approval_asked(_: JobView, event: ApprovalAsked) -> str:
+    if event.call:
+        return f"{event.call.handoff_id} waits for approval of {event.call.tool}: {event.why}"
+    return f"waits for {awaited_answer(event.what)}: {event.why}"
+
+
+def _approval_reminded(_: JobView, event: ApprovalReminded) -> str:
+    return f"still waits for an approval, reminder {event.number}"
+
+
+def _rejected(view: JobView, event: Rejected) -> str:
+    line = "rejected"
+    if event.own_plan:
+        line += ", with another plan for the planner"
+    if event.note:
+        line += f": {shorten(view.texts.texts[event.note.digest], 200)}"
+    return line
 
 
 def _finished(view: JobView, event: HandoffFinished) -> str:
@@ -407,18 +410,20 @@ def _finished(view: JobView, event: HandoffFinished) -> str:
     return f"{name}: {line}{_because(view, event, ': ')}"
 
 
-def _contradictions(view: JobView, event: ConflictsFound | Judged) -> str | None:
-    if isinstance(event, ConflictsFound):
-        if event.conflicts:
-            return f"contradictions: {count_text(len(event.conflicts), 'conflict')}"
-        return None
+def _conflicts(_: JobView, event: ConflictsFound) -> str | None:
+    if event.conflicts:
+        return f"contradictions: {count_text(len(event.conflicts), 'conflict')}"
+    return None
+
+
+def _judged(view: JobView, event: Judged) -> str:
     why = ""
     if event.problem:
         why = f" ({event.problem}{_because(view, event, ': ')})"
     return f"judge: {count_text(len(event.settled), 'conflict')} settled{why}"
 
 
-def _arbitration(event: Arbitrated) -> str:
+def _arbitration(_: JobView, event: Arbitrated) -> str:
     if event.problem:
         return f"judge: no decision between reviewer and writer ({event.problem})"
     sides: list[str] = []
@@ -450,7 +455,7 @@ def _verdict(view: JobView, event: Reviewed) -> str:
     return f"{verdict.verdict.value} {named}"
 
 
-def _conditions(event: ConditionsChecked) -> str:
+def _conditions(_: JobView, event: ConditionsChecked) -> str:
     parts: list[str] = []
     for what, steps in (
         ("condition met", list(event.met)),
@@ -460,3 +465,40 @@ def _conditions(event: ConditionsChecked) -> str:
         if steps:
             parts.append(f"{what}: {names(steps)}")
     return "; ".join(parts)
+
+
+LINES: dict[type[Event], Callable[[JobView, Any], str | None]] = {
+    JobSubmitted: _submitted,
+    Routed: _routed,
+    Quoted: _quoted,
+    JobEnded: _ended,
+    CancelRequested: _cancel_requested,
+    RetryRequested: _retry,
+    DecisionAsked: _decision_asked,
+    ParentTold: _parent_told,
+    EndTaskTried: _end_task_tried,
+    WebhookTried: _webhook_tried,
+    UserMessageSent: _message_sent,
+    UserMessageTaken: _message_taken,
+    EventRefused: _refused,
+    PlanMade: _plan,
+    PlanPatched: _patch,
+    HandoffIssued: _issued,
+    HandoffFinished: _finished,
+    ConflictsFound: _conflicts,
+    Judged: _judged,
+    Arbitrated: _arbitration,
+    Reviewed: _review,
+    NeedsResolved: _needs,
+    StepsAbandoned: _abandoned,
+    ConditionsChecked: _conditions,
+    StepsTriedAgain: _tried_again,
+    GatesChecked: _gates,
+    FactsChecked: _facts,
+    Synthesized: _synthesized,
+    ApprovalAsked: _approval_asked,
+    ApprovalReminded: _approval_reminded,
+    Approved: _approved,
+    Rejected: _rejected,
+}
+"""The function of each event that returns its line, or None if the event has no line."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
@@ -32,6 +33,7 @@ from handoff_queue.shared.types.review import Decision, Verdict
 from handoff_queue.shared.types.step import Step
 from handoff_queue.shared.types.step_events import CheckVerdict, FactCheck, WrongStatement
 from handoff_queue.supervisor.cli.display.event_lines import (
+    LINES,
     lines_of,
     new_claims,
     new_waits,
@@ -67,6 +69,10 @@ BEFORE: tuple[Event, ...] = (
 def last_line(*events: Event) -> str:
     view = view_of(*BEFORE, *events)
     return list(lines_of(JobUpdate(view, tuple(recorded(*BEFORE, *events)))))[-1]
+
+
+def test_each_kind_of_event_has_a_function_for_its_line() -> None:
+    assert set(LINES) == set(get_args(Event))
 
 
 def test_the_log_describes_a_job_from_submission_to_plan() -> None:
