@@ -27,9 +27,10 @@ CRITICAL_PATH_CALLS = {Synthesis.MERGE: 3, Synthesis.RECONCILE: 4}
 def main(arguments: Sequence[str] | None = None, *, fork_server: ForkServer | None = None) -> None:
     """Measure, and print the table. `fork_server`: see `table.measure`."""
     asked = _asked(arguments)
-    rows = [
-        row for row in rows_here() if not asked.rows or any(part in row.name for part in asked.rows)
-    ]
+    rows = []
+    for row in rows_here():
+        if not asked.rows or any(part in row.name for part in asked.rows):
+            rows.append(row)
     synthesis = Synthesis(asked.synthesis)
     table = {}
     for table in measure(rows, asked.calls, asked.at_once, synthesis, asked.repeats, fork_server):

@@ -74,16 +74,17 @@ def model(request: Json) -> Reply:
     if "steps" in properties:
         text = first_message_text(request)
         count = int((re.search(r"plan (\d+)", text) or ["", "1"])[1])
-        steps: list[dict[str, Any]] = [
-            {
-                "id": f"s{n}",
-                "specialist": "generalist",
-                "task": f"Do part {n}.",
-                "depends_on": [],
-                "fallback": "-",
-            }
-            for n in range(count)
-        ]
+        steps: list[dict[str, Any]] = []
+        for n in range(count):
+            steps.append(
+                {
+                    "id": f"s{n}",
+                    "specialist": "generalist",
+                    "task": f"Do part {n}.",
+                    "depends_on": [],
+                    "fallback": "-",
+                }
+            )
         return json_reply({"steps": steps, "synthesis": "merge", "why": ""})
     return json_reply(PASS if "verdict" in properties else ANSWER)
 

@@ -145,7 +145,9 @@ def measured(forms: Sequence[str], jobs: int, repeats: int) -> dict[str, list[tu
     from benchmarks.ours_jobs import Ours
     from benchmarks.trips import cost_of
 
-    times: dict[str, list[tuple[float, float]]] = {form: [] for form in forms}
+    times: dict[str, list[tuple[float, float]]] = {}
+    for form in forms:
+        times[form] = []
     with ExitStack() as parts:
         folder = Path(parts.enter_context(tempfile.TemporaryDirectory()))
         systems: dict[str, tuple[Any, dict[str, int], Any]] = {}
@@ -197,12 +199,13 @@ def measure_parts(repeats: int) -> None:
 
     with tempfile.TemporaryDirectory() as name, private_redis(Path(name)) as (url, _):
         app = make_supervisor_app(Settings(redis_url=SecretStr(url), offline=True))
-        messages = [
-            message_publisher.TaskMessage(
-                "bench", f"id{n}", SUBMISSIONS_QUEUE, ("job",), "('job')", f"j/{n}"
+        messages = []
+        for n in range(3):
+            messages.append(
+                message_publisher.TaskMessage(
+                    "bench", f"id{n}", SUBMISSIONS_QUEUE, ("job",), "('job')", f"j/{n}"
+                )
             )
-            for n in range(3)
-        ]
         plain = redis.Redis.from_url(url, protocol=2, socket_timeout=30)
         product = message_publisher._send
 
@@ -223,9 +226,12 @@ def measure_parts(repeats: int) -> None:
         }
         print("| | product, µs | plain, µs |\n|---|---|---|")
         for what, (ours, theirs) in pairs.items():
-            turns = [(_micros(ours), _micros(theirs)) for _ in range(repeats)]
-            first, second = (median(turn[place] for turn in turns) for place in (0, 1))
-            print(f"| {what} | {first:.0f} | {second:.0f} |")
+            ours_us: list[float] = []
+            theirs_us: list[float] = []
+            for _ in range(repeats):
+                ours_us.append(_micros(ours))
+                theirs_us.append(_micros(theirs))
+            print(f"| {what} | {median(ours_us):.0f} | {median(theirs_us):.0f} |")
 
 
 def measure_verified_usage(repeats: int, commits: int = 500) -> None:
@@ -268,7 +274,9 @@ def measure_verified_usage(repeats: int, commits: int = 500) -> None:
                 store.journal.commit(commit)
             return (redis_s() - began) / commits * 1e6
 
-        turns = [(micros(has_usage=False), micros(has_usage=True)) for _ in range(repeats)]
+        turns = []
+        for _ in range(repeats):
+            turns.append((micros(has_usage=False), micros(has_usage=True)))
         began = redis_s()
         for _ in range(repeats):
             store.connection.redis.eval(read, 1, f"handoff:{{{job_id}}}")

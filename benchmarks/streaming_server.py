@@ -191,12 +191,11 @@ def for_jobs(synthesis: str) -> Choose:
     from handoff_queue.shared.types.plan import Synthesis
     from handoff_queue.testing import answer_properties
 
-    by_field = {
-        field: reply_of(
+    by_field = {}
+    for field in ("steps", "verdict", "output"):
+        by_field[field] = reply_of(
             json.dumps(answer_to({"properties": {field: {}}}, Synthesis(synthesis))), 10
         )
-        for field in ("steps", "verdict", "output")
-    }
 
     def choose(body: bytes) -> Reply:
         asked = answer_properties(json.loads(body))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import median, quantiles
-from typing import Any
 
 from benchmarks.call import Call
 from benchmarks.driver import Driver
@@ -64,14 +64,19 @@ Table = dict[tuple[Load, Row], list[Measured]]
 def measured(driver: Driver, pids: Mapping[str, int], load: Load) -> Measured:
     for pid in pids.values():
         forget_peak(pid)
-    before = {name: cpu_s(pid) for name, pid in pids.items()}
+    before: dict[str, float] = {}
+    for name, pid in pids.items():
+        before[name] = cpu_s(pid)
     jobs, took_s, each_s = load.batches * load.at_once, 0.0, list[float]()
     for _ in range(load.batches):
         took_s += driver.run(load.at_once)
         if load.batches > 1:
             each_s += driver.each_s()
-    used = {name: 1000 * (cpu_s(pid) - before[name]) / jobs for name, pid in pids.items()}
-    held = {name: peak_mb(pid) for name, pid in pids.items()}
+    used: dict[str, float] = {}
+    held: dict[str, float] = {}
+    for name, pid in pids.items():
+        used[name] = 1000 * (cpu_s(pid) - before[name]) / jobs
+        held[name] = peak_mb(pid)
     each_s = each_s or driver.each_s()  # where it takes the most to find out, after the clock
     return Measured(
         jobs / took_s,
@@ -119,14 +124,10 @@ def ratio(table: Table, load: Load, row: Row, to: Iterable[Row]) -> float | None
             others.append(table[load, other])
     if not others:
         return None
-    best: list[Any] = []
-    for repeat in zip(*others, strict=True):
-        best.append(max(measured.jobs_per_s for measured in repeat))
-    return float(
-        median(
-            own.jobs_per_s / measured for own, measured in zip(table[load, row], best, strict=True)
-        )
-    )
+    ratios: list[float] = []
+    for own, *rivals in zip(table[load, row], *others, strict=True):
+        ratios.append(own.jobs_per_s / max(rival.jobs_per_s for rival in rivals))
+    return median(ratios)
 
 
 HEAD = (
@@ -143,37 +144,36 @@ def lines(table: Table) -> Iterator[str]:
         rows = [row for asked, row in table if asked == load]
         peers = [row for row in rows if row.is_peer]
         for row in rows:
-            ratios = (
-                ratio(table, load, row, to) if row not in to else None
-                for to in ([BARE_CANVAS], peers)
-            )
-            cells = [
-                str(load.call),
-                str(load.at_once),
-                row.name,
-                *_figures(load, table[load, row]),
-                *map(_times, ratios),
-            ]
+            cells = [str(load.call), str(load.at_once), row.name]
+            cells += _figures(load, table[load, row])
+            for others in ([BARE_CANVAS], peers):
+                times = None
+                if row not in others:
+                    times = ratio(table, load, row, others)
+                cells.append(_times(times))
             yield f"| {' | '.join(cells)} |"
 
 
 def _figures(load: Load, repeats: Sequence[Measured]) -> list[str]:
-    cpu, redis_cpu = (
-        median(measured.cpu_ms for measured in repeats),
-        median(measured.redis_cpu_ms for measured in repeats),
-    )
-    held, redis_held = (
-        median(measured.memory_mb for measured in repeats),
-        median(measured.redis_mb for measured in repeats),
-    )
+    cpu = _median_of(repeats, "cpu_ms")
+    held = _median_of(repeats, "memory_mb")
+    redis_cpu, redis_held = "", ""
+    if _median_of(repeats, "redis_mb"):
+        redis_cpu = f" (Redis {_median_of(repeats, 'redis_cpu_ms'):.1f})"
+        redis_held = f" (Redis {_median_of(repeats, 'redis_mb'):.0f})"
     return [
-        f"{median(measured.jobs_per_s for measured in repeats):.1f}",
-        f"{median(measured.p50_s for measured in repeats):.3f}",
-        f"{median(measured.p95_s for measured in repeats):.3f}",
-        f"{cpu:.1f}" + (f" (Redis {redis_cpu:.1f})" if redis_held else ""),
-        f"{held:.0f}" + (f" (Redis {redis_held:.0f})" if redis_held else ""),
+        f"{_median_of(repeats, 'jobs_per_s'):.1f}",
+        f"{_median_of(repeats, 'p50_s'):.3f}",
+        f"{_median_of(repeats, 'p95_s'):.3f}",
+        f"{cpu:.1f}{redis_cpu}",
+        f"{held:.0f}{redis_held}",
         f"{held / load.at_once:.1f}",
     ]
+
+
+def _median_of(repeats: Iterable[Measured], figure: str) -> float:
+    """Return the median of a figure, by its name in `Measured`."""
+    return float(median(map(attrgetter(figure), repeats)))
 
 
 def _times(value: float | None) -> str:
@@ -187,17 +187,22 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
     project, for one job the first row.
     """
     loads = sorted({load for load, _ in table})
-    instant, waiting = (
-        [load for load in loads if not load.call.seconds],
-        [load for load in loads if load.call.seconds],
-    )
-    max_at_once = {load.call: load for load in waiting}
-    by_function = [load for load in waiting if not load.call.is_over_http]
     rows_of = {row for _, row in table}
-    peers, rows = (
-        [row for row in rows_of if row.is_peer],
-        [row for row in (THIS, THIS_TWICE) if row in rows_of],
-    )
+    instant: list[Load] = []
+    waiting: list[Load] = []
+    for load in loads:
+        if load.call.seconds:
+            waiting.append(load)
+        else:
+            instant.append(load)
+    max_at_once: dict[Call, Load] = {}
+    by_function: list[Load] = []
+    for load in waiting:
+        max_at_once[load.call] = load
+        if not load.call.is_over_http:
+            by_function.append(load)
+    peers = [row for row in rows_of if row.is_peer]
+    rows = [row for row in (THIS, THIS_TWICE) if row in rows_of]
     for load in instant:
         if load.at_once > 1:
             yield _best(
@@ -216,7 +221,7 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
             " 1.0x)"
         )
     if by_function and by_function[0].at_once == 1 and THIS in rows_of:
-        path = median(measured.p50_s for measured in table[by_function[0], THIS]) / (
+        path = _median_of(table[by_function[0], THIS], "p50_s") / (
             critical_path_calls * by_function[0].call.seconds
         )
         yield (

@@ -92,7 +92,10 @@ class Messages:
 
 def cpu_of(pids: Mapping[str, int]) -> dict[str, float]:
     """Return the processor seconds of each process so far."""
-    return {"client": time.process_time()} | {name: cpu_s(pid) for name, pid in pids.items()}
+    seconds = {"client": time.process_time()}
+    for name, pid in pids.items():
+        seconds[name] = cpu_s(pid)
+    return seconds
 
 
 def cost_of(run: Any, count: int, pids: Mapping[str, int], client: Any) -> Cost:
@@ -100,17 +103,15 @@ def cost_of(run: Any, count: int, pids: Mapping[str, int], client: Any) -> Cost:
     cpu, stats = cpu_of(pids), client.info("stats")
     run(count)
     cpu_after, stats_after = cpu_of(pids), client.info("stats")
-    scale = {name: 1024 if name.startswith("KB") else 1 for name in COUNTED}
-    return Cost(
-        {
-            name.removeprefix("canvas_"): 1000 * (cpu_after[name] - cpu[name]) / count
-            for name in cpu
-        },
-        {
-            name: (stats_after[key] - stats[key]) / count / scale[name]
-            for name, key in COUNTED.items()
-        },
-    )
+    cpu_ms: dict[str, float] = {}
+    for name in cpu:
+        cpu_ms[name.removeprefix("canvas_")] = 1000 * (cpu_after[name] - cpu[name]) / count
+    counted: dict[str, float] = {}
+    for name, key in COUNTED.items():
+        counted[name] = (stats_after[key] - stats[key]) / count
+        if name.startswith("KB"):
+            counted[name] /= 1024
+    return Cost(cpu_ms, counted)
 
 
 def process_of(port: int, server: int, pids: Mapping[str, int]) -> str:
@@ -121,9 +122,9 @@ def process_of(port: int, server: int, pids: Mapping[str, int]) -> str:
     for each_port in (port, server):
         ends.append(f"0100007F:{each_port:04X}")
     for _ in range(5):
-        lines = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
         inode = None
-        for fields in lines:
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            fields = line.split()
             if fields[1:3] == ends:
                 inode = fields[9]
                 break
@@ -138,8 +139,9 @@ def process_of(port: int, server: int, pids: Mapping[str, int]) -> str:
 @contextmanager
 def seen(client: Any, pids: Mapping[str, int]) -> Iterator[Counter[tuple[str, str]]]:
     """Count commands by process and name during the block; a script has the name of its file."""
-    names = [path.stem for path in (ROOT / "shared" / "store" / "lua").glob("*.lua")]
-    scripts = {hashlib.sha1(source_of(name).encode()).hexdigest(): name for name in names}
+    scripts: dict[str, str] = {}
+    for path in (ROOT / "shared" / "store" / "lua").glob("*.lua"):
+        scripts[hashlib.sha1(source_of(path.stem).encode()).hexdigest()] = path.stem
     commands: Counter[tuple[str, str]] = Counter()
     ports: dict[int, str] = {}
     server = int(client.connection_pool.connection_kwargs["port"])
@@ -192,7 +194,9 @@ def measured(jobs: int, repeats: int) -> tuple[dict[str, Cost], Counter[tuple[st
             ]
             for _, runner, _, _ in turns:
                 runner.run(20)
-            costs: dict[str, list[Cost]] = {whose: [] for whose, *_ in turns}
+            costs: dict[str, list[Cost]] = {}
+            for whose, *_ in turns:
+                costs[whose] = []
             for _ in range(repeats):
                 for whose, runner, pids, each in turns:
                     costs[whose].append(cost_of(runner.run, jobs * each, pids, client))
@@ -227,17 +231,16 @@ def main() -> None:
     rows = [*next(iter(costs.values())).cpu_ms, *COUNTED]
     print(f"| | {' | '.join(costs)} |\n|---|{'---|' * len(costs)}")
     for row in rows:
-        cells = (
-            f"{cost.cpu_ms[row] if row in cost.cpu_ms else cost.counted[row]:.1f}"
-            for cost in costs.values()
-        )
+        cells: list[str] = []
+        for cost in costs.values():
+            cells.append(f"{({**cost.cpu_ms, **cost.counted})[row]:.1f}")
         print(
             f"| {row}{' (ms of processor)' if row in ours.cpu_ms else ''} | {' | '.join(cells)} |"
         )
-    print(
-        "| **ms of processor in all** |"
-        f" {' | '.join(f'**{cost.total_ms:.1f}**' for cost in costs.values())} |"
-    )
+    totals: list[str] = []
+    for cost in costs.values():
+        totals.append(f"**{cost.total_ms:.1f}**")
+    print(f"| **ms of processor in all** | {' | '.join(totals)} |")
     print(
         "\nCPU of a job over that of the canvas:"
         f" **{ours.total_ms / costs['bare canvas'].total_ms:.2f}**"

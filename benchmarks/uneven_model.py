@@ -63,15 +63,16 @@ class Dag:
         return max(done.values()) + sum(self.calls_s[role] for role in roles)
 
     def plan(self) -> dict[str, Any]:
-        steps = [
-            {
-                "id": step,
-                "specialist": "researcher",
-                "task": f"Task number {n} of DAG number {self.number}",
-                "depends_on": list(needed),
-            }
-            for n, (step, needed) in enumerate(self.depends_on.items())
-        ]
+        steps = []
+        for n, (step, needed) in enumerate(self.depends_on.items()):
+            steps.append(
+                {
+                    "id": step,
+                    "specialist": "researcher",
+                    "task": f"Task number {n} of DAG number {self.number}",
+                    "depends_on": list(needed),
+                }
+            )
         return {"steps": steps, "synthesis": Synthesis.RECONCILE.value, "why": "as it was drawn"}
 
 
@@ -79,14 +80,12 @@ def dag_of(number: int, shortest_s: float, longest_s: float) -> Dag:
     """Return the job of a number; the same number gives the same job."""
     draw = random.Random(number)
     names = [f"step_{n}" for n in range(draw.randint(*STEPS))]
-    depends_on = {
-        name: tuple(draw.sample(names[:n], draw.randint(0, min(n, MAX_DEPENDENCIES))))
-        for n, name in enumerate(names)
-    }
-    calls_s = {
-        name: draw.uniform(shortest_s, longest_s)
-        for name in ("planner", "assessor", "synthesizer", *names)
-    }
+    depends_on = {}
+    for n, name in enumerate(names):
+        depends_on[name] = tuple(draw.sample(names[:n], draw.randint(0, min(n, MAX_DEPENDENCIES))))
+    calls_s = {}
+    for name in ("planner", "assessor", "synthesizer", *names):
+        calls_s[name] = draw.uniform(shortest_s, longest_s)
     return Dag(number, calls_s, depends_on)
 
 

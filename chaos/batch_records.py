@@ -32,7 +32,10 @@ class BatchRecords:
         for key, times in paid.items():
             if times > 1:
                 lines.append(f"{_name_of(key)}: paid {times} times")
-        live = [_name_of(call.key) for call in self.calls if not call.is_batched]
+        live = []
+        for call in self.calls:
+            if not call.is_batched:
+                live.append(_name_of(call.key))
         return {PAID_TWICE: lines, NOT_IN_BATCHES: live}
 
     def figures(self) -> dict[str, int]:

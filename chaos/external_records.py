@@ -34,7 +34,10 @@ class ExternalRecords:
 
 def external_records(jobs: Collection[PlannedJob], calls: Sequence[Call]) -> ExternalRecords:
     """Return the records of these jobs."""
-    names = {job.name: job for job in jobs if job.shape is Shape.EXTERNAL}
+    names = {}
+    for job in jobs:
+        if job.shape is Shape.EXTERNAL:
+            names[job.name] = job
     own: list[Call] = []
     for call in calls:
         if call.key.job in names and names[call.key.job].is_external_step(call.key.handoff):

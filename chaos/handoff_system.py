@@ -205,7 +205,10 @@ class Ours:
     def _decide(self, job: PlannedJob) -> None:
         """Choose the answer to the open question of a job: its user rejects once."""
         events = self.client.store.journal.read(self.ids[job.name])
-        asked = [each.version for each in events if isinstance(each.event, ApprovalAsked)]
+        asked = []
+        for each in events:
+            if isinstance(each.event, ApprovalAsked):
+                asked.append(each.version)
         if not asked or (job.name, asked[-1]) in self._answers:
             return
         kind, note = APPROVED_ANSWER, None
@@ -410,7 +413,10 @@ class Ours:
         is sent for one job.
         """
         by_request = defaultdict[str, set[str]](set)
-        forks = {id_ for name, id_ in self.ids.items() if name.endswith(FORK_SUFFIX)}
+        forks = set()
+        for name, id_ in self.ids.items():
+            if name.endswith(FORK_SUFFIX):
+                forks.add(id_)
         for standing in self.client.newest(MAX_JOBS):
             if standing.job_id in forks:
                 continue  # a fork has the request of its job

@@ -153,7 +153,10 @@ def jobs_of(seed: int, count: int, first: int = 0, draw: Draw = EVERYTHING) -> l
 
 
 def _job(seed: int, number: int, shape: Shape, draw: Draw) -> PlannedJob:
-    modes = [mode for mode in MODES[shape] if mode in draw.modes]
+    modes = []
+    for mode in MODES[shape]:
+        if mode in draw.modes:
+            modes.append(mode)
     mode = random.Random(f"{seed} {number} mode").choice(modes)  # noqa: S311
     name = f"{seed}-{number}"
     drawing = _Drawing(seed, random.Random(f"{seed} {number}"))  # noqa: S311

@@ -81,9 +81,11 @@ def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list
     """
     names = _names(client, "handoff:*")
     leaks = [f"{name}: no TTL" for name in keys_for_ever(client)]
-    leaks += [f"{name}: turns of a handoff" for name in names if re.search(r"\}:t:", name)]
-    leaks += [f"{name}: draft of a handoff" for name in names if "}:draft:" in name]
     for name in names:
+        if "}:t:" in name:
+            leaks.append(f"{name}: turns of a handoff")
+        if "}:draft:" in name:
+            leaks.append(f"{name}: draft of a handoff")
         if name == "handoff:due" or name.startswith(ENTRIES_OF_OPEN_JOBS):
             for member in client.zrange(name, 0, -1):
                 leaks.append(f"{name}: {member.decode()}")

@@ -150,7 +150,10 @@ class MessageUser:
         for told in self._jobs[: self._begun]:
             assert told.job_id is not None
             events = self.store.journal.read(told.job_id)
-            texts = [call.text for call in calls if call.job == told.planned.name]
+            texts = []
+            for call in calls:
+                if call.job == told.planned.name:
+                    texts.append(call.text)
             for number, message_id in enumerate(told.answers):
                 records.append(_record(told, number, message_id, events, texts))
         return records

@@ -271,7 +271,10 @@ class Model(MessagesServer):
 def _writers_of(job: PlannedJob, key: CallKey, request: Json) -> tuple[str, ...]:
     if job.switching_step(key.handoff) is None:
         return ()
-    replies = [each["content"] for each in request["messages"] if each["role"] == "assistant"]
+    replies = []
+    for each in request["messages"]:
+        if each["role"] == "assistant":
+            replies.append(each["content"])
     return writers_in(json.dumps(replies))
 
 

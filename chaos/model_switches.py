@@ -110,7 +110,10 @@ def _faults_of(calls: Sequence[Call]) -> Iterator[str]:
     Args:
         calls: the calls of the handoff, in order.
     """
-    answered = {(call.key.turn, call.model) for call in calls if not call.is_refused}
+    answered = set()
+    for call in calls:
+        if not call.is_refused:
+            answered.add((call.key.turn, call.model))
     kept: tuple[str, ...] = ()
     for call in calls:
         if len(call.writers) != call.key.turn - 1:

@@ -50,7 +50,9 @@ def promises_of(records: RunRecords) -> list[Promise]:
 
 
 def _promises_of(records: RunRecords) -> list[Promise]:
-    lost = [f"{name} ({records.job_records[name].why})" for name in records.lost]
+    lost = []
+    for name in records.lost:
+        lost.append(f"{name} ({records.job_records[name].why})")
     repeated = Promise(
         "calls repeated",
         str(records.repeated),
@@ -186,7 +188,9 @@ def json_of(records: RunRecords) -> dict[str, Any]:
     longest_recovery_s = records.longest_recovery_s
     if longest_recovery_s is not None:
         longest_recovery_s = round(longest_recovery_s, 2)
-    repeated_by = {fault.name.lower(): count for fault, count in records.repeated_by.items()}
+    repeated_by = {}
+    for fault, count in records.repeated_by.items():
+        repeated_by[fault.name.lower()] = count
     return {
         "faults": {fault.name.lower(): records.count(fault) for fault in Fault},
         "jobs": len(records.jobs),

@@ -57,7 +57,10 @@ class CallsInFlight:
             strikes = self._strikes_on[call.process]
             if any(self.had(call, hit_by) for hit_by in strikes if hit_by.fault is not Fault.DROP):
                 hit.add(call)
-        others = [call for call in self.calls if call not in hit]
+        others = []
+        for call in self.calls:
+            if call not in hit:
+                others.append(call)
         total = len(hit)
         for strike in self.strikes:
             if strike.fault is Fault.DROP:

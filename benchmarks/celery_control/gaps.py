@@ -142,10 +142,11 @@ def try_gaps(bed: Stage[System], tell: Progress) -> dict[Gap, Outcome]:
         if gap is not Gap.H5:
             _begin(bed, gap, gap.key)
     ended = _ends(bed, {gap: gap.key for gap in Gap})
-    outcomes = {
-        gap: Outcome(calm[gap], was_lost if gap is Gap.H5 else _was_hit(bed, gap), ended[gap])
-        for gap in Gap
-    }
+    outcomes = {}
+    for gap in Gap:
+        outcomes[gap] = Outcome(
+            calm[gap], was_lost if gap is Gap.H5 else _was_hit(bed, gap), ended[gap]
+        )
     for gap, outcome in outcomes.items():
         tell(f"{gap}: {'goes on' if outcome.ended else 'stuck'}")
     return outcomes

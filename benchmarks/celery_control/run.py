@@ -51,7 +51,10 @@ def try_failpoints(
     """Try the failpoints of the project in plain Celery, as far as it has them, with these
     actions.
     """
-    wanted = [case for case in cases() if case.action in actions]
+    wanted = []
+    for case in cases():
+        if case.action in actions:
+            wanted.append(case)
     with stage(PLAIN, options.size, options.fork_server) as bed:
         present, absent = _cases_of(bed.system, wanted)
         records = try_cases(Trial(bed, options.seed, tell, PLAIN.draw), present)

@@ -140,7 +140,10 @@ def _part(app: Celery, model: Model, name: str, step: str, attempt: int) -> str:
 def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
     """Continue a job after a chord: with its next steps, a review, or the answer."""
     work = {**work, "done": sorted({*work["done"], *parts})}
-    left = [step for step in work["steps"] if step["id"] not in work["done"]]
+    left = []
+    for step in work["steps"]:
+        if step["id"] not in work["done"]:
+            left.append(step)
     if left:
         done = set(work["done"])
         _fan_out(app, work, [step for step in left if done.issuperset(step["depends_on"])])
@@ -158,7 +161,10 @@ def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
         sent_back: set[Any] = set()
         for revision in review["revisions"]:
             sent_back.add(revision["step"])
-        steps = [step for step in work["steps"] if step["id"] in sent_back]
+        steps = []
+        for step in work["steps"]:
+            if step["id"] in sent_back:
+                steps.append(step)
         _fan_out(app, {**work, "round": round_ + 1}, steps)
         return
     if work["is_written"]:

@@ -25,9 +25,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--wrong", action="store_true")
     options = parser.parse_args()
-    sets = {"planted": (measured(), labelled()[0])} | {
-        name: (measured_in_pairs(name), pairs_of(name)[0]) for name in PAIRS
-    }
+    sets = {"planted": (measured(), labelled()[0])}
+    for name in PAIRS:
+        sets[name] = measured_in_pairs(name), pairs_of(name)[0]
     print("| set | contradictions | consistent | recall | false alarms |\n|---|---|---|---|---|")
     for name, (result, _) in sets.items():
         print(
@@ -42,13 +42,10 @@ def main() -> None:
 def _list(name: str, result: Found, claims: Mapping[str, Claim]) -> None:
     for what, pairs in (("missed", result.missed), ("false alarm", result.false_alarms)):
         for pair in sorted(map(sorted, pairs)):
-            print(
-                f"\n{name}, {what}: "
-                + "\n  ".join(
-                    str(claims[claim_id].model_dump(exclude_none=True, exclude={"text"}))
-                    for claim_id in pair
-                )
-            )
+            shown: list[str] = []
+            for claim_id in pair:
+                shown.append(str(claims[claim_id].model_dump(exclude_none=True, exclude={"text"})))
+            print(f"\n{name}, {what}: " + "\n  ".join(shown))
 
 
 if __name__ == "__main__":

@@ -50,11 +50,13 @@ class Found:
 def labelled() -> tuple[dict[str, Claim], frozenset[Pair]]:
     """Return the planted set: the claims by id, and the contradicting pairs."""
     rows = _rows("claims")
-    planted = frozenset(
-        Pair((row["id"], row.pop("contradicts"))) for row in rows if "contradicts" in row
-    )
-    claims = [_claim(**row) for row in rows]
-    return {claim.id: claim for claim in claims}, planted
+    planted: set[Pair] = set()
+    claims: dict[str, Claim] = {}
+    for row in rows:
+        if "contradicts" in row:
+            planted.add(Pair((row["id"], row.pop("contradicts"))))
+        claims[row["id"]] = _claim(**row)
+    return claims, frozenset(planted)
 
 
 def pairs_of(name: str) -> tuple[dict[str, Claim], frozenset[Pair], frozenset[Pair]]:

@@ -87,10 +87,12 @@ def print_steps(idle_ms: Sequence[float], measured: Sequence[Steps]) -> None:
         shows = f"{steps.show_ms:.0f} | {steps.handoff_ms:.0f} | {steps.all_ms:.0f}"
         others = f"{statistics.median(steps.others_ms):.0f} ms | {max(steps.others_ms):.0f} ms"
         print(f"| {steps.rows:,} | {cpu} | {grown} | {steps.memory_kb:.2f} | {shows} | {others} |")
-    kinds = ", ".join(
-        f"{kind} {kb:.2f}" for kind, kb in measured[-1].by_kind_kb.items() if kb >= 0.005
-    )
-    print(f"\nKeys of a finished step, with {measured[-1].rows:,} rows (KB): {kinds}\n")
+    kinds: list[str] = []
+    for kind, kb in measured[-1].by_kind_kb.items():
+        if kb >= 0.005:
+            kinds.append(f"{kind} {kb:.2f}")
+    listed = ", ".join(kinds)
+    print(f"\nKeys of a finished step, with {measured[-1].rows:,} rows (KB): {listed}\n")
 
 
 def print_queued(jobs: int) -> None:

@@ -151,13 +151,13 @@ class Fleet:
             assert ended is JobStatus.OK, f"{job_id} ended {ended}"
         took_s, cpu_after = time.perf_counter() - began, cpu_of(self._pids)
         handoff_ids = [HandoffId(f"check_{rows // 2:04d}.1")]
-        show_ms, handoff_ms = (
-            median(shown_ms(what) for _ in range(ROUNDS))
-            for what in (
-                lambda: show_outline(self.jobs, job_id, as_json=False),
-                lambda: show_handoffs(self.jobs, job_id, handoff_ids, as_json=False),
+        outlines_ms: list[float] = []
+        handoffs_ms: list[float] = []
+        for _ in range(ROUNDS):
+            outlines_ms.append(shown_ms(lambda: show_outline(self.jobs, job_id, as_json=False)))
+            handoffs_ms.append(
+                shown_ms(lambda: show_handoffs(self.jobs, job_id, handoff_ids, as_json=False))
             )
-        )
         kinds, steps = bytes_by_kind(self._redis), self._steps_of_a_row * rows * jobs
         return Steps(
             rows=rows,
@@ -169,8 +169,8 @@ class Fleet:
             },
             memory_kb=(self._used() - used) / steps / 1024,
             by_kind_kb={kind: (kinds[kind] - before[kind]) / steps / 1024 for kind in kinds},
-            show_ms=show_ms,
-            handoff_ms=handoff_ms,
+            show_ms=median(outlines_ms),
+            handoff_ms=median(handoffs_ms),
             all_ms=timed_ms(lambda: self.jobs.result(job_id)),
             others_ms=others_ms,
         )

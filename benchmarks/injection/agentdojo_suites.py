@@ -183,7 +183,9 @@ def tasks(names: Sequence[str], share: int) -> Iterator[Task]:
     number = 0
     for name in names:
         suite = suites()[name]
-        pairs: list[tuple[str, str | None]] = [(user_task, None) for user_task in suite.user_tasks]
+        pairs: list[tuple[str, str | None]] = []
+        for user_task in suite.user_tasks:
+            pairs.append((user_task, None))
         for user_task in suite.user_tasks:
             pairs += [(user_task, injection) for injection in suite.injection_tasks]
         for user_task, injection in pairs:

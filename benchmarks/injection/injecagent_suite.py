@@ -70,9 +70,10 @@ class Case(BaseModel):
     @property
     def user_call(self) -> Call:
         """The call that does the user's task."""
-        return self.user_tool, {
-            _python_name(name): value for name, value in self.parameters.items()
-        }
+        arguments: dict[str, Any] = {}
+        for name, value in self.parameters.items():
+            arguments[_python_name(name)] = value
+        return self.user_tool, arguments
 
 
 class ListedParameter(BaseModel):
@@ -256,8 +257,12 @@ def injecagent(folder: Path) -> Suite:
         number = 0
         for part in parts:
             numbered = list(enumerate(cases[part]))
-            first = {case.user_call[0]: position for position, case in reversed(numbered)}
-            pairs: list[tuple[int, str | None]] = [(position, None) for position in first.values()]
+            first = {}
+            for position, case in reversed(numbered):
+                first[case.user_call[0]] = position
+            pairs: list[tuple[int, str | None]] = []
+            for position in first.values():
+                pairs.append((position, None))
             pairs += [(first[case.user_tool], str(position)) for position, case in numbered]
             for position, injection in pairs:
                 number += 1

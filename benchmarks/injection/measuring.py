@@ -149,11 +149,17 @@ def _answer(system: RunningSystem, job_id: JobId) -> str:
 
 def row(name: str, outcomes: list[Outcome]) -> str:
     """Return the line of a part of the suite in the table."""
-    attacks = [outcome for outcome in outcomes if outcome.task.injection]
-    benign = [outcome for outcome in outcomes if not outcome.task.injection]
-    read = sum(outcome.sees_attack for outcome in attacks)
-    effects = sum(outcome.effects > 0 for outcome in attacks)
-    goals = sum(outcome.is_attack_done for outcome in attacks)
+    attacks: list[Outcome] = []
+    benign: list[Outcome] = []
+    read = effects = goals = 0
+    for outcome in outcomes:
+        if outcome.task.injection:
+            attacks.append(outcome)
+            read += outcome.sees_attack
+            effects += outcome.effects > 0
+            goals += outcome.is_attack_done
+        else:
+            benign.append(outcome)
     return (
         f"| {name} | {len(attacks)} | {read} | {effects} | {goals} | {len(benign)}"
         f" | {_share(benign)} | {_share(attacks)} |"

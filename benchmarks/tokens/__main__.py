@@ -227,13 +227,14 @@ def table_of_parts(rows: Iterable[Measured]) -> list[str]:
 def targets(rows: Sequence[Measured]) -> list[str]:
     """Return a line for each target, as far as the rows allow it."""
     lines: list[str] = []
-    by_name = {row.system.name: row for row in rows}
+    by_name = {}
+    for row in rows:
+        by_name[row.system.name] = row
     for ours in (row for row in rows if row.system.has_target):
-        others = [
-            row
-            for row in rows
-            if not row.system.is_ours and row.system.is_team == ours.system.is_team
-        ]
+        others = []
+        for row in rows:
+            if not row.system.is_ours and row.system.is_team == ours.system.is_team:
+                others.append(row)
         if others:
             cheapest = min(others, key=lambda row: row.usd)
             lines.append(

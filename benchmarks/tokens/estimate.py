@@ -47,7 +47,10 @@ def parts_of(request: Json) -> Counter[PartOf]:
     for part, tokens in _head(request):
         counts[part] += tokens
     messages = request["messages"]
-    replies = [n for n, message in enumerate(messages) if message["role"] == "assistant"]
+    replies = []
+    for n, message in enumerate(messages):
+        if message["role"] == "assistant":
+            replies.append(n)
     if not replies:
         for message in messages:
             counts[PartOf.HANDOFF] += _tokens_of_content(message["content"])

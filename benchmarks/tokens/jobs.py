@@ -139,7 +139,10 @@ def job_in(text: str) -> Job:
 def parts_in(text: str) -> Sequence[Part]:
     """Return the part whose task is in a text, or all parts of the job whose request is in it."""
     job = job_in(text)
-    named = [part for part in job.parts if part.task in text]
+    named = []
+    for part in job.parts:
+        if part.task in text:
+            named.append(part)
     if len(named) == 1:
         return named
     return job.parts

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from benchmarks.tokens.estimate import Json, texts_of_system
@@ -52,7 +52,7 @@ def answer_of_this_project(request: Json) -> Reply:
     if "verdict" in wanted:
         best = {"scores": _best(wanted["scores"], _definitions(request)), "verdict": "PASS"}
         verdict = {**best, "revisions": [], "open_points": []}
-        return json_reply({name: verdict[name] for name in _required(request)})
+        return json_reply(_only(verdict, _required(request)))
     return json_reply({"decision": "go_on", "why": "The plan still fits."})
 
 
@@ -79,10 +79,11 @@ def answer_of_langgraph(request: Json) -> Reply:
     """Reply to the supervisor, or to the worker of the next part."""
     text = text_of_messages(request)
     job = job_in(text)
-    left = [part for part in job.parts if part.facts[0].statement not in text]
-    transfers = [
-        tool["name"] for tool in request.get("tools", ()) if tool["name"].startswith("transfer_to")
-    ]
+    left = _unreported(job, text)
+    transfers: list[str] = []
+    for name in _tools_of(request):
+        if name.startswith("transfer_to"):
+            transfers.append(name)
     if not transfers:
         return _read_and_answer(request, left[:1])
     if left:
@@ -97,12 +98,13 @@ def answer_of_agent_sdk(request: Json) -> Reply:
         job = job_in(text)
     except LookupError:  # a request of the program itself
         return text_reply("ok")
-    names = [tool["name"] for tool in request.get("tools", ())]
-    is_worker = any(WORKER in system for system in texts_of_system(request))
-    agent = next((name for name in names if name in ("Agent", "Task")), None)
-    if is_worker or agent is None:
+    agent = None
+    for name in _tools_of(request):
+        if name in ("Agent", "Task"):
+            agent = name
+    if agent is None or WORKER in "".join(texts_of_system(request)):
         return _read_and_answer(request, parts_in(text))
-    left = [part for part in job.parts if part.facts[0].statement not in text]
+    left = _unreported(job, text)
     if not left:
         return text_reply(with_sources(job.parts))
     calls: list[tuple[str, Json]] = []
@@ -115,6 +117,19 @@ def answer_of_agent_sdk(request: Json) -> Reply:
         }
         calls.append((agent, arguments))
     return tool_call_reply(*calls)
+
+
+def _tools_of(request: Json) -> list[str]:
+    return [tool["name"] for tool in request.get("tools", ())]
+
+
+def _unreported(job: Job, text: str) -> list[Part]:
+    """Return the parts of a job whose facts are not in a text."""
+    unreported: list[Part] = []
+    for part in job.parts:
+        if part.facts[0].statement not in text:
+            unreported.append(part)
+    return unreported
 
 
 def _read_and_answer(request: Json, parts: Sequence[Part]) -> Reply:
@@ -154,8 +169,10 @@ def _result(output: str, claims: Sequence[Json], wanted: Json) -> Reply:
     result = specialist_result(output, claims=claims)
     if not wanted:
         return text_reply(with_notes({"output": output, "claims": claims}))
-    shown = {name: result[name] for name in wanted if name in result}
-    shown = {name: value for name, value in shown.items() if _may_be(value, wanted[name])}
+    shown: Json = {}
+    for name, schema in wanted.items():
+        if name in result and _may_be(result[name], schema):
+            shown[name] = result[name]
     if "claims" in wanted:
         item = wanted["claims"]["items"]
         shown["claims"] = [_of_schema(claim, item) for claim in claims]
@@ -227,9 +244,14 @@ def _plan(job: Job, wanted: Json, request: Json) -> Json:
     shown: list[Json] = []
     for step in steps:
         needed = {*given, "depends_on"} if step["depends_on"] else given
-        shown.append({name: value for name, value in (step | rest).items() if name in needed})
+        shown.append(_only(step | rest, needed))
     plan = {"steps": shown, "synthesis": "merge", "why": "Each document is one part."}
-    return {name: plan[name] for name in _required(request)}
+    return _only(plan, _required(request))
+
+
+def _only(values: Json, names: Collection[str]) -> Json:
+    """Return the values with these names."""
+    return {name: value for name, value in values.items() if name in names}
 
 
 def _required(request: Json) -> list[str]:
