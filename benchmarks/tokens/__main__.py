@@ -34,7 +34,12 @@ MAX_OF_HAND = 1.25
 """The target: most tokens of the team mode, as a multiple of the team that is written by hand."""
 HAND = "by hand, team"
 """The row of the team that is written by hand."""
-TEAM_ROWS = (f"this project, {Mode.TEAM.value}", "this project, team, own specialists")
+NO_REVIEW = ", no review"
+"""The end of the name of a row whose jobs have no review."""
+OWN_TEAM = "this project, team, own specialists"
+TEAM = f"this project, {Mode.TEAM.value}"
+REVIEWED_ROWS = (TEAM, OWN_TEAM)
+TEAM_ROWS = (*REVIEWED_ROWS, TEAM + NO_REVIEW, OWN_TEAM + NO_REVIEW)
 """Rows that this target is for."""
 
 
@@ -67,11 +72,13 @@ class Measured:
         return (self.spending.usage.cost_microusd or 0) / MICROUSD
 
 
-def _ours(mode: Mode, runner: str | None = None) -> System:
+def _ours(mode: Mode, runner: str | None = None, *, has_review: bool = True) -> System:
     def run(server: CountingServer, model: str) -> Sequence[str]:
-        return this_project.run(server, model, mode, runner)
+        return this_project.run(server, model, mode, runner, has_review=has_review)
 
     name = f"this project, {mode.value}" + (f", runner {runner}" if runner else "")
+    if not has_review:
+        name += NO_REVIEW
     return System(
         name,
         scripts.answer_of_this_project,
@@ -82,7 +89,7 @@ def _ours(mode: Mode, runner: str | None = None) -> System:
     )
 
 
-def _own(mode: Mode) -> System:
+def _own(mode: Mode, *, has_review: bool = True) -> System:
     """Return the row with the instructions and the tool of the agents that are written by hand."""
     read = "tools: [read_document]"
     files = {"assistant": this_project.own_specialist("assistant", AGENT, read)}
@@ -92,10 +99,12 @@ def _own(mode: Mode) -> System:
             "worker": this_project.own_specialist("worker", WORKERS, read),
             "author": this_project.own_specialist("author", WRITER, "tools: []", "claims: false"),
         }
-        name = "this project, team, own specialists"
+        name = OWN_TEAM
+    if not has_review:
+        name += NO_REVIEW
 
     def run(server: CountingServer, model: str) -> Sequence[str]:
-        return this_project.run(server, model, mode, own=files)
+        return this_project.run(server, model, mode, own=files, has_review=has_review)
 
     return System(
         name,
@@ -143,9 +152,11 @@ SYSTEMS = (
     _ours(Mode.SINGLE),
     _ours(Mode.AUTO),
     _ours(Mode.TEAM),
+    _ours(Mode.TEAM, has_review=False),
     _ours(Mode.ADAPTIVE),
     _own(Mode.SINGLE),
     _own(Mode.TEAM),
+    _own(Mode.TEAM, has_review=False),
     _ours(Mode.SINGLE, "agent-sdk"),
     _ours(Mode.TEAM, "agent-sdk"),
     _by_hand(is_team=False, has_cache=False),
@@ -249,7 +260,7 @@ def targets(rows: Sequence[Measured]) -> list[str]:
                 f"{team.system.name} takes {ratio:.2f} times the tokens of its parts done by hand;"
                 f" the target is at most {MAX_OF_HAND}"
             )
-        if reviewed and team.system.name in TEAM_ROWS:
+        if reviewed and team.system.name in REVIEWED_ROWS:
             tokens = team.spending.usage.total_tokens / reviewed.spending.usage.total_tokens
             lines.append(
                 f"{team.system.name} costs {team.usd / reviewed.usd:.2f} times {HAND} with review,"

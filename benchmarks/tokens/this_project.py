@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.tokens.jobs import Job, all_jobs
+from benchmarks.tokens.jobs import all_jobs
 from benchmarks.tokens.server import CountingServer
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Client
@@ -33,12 +33,15 @@ def run(
     mode: Mode,
     runner: str | None = None,
     own: Mapping[str, str] | None = None,
+    *,
+    has_review: bool = True,
 ) -> list[str]:
     """Run all jobs in order, and return their answers.
 
     Args:
         runner: `runner` of all specialists; None: our own loop.
         own: files of specialists by name. The jobs use only these.
+        has_review: False: a team has no review.
     """
     files = dict(own or {})
     if runner is not None:
@@ -49,12 +52,20 @@ def run(
         for name, text in files.items():
             (Path(folder) / f"{name}.md").write_text(text)
         with running_system(server, settings=settings, specialists=Path(folder)) as system:
-            names = tuple(own or ())
-            return [_answer(system.jobs, job, mode, names) for job in all_jobs()]
+            answers: list[str] = []
+            for job in all_jobs():
+                request = Request(
+                    job.request,
+                    documents=job.documents,
+                    mode=mode,
+                    specialists=tuple(own or ()),
+                    is_reviewed=has_review,
+                )
+                answers.append(_answer(system.jobs, request))
+            return answers
 
 
-def _answer(jobs: Client, job: Job, mode: Mode, specialists: tuple[str, ...]) -> str:
-    request = Request(job.request, documents=job.documents, mode=mode, specialists=specialists)
+def _answer(jobs: Client, request: Request) -> str:
     job_id = jobs.submit(request)
     result = jobs.result(job_id, PATIENCE_S)
     return str(result.answer)

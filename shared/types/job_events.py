@@ -130,7 +130,7 @@ class JobSubmitted(Message):
     workflow: BlobRef | None = None
     """The plan of a workflow, as JSON, with mode `pipeline`."""
     is_reviewed: bool = True
-    """True if an assessor judges the results of a workflow's steps."""
+    """True if an assessor judges the results of a team or of a workflow's steps."""
     gates: Gates | None = None
     """Conditions that the answer must meet."""
     gates_from: GatesFrom | None = None

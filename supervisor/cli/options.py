@@ -261,6 +261,14 @@ RubricOption = Annotated[
         rich_help_panel=REVIEW,
     ),
 ]
+NoReview = Annotated[
+    bool,
+    typer.Option(
+        "--no-review",
+        help="Leave out the review of a team's results.",
+        rich_help_panel=REVIEW,
+    ),
+]
 After = Annotated[
     str | None,
     typer.Option(

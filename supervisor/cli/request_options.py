@@ -42,6 +42,7 @@ from handoff_queue.supervisor.cli.options import (
     MaxUsd,
     Model,
     ModeOption,
+    NoReview,
     OnLimitOption,
     OnTimeoutOption,
     PriorityOption,
@@ -132,6 +133,7 @@ class RequestOptions:
     items: Path | None = None
     gates: GateSet | None = None
     rubric: Rubric | None = None
+    no_review: bool = False
     after: str | None = None
     approve: tuple[str, ...] = ()
     approve_above_usd: float | None = None
@@ -375,6 +377,7 @@ def read_request(asked: RequestOptions, settings: Settings, after: JobId | None 
         gates=gates,
         facts=facts,
         rubric=asked.rubric,
+        is_reviewed=not asked.no_review,
         after=after,
         approvals=approvals_of(asked),
     )
@@ -436,6 +439,7 @@ class JobOptions:
     strict_docs: StrictDocs = False
     gates: GatesOption = None
     rubric: RubricOption = None
+    no_review: NoReview = False
     max_rounds: MaxRounds = None
     max_tokens: MaxTokens = None
     max_turns: MaxTurns = None

@@ -96,6 +96,7 @@ class SubmissionLine(BaseModel):
     items: str | None = None
     gates: dict[str, Any] | None = None
     rubric: dict[str, Any] | None = None
+    no_review: bool | None = None
     after: str | None = None
     approve: list[Literal["plan", "research", "answer"]] | None = None
     approve_above_usd: Dollars | None = None

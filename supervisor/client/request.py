@@ -123,6 +123,7 @@ def check_types(request: Request) -> None:
     typed_fields: tuple[tuple[str, object, type, bool], ...] = (
         ("the request", request.text, str, False),
         ("strict_documents", request.strict_documents, bool, False),
+        ("is_reviewed", request.is_reviewed, bool, False),
         ("shares_runs", request.shares_runs, bool, False),
         ("the tenant", request.tenant, str, False),
         ("the limits", request.limits, JobLimits, False),
@@ -291,6 +292,10 @@ class Request:
     """Known facts that the claims of the answer are compared with; see `read_facts`."""
     rubric: Rubric | None = None
     """Criteria of the reviewer, in every mode. None: the reviewer's own, if there is a review."""
+    is_reviewed: bool = True
+    """False: no assessor reviews the results of a team, an adaptive job or a workflow. A plan with
+    a step that acts on the world is reviewed in any case.
+    """
     after: JobId | None = None
     """An ended job that this job continues. This job starts with its results, and with its
     documents if the request has none.
@@ -374,6 +379,7 @@ def check_request(request: Request, settings: Settings) -> None:
     _check_deadline(request, settings)
     _check_mode(request)
     _check_depth(request)
+    _check_review(request)
     _check_approvals(request.approvals or Approvals(), may_ask=_may_ask(request))
     _check_prices(request, settings)
     answer_gates(request, settings)
@@ -425,6 +431,20 @@ def _check_depth(request: Request) -> None:
             raise UserError(
                 f"step {step.id} names a sub-supervisor, and max_depth (--max-depth) is 0: raise"
                 " it, or name a specialist"
+            )
+
+
+def _check_review(request: Request) -> None:
+    if request.is_reviewed:
+        return
+    if request.rubric is not None:
+        raise UserError(
+            "a rubric (--rubric) needs a review: leave out is_reviewed=False (--no-review)"
+        )
+    for step in request.workflow.steps if request.workflow else ():
+        if step.after:
+            raise UserError(
+                f"step {step.id} waits for the review: leave out is_reviewed=False (--no-review)"
             )
 
 

@@ -271,9 +271,9 @@ def submission_of(
     if plan:
         mode = Mode.PIPELINE
         workflow = plan.to_json()
-    is_reviewed = True
+    is_reviewed = request.is_reviewed
     if request.workflow:
-        is_reviewed = request.workflow.review
+        is_reviewed = is_reviewed and request.workflow.review
     gating = answer_gates(request, settings)
     on_end = None
     if request.on_end is not None:

@@ -251,6 +251,7 @@ class ChildJobs:
             depth=submitted.depth + 1,
             given=given,
             answer_schema=ref(schema) if schema else None,
+            is_reviewed=submitted.is_reviewed or submitted.mode is Mode.PIPELINE,
             origins=origins_or_unknown(handoff.origins),
             is_batched=submitted.is_batched,
         )

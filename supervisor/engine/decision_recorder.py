@@ -616,8 +616,7 @@ def make_patch_event(
     patch = texts.patch(proposal)
     if patch is None:
         return PlanPatched(result=proposal, problem="the replanner failed"), None
-    if state.is_reviewed:
-        patch = patch_after_review(patch, acting)
+    patch = patch_after_review(patch, acting)
     patched = apply_patch(plan, patch, unbegun_steps(state), state.submitted.limits.max_steps)
     plan_text = None
     plan_ref = None

@@ -197,6 +197,8 @@ def with_patch(state: JobState, event: PlanPatched) -> dict[str, Any]:
     changes: dict[str, Any] = {"plan": event.plan, "steps": outlines_of(steps)}
     if event.added:
         changes["synthesis"] = Synthesis.RECONCILE
+    if any(outline.after for outline in (*event.added, *event.changed)):
+        changes["is_reviewed"] = True
     plan = state.plan.model_copy(update=changes)
     return {
         "plan": plan,

@@ -39,6 +39,7 @@ from handoff_queue.shared.types.limits import OnLimit
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.origins import DOCUMENT, Origin, union
 from handoff_queue.shared.types.plan import Plan, Resolution, Resolutions
+from handoff_queue.shared.types.plan_validation import after_review_in
 from handoff_queue.shared.types.review import Rulings, Settlements, Side, Verdict
 from handoff_queue.shared.types.step import HIDDEN_TITLE, Step
 from handoff_queue.supervisor.lifecycle.answer import usable_sinks
@@ -129,12 +130,21 @@ def _planned(
     if plan is None:
         fallback = fallback_plan(request, offered, answers_in(state.submitted.given))
         fallback = with_effects_after_review(fallback, acting)
-        return make_plan_event(fallback, written, acting=acting)
+        return make_plan_event(
+            fallback, written, is_reviewed=_has_review(state, fallback), acting=acting
+        )
     plan = with_effects_after_review(plan, acting)
-    event, text = make_plan_event(plan, acting=acting, origins=origins_of_task(result))
+    event, text = make_plan_event(
+        plan, is_reviewed=_has_review(state, plan), acting=acting, origins=origins_of_task(result)
+    )
     if result.notes:
         event = event.model_copy(update={"noted": written})
     return event, text
+
+
+def _has_review(state: JobState, plan: Plan) -> bool:
+    """Return whether a planned job is reviewed: always if a step waits for the review."""
+    return state.submitted.is_reviewed or bool(after_review_in(plan.steps))
 
 
 def _judged(result: HandoffResult, ref: BlobRef) -> Judged:

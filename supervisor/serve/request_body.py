@@ -104,6 +104,8 @@ class JobBody(_Body):
     """Known facts that the claims of the answer are compared with."""
     rubric: Rubric | None = None
     """Criteria of the reviewer."""
+    is_reviewed: bool = True
+    """False: no assessor reviews the results of a team, an adaptive job or a workflow."""
     after: str | None = None
     """An ended job that this job continues."""
     is_quoted: bool = False
@@ -378,6 +380,7 @@ def request_of(
         gates=body.gates,
         facts=body.facts,
         rubric=body.rubric,
+        is_reviewed=body.is_reviewed,
         after=after,
         is_quoted=body.is_quoted,
         webhook_url=body.webhook_url,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,25 @@ def test_a_deadline_is_the_time_limit_of_a_job_and_needs_no_other() -> None:
     assert (event.limits.max_seconds, event.is_batched) == (21_600, True)
     with pytest.raises(UserError, match="--timeout and --deadline exclude each other"):
         read_request(replace(asked, timeout_s=60), Settings(offline=True))
+
+
+def test_a_job_has_a_review_unless_its_options_or_its_workflow_leave_it_out(
+    tmp_path: Path,
+) -> None:
+    workflow = tmp_path / "own.yaml"
+    workflow.write_text("description: A test.\nsteps: [{id: a, specialist: writer, task: Write.}]")
+    unreviewed = tmp_path / "unreviewed.yaml"
+    unreviewed.write_text(f"review: false\n{workflow.read_text()}")
+
+    def is_reviewed(**options: Any) -> bool:
+        request = read_request(RequestOptions("x", **options), Settings(offline=True))
+        return submission_of(request, Settings(offline=True)).event.is_reviewed
+
+    assert is_reviewed()
+    assert is_reviewed(workflow=str(workflow))
+    assert not is_reviewed(no_review=True)
+    assert not is_reviewed(no_review=True, workflow=str(workflow))
+    assert not is_reviewed(workflow=str(unreviewed))
 
 
 def test_a_schema_is_an_object(tmp_path: Path) -> None:

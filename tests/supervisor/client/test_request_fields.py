@@ -13,6 +13,7 @@ from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.names import RESERVED
+from handoff_queue.shared.types.review import DEFAULT_RUBRIC
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.request import check_request
 from tests.refusals import refusal_of
@@ -37,6 +38,18 @@ def test_a_deadline_needs_the_priority_batch(priority: Priority | None) -> None:
 def test_a_deadline_is_within_bounds(seconds: int) -> None:
     assert "deadline_s (--deadline) must be from 1" in refusal(
         deadline_s=seconds, priority=Priority.BATCH
+    )
+
+
+def test_a_rubric_and_a_step_after_the_review_need_a_review(tmp_path: Path) -> None:
+    steps = """
+        id: find, specialist: writer, task: Find
+        id: send, specialist: writer, task: Send, after: review, depends_on: [find]
+    """
+
+    assert refusal(is_reviewed=False, rubric=DEFAULT_RUBRIC).startswith("a rubric (--rubric) needs")
+    assert refusal(is_reviewed=False, workflow=make_workflow(tmp_path, steps)).startswith(
+        "step send waits for the review"
     )
 
 

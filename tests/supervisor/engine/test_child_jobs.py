@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import (
     CancelRequested,
@@ -17,10 +20,14 @@ from handoff_queue.shared.types.events import (
     ParentTold,
 )
 from handoff_queue.shared.types.handoff import ResultStatus
-from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.job_options import Priority
+from handoff_queue.shared.types.ids import JobId, StepId
+from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.client.request import Request
+from handoff_queue.supervisor.roles.role_events import make_plan_event
 from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.workflow_files import make_workflow
 
@@ -291,3 +298,39 @@ def test_a_child_job_and_its_result_inherit_the_origins(shell: Shell, tmp_path: 
     finished = [event for event in shell.events(job_id) if isinstance(event, HandoffFinished)]
     (of_team,) = [event for event in finished if event.handoff_id == "team.1"]
     assert of_team.origins == ("document", "model", "user")
+
+
+def test_a_team_has_a_review_unless_the_team_that_made_its_step_has_none(
+    shell: Shell, tmp_path: Path
+) -> None:
+    workflow = make_workflow(tmp_path, "id: team, specialist: supervisor, task: Look.")
+    plan = Plan(steps=(Step(id=StepId("team"), specialist=SUB_SUPERVISOR, task="Look."),))
+    event, text = make_plan_event(plan, is_reviewed=False)
+    own = Request("Go.", mode=Mode.TEAM)
+    reviewed: dict[str, bool] = {}
+    for name, request in {
+        "team": own,
+        "team without a review": replace(own, is_reviewed=False),
+        "workflow without a review": Request("Go.", workflow=workflow, is_reviewed=False),
+    }.items():
+        job_id = shell.jobs.submit(request)
+        if request.workflow is None:
+            commit = Commit(
+                job_id=job_id,
+                expected=1,
+                events=[event],
+                payloads=[text],
+                due_at=time.time() + 3_600,
+            )
+            shell.store.journal.commit(commit)
+        shell.advance(job_id)
+        (child,) = child_ids_of(shell, job_id)
+        submitted = shell.events(child)[0]
+        assert isinstance(submitted, JobSubmitted)
+        reviewed[name] = submitted.is_reviewed
+
+    assert reviewed == {
+        "team": True,
+        "team without a review": False,
+        "workflow without a review": True,
+    }

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.types.events import JobStatus, NeedsResolved
-from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.events import HandoffIssued, JobStatus, NeedsResolved, PlanMade
+from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, ref
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.plan import Plan, Resolution, Resolutions
+from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.shared.types.plan import Patch, Plan, Resolution, Resolutions
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.roles.input_requests import NeedsFormat
 from handoff_queue.supervisor.roles.planner import PlanFormat
 from handoff_queue.supervisor.roles.role_events import earlier_results, outcome_of
 from tests.doubles.handoffs import a_handoff, a_result
 from tests.doubles.input_resolutions import an_input_step
-from tests.doubles.simulated_job import SimulatedJob, planned
+from tests.doubles.simulated_job import SimulatedJob, a_plan, finish_steps, planned
 
 ANSWERED = Resolutions(resolutions=(Resolution(step=StepId("a"), answer="1999"),)).model_dump(
     mode="json"
@@ -131,3 +133,62 @@ def test_an_input_step_is_added_to_the_plan_and_awaited() -> None:
         ("b", ("a",)),
         ("h", ()),
     ]
+
+
+PLAN_OF_TWO = a_plan(find="", send="find").model_dump(mode="json")
+
+
+def job_without_review(result: HandoffResult, *acting: str, mode: Mode = Mode.TEAM) -> SimulatedJob:
+    """Return a job without a review whose planner has this result."""
+    job = SimulatedJob(is_reviewed=False, mode=mode)
+    job.acting = frozenset(acting)
+    job.advance()
+    handoff = a_handoff(
+        assigned_to="planner",
+        expected_output_format=dict(PlanFormat(("generalist", "researcher"), 3).schema),
+    )
+    job.finish("planner")
+    (event,), texts = outcome_of(handoff, job.state, result, "Go.", job.texts, acting)
+    assert isinstance(event, PlanMade)
+    for text in (*texts, result.to_json()):
+        job.store_text(text)
+    job.append(event)
+    job.advance()
+    return job
+
+
+def test_a_team_without_a_review_goes_from_its_last_step_to_its_answer() -> None:
+    job = job_without_review(a_result("planner", PLAN_OF_TWO))
+    finish_steps(job, "find")
+    finish_steps(job, "send")
+
+    assert (job.state.status, job.state.rounds) == (JobStatus.OK, ())
+    assert "assessor" not in {issued.assigned_to for issued in job.events(HandoffIssued)}
+
+
+def test_the_plan_for_a_failed_planner_has_no_review_either() -> None:
+    job = job_without_review(a_result("planner", status=ResultStatus.FAILED, error="No plan."))
+
+    assert not job.state.is_reviewed
+
+
+def test_a_plan_with_a_step_that_acts_after_other_steps_is_reviewed_in_any_case() -> None:
+    plan = a_plan(find="", send="find")
+    send = plan.steps[1].model_copy(update={"specialist": "writer"})
+    plan = plan.model_copy(update={"steps": (plan.steps[0], send)})
+    job = job_without_review(a_result("planner", plan.model_dump(mode="json")), "writer")
+    finish_steps(job, "find")
+
+    assert job.open_names == {"assessor"}
+
+
+def test_a_step_that_acts_and_is_added_later_waits_for_a_review_in_any_case() -> None:
+    plan = a_plan(find="").model_dump(mode="json")
+    job = job_without_review(a_result("planner", plan), "writer", mode=Mode.ADAPTIVE)
+    finish_steps(job, "find")
+    assert job.open_names == {"replanner"}
+    send = Step(id=StepId("send"), specialist="writer", task="Send.", depends_on=(StepId("find"),))
+    job.patch_plan(Patch(add=(send,)))
+    job.advance()
+
+    assert job.open_names == {"assessor"}
