@@ -124,10 +124,22 @@ class VerdictFormat:
                     "points that the reader must know and that no further work would settle"
                 ),
             },
-            "scores": closed_object(by_criterion),
+            "scores": closed_object(by_criterion, optional=self._unscored),
         }
-        verdict = closed_object(properties, optional=("revisions", "open_points"))
+        optional = ["revisions", "open_points"]
+        if self._unscored:
+            optional.append("scores")
+        verdict = closed_object(properties, optional=optional)
         return {**verdict, "$defs": {"scores": self._scores_by_criterion}}
+
+    @property
+    def _unscored(self) -> tuple[str, ...]:
+        """Return the criteria whose scores may be left out: those of the default rubric, by which
+        only flaws are reported.
+        """
+        if self.rubric == DEFAULT_RUBRIC:
+            return self.rubric.names
+        return ()
 
     @property
     def _scores_by_criterion(self) -> Mapping[str, Any]:

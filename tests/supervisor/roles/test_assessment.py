@@ -128,15 +128,17 @@ def test_without_a_users_rubric_all_jobs_have_the_same_schema_so_that_it_is_cach
     assert '"steps"' not in json.dumps(VerdictFormat(("answer",)).schema)
 
 
-def test_only_scores_by_a_users_rubric_always_have_a_reason() -> None:
-    bare = {"verdict": "PASS", "scores": {name: {"whole": 5} for name in DEFAULT_RUBRIC.names}}
-    jsonschema.validate(bare, VerdictFormat(("answer",)).schema)
+def test_a_users_rubric_needs_all_scores_with_reasons_and_the_default_one_needs_none() -> None:
+    flawed = {"verdict": "PASS", "scores": {"clarity": {"whole": 4}}}
+    for bare in ({"verdict": "PASS"}, flawed):
+        jsonschema.validate(bare, VerdictFormat(("answer",)).schema)
+        assert not jsonschema.Draft202012Validator(READING.schema).is_valid(bare)
     by_user = json.loads(answer("PASS"))
     jsonschema.validate(by_user, READING.schema)
     del by_user["scores"]["accuracy"]["why"]
     assert not jsonschema.Draft202012Validator(READING.schema).is_valid(by_user)
-    read = Verdict.of(VerdictFormat(("answer",)).read(json.dumps(bare), last_try=False).output)
-    assert [score.score for score in read.scores] == [5, 5, 5]
+    read = Verdict.of(VerdictFormat(("answer",)).read(json.dumps(flawed), last_try=False).output)
+    assert read.scores == (Score(criterion="clarity", score=4),)
 
 
 def test_the_verdict_comes_first_and_the_schema_bounds_the_number_of_scores() -> None:
