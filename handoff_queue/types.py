@@ -6,8 +6,7 @@ values. The module is part of the public API.
 
 from __future__ import annotations
 
-from handoff_queue.shared.store.claim_history import PastClaim
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.handoff_standing import HandoffStanding, PastClaim
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     BatchClosed,

@@ -254,8 +254,9 @@ def test_every_test_checks_something() -> None:
         tree = ast.parse(path.read_text())
         product = product_names(tree)
         for node in ast.walk(tree):
-            is_test = isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-            if is_test and not any(is_check(inner, product) for inner in ast.walk(node)):
+            if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
+                continue
+            if not any(is_check(inner, product) for inner in ast.walk(node)):
                 without_check.append(f"{relative(path)}:{node.lineno}")
 
     assert without_check == []

@@ -102,7 +102,12 @@ def test_a_worker_finds_redis_and_the_supervisor_and_neither_the_console_nor_flo
 ) -> None:
     answers = system.compose_command("exec", "-T", "researcher", "python", "-c", CONNECT)
 
-    assert answers.splitlines() == ["redis True", "console False", "flower False", "supervisor True"]
+    assert answers.splitlines() == [
+        "redis True",
+        "console False",
+        "flower False",
+        "supervisor True",
+    ]
 
 
 def test_flower_answers_only_logged_in_users(system: Project) -> None:
