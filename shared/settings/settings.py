@@ -40,19 +40,17 @@ from handoff_queue.shared.settings.file_permissions import read_private
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.http_values import (
     MAX_URL_CHARS,
+    check_group_roles,
+    check_header_name,
     check_header_value,
     check_headers,
     check_hosts,
+    check_networks,
     check_server_url,
     proxy_problems,
-)
-from handoff_queue.shared.settings.redis_url import read_address
-from handoff_queue.shared.settings.reverse_proxy_values import (
-    check_group_roles,
-    check_header_name,
-    check_networks,
     texts_in,
 )
+from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.text.durations import seconds_in, whole_seconds_in
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import Mode, Priority
