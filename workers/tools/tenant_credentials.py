@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.observability.secret_spellings import SecretSpellings
+from handoff_queue.shared.observability.redaction import SecretSpellings
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.tenant_keys import imported
 
