@@ -13,9 +13,8 @@ from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.broker.attempt_outcome import AttemptOutcome
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.attempt import Attempts
-from handoff_queue.shared.runtime.external_model import ExternalModel
 from handoff_queue.shared.runtime.payload_cache import JobDocuments
-from handoff_queue.shared.runtime.runner_factory import AgentSetup
+from handoff_queue.shared.runtime.runner_factory import AgentSetup, ExternalModel
 from handoff_queue.shared.settings.agent_sdk_cli import agent_sdk_fault
 from handoff_queue.shared.specialists.tool_grants import grant_limits
 from handoff_queue.shared.types.errors import UserError

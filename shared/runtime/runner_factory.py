@@ -17,7 +17,7 @@ from handoff_queue.shared.agent.compaction import compaction_limit
 from handoff_queue.shared.agent.loop import Agent
 from handoff_queue.shared.agent.model_fallback import ModelChoice
 from handoff_queue.shared.agent.prices import prices_from
-from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.prompt import LoadedPayloads, Opening, opening_of
 from handoff_queue.shared.agent.prompt_documents import (
     NOTHING_SHOWN,
     ShownDocuments,
@@ -29,7 +29,6 @@ from handoff_queue.shared.agent.tool_policy import PolicyRules, ToolPolicy
 from handoff_queue.shared.agent.tool_result_clearing import clearing_rules
 from handoff_queue.shared.observability.redaction import Redactor
 from handoff_queue.shared.runtime.agent_memory import HandoffNotes
-from handoff_queue.shared.runtime.external_model import AgentWithExternalModel, ExternalModel
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
 from handoff_queue.shared.runtime.shared_run import SharedRequest, WholeRequest
@@ -277,3 +276,35 @@ class RunnerFactory:
         if manifest:
             loaded = replace(loaded, manifest=self.payload_cache.manifest(texts[manifest]))
         return spec, loaded
+
+
+class ExternalModel(Model, Protocol):
+    """A model with a process that asks for each call. Each handoff has its own."""
+
+    added_bytes: int
+    """Most bytes that the process adds to a request."""
+
+    def close(self) -> None:
+        """End the process. A later call starts it again."""
+        ...
+
+
+class AgentWithExternalModel(Agent):
+    """An agent that ends the process of its model after each run."""
+
+    def __init__(
+        self,
+        handoff: AgentHandoff,
+        spec: SpecialistSpec,
+        opening: Opening,
+        dependencies: RunDependencies,
+        model: ExternalModel,
+    ) -> None:
+        super().__init__(handoff, spec, opening, dependencies)
+        self._model = model
+
+    def run(self, checkpoints: CheckpointStore, ends_at: float | None) -> HandoffResult:
+        try:
+            return super().run(checkpoints, ends_at)
+        finally:
+            self._model.close()
