@@ -1,6 +1,6 @@
 """Checks of texts that become part of an HTTP request: header values, server addresses,
-proxies, the base URL of the Messages API, and the settings for a reverse proxy that authenticates
-users. Pure.
+proxies, and the base URL of the Messages API. Also the forms of the settings for a reverse proxy
+that authenticates users. Pure.
 
 Each check raises a `ValueError` that names the fault and the correction. No message holds any
 part of the text, which may be a secret.
