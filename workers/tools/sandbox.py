@@ -26,8 +26,11 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from handoff_queue.shared.agent.tool import ToolFailed
-from handoff_queue.workers.tools.sandbox_limits import SandboxLimits
-from handoff_queue.workers.tools.sandbox_use import FOLDERS_IN_MEMORY, exceeded_limit
+from handoff_queue.workers.tools.sandbox_limits import (
+    FOLDERS_IN_MEMORY,
+    SandboxLimits,
+    exceeded_limit,
+)
 from handoff_queue.workers.tools.seccomp_filter import sandbox_filter
 
 AT_ONCE = 2

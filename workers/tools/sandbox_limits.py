@@ -1,8 +1,32 @@
-"""The limits of one run in a sandbox."""
+"""The limits of one run in a sandbox, and the use of its processes, measured from outside.
+
+The kernel limits each process, but without a control group it limits no group of processes. So
+the worker reads /proc of the sandbox, in which the code can hide no process.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+
+FOLDERS_IN_MEMORY = ("/dev/shm", "/tmp", "/work")  # noqa: S108 - new folders of the sandbox
+_MAPPING_BYTES = 1_024
+"""Memory of the kernel that counts for one mapping of a process. It is above the true size,
+because the worker reads a line for each mapping.
+"""
+_INODE_BYTES = 2_048
+"""Memory of the kernel for one file: inode, name, and target of a link."""
+_AGAIN_S = 0.02
+"""Seconds until memory above the limit is measured again. A child that starts a program shares all
+memory of its parent for a moment.
+"""
+_FIELD = re.compile(rb"^(\w+):\s+(\d+)", re.MULTILINE)
+_ENDED = (FileNotFoundError, ProcessLookupError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +61,133 @@ class SandboxLimits:
     def max_result_bytes(self) -> int:
         """Return the bytes of the longest result, with base64 and escapes."""
         return 2 * self.output_bytes + 12 * self.kept_bytes + 100_000
+
+
+def exceeded_limit(bubblewrap: int, limits: SandboxLimits) -> str:
+    """Return a sentence about the limit that a sandbox exceeds, or "".
+
+    Args:
+        bubblewrap: id of the process outside that made the sandbox.
+        limits: limits of all processes of the sandbox together.
+
+    Raises:
+        PermissionError: this process may not measure the sandbox.
+    """
+    with suppress(*_ENDED):  # the sandbox starts, or ends
+        root = _root(bubblewrap)
+        return _exceeded_counts(root, limits) or _exceeded_memory(root, limits)
+    return ""
+
+
+def _root(bubblewrap: int) -> Path:
+    """Return the root of the sandbox, as this process can open it.
+
+    Raises:
+        FileNotFoundError: the sandbox has no root of its own yet, or has ended.
+    """
+    for child in Path(f"/proc/{bubblewrap}/task/{bubblewrap}/children").read_text().split():
+        root = Path(f"/proc/{child}/root")
+        if not os.path.samestat(os.stat(root), os.stat("/")):  # noqa: PTH116 - follows the link
+            return root
+    raise FileNotFoundError(f"process {bubblewrap} has no sandbox")
+
+
+def _exceeded_counts(root: Path, limits: SandboxLimits) -> str:
+    if _inodes(root) > limits.files:
+        return f"the code made more than {limits.files:,} files"
+    if _sockets(root) > limits.sockets:
+        return f"the code opened more than {limits.sockets:,} sockets"
+    if _locks(root) > limits.locks:
+        return f"the code held more than {limits.locks:,} locks of files"
+    return ""
+
+
+def _exceeded_memory(root: Path, limits: SandboxLimits) -> str:
+    most = limits.memory_bytes
+    if _memory(root, exact=False) <= most or _memory(root, exact=True) <= most:
+        return ""
+    time.sleep(_AGAIN_S)
+    if _memory(root, exact=True) <= most:
+        return ""
+    return f"the code used more than {most:,} bytes of memory"
+
+
+def _inodes(root: Path) -> int:
+    file_systems = [os.statvfs(f"{root}{folder}") for folder in FOLDERS_IN_MEMORY]
+    return sum(file_system.f_files - file_system.f_ffree for file_system in file_systems)
+
+
+def _sockets(root: Path) -> int:
+    """Return the number of sockets in the network namespace. It includes connections that no
+    process has accepted.
+    """
+    summary = (root / "proc/1/net/sockstat").read_text()
+    return int(summary.split("used", 1)[1].split(None, 1)[0])
+
+
+def _locks(root: Path) -> int:
+    """Return the number of locks of processes in the sandbox. Locks without a process (OFDLCK)
+    belong to the machine, because the sandbox cannot make them.
+    """
+    lines = (root / "proc/locks").read_text().splitlines()
+    return sum("OFDLCK" not in line for line in lines)
+
+
+def _memory(root: Path, *, exact: bool) -> int:
+    """Return the bytes of all processes and all files.
+
+    Args:
+        root: root of the sandbox.
+        exact: count a page that several processes share once. Else, count it for each.
+    """
+    total = 0
+    for folder in FOLDERS_IN_MEMORY:
+        file_system = os.statvfs(f"{root}{folder}")
+        total += (file_system.f_blocks - file_system.f_bfree) * file_system.f_frsize
+        total += (file_system.f_files - file_system.f_ffree) * _INODE_BYTES
+    for process in _processes(root):
+        with suppress(*_ENDED):
+            total += memory_of(process, exact=exact)
+    return total
+
+
+def _processes(root: Path) -> Iterator[Path]:
+    for name in os.listdir(root / "proc"):  # noqa: PTH208 - names only
+        if name.isdigit():
+            yield root / "proc" / name
+
+
+def memory_of(process: Path, *, exact: bool) -> int:
+    """Return the bytes of a process in memory and in swap, with its page tables and mappings.
+
+    Args:
+        process: folder of the process in /proc.
+        exact: divide a page by the number of processes that share it.
+    """
+    thread, status = _living_thread(process)
+    used = status.get("VmRSS", 0) + status.get("VmSwap", 0)
+    if exact and thread == process:
+        shares = _fields(process / "smaps_rollup")
+        used = shares.get("Pss", used) + shares.get("SwapPss", 0)
+    mappings = (thread / "maps").read_bytes().count(b"\n")
+    return (used + status.get("VmPTE", 0)) * 1_024 + mappings * _MAPPING_BYTES
+
+
+def _living_thread(process: Path) -> tuple[Path, dict[str, int]]:
+    """Return the process with the fields of its status. If its first thread has ended, return
+    another thread, because the first one shows no memory.
+    """
+    status = _fields(process / "status")
+    if "VmRSS" in status:
+        return process, status
+    for thread in sorted((process / "task").iterdir()):
+        with suppress(*_ENDED):
+            fields = _fields(thread / "status")
+            if "VmRSS" in fields:
+                return thread, fields
+    return process, status
+
+
+def _fields(file: Path) -> dict[str, int]:
+    """Return the numbers of a file of /proc by name. Sizes are in units of 1,024 bytes."""
+    return {name.decode(): int(number) for name, number in _FIELD.findall(file.read_bytes())}

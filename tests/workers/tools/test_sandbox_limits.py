@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from handoff_queue.workers.tools.sandbox_use import memory_of
+from handoff_queue.workers.tools.sandbox_limits import memory_of
 
 KIB = 1_024
 STATUS = "Name:\tcode\nVmRSS:\t     100 kB\nVmPTE:\t      10 kB\nVmSwap:\t    1000 kB\n"
