@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from handoff_queue.chaos.failpoint_cases import CLIENT, Case, Trigger
+from handoff_queue.chaos.faults import take_message
 from handoff_queue.chaos.handoff_system import Ours
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.planned_jobs import SPECIALISTS, PlannedJob
-from handoff_queue.chaos.queue_messages import take_message
 from handoff_queue.chaos.test_bed import Stage
 from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.store import keys

@@ -14,14 +14,13 @@ from dataclasses import dataclass, field, replace
 
 from handoff_queue.chaos.cli_user import CommandRun, make_unreadable
 from handoff_queue.chaos.failpoint_cases import CLIENT, Action, Case, Trigger
-from handoff_queue.chaos.faults import EVERYBODY, Fault, Stops, Strike
+from handoff_queue.chaos.faults import EVERYBODY, Fault, Stops, Strike, delete_queue
 from handoff_queue.chaos.fleet import CONSOLE, REDIS, SUPERVISOR, WORKER, arm, points_in
 from handoff_queue.chaos.handoff_system import Ours
 from handoff_queue.chaos.job_generator import Draw, jobs_of
 from handoff_queue.chaos.job_shapes import REJECTED, Shape
 from handoff_queue.chaos.notes import inserts_line
 from handoff_queue.chaos.planned_jobs import TROUBLE_SHARE, PlannedJob
-from handoff_queue.chaos.queue_messages import delete_queue
 from handoff_queue.chaos.system import System
 from handoff_queue.chaos.test_bed import CHECK_EVERY_S, Progress, Stage
 from handoff_queue.shared.observability.failpoints import BEFORE

@@ -1,21 +1,32 @@
 """Faults of a chaos run; strikes, which are faults at a time on a process; and pauses of
 processes by SIGSTOP and SIGCONT, with their real durations.
 
-On a busy machine a pause lasts longer than planned.
+On a busy machine a pause lasts longer than planned. Some faults take, delete and copy messages in
+the queues of the broker.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
+from typing import Any
 
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.fair_queue import (
+    ALONE_SUFFIX,
+    DEQUEUE,
+    MEMBER_HEADER,
+    dequeue_arguments,
+    member_of,
+)
 from handoff_queue.shared.store.redis.connection import RETRY_EVERY_S
 
 ARRIVES_WITHIN_S = 0.5
@@ -142,3 +153,27 @@ class Stops:
                 self.strikes[self.strikes.index(strike)] = replace(
                     strike, lasts_s=time.time() - strike.at
                 )
+
+
+def take_message(client: Any, queue: str, element: bytes) -> bytes:
+    """Take the message that a worker would receive for this element of the queue. The message
+    is lost, as if the worker had died with it.
+    """
+    popped = json.loads(element)
+    if element.endswith(ALONE_SUFFIX) or member_of(popped) is None:
+        return element
+    # One script: a fault may kill Redis between two commands.
+    message: bytes | None = DEQUEUE.run(client, dequeue_arguments(queue, popped))
+    return message or element
+
+
+def delete_queue(client: Any, queue: str) -> None:
+    """Delete all messages of a queue."""
+    fair = keys.FAIR + queue
+    client.delete(queue, fair, f"{fair}:messages", f"{fair}:next")
+
+
+def without_fair_order(message: Mapping[str, Any]) -> str:
+    """Return a copy of a message that a worker receives without the fair order."""
+    headers = {name: value for name, value in message["headers"].items() if name != MEMBER_HEADER}
+    return json.dumps({**message, "headers": headers})

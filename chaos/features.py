@@ -1,11 +1,12 @@
-"""The features of this system that a few jobs of a run use: several models of one handoff, and
-notes. `chaos.forks` has the forks.
+"""The features of this system that a few jobs of a run use: several models of one handoff, notes,
+calls in batches, and calls of the Claude Agent SDK. `chaos.forks` has the forks.
 
 Records of a feature name their promises, and the report prints them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -15,7 +16,7 @@ from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.model_server import Call
 from handoff_queue.chaos.model_switches import SeenReservation, SwitchRecords, WrittenResult
 from handoff_queue.chaos.notes import WRITES_NOTE, NoteRecords
-from handoff_queue.chaos.planned_jobs import FINDS_AT, TENANTS, PlannedJob
+from handoff_queue.chaos.planned_jobs import FINDS_AT, TENANTS, CallKey, PlannedJob
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_standing import roles_of
 from handoff_queue.shared.store.redis.connection import translated_errors
@@ -25,6 +26,7 @@ from handoff_queue.shared.types.events import HandoffFinished
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.memory_notes import Note
+from handoff_queue.shared.types.names import CLOSING_ROLES
 
 
 class FeatureRecords(Protocol):
@@ -145,3 +147,80 @@ def _switching_handoffs(job: PlannedJob) -> list[HandoffId]:
         if job.switching_step(expected.id) is not None:
             handoffs.append(HandoffId(expected.id))
     return handoffs
+
+
+BATCH_CALL_PAID_TWICE = "calls in batches that were paid twice"
+BATCH_CALL_OUTSIDE = "calls outside of a batch while there was time"
+"""Names of the promises in the report."""
+BATCH_DEADLINE_S = 3_600
+"""Deadline of a job whose calls go into batches. It is so long that no slack ends in a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecords:
+    """The calls of steps and closing roles, in jobs whose calls go into batches."""
+
+    calls: Sequence[Call]
+
+    def breaches(self) -> dict[str, list[str]]:
+        """Return the breaches of each promise: name of the promise -> one line each."""
+        paid = Counter(call.key for call in self.calls)
+        lines: list[str] = []
+        for key, times in paid.items():
+            if times > 1:
+                lines.append(f"{_name_of(key)}: paid {times} times")
+        live = [_name_of(call.key) for call in self.calls if not call.is_batched]
+        return {BATCH_CALL_PAID_TWICE: lines, BATCH_CALL_OUTSIDE: live}
+
+    def figures(self) -> dict[str, int]:
+        """Return the amounts that a reader needs to judge the run: name -> number."""
+        return {"calls in batches": len(self.calls)}
+
+
+def batch_records(jobs: Collection[PlannedJob], calls: Sequence[Call]) -> BatchRecords:
+    """Return the records of these jobs. The calls of the other roles are live, and are left out."""
+    handoffs: set[tuple[str, str]] = set()
+    for job in jobs:
+        if job.shape is Shape.BATCHED:
+            names = {*CLOSING_ROLES, *(step.id for step in job.steps)}
+            for handoff in course_of(job).values():
+                if handoff.id.rpartition(".")[0] in names:
+                    handoffs.add((job.name, handoff.id))
+    return BatchRecords([call for call in calls if (call.key.job, call.key.handoff) in handoffs])
+
+
+def _name_of(key: CallKey) -> str:
+    return f"{key.job} {key.handoff}, turn {key.turn}"
+
+
+NOT_BY_THE_CLI = "calls for the Claude Agent SDK that its program did not ask for"
+"""Name of the promise in the report. All other promises hold for these calls, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalRecords:
+    """The calls of the steps whose specialist has `runner: agent-sdk`."""
+
+    calls: Sequence[Call]
+
+    def breaches(self) -> dict[str, list[str]]:
+        """Return the breaches of each promise: name of the promise -> one line each."""
+        lines: list[str] = []
+        for call in self.calls:
+            if not call.is_external:
+                lines.append(f"{call.key.job} {call.key.handoff}, turn {call.key.turn}")
+        return {NOT_BY_THE_CLI: lines}
+
+    def figures(self) -> dict[str, int]:
+        """Return the amounts that a reader needs to judge the run: name -> number."""
+        return {"calls through the Claude Agent SDK": len(self.calls)}
+
+
+def external_records(jobs: Collection[PlannedJob], calls: Sequence[Call]) -> ExternalRecords:
+    """Return the records of these jobs."""
+    names = {job.name: job for job in jobs if job.shape is Shape.EXTERNAL}
+    own: list[Call] = []
+    for call in calls:
+        if call.key.job in names and names[call.key.job].is_external_step(call.key.handoff):
+            own.append(call)
+    return ExternalRecords(own)

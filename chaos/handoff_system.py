@@ -19,12 +19,17 @@ from handoff_queue.chaos.api_records import (
     QuestionRecord,
 )
 from handoff_queue.chaos.api_user import ACTOR, ApiUser, Follower
-from handoff_queue.chaos.batch_records import BATCH_DEADLINE_S, batch_records
 from handoff_queue.chaos.equal_user import EqualUser
 from handoff_queue.chaos.expected_handoffs import INSTEAD, Ended, course_of
 from handoff_queue.chaos.expected_outcomes import NO_RECORD, JobRecord
-from handoff_queue.chaos.external_records import external_records
-from handoff_queue.chaos.features import FeatureRecords, NoteReader, SwitchWatch
+from handoff_queue.chaos.features import (
+    BATCH_DEADLINE_S,
+    FeatureRecords,
+    NoteReader,
+    SwitchWatch,
+    batch_records,
+    external_records,
+)
 from handoff_queue.chaos.fleet import (
     CONSOLE,
     RETENTION_S,

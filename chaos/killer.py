@@ -15,11 +15,10 @@ from itertools import count, product
 from pathlib import Path
 from typing import Any
 
-from handoff_queue.chaos.faults import EVERYBODY, Fault, Stops, Strike
+from handoff_queue.chaos.faults import EVERYBODY, Fault, Stops, Strike, without_fair_order
 from handoff_queue.chaos.fleet import CONSOLE, REDIS, SUPERVISOR, WORKER, Fleet, arm
 from handoff_queue.chaos.leaks import UNACKED
 from handoff_queue.chaos.planned_jobs import KEEPER, SHARING, SPECIALISTS, SWITCHING
-from handoff_queue.chaos.queue_messages import without_fair_order
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import StoreError

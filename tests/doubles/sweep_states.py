@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.chaos.queue_messages import delete_queue
+from handoff_queue.chaos.faults import delete_queue
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from handoff_queue.chaos.equal_records import (
+from handoff_queue.chaos.equal_user import (
     NOT_IN_BATCHES,
     PAID_TWICE,
     EqualHandoff,
