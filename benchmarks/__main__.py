@@ -14,9 +14,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from benchmarks.call import Call, Way
 from benchmarks.fleets import BENCH, ROWS, SLOTS, rows_here
 from benchmarks.table import lines, measure, targets
+from benchmarks.timed_model import Call, Way
 from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.types.plan import Synthesis
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from celery.exceptions import TimeoutError as CeleryTimeoutError
 
-from benchmarks.runners import PATIENCE_S
+from benchmarks.driver import PATIENCE_S
 
 HEARD_WITHIN_S = 15
 """Seconds without an answer after which the result backend is read. They are longer than any

@@ -11,8 +11,8 @@ from typing import Any
 
 from celery import Celery, chain, group
 
-from benchmarks.instant_model import STEPS, call_for
 from benchmarks.peers_model import peers_model
+from benchmarks.timed_model import STEPS, call_for
 from handoff_queue.shared.broker.readiness import touch_while_alive
 from handoff_queue.shared.settings.settings import load_settings, redis_url_of
 from handoff_queue.shared.types.model import Pulse

@@ -1,5 +1,6 @@
 """`python -m benchmarks.driver NAME`: the process that runs one row's jobs, so that its
-resource usage belongs to that row.
+resource usage belongs to that row. Its runners submit jobs, wait for their answers, and measure
+each job.
 
 It prints `ready`, then reads lines. `run COUNT` is answered by the seconds it took, `each` by
 a JSON list of the seconds of each job.
@@ -8,15 +9,71 @@ a JSON list of the seconds of each job.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
-from benchmarks.runners import RUNNERS
+PATIENCE_S = 300
+FOLDER = "BENCH_FOLDER"
+"""Environment: where a row may keep its files."""
+
+
+class Runner(Protocol):
+    """A system that runs jobs."""
+
+    def warm_up(self) -> None:
+        """Run one job, because the first job imports everything."""
+
+    def run(self, count: int) -> None:
+        """Run this number of jobs at once, to the last answer."""
+
+    def each_s(self) -> list[float]:
+        """Return the seconds from submission to answer for each job of the last `run`. It is
+        called after the clock has stopped.
+        """
+
+    def close(self) -> None:
+        """Stop the system."""
+
+
+def _ours() -> Runner:
+    from benchmarks.ours_jobs import Ours
+
+    return Ours(os.environ["HANDOFF_REDIS_URL"])
+
+
+def _canvas() -> Runner:
+    from benchmarks.canvas_jobs import Canvas
+
+    return Canvas(os.environ["HANDOFF_REDIS_URL"])
+
+
+def _threads() -> Runner:
+    from benchmarks.langgraph_jobs import InThreads
+
+    return InThreads(Path(os.environ[FOLDER]))
+
+
+def _event_loop() -> Runner:
+    from benchmarks.langgraph_jobs import InAnEventLoop
+
+    return InAnEventLoop(Path(os.environ[FOLDER]))
+
+
+RUNNERS: dict[str, Callable[[], Runner]] = {
+    "ours": _ours,
+    "canvas": _canvas,
+    "langgraph": _threads,
+    "langgraph_async": _event_loop,
+}
+"""Runners by the names that `python -m benchmarks.driver` takes. Each imports only its own
+modules.
+"""
 
 
 class Driver:

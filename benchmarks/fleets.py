@@ -10,11 +10,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.call import Call
-from benchmarks.driver import Driver
-from benchmarks.instant_model import DELAY, SYNTHESIS
+from benchmarks.driver import FOLDER, Driver
 from benchmarks.peers_model import WAY
-from benchmarks.runners import FOLDER
+from benchmarks.timed_model import DELAY, SYNTHESIS, Call
 from handoff_queue.shared.local.child_processes import ChildSpec, Processes
 from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.local.redis_server import PrivateRedis
@@ -46,7 +44,7 @@ class Row:
 
     name: str
     driver: str
-    """See `runners.RUNNERS`."""
+    """See `driver.RUNNERS`."""
     parts: tuple[Part, ...] = ()
     copies: int = 1
     """Processes of each part."""

@@ -23,8 +23,8 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph
 
-from benchmarks.instant_model import DELAY, STEPS, call_for
 from benchmarks.peers_model import peers_model
+from benchmarks.timed_model import DELAY, STEPS, call_for
 from handoff_queue.shared.types.model import ModelReply, Pulse
 from handoff_queue.shared.types.plan import Synthesis
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.runners import PATIENCE_S
+from benchmarks.driver import PATIENCE_S
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.trust.key_files import private_key_file
 from handoff_queue.shared.trust.keyring import CLIENT

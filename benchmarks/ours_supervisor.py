@@ -4,8 +4,8 @@ if calls go over HTTP.
 
 from __future__ import annotations
 
-from benchmarks.instant_model import make_model
-from benchmarks.thread_clock import measure_from_now_on
+from benchmarks.processor_time import measure_from_now_on
+from benchmarks.timed_model import make_model
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.supervisor.assembly import make_supervisor_app
 

@@ -12,9 +12,7 @@ from typing import Any
 import anthropic
 import httpx2
 
-from benchmarks.call import Way
-from benchmarks.instant_model import SYNTHESIS, make_model
-from benchmarks.timed_model import TimedModel
+from benchmarks.timed_model import SYNTHESIS, TimedModel, Way, make_model
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
 from handoff_queue.shared.types.plan import Synthesis

@@ -30,7 +30,7 @@ from benchmarks.fleets import (
     private_redis,
 )
 from benchmarks.ours_jobs import Ours
-from benchmarks.thread_clock import FOLDER, measure_from_now_on, seconds_in
+from benchmarks.processor_time import CLOCK_FOLDER, measure_from_now_on, seconds_in
 from benchmarks.trips import cost_of
 from handoff_queue.shared.trust.key_files import make_keys, private_key_file
 from handoff_queue.shared.types.plan import Synthesis
@@ -104,9 +104,9 @@ def measure_parts(jobs: int, *, is_instant: bool) -> None:
         clock, keys = folder / "clock", folder / "keys"
         clock.mkdir()
         make_keys(keys)
-        os.environ[FOLDER] = str(clock)
+        os.environ[CLOCK_FOLDER] = str(clock)
         measure_from_now_on()
-        provider = _provider(parts, folder, is_instant=is_instant) | {FOLDER: str(clock)}
+        provider = _provider(parts, folder, is_instant=is_instant) | {CLOCK_FOLDER: str(clock)}
         runner, pids, client = start(parts, folder / "signed", provider, keys)
         before = seconds_in(clock)
         cost = cost_of(runner.run, jobs, pids, client)

@@ -171,7 +171,7 @@ def in_turns(turns: int) -> Choose:
     """Return a function that answers with 200 words in 40 pieces, and calls a tool in each
     turn but the last.
     """
-    from benchmarks.instant_model import answer_to
+    from benchmarks.timed_model import answer_to
 
     text = json.dumps(
         {
@@ -187,7 +187,7 @@ def for_jobs(synthesis: str) -> Choose:
     """Return a function that chooses the answer by the schema of a call, for the jobs of the
     table. An answer has about a hundred tokens in 10 pieces.
     """
-    from benchmarks.instant_model import answer_to
+    from benchmarks.timed_model import answer_to
     from handoff_queue.shared.types.plan import Synthesis
     from handoff_queue.testing import answer_properties
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from statistics import median, quantiles
 
-from benchmarks.call import Call
 from benchmarks.driver import Driver
 from benchmarks.fleets import BARE_CANVAS, THIS, THIS_TWICE, Row, running
 from benchmarks.processor_time import cpu_s, forget_peak, peak_mb
+from benchmarks.timed_model import Call
 from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.types.plan import Synthesis
 

@@ -1,4 +1,5 @@
-"""A model without HTTP, whose script gives the answer and the duration of each call.
+"""A model without HTTP, whose script gives the answer and the duration of each call. The answers
+for the jobs of the table come at once, or after a fixed time.
 
 It stays next to `MessagesServer`: these benchmarks measure the processor time of the queue
 alone, without the time of an HTTP call.
@@ -6,16 +7,69 @@ alone, without the time of an HTTP call.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
+import os
+import re
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
 
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse, pulse_every_s
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.shared.types.usage import Usage
+
+
+class Way(StrEnum):
+    """Ways to make a call and to receive its reply."""
+
+    FUNCTION = "function"
+    """A function that waits, in the calling process: the rest of the time is the cost of the
+    queue.
+    """
+    STREAMED = "streamed"
+    """The provider's SDK over HTTP, with a server on loopback that streams the reply."""
+    WHOLE = "whole"
+    """Like `streamed`, but peers ask for the reply in one piece, which is cheaper and shows no
+    progress. This project streams in any case.
+    """
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Call:
+    """`1`, `1:streamed` or `1:whole` on the command line."""
+
+    seconds: float
+    way: Way = Way.FUNCTION
+
+    @classmethod
+    def parsed(cls, text: str) -> Self:
+        """Parse the argument.
+
+        Raises:
+            argparse.ArgumentTypeError: the text is not a call.
+        """
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)(?::(\w+))?", text)
+        if (
+            not match
+            or (match[2] and match[2] not in list(Way))
+            or (match[2] and not float(match[1]))
+        ):
+            raise argparse.ArgumentTypeError(f"{text!r} is not like 0, 1, 1:streamed or 1:whole")
+        return cls(float(match[1]), Way(match[2] or Way.FUNCTION))
+
+    @property
+    def is_over_http(self) -> bool:
+        return self.way is not Way.FUNCTION
+
+    def __str__(self) -> str:
+        return f"{self.seconds:g} s" + (f" {self.way}" if self.is_over_http else "")
+
 
 Script = Callable[[ModelCall], tuple[float, dict[str, Any]]]
 """A function that returns the seconds and the JSON answer of a call."""
@@ -58,3 +112,57 @@ def _wait(seconds: float, on_pulse: Callable[[Pulse], None]) -> None:
             on_pulse(Pulse())
     finally:
         _WAITING.discard(thread)
+
+
+DELAY = "BENCH_MODEL_S"
+"""Environment: seconds that each call takes."""
+SYNTHESIS = "BENCH_SYNTHESIS"
+"""Environment: method of the synthesis: `merge` by code (the default), or `reconcile` by a call."""
+STEPS = 3
+
+
+def call_for(schema: dict[str, Any]) -> ModelCall:
+    """Return a call with this schema and default values."""
+    return ModelCall(
+        model="instant",
+        system="",
+        messages=(),
+        max_output_tokens=100,
+        output_schema={"properties": schema},
+    )
+
+
+def answer_to(schema: dict[str, Any], synthesis: Synthesis = Synthesis.MERGE) -> dict[str, Any]:
+    """Return the answer that a schema asks for: a plan, a verdict or a result."""
+    properties = schema.get("properties", {})
+    if "steps" in properties:
+        steps = [
+            {
+                "id": f"part_{n}",
+                "specialist": "researcher",
+                "task": f"Part {n}",
+                "depends_on": [],
+                "fallback": "-",
+            }
+            for n in range(STEPS)
+        ]
+        return {"steps": steps, "synthesis": synthesis.value, "why": "three parts"}
+    if "verdict" in properties:
+        return {"verdict": "PASS", "revisions": [], "open_points": []}
+    return {
+        "status": "ok",
+        "output": "## A part\n\nIt says what it says.",
+        "claims": [],
+        "confidence": 0.9,
+        "needs": None,
+        "problem": None,
+    }
+
+
+def make_model(_settings: Settings) -> TimedModel:
+    """Return a model that plans three parallel steps, does them and passes the review."""
+    delay_s = float(os.environ.get(DELAY, "0"))
+    synthesis = Synthesis(os.environ.get(SYNTHESIS, Synthesis.MERGE))
+    return TimedModel(
+        lambda call: (delay_s, answer_to(call.output_schema or {}, synthesis)), synthesis
+    )

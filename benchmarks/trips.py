@@ -35,9 +35,9 @@ from benchmarks.fleets import (
     fleet,
     private_redis,
 )
-from benchmarks.instant_model import STEPS
 from benchmarks.ours_jobs import Ours
 from benchmarks.processor_time import cpu_s
+from benchmarks.timed_model import STEPS
 from handoff_queue.shared.store.redis.script import source_of
 from handoff_queue.shared.types.plan import Synthesis
 

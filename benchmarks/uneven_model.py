@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from benchmarks.instant_model import answer_to
-from benchmarks.timed_model import TimedModel
+from benchmarks.timed_model import TimedModel, answer_to
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.model import ModelCall
 from handoff_queue.shared.types.plan import Synthesis

@@ -13,8 +13,7 @@ import secrets
 import sys
 from collections.abc import Sequence
 
-from benchmarks.celery_control import report
-from benchmarks.celery_control.run import run_control
+from benchmarks.celery_control.run import as_json, is_everything_kept, run_control, table
 from benchmarks.celery_control.system import ROOT
 from handoff_queue.chaos.fleet import Size
 from handoff_queue.chaos.run import Options
@@ -29,10 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _tell(f"seed {asked.seed}")
     control = run_control(options, _tell)
     if asked.json:
-        print(json.dumps(report.as_json(control) | {"seed": asked.seed}))
+        print(json.dumps(as_json(control) | {"seed": asked.seed}))
     else:
-        print(report.table(control))
-    return int(not report.is_everything_kept(control))
+        print(table(control))
+    return int(not is_everything_kept(control))
 
 
 def _tell(line: str) -> None:

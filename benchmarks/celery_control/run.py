@@ -1,16 +1,21 @@
-"""The runs of the control: jobs under a killer, failpoints, and the five gaps of chords."""
+"""The runs of the control: jobs under a killer, failpoints, and the five gaps of chords. Their
+report, as tables and as JSON.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from benchmarks.celery_control import gaps
+from benchmarks.celery_control.gaps import Gap, Outcome
 from benchmarks.celery_control.system import PLAIN
 from handoff_queue.chaos.failpoint_cases import Action, Case, cases
 from handoff_queue.chaos.failpoint_run import Trial
 from handoff_queue.chaos.fleet import Size
 from handoff_queue.chaos.invariants import RunRecords
+from handoff_queue.chaos.report import is_kept, json_of, table_of
 from handoff_queue.chaos.run import Options, run, try_cases
 from handoff_queue.chaos.system import Kind, System
 from handoff_queue.chaos.test_bed import Progress, stage
@@ -25,7 +30,7 @@ class Control:
 
     kills: RunRecords
     failpoints: RunRecords
-    gaps: dict[str, dict[gaps.Gap, gaps.Outcome]]
+    gaps: dict[str, dict[Gap, Outcome]]
     """Outcomes by system: plain Celery's, and this project's for comparison."""
 
 
@@ -78,7 +83,7 @@ def _cases_of(system: System, wanted: Collection[Case]) -> tuple[list[Case], lis
 
 def try_gaps(
     kind: Kind[System], tell: Progress, fork_server: ForkServer | None = None
-) -> dict[gaps.Gap, gaps.Outcome]:
+) -> dict[Gap, Outcome]:
     """Try the five gaps of chords in one system.
 
     Args:
@@ -86,3 +91,59 @@ def try_gaps(
     """
     with stage(kind, Size(), fork_server) as bed:
         return gaps.try_gaps(bed, tell)
+
+
+def table(control: Control) -> str:
+    """Return the tables of plain Celery under kills and at failpoints, and the table of the
+    gaps.
+    """
+    tables = [
+        f"{PLAIN_CELERY} under kills:\n\n{table_of(control.kills)}\n",
+        f"{PLAIN_CELERY} at failpoints:\n\n{table_of(control.failpoints)}\n",
+        gap_table(control.gaps),
+    ]
+    return "\n".join(tables)
+
+
+def as_json(control: Control) -> dict[str, Any]:
+    gaps: dict[str, Any] = {}
+    for system, outcomes in control.gaps.items():
+        gaps[system] = {gap.name: asdict(outcome) for gap, outcome in outcomes.items()}
+    return {
+        "plain_celery": {
+            "kills": json_of(control.kills),
+            "failpoints": json_of(control.failpoints),
+        },
+        "gaps": gaps,
+        "kept": is_everything_kept(control),
+    }
+
+
+def is_everything_kept(control: Control) -> bool:
+    """Return whether plain Celery kept every promise, too. Then the run proves nothing."""
+    if not is_kept(control.kills) or not is_kept(control.failpoints):
+        return False
+    for outcomes in control.gaps.values():
+        for outcome in outcomes.values():
+            if not (outcome.calm and outcome.was_hit and outcome.ended):
+                return False
+    return True
+
+
+def gap_table(by_system: Mapping[str, Mapping[Gap, Outcome]]) -> str:
+    """Return a table with a line for each gap, and a column for each system."""
+    lines = [f"| | {' | '.join(by_system)} |", f"|---|{'---|' * len(by_system)}"]
+    for gap in Gap:
+        words = [_word(outcomes[gap]) for outcomes in by_system.values()]
+        lines.append(f"| {gap} | {' | '.join(words)} |")
+    return "\n".join(lines)
+
+
+def _word(outcome: Outcome) -> str:
+    if not outcome.calm:
+        return "says nothing: the job does not end without the fault either"
+    if not outcome.was_hit:
+        return "says nothing: the fault did not happen"
+    if outcome.ended:
+        return "ends"
+    return "**stuck**"

@@ -18,11 +18,12 @@ from typing import Any
 
 import redis
 
-from benchmarks.growth.finished import a_finished_job, fill
 from benchmarks.growth.queued import ROUNDS, looks, submitted
-from benchmarks.growth.steps import MORE, Steps, steps_fleet
+from benchmarks.growth.steps import MORE, Fleet, Steps, steps_fleet
 from handoff_queue.shared.local.child_processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.types.ids import JobId, new_job_id
 
 COMMANDS = ("--version", "list", "show", "stats")
 
@@ -183,3 +184,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 if __name__ == "__main__":
     main()
+
+
+AT_ONCE = 1_000
+
+
+def fill(redis: Any, real: JobId, jobs: int) -> None:
+    """Store this number of copies of the job, each one ms older than the previous one."""
+    names: list[bytes] = list(redis.scan_iter(match=f"{keys.PREFIX}{{{real}}}*", count=1_000))
+    dumps = [(name.decode(), redis.pttl(name), redis.dump(name)) for name in names]
+    at = redis.zscore(keys.JOBS, real)
+    for first in range(0, jobs, AT_ONCE):
+        pipe = redis.pipeline(transaction=False)
+        for number in range(first, min(jobs, first + AT_ONCE)):
+            copy = new_job_id()
+            for name, ttl_ms, dump in dumps:
+                pipe.restore(name.replace(real, copy), ttl_ms, dump)
+            pipe.zadd(keys.JOBS, {copy: at - number - 1})
+        pipe.execute()
+
+
+def a_finished_job(fleet: Fleet) -> JobId:
+    """Run a job of one agent with one call."""
+    fleet.small()
+    return fleet.jobs.newest(1)[0].job_id

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.injection.agentdojo_declarations import declaration_of, undeclared
-from benchmarks.injection.agentdojo_suites import AgentDojoSituation, agentdojo, suites, tasks
+from benchmarks.injection.agentdojo_suites import (
+    AgentDojoSituation,
+    agentdojo,
+    declaration_of,
+    suites,
+    tasks,
+    undeclared,
+)
 from benchmarks.injection.measuring import ALLOW_ALL, Outcome, row, run
 from benchmarks.injection.suite import Task
 
