@@ -6,18 +6,31 @@ local function progress_of(job)
   return job .. ':progress'
 end
 
+-- Return whether a text is the id of a job.
+local function is_job_id(id)
+  return #id == 14 and string.find(id, '^j%-[0-9a-f]+$') ~= nil
+end
+
+local function id_of(job)
+  return string.sub(job, #'handoff:{' + 1, -2)
+end
+
 -- Return facts of a job: its version (nil: there is no such job), whether it was cancelled, its
 -- parent (`job/handoff`), its tenant, the key with the money of its schedule's month, the number of
 -- its users' messages, and the mode of its request ('': unknown). A script reads them once, so they
 -- are those of its first question. No script asks for a fact before `commit` changes it. Only
--- `take_messages` uses the number of the version.
+-- `take_messages` uses the number of the version. A key of another form has no facts: a worker may
+-- call a script with a hash of its own as the job.
 local jobs_read = {}
 local function job_of(job)
   local known = jobs_read[job]
   if not known then
-    local status, cancelled, parent, tenant, month, messages, mode = unpack(redis.call(
-      'HMGET', job, 'status', 'cancelled', 'parent', 'tenant', 'month', 'messages', 'mode'
-    ))
+    local status, cancelled, parent, tenant, month, messages, mode
+    if is_job_id(id_of(job)) then
+      status, cancelled, parent, tenant, month, messages, mode = unpack(redis.call(
+        'HMGET', job, 'status', 'cancelled', 'parent', 'tenant', 'month', 'messages', 'mode'
+      ))
+    end
     local version = status and redis.call('HGET', progress_of(job), 'version')
     known = {
       version = tonumber(version), cancelled = cancelled, parent = parent,
@@ -32,8 +45,7 @@ end
 -- into a set of jobs, has the key of a job that never exists. Otherwise `ID}:h:ROLE:x` would name a
 -- hash that a worker may write, and a script would follow it as a job.
 local function key_of(id)
-  local is_id = #id == 14 and string.find(id, '^j%-[0-9a-f]+$')
-  return 'handoff:{' .. (is_id and id or 'j-no-such-job!') .. '}'
+  return 'handoff:{' .. (is_job_id(id) and id or 'j-no-such-job!') .. '}'
 end
 
 -- Return the role of a handoff, from the hash that only clients and supervisors write; false if the
@@ -80,10 +92,6 @@ local function waits_for_person(status, asks, asked_last, job)
   if status ~= 'queued' and status ~= 'running' then return false end
   if asks and asks ~= '' then return true end
   return asked_last and redis.call('HEXISTS', progress_of(job), 'approval:' .. asked_last) == 1
-end
-
-local function id_of(job)
-  return string.sub(job, #'handoff:{' + 1, -2)
 end
 
 -- Return the keys of a child job's parent and of the parent's handoff that the child does; nil if

@@ -17,9 +17,11 @@ end
 -- Return the messages that this handoff has not taken, and the number of all messages of the job.
 -- A message to one step is for the agents of that step and for the roles. A handoff knows the
 -- messages before its issue: its task names them. `knows` is the number of messages that it knows
--- or has taken. Without a message for it, `knows` grows at once.
+-- or has taken; a worker may have written any number. Without a message for it, `knows` grows at
+-- once.
 local function untaken(job, h, handoff, knows)
-  local count, known, messages = tonumber(job_of(job).messages or 0), tonumber(knows or 0), {}
+  local count, messages = tonumber(job_of(job).messages or 0), {}
+  local known = math.max(0, number_or(knows, 0))
   if known >= count then return messages, count end
   local step = string.match(handoff, '^(.*)%.%d+$')
   for n = known + 1, count do
