@@ -101,6 +101,24 @@ def test_a_worker_wakes_a_job_through_the_set_of_its_role(server: Server) -> Non
         assert redis.zscore(keys.due("analyst"), job_id) is None
 
 
+def test_a_worker_hides_no_due_job(server: Server) -> None:
+    """A job with a wake-up is not woken again. Workers write the set of waiting wake-ups."""
+    waiting = f"{keys.WAITING}supervisor"
+    with server.store("supervisor") as supervisor, server.connected_as("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        redis = supervisor.connection.redis
+        worker.zadd(waiting, {job_id: 10**15})
+        redis.zadd(keys.DUE, {job_id: 1})
+        supervisor.due_work.sweep()
+        assert redis.zscore(keys.DUE, job_id) is not None
+        redis.hset(keys.job(job_id), "believed", int(time.time() * 1000) - 61_000)
+        redis.zadd(keys.DUE, {job_id: 1})
+
+        assert job_id in supervisor.due_work.sweep().due
+
+        assert redis.zscore(keys.DUE, job_id) is not None, "the worker may destroy the wake-up"
+
+
 def test_a_wake_up_for_events_that_a_supervisor_has_seen_does_nothing(server: Server) -> None:
     with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
         job_id = a_job(supervisor)

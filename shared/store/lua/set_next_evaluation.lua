@@ -1,5 +1,5 @@
 -- Set the time at which the sweeper must evaluate a job again. If an event came since the decision,
--- the time of that event stays; if there is none, the sweeper evaluates the job in a second.
+-- the sweeper evaluates the job in a second, or earlier at the time of that event.
 -- KEYS job, due.  ARGV: version of the decision, due (Unix ms | -1 never), evaluation that ends
 -- here ('' none).
 -- Returns 1 | 0 (an event came since)
@@ -14,8 +14,8 @@ set_fields(job, {
   seen = status and is_current and ARGV[1] or nil,
 })
 if not is_current then
-  -- a sweep may have removed the time that the new event has set
-  redis.call('ZADD', due, 'NX', now_ms() + 1000, id)
+  -- a sweep may have replaced the time that the new event has set
+  redis.call('ZADD', due, 'LT', now_ms() + 1000, id)
   return 0
 end
 if tonumber(ARGV[2]) >= 0 then

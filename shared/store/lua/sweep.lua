@@ -53,9 +53,19 @@ local function note_wake_up(job, status)
   return is_fresh and fresh or overdue
 end
 
+-- Return whether a wake-up of a job waits. Workers write the set of the supervisor's queue, so an
+-- entry of an attacker may hide the job. So a sweep believes such entries for BELIEVED_MS, which the
+-- field `believed` of the job counts (Unix ms of the first look). Then the job is woken again.
+local BELIEVED_MS = 60 * 1000
 local function is_woken(job)
-  return redis.call('ZSCORE', WAITING .. 'supervisor', job)
-    or redis.call('ZSCORE', WAITING .. 'submissions', job)
+  if redis.call('ZSCORE', WAITING .. 'submissions', job) then return true end
+  if not redis.call('ZSCORE', WAITING .. 'supervisor', job) then return false end
+  local key = key_of(job)
+  local since = redis.call('HGET', key, 'believed')
+  if not since then redis.call('HSET', key, 'believed', integer(at)) end
+  if not since or at < tonumber(since) + BELIEVED_MS then return true end
+  redis.call('HDEL', key, 'believed')
+  return false
 end
 
 -- Wake the job of a lost handoff, unless a wake-up waits already. Returns whether the handoff can
@@ -142,12 +152,14 @@ end
 local function evaluate_entry(set, role, member)
   local handoff = standing(member)
   if not handoff then
-    redis.call('ZREM', set, member) -- the evaluation sets the next time
+    redis.call('ZREM', set, member)
     local status = redis.call('HGET', key_of(member), 'status')
     if not status or role and is_seen(member) then return end
     -- An evaluation that read the journal before the event ends with `set_next_evaluation`, which
-    -- leaves the time of the job in `handoff:due` as it is. So that time must be early.
-    if role then redis.call('ZADD', due, 'LT', integer(at + bump), member) end
+    -- leaves the time of the job in `handoff:due` as it is. So that time must be early. Without an
+    -- event, the evaluation sets the next time, unless a worker destroys the wake-up.
+    local again = integer(at + (role and bump or BELIEVED_MS))
+    redis.call('ZADD', due, 'LT', again, member)
     if not is_woken(member) then table.insert(note_wake_up(member, status), member) end
     return
   end
