@@ -24,16 +24,16 @@ if waiting == 0 and #added == 1 and redis.call('EXISTS', fair_key(queue)) == 0 t
 end
 
 -- Return a message that is alone in its queue, in the form of `add_to_order`; nil if another
--- application has added it.
+-- application has added it, or a worker that was taken over.
 local function alone_message(element)
   local text = string.sub(element, 1, -1 - #ALONE)
   local is_json, message = pcall(cjson.decode, text)
-  local headers = is_json and type(message) == 'table' and message.headers
-  if type(headers) ~= 'table' or not headers['handoff-for'] then return nil end
-  return {
-    member = headers['handoff-for'], tag = message.properties.delivery_tag, text = text,
-    goes_first = headers['handoff-first'],
-  }
+  if not is_json or type(message) ~= 'table' then return nil end
+  local headers, properties = message.headers, message.properties
+  if type(headers) ~= 'table' or type(properties) ~= 'table' then return nil end
+  local member, tag = headers['handoff-for'], properties.delivery_tag
+  if type(member) ~= 'string' or type(tag) ~= 'string' then return nil end
+  return { member = member, tag = tag, text = text, goes_first = headers['handoff-first'] }
 end
 
 local other = waiting == 1 and redis.call('LINDEX', queue, 0)

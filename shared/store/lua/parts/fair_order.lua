@@ -22,14 +22,14 @@ local function lowest_in_class(fair, base)
 end
 
 -- Return the base of the class of a message, and the name of its tenant in `:next`. Each job is
--- read once in a script.
+-- read once in a script. A worker may have written a member whose job cannot be read.
 local order_read = {}
 local function class_and_tenant(member)
   local id = string.match(member, '^[^/]*')
   local known = order_read[id]
   if not known then
     local tenant, priority = unpack(
-      redis.call('HMGET', 'handoff:{' .. id .. '}', 'tenant', 'priority')
+      redis.pcall('HMGET', 'handoff:{' .. id .. '}', 'tenant', 'priority'), 1, 2
     )
     local base = priority == 'batch' and 2 * CLASS or CLASS
     known = { base = base, tenant = integer(base) .. ':' .. (tenant or 'default') }
