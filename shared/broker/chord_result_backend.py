@@ -19,11 +19,17 @@ from handoff_queue.shared.store.redis.tls import share_contexts
 log = log_of(__name__)
 
 
+class _PartsLeft(int):
+    """A number of open parts that this process has set. A header of a message is an attribute of
+    the request, too, and its value never has this type.
+    """
+
+
 def tell_parts_left(task: Any, parts_left: int) -> None:
     """Store the number of open parts of the task's chord, for the result backend to read when
     the task ends.
     """
-    task.request.parts_left = parts_left
+    task.request.parts_left = _PartsLeft(parts_left)
 
 
 class StoreBackend(RedisBackend):  # type: ignore[misc]
@@ -38,7 +44,8 @@ class StoreBackend(RedisBackend):  # type: ignore[misc]
         """Send the body of the chord after its last part. If this fails, the sweeper wakes the
         job, because the store knows that all parts are done.
         """
-        if getattr(request, "parts_left", None) != 0:
+        left = getattr(request, "parts_left", None)
+        if not isinstance(left, _PartsLeft) or left != 0:
             return
         try:
             publish(self.app, message_in(request.chord))

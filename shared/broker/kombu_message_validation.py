@@ -27,9 +27,12 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("retries", "group_index", "replaced_task_nesting"), (int, type(None))),
 }
 """Types that Celery expects of optional headers."""
-_NEVER = ("eta", "expires", "timelimit", "stamped_headers", "stamps")
+_NEVER_AFTER = ("callbacks", "errbacks", "chain")
+"""Follow-up tasks that our messages never ask for."""
+_NEVER = ("eta", "expires", "timelimit", "stamped_headers", "stamps", "chord", *_NEVER_AFTER)
 """Headers that our messages never have. With such a header a message would wait in the process
-that took it, or would vanish.
+that took it, or would vanish. Celery also sends the follow-up tasks that a header names: the
+process would send messages of the attacker's choice with its own rights.
 """
 _UNSET: Mapping[str, tuple[object, ...]] = {
     "timelimit": (None, [None, None]),
@@ -39,8 +42,6 @@ _UNSET: Mapping[str, tuple[object, ...]] = {
 """Values that Celery writes for an unset header. Other empty values are refused: an `eta` of
 [] ends the process that reads it.
 """
-_NEVER_AFTER = ("callbacks", "errbacks", "chain")
-"""Follow-up tasks that our messages never ask for."""
 _QUOTED_CHARS = 100
 """Characters of foreign text in a reason."""
 

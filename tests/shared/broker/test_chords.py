@@ -74,6 +74,17 @@ def test_no_body_is_sent_for_a_task_that_the_store_does_not_know(app: Celery, st
     assert queued_ids(store) == []
 
 
+def test_a_header_about_open_parts_sends_no_body(app: Celery, store: Store) -> None:
+    """Celery makes an attribute of the request from each header of a message. A worker that was
+    taken over could so send messages with the rights of the supervisor.
+    """
+    task = Task()
+    task.request.parts_left = json.loads("0")
+    finish_part(app, task)
+
+    assert queued_ids(store) == []
+
+
 def test_a_part_leaves_no_other_key_in_redis(app: Celery, store: Store) -> None:
     task = Task()
     tell_parts_left(task, 1)
