@@ -23,7 +23,7 @@ from handoff_queue.shared.broker.kombu_message_validation import (
     problem_with_arguments,
     problem_with_task,
 )
-from handoff_queue.shared.broker.remote_control import control_commands, send_reply
+from handoff_queue.shared.broker.remote_control import control_commands, send_reply, take_command
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.types.errors import StoreError
 
@@ -157,6 +157,7 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
             if isinstance(step, Control):
                 node = step.box.node
                 node.handlers = control_commands(node.handlers)
+                node.handle_message = partial(take_command, node)
                 node.reply = partial(send_reply, node)
 
     def ensure_connected(self, conn: Any) -> Any:

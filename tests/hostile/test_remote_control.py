@@ -16,6 +16,7 @@ from celery.worker import WorkController
 from celery.worker import state as worker_state
 from celery.worker.consumer.control import Control
 from celery.worker.control import Panel
+from kombu import pidbox
 from redis import Redis
 
 from handoff_queue.shared.broker.celery_app import make_app
@@ -62,6 +63,13 @@ class Worker:
                 self.read()
         (answer,) = asked.result()
         return answer["test@here"]
+
+    def send(self, command: dict[str, Any], headers: dict[str, Any] | None = None) -> None:
+        """Publish a message to the control channel, and have the worker read it."""
+        exchange = self.attacker.control.mailbox.exchange
+        with self.attacker.amqp.producer_pool.acquire() as producer:
+            producer.publish(command, exchange=exchange, declare=[exchange], headers=headers)
+        self.read()
 
     def read(self) -> None:
         """Have the worker read messages for a moment. Its first read subscribes to its channel."""
@@ -115,6 +123,35 @@ def test_a_worker_answers_the_commands_of_doctor_and_flower(worker: Worker) -> N
     assert worker.answer("ping") == {"ok": "pong"}
     assert [queue["name"] for queue in worker.answer("active_queues")] == ["one"]
     assert worker.answer("stats")["pid"] > 0
+
+
+@pytest.mark.parametrize("matcher", ["pcre", "glob"])
+def test_a_worker_matches_no_pattern(worker: Worker, matcher: str) -> None:
+    """A regular expression of an attacker would stop all processes with one message."""
+    called: list[str] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pidbox, "match", lambda *_: called.append("match"))
+
+        worker.send({"method": "ping", "pattern": "(.|.|.|.|.|.)*!", "matcher": matcher})
+
+    assert worker.answer("ping") == {"ok": "pong"}
+    assert called == []
+
+
+def test_a_worker_takes_over_no_clock_of_a_sender(worker: Worker) -> None:
+    """Python writes no number of more than 4,300 digits, so the worker could send no event."""
+    worker.send({"method": "ping"}, {"clock": 10**4_300 - 1})
+
+    assert worker.answer("ping") == {"ok": "pong"}
+    assert worker.consumer.app.clock.value < 10**9
+
+
+def test_a_worker_tells_no_attribute_of_its_tasks(worker: Worker) -> None:
+    ARGUMENTS["registered"] = {"taskinfoitems": ["app", "backend"], "builtins": True}
+
+    answer = worker.answer("registered")
+
+    assert not [task for task in answer if "=" in task or task.startswith("celery.")]
 
 
 VICTIM = "handoff:out:submissions"
