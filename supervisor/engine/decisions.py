@@ -327,7 +327,8 @@ class DecisionMaker:
         """Read facts that the journal does not hold.
 
         These are the served specialists with their load and effects. They are also the
-        standings of the suspect handoffs, and of the open handoffs of roles and child jobs.
+        standings of the suspect handoffs, and of the open handoffs of roles and child jobs. A
+        worker may have sent the names of the suspects, so only open handoffs count.
         """
         served = self._recorder.briefs.usable_specialists(state)
         loads: dict[str, SpecialistLoad] = {}
@@ -336,7 +337,8 @@ class DecisionMaker:
             if capability:
                 loads[name] = SpecialistLoad(capability, specialist.queued, specialist.slots)
         answered = [call.handoff_id for call in state.asked_calls if call.is_answered]
-        handoff_ids = list(dict.fromkeys([*suspects, *state.step_index.apart, *answered]))
+        known = [suspect for suspect in suspects if suspect in state.open]
+        handoff_ids = list(dict.fromkeys([*known, *state.step_index.apart, *answered]))
         handoffs: dict[HandoffId, ObservedHandoff] = {}
         for handoff_id, standing in self._store.jobs.handoffs(state.job_id, handoff_ids).items():
             handoffs[handoff_id] = _observed(standing)

@@ -165,6 +165,17 @@ def test_too_many_unfinished_evaluations_end_the_job_without_a_decision(
     assert count_unfinished_evaluations(fresh.store, job_id) == 0
 
 
+def test_names_of_lost_handoffs_that_are_no_names_end_no_job(shell: Shell) -> None:
+    """A worker that was taken over may send them in a wake-up."""
+    job_id = shell.submit()
+    shell.advance(job_id)
+    for _ in range(MAX_FAILURES):
+        shell.advance(job_id, [HandoffId("\ud800"), HandoffId("other.1")])
+
+    assert not [event for event in shell.events(job_id) if isinstance(event, JobEnded)]
+    assert shell.store.dead_letters.newest() == []
+
+
 def test_another_evaluation_does_the_remaining_work(shell: Shell) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
