@@ -122,8 +122,13 @@ def opening_of(
     shown, not_shown = _shown(context_steps, loaded, rendered, max_chars)
     parts += shown + _not_shown(not_shown, loaded)
     parts += _feedbacks(handoff.feedback, loaded.previous)
+    if tools is None:
+        tools = spec.tools
     is_role = handoff.assigned_to in ROLES
-    sees_documents = not is_role or handoff.assigned_to in PLANNING_ROLES
+    if is_role:
+        sees_documents = handoff.assigned_to in PLANNING_ROLES
+    else:  # without tools, a list of names has no use
+        sees_documents = bool(tools or documents)
     if loaded.manifest.documents and sees_documents:
         parts.append(_documents(loaded.manifest, documents, with_names=not is_role))
     if form is AnswerForm.ENVELOPE and handoff.expected_output_format != {"type": "string"}:
@@ -142,8 +147,6 @@ def opening_of(
     added: tuple[Tool, ...] = ()
     if unread:
         added = (read_result_tool(unread, origins_or_unknown(handoff.origins)),)
-    if tools is None:
-        tools = spec.tools
     rules = [STANDING_RULES]
     if tools or added:
         rules.append(TOOL_RULE)

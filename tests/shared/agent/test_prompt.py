@@ -347,10 +347,13 @@ def test_the_first_fifty_documents_are_named() -> None:
         Document(path=f"d{n:03}.md", digest=digest_of(str(n)), media_type="text/plain", chars=1)
         for n in range(60)
     )
-    text = message_of(LoadedPayloads(manifest=Manifest(documents=documents)))
+    loaded = LoadedPayloads(manifest=Manifest(documents=documents))
+    spec = a_spec("read_document")
+    text = opening_of(a_handoff(), spec, loaded).message["content"][0]["text"]
     assert '<documents count="60">' in text
     assert "d049.md" in text
     assert "d050.md" not in text
+    assert "d049.md" not in message_of(loaded), "an agent without tools can open none of them"
 
 
 def test_a_format_other_than_text_is_shown() -> None:
