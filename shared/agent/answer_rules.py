@@ -64,6 +64,8 @@ problem: the gap and its reason
 </notes>"""  # noqa: E501 - lines of a text
 """The rule for specialists whose answers have no other notes."""
 STEP_RULE = "- A statement from another step's claim keeps its mark: [step.c1]."
+_ENDINGS = (f"\n{VALUE_NOTE_RULE}\n{STEP_RULE}", f"\n{VALUE_RULE}", f"\n{STEP_RULE}")
+"""Rules that only a part of a specialist's handoffs has. They come last."""
 NO_SOURCES = frozenset("search_documents read_document web_search fetch_url memory now".split())
 """Tools of this project whose results are no sources."""
 
@@ -73,6 +75,16 @@ def form_of(handoff: AgentHandoff) -> AnswerForm:
     if handoff.expected_output_format == {"type": "string"}:
         return AnswerForm.MARKDOWN
     return AnswerForm.ENVELOPE
+
+
+def split_system(system: str) -> list[str]:
+    """Return the part of a system prompt that all handoffs of its specialist have, and the rules
+    that only a part of them has, if it has such rules.
+    """
+    for ending in _ENDINGS:
+        if system.endswith(ending):
+            return [system.removesuffix(ending), ending]
+    return [system]
 
 
 def answer_rules(
@@ -103,9 +115,9 @@ def _markdown_rules(
         rules[0] += f" {NOTE_RULES}"
         if not NO_SOURCES.issuperset(tools):
             rules.append(TOOL_SOURCE_RULE)
+        rules.append(STATUS_RULE)
         if not is_alone:
             rules.append(VALUE_NOTE_RULE)
-        rules.append(STATUS_RULE)
     else:
         rules.append(STATUS_NOTES)
     if handoff.context or not is_alone:

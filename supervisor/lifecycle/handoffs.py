@@ -164,9 +164,15 @@ def step_handoff(
 
 def _is_compared(state: JobState) -> bool | None:
     """Return False if a step's claims are compared with no other claims and with no facts, which
-    is so for one specialist alone; else None.
+    is so for one specialist alone and for the only step of a plan; else None.
     """
-    if state.mode is Mode.SINGLE and state.submitted.facts is None:
+    submitted = state.submitted
+    if submitted.facts is not None:
+        return None
+    if state.mode is Mode.SINGLE:
+        return False
+    may_get_steps = state.mode is Mode.ADAPTIVE or submitted.parent or submitted.given
+    if len(state.steps) == 1 and not may_get_steps:
         return False
     return None
 

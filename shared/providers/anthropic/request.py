@@ -12,6 +12,7 @@ from typing import Any
 
 import anthropic
 
+from handoff_queue.shared.agent.answer_rules import split_system
 from handoff_queue.shared.types.model import Block, MessageParam, ModelCall
 
 MAX_STRICT_TOOLS = 20
@@ -55,7 +56,10 @@ def request_of(call: ModelCall, *, without: Collection[Option] = ()) -> dict[str
         "model": call.model,
         "max_tokens": call.max_output_tokens,
         "messages": messages_with_breakpoints(call, mark),
-        "system": [{"type": "text", "text": call.system, "cache_control": mark}],
+        "system": [
+            {"type": "text", "text": part, "cache_control": mark}
+            for part in split_system(call.system)
+        ],
         "stream": True,
     }
     if call.output_schema is not None:

@@ -20,6 +20,7 @@ from handoff_queue.shared.agent.answer_rules import (
     VALUE_NOTE_RULE,
     VALUE_RULE,
     AnswerForm,
+    split_system,
 )
 from handoff_queue.shared.agent.prompt import (
     BEFORE_NOTES,
@@ -131,8 +132,12 @@ def test_claims_that_nothing_compares_need_no_parts(
 ) -> None:
     handoff = a_handoff(expected_output_format=output_format)
     alone = handoff.model_copy(update={"compared": False})
-    assert value_rule not in opening_of(alone, a_spec(), LoadedPayloads()).system
-    assert value_rule in opening_of(handoff, a_spec(), LoadedPayloads()).system
+    shorter = opening_of(alone, a_spec(), LoadedPayloads()).system
+    whole = opening_of(handoff, a_spec(), LoadedPayloads()).system
+    assert value_rule not in shorter
+    assert value_rule in whole
+    assert split_system(whole)[0] == shorter, "both handoffs have the same cached beginning"
+    assert "".join(split_system(whole)) == whole
 
 
 def test_only_agents_with_tools_that_are_sources_read_how_to_cite_them() -> None:

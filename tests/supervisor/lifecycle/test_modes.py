@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from handoff_queue.shared.types.events import (
     AnswerMethod,
     CancelRequested,
     JobStatus,
+    Parent,
     RetryRequested,
     Routed,
 )
+from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.ids import handoff_id
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.lifecycle.answer import assemble
@@ -23,6 +29,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     Route,
 )
 from handoff_queue.supervisor.lifecycle.state import Phase
+from tests.doubles.handoffs import JOB
 from tests.doubles.simulated_job import SimulatedJob, a_plan
 
 EVERYBODY = frozenset({"generalist", "legal", "researcher"})
@@ -139,3 +146,25 @@ def test_a_retry_before_a_plan_exists_routes_again() -> None:
     job.append(RetryRequested())
 
     assert job.state.phase is Phase.ROUTING
+
+
+@pytest.mark.parametrize(
+    ("submitted", "plan", "compared"),
+    [
+        ({}, {"a": ""}, False),
+        ({}, {"a": "", "b": ""}, None),
+        ({"mode": Mode.ADAPTIVE}, {"a": ""}, None),
+        ({"facts": ref("facts"), "gates": Gates()}, {"a": ""}, None),
+        ({"parent": Parent(job_id=JOB, handoff_id=handoff_id("a", 1))}, {"a": ""}, None),
+    ],
+    ids=["one step", "two steps", "more steps may come", "facts", "steps of a parent"],
+)
+def test_the_claims_of_a_plans_only_step_are_compared_with_nothing(
+    submitted: dict[str, Any], plan: dict[str, str], compared: bool | None
+) -> None:
+    job = SimulatedJob(**submitted)
+    job.advance()
+    job.make_plan(**plan)
+    job.advance()
+
+    assert job.handoffs["a.1"].compared is compared

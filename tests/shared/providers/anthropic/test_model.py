@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from handoff_queue.shared.agent.answer_rules import STEP_RULE
 from handoff_queue.shared.agent.prices import CONTAINER_MICROUSD
 from handoff_queue.shared.providers.anthropic.request import request_of
 from handoff_queue.shared.types.errors import (
@@ -259,6 +260,13 @@ def test_the_stable_prefix_is_cached(serve: Serve) -> None:
         {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
     ]
     assert request["stream"] is True
+
+
+def test_rules_that_only_some_handoffs_have_are_a_block_behind_the_common_prefix() -> None:
+    common, own = request_of(replace(CALL, system=f"Be brief.\n{STEP_RULE}"))["system"]
+
+    assert (common["text"], own["text"]) == ("Be brief.", f"\n{STEP_RULE}")
+    assert common["cache_control"] == own["cache_control"]
 
 
 @pytest.mark.parametrize(("tools", "is_cached"), [((TOOL,), True), ((), False)])
