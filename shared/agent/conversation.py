@@ -65,6 +65,8 @@ FROM_THE_USER = (
     " on:"
 )
 EMPTY = f"{UNUSABLE}it is empty."
+MIN_COPIED_CHARS = 20
+"""Characters of the shortest line that counts as a copy of a message to the model."""
 CLEARED = "[cleared: {chars} characters; read_result shows {name} again]"
 """Text of a result that requests no longer show."""
 _THINKING = ("thinking", "redacted_thinking")
@@ -507,13 +509,27 @@ class Conversation:
         """True if the model was told that this is its last turn."""
         return AgentPrompted(text=LAST_TURN) in self.checkpoints
 
+    def only_repeats_prompts(self, text: str) -> bool:
+        """Return whether each line of a text stands in a message of this agent to the model. Such
+        a text is no work: a weak model copies its instructions.
+        """
+        prompted = set[str]()
+        for checkpoint in self.checkpoints:
+            if isinstance(checkpoint, AgentPrompted):
+                prompted.add(" ".join(checkpoint.text.split()))
+        lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+        for line in lines:
+            if len(line) < MIN_COPIED_CHARS or not any(line in prompt for prompt in prompted):
+                return False
+        return bool(lines)
+
     @property
     def drafts(self) -> list[str]:
-        """Final texts of all replies that are not blank, newest first."""
+        """Final texts of all replies that may hold work, newest first."""
         drafts: list[str] = []
         for reply in reversed(self.replies):
             text = text_of(reply.content)
-            if text.strip():
+            if text.strip() and not self.only_repeats_prompts(text):
                 drafts.append(text)
         return drafts
 

@@ -15,6 +15,7 @@ from typing import assert_never
 
 from handoff_queue.shared.agent.answer_format import (
     AcceptedAnswer,
+    Defect,
     InvalidAnswer,
     looks_cut,
     tool_call_format,
@@ -71,6 +72,7 @@ MAX_REPAIRS = 1
 """Times that a model may fix an invalid answer. A model that fails twice fails again."""
 MAX_SHORTENINGS = 2
 """Fixes after which an answer that was cut off is not sent back again."""
+REPEATS_PROMPTS = Defect("the answer only repeats its instructions", "give the work itself")
 _log = log_of(__name__)
 
 
@@ -366,6 +368,8 @@ class Agent:
             return self._decides.read_calls(calls, last_try=last_try)
         if not text.strip():
             raise InvalidAnswer("the answer is empty")
+        if self._conversation.only_repeats_prompts(text):
+            raise InvalidAnswer(REPEATS_PROMPTS)
         if was_cut and looks_cut(self._dependencies.answer_format, text):
             raise InvalidAnswer("the answer was cut off")
         return self._dependencies.answer_format.read(text, last_try=last_try)

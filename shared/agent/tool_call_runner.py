@@ -25,6 +25,7 @@ from handoff_queue.shared.agent.tool_calls import (
     TOO_MANY_CALLS,
     UNKNOWN_TOOL,
     ToolThreads,
+    argument_problem,
     observe_result,
 )
 from handoff_queue.shared.agent.tool_policy import CallDecision, CallGuard, CallVerdict
@@ -132,19 +133,23 @@ class ToolCallRunner:
         return None
 
     def _stored_result(self, call: Block, before: Sequence[Block]) -> ToolObserved | None:
-        """Return the result of a call that need not run: a look-up that was made before, or
-        `read_result` for a cleared result. None: the call must run.
+        """Return the result of a call that need not run: a look-up that was made before, a call
+        that cannot run and was made before, or `read_result` for a cleared result. None: the call
+        must run.
 
         Args:
             before: calls of the same reply that will run.
         """
         tool = self._tools.get(str(call.get("name")))
-        if tool is not None and tool.is_lookup:
+        conversation = self._transcript.conversation
+        if tool is None or argument_problem(call.get("input"), tool) is not None:
+            if conversation.has_result_of(call, or_error=True):
+                return observe_result(call, SAME_CALL)
+        elif tool.is_lookup:
             is_same = any(is_same_call(earlier, call) for earlier in before)
-            conversation = self._transcript.conversation
             if is_same or conversation.has_result_of(call, or_error=not tool.sends):
                 return observe_result(call, SAME_CALL)
-        return stored_result(self._transcript.conversation, call, tool)
+        return stored_result(conversation, call, tool)
 
     def _run_allowed(self, checked: CheckedCalls) -> None:
         """Run the calls that the policy or a person has allowed, and store their results."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import string
 from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
@@ -358,14 +359,18 @@ _DONE = re.compile(
     r"( successfully| as requested)?\W*$",
     re.IGNORECASE,
 )
+_MARKS = string.whitespace + "#*_-=>|`~"
+"""Characters of a text without content: Markdown marks and white space."""
 _LONGEST_EMPTY_PHRASE = 120
 """Most characters of a text that only announces completion."""
 
 
 def says_only_that_it_is_done(output: JsonValue) -> bool:
-    """Return whether an output only announces completion, such as "I completed the task"."""
+    """Return whether an output only announces completion, such as "I completed the task", or
+    has only Markdown marks.
+    """
     if isinstance(output, str):
-        return not output.strip() or (
+        return not output.strip(_MARKS) or (
             len(output) <= _LONGEST_EMPTY_PHRASE and _DONE.match(output.strip()) is not None
         )
     return False

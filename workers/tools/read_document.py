@@ -97,8 +97,11 @@ def named_document(source: str, documents: Sequence[Document]) -> Document:
         return by_path[same_name[0]]
     if not by_path:
         raise ToolFailed("this job has no documents")
-    close = same_name or close_names(wanted, by_path, most=5, alike=0.4) or list(by_path)[:5]
-    raise ToolFailed(
-        f"no document {wanted[:200]!r}; did you mean {', '.join(close[:5])}? (search_documents"
-        " finds more)"
-    )
+    close = same_name or close_names(wanted, by_path, most=5, alike=0.4)
+    if close:
+        others = f"did you mean {', '.join(close[:5])}?"
+    else:
+        others = f"the documents are {', '.join([*by_path][:5])}"
+        if len(by_path) > 5:
+            others += f" and {len(by_path) - 5} more"
+    raise ToolFailed(f"no document {wanted[:200]!r}; {others} (search_documents finds more)")

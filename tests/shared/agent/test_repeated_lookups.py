@@ -115,3 +115,18 @@ def test_a_failed_look_up_is_tried_again_only_outside_of_this_system(
     index = Index()
     run_of(index, look_up("broken"), look_up("broken"), sends=sends).go()
     assert index.queries == ["broken"] * times
+
+
+def test_a_call_with_the_same_bad_arguments_is_answered_in_one_line_and_ends_the_search() -> None:
+    bad = tool_call_reply(("act", {"q": 1}))
+    run = run_with_replies(*[bad] * 9, tools=(a_tool("act", Index()),))
+    run.go()
+    assert results_in(run, 2) == [SAME_CALL]
+    assert len(run.calls) < 9
+    assert not run.calls[-1].may_call_tools
+
+
+def test_a_repeated_call_of_an_unknown_tool_is_answered_in_one_line() -> None:
+    run = run_with_replies(*[tool_call_reply(("nothing", {}))] * 2, answer_reply())
+    run.go()
+    assert results_in(run, 2) == [SAME_CALL]

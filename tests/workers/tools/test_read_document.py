@@ -47,6 +47,14 @@ def test_an_unknown_source_gets_suggestions() -> None:
     assert "did you mean docs/postgres.md" in harness.failure(TOOL, source="docs/postgre.md")
 
 
+def test_an_unknown_source_that_is_like_no_document_gets_the_names() -> None:
+    harness = ToolHarness({f"doc{number}.md": "x" for number in range(7)})
+    assert harness.failure(TOOL, source="https://example.org/search") == (
+        "no document 'https://example.org/search'; the documents are doc0.md, doc1.md, doc2.md,"
+        " doc3.md, doc4.md and 2 more (search_documents finds more)"
+    )
+
+
 def test_a_job_without_documents_says_so() -> None:
     assert ToolHarness().failure(TOOL, source="a.md") == "this job has no documents"
 

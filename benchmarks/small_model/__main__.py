@@ -1,0 +1,140 @@
+"""`python -m benchmarks.small_model`: how the product reacts to the answers of a small real model.
+
+The model has 135 million parameters, so most of its answers are wrong. The table shows the calls,
+the tokens, the answers that were sent back, and the ends of the handoffs. The lists below it have
+the words of each repair, error and note. `--log FILE` writes each request with its reply.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.fleets import ROOT
+from benchmarks.small_model.messages_api import Exchange, ModelServer
+from benchmarks.small_model.model_process import small_model
+from benchmarks.small_model.reactions import agent_of, kind_of, sent_back
+from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.supervisor.client.job_result import JobResult
+from handoff_queue.supervisor.client.request import Request
+from handoff_queue.testing.running_system import RunningSystem, running_system
+
+EXAMPLES = ROOT / "examples"
+MODES = [Mode.SINGLE, Mode.PIPELINE, Mode.TEAM, Mode.ADAPTIVE]
+PATIENCE_S = 900.0
+"""Seconds after which a job is cancelled. On two busy cores the model writes 10 tokens/s."""
+HEAD = (
+    "| mode | case | status | s | calls | tokens in | out | sent back | cut | citations | ends |"
+    "\n|---|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A job that has ended."""
+
+    mode: Mode
+    case: str
+    result: JobResult
+    exchanges: list[Exchange]
+    took_s: float
+
+    @property
+    def row(self) -> str:
+        ends = Counter(f"{end['status']}, {end['stop_reason']}" for end in self.result.results)
+        figures = [
+            f"{self.took_s:.0f}",
+            str(len(self.exchanges)),
+            f"{sum(each.input_tokens for each in self.exchanges):,}",
+            f"{sum(each.output_tokens for each in self.exchanges):,}",
+            str(sum(len(sent_back(each.request)) for each in self.exchanges)),
+            str(sum(each.stop_reason == "max_tokens" for each in self.exchanges)),
+            str(len(self.result.citations)),
+            "; ".join(f"{count} {end}" for end, count in ends.items()),
+        ]
+        return f"| {self.mode} | {self.case} | {self.result.status} | {' | '.join(figures)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--modes", nargs="+", type=Mode, choices=MODES, default=MODES)
+    parser.add_argument("--jobs", type=int, default=3, help="cases of the golden set")
+    parser.add_argument("--cases", nargs="+", default=[], help="ids of the cases")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--temperature", type=float, default=0.2)
+    parser.add_argument("--max-output", type=int, default=500, help="tokens of a reply")
+    parser.add_argument("--log", type=Path)
+    options = parser.parse_args()
+    cases = _cases(options.jobs, options.cases)
+    outcomes: list[Outcome] = []
+    with small_model(options.temperature) as model:
+        server = ModelServer(model, options.seed, options.max_output, options.log)
+        with server, running_system(server) as system:
+            print(HEAD, flush=True)
+            for mode in options.modes:
+                for case in cases:
+                    outcomes.append(_outcome(system, server, mode, case))
+                    print(outcomes[-1].row, flush=True)
+    _print_reactions(outcomes)
+    for violation in server.violations:
+        print(f"a request broke a rule of the API: {violation}")
+
+
+def _cases(count: int, ids: list[str]) -> list[dict[str, Any]]:
+    """Return the cases with these ids, or cases of all parts of the golden set."""
+    lines = (EXAMPLES / "golden.jsonl").read_text().splitlines()
+    cases = [json.loads(line) for line in lines]
+    if ids:
+        return [case for case in cases if case["id"] in ids]
+    return cases[:: max(1, len(cases) // count)][:count]
+
+
+def _outcome(
+    system: RunningSystem, server: ModelServer, mode: Mode, case: dict[str, Any]
+) -> Outcome:
+    before = len(server.exchanges)
+    began = time.monotonic()
+    request = Request(case["request"], documents=EXAMPLES / case["docs"], mode=mode)
+    job_id = system.jobs.submit(request)
+    if not system.jobs.wait(job_id, PATIENCE_S).ended:
+        system.jobs.cancel(job_id)
+        system.jobs.wait(job_id, PATIENCE_S)
+    result = system.jobs.result(job_id)
+    took_s = time.monotonic() - began
+    return Outcome(mode, case["id"], result, server.exchanges[before:], took_s)
+
+
+def _print_reactions(outcomes: list[Outcome]) -> None:
+    repairs: list[str] = []
+    errors: list[str] = []
+    notes: list[str] = []
+    for outcome in outcomes:
+        for exchange in outcome.exchanges:
+            agent = agent_of(exchange.request)
+            repairs += [f"{agent}: {kind_of(text)}" for text in sent_back(exchange.request)]
+            if exchange.error:
+                errors.append(f"request refused: {kind_of(exchange.error)}")
+        for result in outcome.result.results:
+            if result["error"]:
+                errors.append(f"{result['status']}: {kind_of(result['error'])}")
+            notes += map(kind_of, result["notes"])
+        notes += map(kind_of, outcome.result.notes)
+    _print_counts("What the agents sent back to the model", repairs)
+    _print_counts("Errors of handoffs", errors)
+    _print_counts("Notes to the user", notes)
+
+
+def _print_counts(title: str, texts: Iterable[str]) -> None:
+    print(f"\n{title}:")
+    for text, count in Counter(texts).most_common():
+        print(f"  {count} x {text}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""What the product tells the model, read from its requests."""
+
+from __future__ import annotations
+
+import re
+
+from handoff_queue.shared.agent.conversation import LAST_TURN, TOO_LONG, UNUSABLE
+from handoff_queue.testing.replies import Json
+
+_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
+_NUMBER = re.compile(r"\d+")
+MAX_KIND_CHARS = 200
+
+
+def sent_back(request: Json) -> list[str]:
+    """Return the texts of the agent loop in the last message of a request."""
+    message = request["messages"][-1]
+    if message["role"] != "user" or isinstance(message["content"], str):
+        return []
+    texts: list[str] = []
+    for block in message["content"]:
+        text = block.get("text", "")
+        if text.startswith((UNUSABLE, TOO_LONG, LAST_TURN)):
+            texts.append(text)
+    return texts
+
+
+def kind_of(text: str) -> str:
+    """Return a text without its quotes and numbers, so that equal kinds are equal texts."""
+    return _NUMBER.sub("N", _QUOTED.sub("...", " ".join(text.split())))[:MAX_KIND_CHARS]
+
+
+def agent_of(request: Json) -> str:
+    """Return the beginning of the system prompt, which names the agent."""
+    system = request.get("system", "")
+    text = system if isinstance(system, str) else system[0]["text"]
+    return str(re.split(r"[.\n,]", text, maxsplit=1)[0])[:40]
