@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
-from handoff_queue.shared.agent.json_repair import LenientAnswer
+from handoff_queue.shared.agent.json_repair import LenientAnswer, is_empty_form
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
@@ -212,6 +212,7 @@ class PlanFormat:
         """
         answer = parse(PlanAnswer, text)
         steps, problems = _steps_of(answer, may_ask=self.may_ask)
+        problems += self._copied_tasks(steps)
         problems += [*shape_problems(steps, self.given), *count_problems(steps, self.max_steps)]
         if not answer.steps:
             problems.append("the plan has no steps")
@@ -239,6 +240,16 @@ class PlanFormat:
         )
         notes = (*reassigned, *repeats)
         return AcceptedAnswer(ResultStatus.OK, plan.model_dump(mode="json"), notes=notes)
+
+    def _copied_tasks(self, steps: Sequence[Step]) -> list[str]:
+        """Return a problem for each task that is only a word or a description of the schema."""
+        problems: list[str] = []
+        for step in steps:
+            if is_empty_form({"task": step.task}, self.schema):
+                problems.append(
+                    f'the task of step {step.id} is only "{step.task}", a word of the schema'
+                )
+        return problems
 
 
 def specialists_of_plan_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:

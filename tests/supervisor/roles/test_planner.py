@@ -324,6 +324,12 @@ def test_an_impossible_join_is_reported_with_all_other_errors() -> None:
     )
 
 
+@pytest.mark.parametrize("task", ["one sentence for readers of the plan", "string", "Task"])
+def test_a_task_that_is_copied_from_the_schema_is_refused(task: str) -> None:
+    message = refusal(answer(step("a"), step("b", task=task)))
+    assert f'the task of step b is only "{task}", a word of the schema' in message
+
+
 REPEATED_STEPS = answer(
     step("a", task="Find the price of Qdrant."),
     step("b", task="Please find the prices of Qdrant once more."),
