@@ -52,10 +52,8 @@ _ID = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _UNUSABLE = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
-LAST_TURN = (
-    "This is your last turn: you can call no more tools. Give your answer now, as complete as"
-    " possible."
-)
+LAST_TURN = "This is your last turn: you can call no more tools. Answer now, with what you have."
+"""It asks for no length, because `TOO_LONG` may stand before it."""
 UNUSABLE = "Your answer cannot be used: "
 TOO_LONG = (
     "Your answer was cut off because it was too long. Give it again, whole, and much shorter."

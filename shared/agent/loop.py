@@ -93,6 +93,7 @@ class Agent:
         self._decides = tool_call_format(dependencies.answer_format)
         """The format of an answer by tool calls; None: the answer is a text."""
         tools = self._tools_of(spec, opening, dependencies)
+        self._has_tools = bool(tools)
         guard = CallGuard(handoff, dependencies.policy, dependencies.words_of_user)
         context = replace(
             dependencies.tool_context,
@@ -240,7 +241,8 @@ class Agent:
         return bool(calls) and not is_answer and reply.stop_reason != "refusal"
 
     def _call_model(self) -> None:
-        """Make one model call. Before the last call, tell the model that it is the last one.
+        """Make one model call. Before the last call, tell a model with tools that it is the last
+        one. A model without tools answers in each turn.
 
         Raises:
             LimitReached: all turns are used, or see `ModelTurns.turn`.
@@ -257,9 +259,10 @@ class Agent:
             self._shorten()
         # A role that decides by calls must be able to call.
         is_last = self._decides is None and self._model_turns.is_last(self._conversation)
+        is_told = is_last and self._has_tools and not self._conversation.is_told_last
         # A text after a paused turn would end that turn. The API refuses a text after an
         # unfinished call.
-        if is_last and not self._conversation.is_told_last and not self._conversation.is_paused:
+        if is_told and not self._conversation.is_paused:
             self._transcript.store(AgentPrompted(text=LAST_TURN))
         try:
             self._model_turns.turn(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.agent.conversation import LAST_TURN, TOO_LONG
+from handoff_queue.shared.agent.conversation import EMPTY, LAST_TURN, TOO_LONG
 from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
 from handoff_queue.shared.agent.tool_calls import MAX_RESULT_CHARS
@@ -460,6 +460,13 @@ def test_a_failure_of_the_offline_model_has_the_last_error_of_a_tool() -> None:
 @pytest.mark.parametrize("copied", [LAST_TURN, f"\n\n{TOO_LONG}\n", f"{LAST_TURN}\n{TOO_LONG}"])
 def test_an_answer_that_copies_the_messages_of_the_agent_is_no_answer(copied: str) -> None:
     marks_alone = text_reply("\n\n#" * 9, stop_reason="max_tokens")
-    result = run_with_replies(marks_alone, text_reply(copied), handoff=limited(max_turns=2)).go()
+    replies = (marks_alone, text_reply(copied))
+    result = run_with_replies(*replies, tools=(LOOK,), handoff=limited(max_turns=2)).go()
     assert (result.status, result.output) == (ResultStatus.FAILED, None)
     assert result.error == "the answer only repeats its instructions"
+
+
+def test_a_model_without_tools_is_not_told_about_its_last_turn() -> None:
+    run = run_with_replies(Reply(), answer_reply(), handoff=limited(max_turns=2))
+    assert run.go().status is ResultStatus.OK
+    assert [block["text"] for block in last_message(run)[1:]] == [EMPTY]
