@@ -231,6 +231,7 @@ def test_make_targets_that_the_documents_name_exist() -> None:
         "requirements-axe.txt",
         "requirements-injection.txt",
         "requirements-fuzz.txt",
+        "requirements-small-model.txt",
     ],
 )
 def test_every_requirement_is_pinned(file: str) -> None:

@@ -27,8 +27,6 @@ from handoff_queue.testing.running_system import RunningSystem, running_system
 
 EXAMPLES = ROOT / "examples"
 MODES = [Mode.SINGLE, Mode.PIPELINE, Mode.TEAM, Mode.ADAPTIVE]
-PATIENCE_S = 900.0
-"""Seconds after which a job is cancelled. On two busy cores the model writes 10 tokens/s."""
 HEAD = (
     "| mode | case | status | s | calls | tokens in | out | sent back | cut | citations | ends |"
     "\n|---|---|---|---|---|---|---|---|---|---|---|"
@@ -67,8 +65,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=3, help="cases of the golden set")
     parser.add_argument("--cases", nargs="+", default=[], help="ids of the cases")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--temperature", type=float, default=0.2)
-    parser.add_argument("--max-output", type=int, default=500, help="tokens of a reply")
+    parser.add_argument("--temperature", type=float, default=0.7)
+    parser.add_argument("--max-output", type=int, default=300, help="tokens of a reply")
+    parser.add_argument(
+        "--wait", type=float, default=900.0, help="seconds until a job is cancelled"
+    )
     parser.add_argument("--log", type=Path)
     options = parser.parse_args()
     cases = _cases(options.jobs, options.cases)
@@ -79,7 +80,7 @@ def main() -> None:
             print(HEAD, flush=True)
             for mode in options.modes:
                 for case in cases:
-                    outcomes.append(_outcome(system, server, mode, case))
+                    outcomes.append(_outcome(system, server, mode, case, options.wait))
                     print(outcomes[-1].row, flush=True)
     _print_reactions(outcomes)
     for violation in server.violations:
@@ -96,15 +97,15 @@ def _cases(count: int, ids: list[str]) -> list[dict[str, Any]]:
 
 
 def _outcome(
-    system: RunningSystem, server: ModelServer, mode: Mode, case: dict[str, Any]
+    system: RunningSystem, server: ModelServer, mode: Mode, case: dict[str, Any], wait_s: float
 ) -> Outcome:
     before = len(server.exchanges)
     began = time.monotonic()
     request = Request(case["request"], documents=EXAMPLES / case["docs"], mode=mode)
     job_id = system.jobs.submit(request)
-    if not system.jobs.wait(job_id, PATIENCE_S).ended:
+    if not system.jobs.wait(job_id, wait_s).ended:
         system.jobs.cancel(job_id)
-        system.jobs.wait(job_id, PATIENCE_S)
+        system.jobs.wait(job_id, wait_s)
     result = system.jobs.result(job_id)
     took_s = time.monotonic() - began
     return Outcome(mode, case["id"], result, server.exchanges[before:], took_s)

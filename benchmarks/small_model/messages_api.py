@@ -11,10 +11,11 @@ import json
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from benchmarks.small_model.model_process import SmallModel
@@ -25,6 +26,7 @@ from handoff_queue.testing.request_rules import blocks_of, header_violations, vi
 WINDOW_TOKENS = 8_192
 MAX_CALLS = 4
 """Tool calls of a reply."""
+PING_EVERY_S = 10.0
 CALL, ANSWER, END = "<tool_call>", "<answer>", "<end>"
 _TURN = "<|im_start|>{role}\n{text}<|im_end|>\n"
 
@@ -112,10 +114,33 @@ class ModelServer(MessagesServer):
         connection.send_header("content-type", "text/event-stream")
         connection.send_header("request-id", "req_small")
         connection.end_headers()
-        for event in events:
+        for event in _with_pings(events):
             data = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
             connection.wfile.write(data.encode())
             connection.wfile.flush()
+
+
+def _with_pings(events: Iterable[Json]) -> Iterator[Json]:
+    """Yield the events, and a ping for each silence of `PING_EVERY_S`, as the API does."""
+    ready = SimpleQueue[Json | None]()
+
+    def read() -> None:
+        try:
+            for event in events:
+                ready.put(event)
+        finally:
+            ready.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        try:
+            event = ready.get(timeout=PING_EVERY_S)
+        except Empty:
+            yield {"type": "ping"}
+            continue
+        if event is None:
+            return
+        yield event
 
 
 def prompt_of(request: Json) -> str:

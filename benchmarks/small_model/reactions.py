@@ -13,16 +13,16 @@ MAX_KIND_CHARS = 200
 
 
 def sent_back(request: Json) -> list[str]:
-    """Return the texts of the agent loop in the last message of a request."""
-    message = request["messages"][-1]
-    if message["role"] != "user" or isinstance(message["content"], str):
+    """Return the texts of the agent loop that are new in a request: its last block, and the block
+    before a note about the last turn.
+    """
+    content = request["messages"][-1]["content"]
+    if isinstance(content, str):
         return []
-    texts: list[str] = []
-    for block in message["content"]:
-        text = block.get("text", "")
-        if text.startswith((UNUSABLE, TOO_LONG, LAST_TURN)):
-            texts.append(text)
-    return texts
+    texts = [block.get("text", "") for block in content[-2:]]
+    if len(texts) == 2 and texts[1] != LAST_TURN:
+        del texts[0]
+    return [text for text in texts if text.startswith((UNUSABLE, TOO_LONG, LAST_TURN))]
 
 
 def kind_of(text: str) -> str:

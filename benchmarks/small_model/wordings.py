@@ -1,0 +1,125 @@
+"""`python -m benchmarks.small_model.wordings`: which wording of the rules for an answer gets more
+valid first answers from the small model.
+
+Each wording answers the same questions with the same seeds. Each question has its document in the
+prompt, and no tools.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from dataclasses import dataclass
+
+from benchmarks.small_model.__main__ import EXAMPLES
+from benchmarks.small_model.messages_api import prompt_of
+from benchmarks.small_model.model_process import SmallModel, small_model
+from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
+from handoff_queue.shared.agent.answer_format import InvalidAnswer
+from handoff_queue.shared.agent.answer_notes import read_noted_answer
+from handoff_queue.shared.agent.answer_rules import NOTE_RULES, AnswerForm
+from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.prompt_documents import choose_shown
+from handoff_queue.shared.agent.quote_verification import Sources
+from handoff_queue.shared.specialists.specialist_files import load_specialists
+from handoff_queue.shared.types.handoff import AgentHandoff, Document, Manifest
+from handoff_queue.shared.types.ids import JobId, StepId, handoff_id
+from handoff_queue.shared.types.limits import HandoffLimits
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.workers.specialists import BUILT_IN
+
+STEP = StepId("answer")
+MAX_TOKENS = 160
+QUESTIONS = {
+    "qdrant.md": "What is Qdrant written in?",
+    "faiss.md": "Under which licence is FAISS released?",
+    "hnsw.md": "Who described HNSW, and in which year?",
+}
+_TEMPLATE = '[c1] path or URL: "quote"\n[c2] same: "another quote from there"'
+_EXAMPLE = (
+    "The station has three pumps. [c1]\n<notes>\n"
+    '[c1] elm_pumps.md: "Three pumps of 45 kW each were installed."'
+)
+WORDINGS = {
+    "now": NOTE_RULES,
+    "without `same`": NOTE_RULES.replace('\n[c2] same: "another quote from there"', ""),
+    "with an example": NOTE_RULES.replace(f"<notes>\n{_TEMPLATE}", _EXAMPLE),
+}
+"""Wordings of `NOTE_RULES`."""
+HEAD = "| wording | replies | with notes | accepted | with a checked quote | `same` | status |"
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    system: str
+    message: dict[str, object]
+    answer_format: EnvelopeFormat
+
+
+def _question(path: str, task: str) -> _Question:
+    text = (EXAMPLES / "vector-databases" / path).read_text()
+    digest = digest_of(text)
+    document = Document(path=path, digest=digest, media_type="text/markdown", chars=len(text))
+    manifest = Manifest(documents=(document,))
+    handoff = AgentHandoff(
+        handoff_id=handoff_id(STEP, 1),
+        job_id=JobId("j-0123456789ab"),
+        step_id=STEP,
+        attempt=1,
+        assigned_to="generalist",
+        specialist=digest,
+        task_description=task,
+        limits=HandoffLimits(),
+        compared=False,
+        origins=("model", "user"),
+    )
+    spec = load_specialists(BUILT_IN)["generalist"]
+    shown = choose_shown(manifest, task, lambda _: text)
+    payloads = LoadedPayloads(manifest=manifest)
+    opening = opening_of(handoff, spec, payloads, tools=(), documents=shown)
+    sources = Sources(lambda _: text, manifest, shown=lambda: [text])
+    answer_format = EnvelopeFormat(
+        STEP, {"type": "string"}, sources, are_compared=False, form=AnswerForm.MARKDOWN
+    )
+    return _Question(opening.system, opening.message, answer_format)
+
+
+def _counts(model: SmallModel, rules: str, replies: int) -> Counter[str]:
+    counts = Counter[str]()
+    for path, task in QUESTIONS.items():
+        question = _question(path, task)
+        assert NOTE_RULES in question.system
+        system = question.system.replace(NOTE_RULES, rules)
+        prompt = prompt_of({"system": system, "messages": [question.message]})
+        for seed in range(replies):
+            pieces = model.complete(prompt, MAX_TOKENS, seed)
+            text = "".join(piece.text for piece in pieces)
+            counts["replies"] += 1
+            noted = read_noted_answer(text)
+            counts["notes"] += bool(noted.claims)
+            counts["same"] += "same:" in text
+            counts["status"] += "status" in noted.fields
+            try:
+                answer = question.answer_format.read(text, last_try=False)
+            except InvalidAnswer:
+                continue
+            counts["accepted"] += 1
+            counts["checked"] += any(claim.sources for claim in answer.claims)
+    return counts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--replies", type=int, default=10, help="replies to each question")
+    parser.add_argument("--temperature", type=float, default=0.7)
+    options = parser.parse_args()
+    print(f"{HEAD}\n|---|---|---|---|---|---|---|", flush=True)
+    with small_model(options.temperature) as model:
+        for name, rules in WORDINGS.items():
+            counts = _counts(model, rules, options.replies)
+            keys = ("replies", "notes", "accepted", "checked", "same", "status")
+            print(f"| {name} | {' | '.join(str(counts[key]) for key in keys)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
