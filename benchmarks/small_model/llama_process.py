@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import xllamacpp
+import xllamacpp  # type: ignore[import-not-found,unused-ignore]
 
 WINDOW_TOKENS = 8_192
 """Context window of SmolLM2."""

@@ -139,8 +139,10 @@ def endless_renewal(connection: redis.Redis) -> list[str | int]:
     connection.hset(f"{job}:progress", "version", 1)
     connection.hset(f"{job}:roles", "find.1", "analyst")
     fence = hashlib.sha1(b"word", usedforsecurity=False).hexdigest()
-    handoff = {"state": "running", "fence": fence, "messages": first, "group": "g"}
-    connection.hset(f"{job}:h:analyst:find.1", mapping=handoff)
+    connection.hset(
+        f"{job}:h:analyst:find.1",
+        mapping={"state": "running", "fence": fence, "messages": first, "group": "g"},
+    )
     return [1, job, "find.1", "word", 1_000, "", ""]
 
 

@@ -17,10 +17,13 @@ from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import LimitReached
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
+from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.testing import Reply, json_reply, text_reply, tool_call_reply
 from tests.doubles.agent_runs import TEXTS, Run, answer_reply, envelope, run_with_replies
 from tests.doubles.handoffs import a_handoff, a_manifest, a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
+
+TWO_TURNS = a_handoff(limits=HandoffLimits(max_turns=2))
 
 LOOK = a_tool("look", lambda arguments: f"found {arguments['q']}")
 
@@ -461,12 +464,12 @@ def test_a_failure_of_the_offline_model_has_the_last_error_of_a_tool() -> None:
 def test_an_answer_that_copies_the_messages_of_the_agent_is_no_answer(copied: str) -> None:
     marks_alone = text_reply("\n\n#" * 9, stop_reason="max_tokens")
     replies = (marks_alone, text_reply(copied))
-    result = run_with_replies(*replies, tools=(LOOK,), handoff=limited(max_turns=2)).go()
+    result = run_with_replies(*replies, tools=(LOOK,), handoff=TWO_TURNS).go()
     assert (result.status, result.output) == (ResultStatus.FAILED, None)
     assert result.error == "the answer only repeats its instructions"
 
 
 def test_a_model_without_tools_is_not_told_about_its_last_turn() -> None:
-    run = run_with_replies(Reply(), answer_reply(), handoff=limited(max_turns=2))
+    run = run_with_replies(Reply(), answer_reply(), handoff=TWO_TURNS)
     assert run.go().status is ResultStatus.OK
     assert [block["text"] for block in last_message(run)[1:]] == [EMPTY]
