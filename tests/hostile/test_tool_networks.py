@@ -209,7 +209,7 @@ OTHER_WAYS = (
 REFUSED_BY_FILTER = ("unix", "abstract", "pair", "virtual_machine", "io_uring", "x32")
 AS_NOBODY = """
 import ctypes, os, socket, sys
-from handoff_queue.workers.tools.network_namespace import leave_networks, open_internet_sockets_only
+from handoff_queue.workers.tools.tool_confinement import leave_networks, open_internet_sockets_only
 
 if os.getuid() == 0:
     os.setresgid(65_534, 65_534, 65_534)

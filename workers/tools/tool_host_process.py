@@ -27,16 +27,14 @@ from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.local.fork_server_child import ForkServerChild, Ward
 from handoff_queue.shared.text.unicode_text import in_whole_characters
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.workers.tools.network_namespace import (
-    fault_of_border,
-    leave_networks,
-    listen_within,
-    open_internet_sockets_only,
-)
 from handoff_queue.workers.tools.tool_confinement import (
     adopt_orphans,
     children_of_this_process,
     confine,
+    fault_of_border,
+    leave_networks,
+    listen_within,
+    open_internet_sockets_only,
     outlive_parent,
 )
 from handoff_queue.workers.tools.tool_host_protocol import (
