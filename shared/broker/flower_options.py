@@ -21,10 +21,8 @@ def prepare_flower_command(module: str) -> None:
     """
     before, is_flower, arguments = _split_at_flower(sys.argv)
     if is_flower and any(module in argument for argument in before):
-        from handoff_queue.shared.broker.flower_event_validation import (
-            check_events,  # imports Flower
-        )
-        from handoff_queue.shared.broker.flower_queues import list_all_queues
+        # imports Flower
+        from handoff_queue.shared.broker.flower import check_events, list_all_queues
 
         check_flower(arguments)
         list_all_queues()

@@ -28,7 +28,7 @@ from handoff_queue.shared.agent.json_schema_validation import (
     problem_with,
 )
 from handoff_queue.shared.agent.quote_verification import Sources
-from handoff_queue.shared.broker.flower_event_validation import usable_event
+from handoff_queue.shared.broker.flower import usable_event
 from handoff_queue.shared.broker.kombu_message_validation import (
     deliverable,
     problem_with_arguments,

@@ -9,7 +9,7 @@ import pytest
 from flower.events import EventsState
 from flower.utils.tasks import SORT_KEYS, iter_tasks
 
-from handoff_queue.shared.broker.flower_event_validation import usable_event
+from handoff_queue.shared.broker.flower import usable_event
 
 TASK = {
     "type": "task-received",
