@@ -1,4 +1,5 @@
-"""`handoff compare`: run one request in two modes, and recommend one mode.
+"""`handoff compare`: run one request in two modes, and recommend one mode, or print two ended jobs
+side by side.
 
 A judge sees both answers without the names of the modes.
 """
@@ -17,9 +18,11 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.cli.compare_jobs import compare_jobs
+from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.display.answer import answer_text
 from handoff_queue.supervisor.cli.display.tables import table
 from handoff_queue.supervisor.cli.display.terminal import (
+    count_text,
     money,
     print_progress,
     shorten,
@@ -50,6 +53,9 @@ from handoff_queue.supervisor.cli.options import (
     amount,
 )
 from handoff_queue.supervisor.cli.request_options import gates_of, rubric_of, text_of
+from handoff_queue.supervisor.client.job_lookup import find_job
+from handoff_queue.supervisor.client.job_result import JobResult
+from handoff_queue.supervisor.evaluation.resource_use import usage_of
 from handoff_queue.supervisor.gates.gates_file import GateSet
 
 if TYPE_CHECKING:
@@ -327,4 +333,108 @@ def _cells(side: ComparedAnswer) -> dict[str, str]:
         "cost": money(took.cost_usd),
         "wall time": f"{took.wall_s:.1f} s",
         "sequential time": f"{took.own_s:.1f} s",
+    }
+
+
+NO_ANSWER = "(no answer)"
+
+
+def compare_jobs(first: str, second: str, *, as_json: bool) -> int:
+    """Print two jobs side by side. No model is called.
+
+    Raises:
+        UserError: HANDOFF_REDIS_URL is not set, or an argument does not name exactly one job, or a
+            job has not ended.
+    """
+    jobs = client_of_broker()
+    job_ids = [find_job(jobs.store, name) for name in (first, second)]
+    results: list[JobResult] = []
+    for job_id in job_ids:
+        result = jobs.result(job_id)
+        if not result.status.ended:
+            raise UserError(
+                f"{result.job_id} has not ended yet: wait for its end"
+                f" (`handoff watch {result.job_id}`)"
+            )
+        results.append(result)
+    if as_json:
+        write_as_json({"first": _job_as_json(results[0]), "second": _job_as_json(results[1])})
+    else:
+        write_line(_jobs_as_text(*results))
+    return OK
+
+
+def _job_as_json(result: JobResult) -> dict[str, Any]:
+    """Return the JSON of one of the jobs, with the keys of docs/how-to/evaluation.md."""
+    steps: dict[str, Any] = {}
+    for step_id, handoff in _latest(result).items():
+        steps[step_id] = None
+        if handoff is not None:
+            steps[step_id] = {"handoff_id": handoff["handoff_id"], "usage": handoff["usage"]}
+    return {
+        "job_id": result.job_id,
+        "forked_from": result.forked_from,
+        "status": result.status.value,
+        "model": result.model,
+        "usage": result.usage,
+        "wall_s": result.wall_s,
+        "steps": steps,
+        "answer": result.answer,
+    }
+
+
+def _jobs_as_text(first: JobResult, second: JobResult) -> str:
+    rows = [["", first.job_id, second.job_id]]
+    first_cells, second_cells = _job_cells(first), _job_cells(second)
+    for label, first_cell in first_cells.items():
+        rows.append([label, first_cell, second_cells[label]])
+    first_steps, second_steps = _latest(first), _latest(second)
+    for step_id in dict.fromkeys((*first_steps, *second_steps)):
+        first_cell = _step_cell(first, first_steps, step_id)
+        second_cell = _step_cell(second, second_steps, step_id)
+        rows.append([step_id, first_cell, second_cell])
+    parts = [table(rows)]
+    for result in (first, second):
+        parts.append(f"## Answer of {result.job_id}\n\n{answer_text(result) or NO_ANSWER}")
+    return "\n\n".join(parts)
+
+
+def _latest(result: JobResult) -> dict[str, dict[str, Any] | None]:
+    """Return the latest handoff of each step of the plan. None: the step has no handoff."""
+    steps: dict[str, dict[str, Any] | None] = {}
+    if result.plan is None:
+        return steps
+    for step in result.plan["steps"]:
+        steps[step["id"]] = None
+    for handoff in result.handoffs:
+        if handoff["step_id"] in steps:
+            steps[handoff["step_id"]] = handoff
+    return steps
+
+
+def _step_cell(result: JobResult, steps: dict[str, dict[str, Any] | None], step_id: str) -> str:
+    """Return the tokens and the cost of a step's latest handoff in words."""
+    if step_id not in steps:
+        return "-"
+    handoff = steps[step_id]
+    if handoff is None:
+        if result.forked_from is not None:
+            return f"kept from {result.forked_from}"
+        return "did not run"
+    usage = handoff["usage"]
+    tokens = usage["input_tokens"] + usage["output_tokens"]
+    return f"{count_text(tokens, 'token')}, {money(usage['cost_usd'])}"
+
+
+def _job_cells(result: JobResult) -> dict[str, str]:
+    """Return the cells of one job in the table, by the label of the row."""
+    usage = usage_of(result)
+    return {
+        "status": result.status.value,
+        "model": result.model or "-",
+        "turns": f"{usage.turns:,}",
+        "tokens": f"{usage.input_tokens:,} + {usage.output_tokens:,}",
+        "cost": money(usage.cost_usd),
+        "wall time": f"{result.wall_s:.1f} s",
+        "sources": f"{len(result.citations):,}",
     }

@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.types.events import WebhookTried
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.engine.webhook_request import (
+from handoff_queue.supervisor.engine.webhooks import (
     SIGNATURE_HEADER,
     TIMESTAMP_HEADER,
     signature,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, McpServer
-from handoff_queue.supervisor.engine.webhook_request import post
+from handoff_queue.supervisor.engine.webhooks import post
 from handoff_queue.workers.tools.fetch_url import MAX_PIECES, Web, fetch_url_tool
 from handoff_queue.workers.tools.mcp.tools import make_mcp_tools
 from tests.workers.tools.contexts import ToolHarness

@@ -13,12 +13,12 @@ from handoff_queue.shared.types.events import JobEnded, JobStatus, RetryRequeste
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.supervisor.engine.state_cache import StateCache
-from handoff_queue.supervisor.engine.webhook_request import (
+from handoff_queue.supervisor.engine.webhooks import (
     SIGNATURE_HEADER,
     TIMESTAMP_HEADER,
+    Webhooks,
     signature,
 )
-from handoff_queue.supervisor.engine.webhooks import Webhooks
 from handoff_queue.supervisor.lifecycle.state import AskedCall, JobState
 from tests.doubles.jobs import a_job, version_of
 from tests.doubles.webhook_server import WebhookServer
