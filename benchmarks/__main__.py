@@ -54,8 +54,8 @@ def main(arguments: Sequence[str] | None = None, *, fork_server: ForkServer | No
     print("\n".join([*lines(table), "", *targets(table, CRITICAL_PATH_CALLS[synthesis])]))
     if asked.quick:
         print(
-            "\nSo few jobs, once, only show that it works: what is wanted is said of the whole"
-            " table, `make bench`."
+            "\nSo few jobs only show that the benchmark works. The limits apply to the whole table:"
+            " `make bench`."
         )
     if not BENCH.exists():
         print(
@@ -82,7 +82,7 @@ def _asked(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="by a call (reconcile) or by code (merge)",
     )
     parser.add_argument(
-        "--rows", nargs="*", default=[], help="only those whose names have one of these in them"
+        "--rows", nargs="*", default=[], help="only rows whose names contain one of these texts"
     )
     parser.add_argument(
         "--quick", action="store_true", help="a few jobs, once: to see that it works"

@@ -328,7 +328,7 @@ class RunRecords:
                 text = f"{strike.at - began:.1f} s {strike.fault} {strike.target} {strike.point}"
                 strikes.append(text.strip())
         return (
-            f"{key.job} {key.handoff}, turn {key.turn}: called {', '.join(calls)}; meanwhile"
+            f"{key.job} {key.handoff}, turn {key.turn}: called {', '.join(calls)}; strikes:"
             f" {', '.join(strikes) or 'nothing'}"
         )
 

@@ -113,7 +113,7 @@ def _strike_alone(bed: Stage[System], killer: Killer, options: Options, draw: Dr
             bed.observe()
             time.sleep(CHECK_EVERY_S)
         if not is_struck:
-            not_struck.append(f"a strike alone on {job.name}: no long call of it was in flight")
+            not_struck.append(f"a strike alone on {job.name}: no long call was in flight")
         bed.settle()
     return not_struck
 

@@ -1,5 +1,5 @@
-"""Docstrings, comments, docs and prompts are plain English: short sentences without banned
-phrases.
+"""Docstrings, comments, messages, docs and prompts are plain English: short sentences without
+banned phrases. Messages are error messages, log lines and help texts.
 """
 
 from __future__ import annotations
@@ -11,15 +11,20 @@ from inspect import cleandoc
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("shared", "supervisor", "workers", "chaos", "benchmarks", "handoff_queue", "tests")
-PROMPTS = ("supervisor/roles", "workers/specialists")
-"""Folders with the instructions of roles and specialists."""
+PRODUCT = ("shared", "supervisor", "workers", "chaos", "handoff_queue")
+"""Folders whose messages are read."""
+PROMPTS = ("supervisor/roles", "supervisor/workflows", "workers/specialists", "chaos/specialists")
+"""Folders with the instructions of roles and specialists, and with workflows."""
 MAX_WORDS = 30
 """Longest sentence of a docstring or a comment, in words."""
 MAX_WORDS_IN_MARKDOWN = 25
-"""Longest sentence of docs and prompts, in words."""
+"""Longest sentence of docs, messages and prompts, in words."""
+MIN_WORDS_OF_MESSAGE = 5
+"""A shorter literal is a name or a part of a sentence."""
 
 BANNED = {
     "a clause in place of a noun": (
@@ -53,6 +58,10 @@ BAD_NAME = re.compile(
 )
 """Names of tests are sentences, so the most frequent banned words are banned there too."""
 SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`(*\d\"])")
+PART_END = re.compile(r"(?<=[.!?:;])\s+")
+"""End of a part of a message, such as `there is no job x: see handoff list`."""
+NO_MESSAGE = re.compile(r"\(\?|\blocal \w+ =|^[\w\s-]{120,}$|^\s*\|")
+"""A regular expression, a Lua script, a list of words, or a table."""
 SECTION = re.compile(r"\n\s*(?:Args|Raises|Returns|Yields|Attributes):")
 COMMENT = re.compile(r"(?:[^#]*\S  |\s*)#+ ?(.+)")
 DIRECTIVE = ("noqa", "type:", "pragma", "fmt:", "!")
@@ -97,6 +106,50 @@ def comments(source: str) -> Iterator[Text]:
     yield first, " ".join(words)
 
 
+def messages(tree: ast.Module) -> Iterator[Text]:
+    """Yield the string literals of a module that are sentences: error messages, log lines, help
+    texts and prompts. `VALUE` stands for each value of an f-string.
+    """
+    skipped: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        text = None
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            skipped.add(node.value)  # a docstring
+        elif isinstance(node, ast.JoinedStr):
+            skipped.update(node.values)
+            text = "".join(part_of(value) for value in node.values)
+        elif isinstance(node, ast.Constant) and node not in skipped:
+            text = node.value
+        if not isinstance(text, str) or len(text.split()) < MIN_WORDS_OF_MESSAGE:
+            continue
+        if not NO_MESSAGE.search(text):
+            yield node.lineno, text
+
+
+def part_of(value: ast.expr) -> str:
+    """Return a part of an f-string."""
+    return str(value.value) if isinstance(value, ast.Constant) else "VALUE"
+
+
+def strings_in(value: object) -> Iterator[str]:
+    """Yield all texts in the content of a YAML file."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for member in value.values():
+            yield from strings_in(member)
+    elif isinstance(value, list):
+        for member in value:
+            yield from strings_in(member)
+
+
+def yaml_texts(source: str) -> Iterator[Text]:
+    """Yield the texts of a YAML file, or of the front matter of a Markdown file, with line 1."""
+    parts = re.split(r"^---\n", source, maxsplit=2, flags=re.MULTILINE)
+    for text in strings_in(yaml.safe_load(parts[1] if len(parts) == 3 else source)):
+        yield 1, text
+
+
 def blanked(pattern: re.Pattern[str], text: str) -> str:
     """Remove the matches of a pattern, and keep the numbers of the lines."""
     return pattern.sub(lambda match: "\n" * match[0].count("\n"), text)
@@ -138,15 +191,31 @@ def problems(sentence: str, max_words: int) -> list[str]:
 
 def problems_in(path: Path, source: str) -> Iterator[str]:
     """Yield the problems of a file's text, each with its place and its sentence."""
-    if path.suffix == ".md":
-        texts, max_words = list(paragraphs(source)), MAX_WORDS_IN_MARKDOWN
+    texts, max_words = [], MAX_WORDS_IN_MARKDOWN
+    if path.suffix == ".yaml":
+        texts = list(yaml_texts(source))
+    elif path.suffix == ".md":
+        texts = list(paragraphs(source))
+        if source.startswith("---\n"):
+            texts += yaml_texts(source)
     else:
         texts, max_words = [*docstrings(ast.parse(source)), *comments(source)], MAX_WORDS
     for line, text in texts:
         for sentence in sentences(text):
-            if problems_found := problems(sentence, max_words):
-                place = f"{path.relative_to(ROOT)}:{line}"
-                yield f"{place}: {', '.join(problems_found)}: {sentence}"
+            yield from described(path, line, sentence, max_words)
+
+
+def problems_in_messages(path: Path, source: str) -> Iterator[str]:
+    """Yield the problems of a module's messages, each with its place and its sentence."""
+    for line, text in messages(ast.parse(source)):
+        for sentence in PART_END.split(" ".join(re.sub(r"`[^`]*`", "CODE", text).split())):
+            yield from described(path, line, sentence, MAX_WORDS_IN_MARKDOWN)
+
+
+def described(path: Path, line: int, sentence: str, max_words: int) -> Iterator[str]:
+    if problems_found := problems(sentence, max_words):
+        place = f"{path.relative_to(ROOT)}:{line}"
+        yield f"{place}: {', '.join(problems_found)}: {sentence}"
 
 
 def files_of(room: str) -> list[Path]:
@@ -157,7 +226,12 @@ def files_of(room: str) -> list[Path]:
             *(ROOT / folder / "RESULTS.md" for folder in ("benchmarks", "chaos")),
         ]
     if room == "prompts":
-        return [path for folder in PROMPTS for path in sorted((ROOT / folder).glob("*.md"))]
+        return [
+            path
+            for folder in PROMPTS
+            for path in sorted((ROOT / folder).iterdir())
+            if path.suffix in (".md", ".yaml")
+        ]
     return sorted((ROOT / room).rglob("*.py"))
 
 
@@ -168,6 +242,39 @@ def test_texts_are_plain_english(room: str) -> None:
     ]
 
     assert not problems_found, "\n".join(problems_found)
+
+
+@pytest.mark.parametrize("room", PRODUCT)
+def test_messages_are_plain_english(room: str) -> None:
+    """Error messages, log lines, help texts and prompts in the code."""
+    problems_found: list[str] = []
+    for path in files_of(room):
+        problems_found += problems_in_messages(path, path.read_text())
+
+    assert not problems_found, "\n".join(problems_found)
+
+
+@pytest.mark.parametrize(
+    ("code", "is_found"),
+    [
+        ('raise UserError(f"{name} is unknown: write what you want")', True),
+        ('raise UserError(f"{name} is unknown: write a known name")', False),
+        ('log.info("the worker ended " "all of them today")', True),
+        ('typer.Option(help="Only ended jobs, and the reason of it.")', True),
+        (f'LIMIT = "{"word " * 26}."', True),
+        (f'WORDS = "{"word " * 40}"', False),
+        ('"""What is due, in a docstring."""', False),
+    ],
+)
+def test_a_bad_message_is_found(code: str, is_found: bool) -> None:
+    assert bool(list(problems_in_messages(ROOT / "a.py", code))) == is_found
+
+
+def test_the_texts_of_a_workflow_and_of_a_front_matter_are_read() -> None:
+    bad = "Write what is due."
+
+    assert list(problems_in(ROOT / "a.yaml", f"steps: [{{id: a, task: {bad}}}]\n"))
+    assert list(problems_in(ROOT / "a.md", f"---\ndescription: {bad}\n---\nGood text.\n"))
 
 
 def test_names_of_tests_are_plain_english() -> None:

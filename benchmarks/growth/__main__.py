@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="of each size at least, in several jobs where that takes more",
     )
     parser.add_argument(
-        "--shape", choices=list(MORE), default="rows", help="what follows on the step for each row"
+        "--shape", choices=list(MORE), default="rows", help="the steps after the step for each row"
     )
     parser.add_argument("--queued", type=int, default=10_000, help="jobs; 0: leave that out")
     parser.add_argument("--finished", type=int, default=100_000, help="jobs; 0: leave that out")

@@ -273,7 +273,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tokens", description=__doc__)
     parser.add_argument("--model", default=MODEL)
     parser.add_argument(
-        "--rows", nargs="*", default=[], help="only those whose names have one of these in them"
+        "--rows", nargs="*", default=[], help="only rows whose names contain one of these texts"
     )
     parser.add_argument(
         "--min-cached",

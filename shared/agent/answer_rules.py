@@ -24,7 +24,7 @@ class AnswerForm(StrEnum):
 ENVELOPE_RULES = """\
 # How you answer
 
-Your last message is one JSON object and nothing else, with `status`, `output`, `confidence` (0.0 to 1.0), and `needs` or `problem` if they apply.
+Your last message is one JSON object and nothing else. It has `status`, `output`, `confidence` (0.0 to 1.0), and `needs` or `problem` if they apply.
 - `status` is ok, partial (`problem` names the gap and its reason), needs_input (`needs` asks for it) or failed (`problem` says why).
 - `output` is the work itself, in the requested format; a string is Markdown. It is never a report about the work.
 - A statement from another step's claim keeps its mark: [step.c1]."""  # noqa: E501 - lines of a text

@@ -16,8 +16,8 @@ from handoff_queue.shared.types.model import Block
 
 SUMMARIZE = (
     "Your context is full. Your summary will now replace everything after the task. Call no tools"
-    " in this turn, and do not answer the task yet. Write in at most 800 words what you have found,"
-    " what is done, and what is left to do. Quotes that stand in your messages with the name of"
+    " in this turn, and do not answer the task yet. Write your findings, the finished work and the"
+    " remaining work in at most 800 words. Quotes that stand in your messages with the name of"
     ' their source are kept. Add each further quote that the answer needs as {"source": "...",'
     ' "quote": "..."}, and copy it letter by letter.'
 )

@@ -409,7 +409,7 @@ def _wrong_models(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fa
     if models is None:
         return
     if "model" in parts.fields:
-        yield _fault(parts, "models", "cannot stand beside `model`; remove one of the two")
+        yield _fault(parts, "models", "cannot be combined with `model`; remove one of the two")
     if not isinstance(models, tuple):
         return
     for position, name in enumerate(models):
@@ -498,11 +498,11 @@ def _wrong_share(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fau
         return
     for name in ("ask", "runner"):
         if values.get(name):
-            yield _fault(parts, "share", f"cannot stand beside `{name}`; remove one of the two")
+            yield _fault(parts, "share", f"cannot be combined with `{name}`; remove one of the two")
     tools = values.get("tools")
     if isinstance(tools, tuple) and MEMORY in tools:
         yield _fault(
-            parts, "share", f"cannot stand beside the tool {MEMORY}; remove one of the two"
+            parts, "share", f"cannot be combined with the tool {MEMORY}; remove one of the two"
         )
 
 

@@ -39,7 +39,7 @@ from handoff_queue.shared.types.message import Message, OmitNone, digest_of
 from handoff_queue.shared.types.origins import Origins, origins_or_unknown
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
-DEFAULT_FALLBACK = "Say exactly what is missing, and give what you have."
+DEFAULT_FALLBACK = "Name each gap, and give the results that you have."
 """The fallback of a step that states none."""
 
 

@@ -187,7 +187,7 @@ def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterato
     """
     versions = _values(processes, "version") - {""}
     if len(versions) > 1:
-        fix = "start all of them again with one version"
+        fix = "start all processes again with one version"
         yield Finding(Level.WARN, "versions", f"processes differ: {_by(processes, 'version')}", fix)
     elif versions and own_version not in versions:
         yield Finding(
@@ -197,17 +197,17 @@ def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterato
             "use the version of the fleet here",
         )
     if len(_values(processes, "model")) > 1:
-        fix = "give all of them the same key, or HANDOFF_OFFLINE=true"
+        fix = "give all processes the same key, or HANDOFF_OFFLINE=true"
         yield Finding(Level.WARN, "providers", f"processes differ: {_by(processes, 'model')}", fix)
     elif len(_values(processes, "server")) > 1:
-        fix = "give all of them the same ANTHROPIC_BASE_URL"
+        fix = "give all processes the same ANTHROPIC_BASE_URL"
         yield Finding(
             Level.WARN, "model servers", f"processes differ: {_by(processes, 'server')}", fix
         )
     differing = _models_of_a_role(processes)
     if differing:
         fix = (
-            "give all of them the same HANDOFF_SUPERVISOR_MODEL, HANDOFF_SPECIALIST_MODEL and"
+            "give all processes the same HANDOFF_SUPERVISOR_MODEL, HANDOFF_SPECIALIST_MODEL and"
             " HANDOFF_REVIEWER_MODEL"
         )
         yield Finding(Level.WARN, "models", f"processes differ: {_listed(differing)}", fix)

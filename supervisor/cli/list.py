@@ -97,7 +97,7 @@ def list_jobs(
     ] = None,
     failed_specialist: Annotated[
         str | None,
-        filter_option("failed-specialist", "NAME", "Only jobs with a failed handoff of it."),
+        filter_option("failed-specialist", "NAME", "Only jobs in which this specialist failed."),
     ] = None,
     text: Annotated[
         str | None, filter_option("text", "TEXT", "Only jobs whose title or id has this text.")

@@ -63,7 +63,9 @@ def accept_mcp(file: Path, *, is_sure: bool) -> int:
     for line in changes:
         write_line(line)
     if not is_sure and not can_ask():
-        raise UserError("nobody can be asked here: read the tools above, and accept them by --yes")
+        raise UserError(
+            "there is no terminal to ask on: read the tools above, and accept them with --yes"
+        )
     if not is_sure and not confirm(f"accept these tools for {file.name}?"):
         return FAILED
     _accept(file, listings)

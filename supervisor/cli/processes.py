@@ -154,7 +154,9 @@ def check_roles(roles: Collection[str], known: Collection[str]) -> None:
     """
     for role in roles:
         if role not in known:
-            otherwise = "name one of these, or add a folder of your own with --specialists DIR"
+            otherwise = (
+                "name a known specialist, or add a folder of your own with --specialists DIR"
+            )
             hint = suggestion(role, known, otherwise=otherwise, most=2)
             raise UserError(f"there is no specialist {role[:64]!r}: {hint}")
 

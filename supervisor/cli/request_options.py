@@ -160,7 +160,7 @@ def text_of(argument: str | None, settings: Settings) -> str:
     else:
         text = argument or ""
     if not text.strip():
-        raise UserError("the request is empty: write what you want in plain words")
+        raise UserError("the request is empty: write a question or a task in plain words")
     if len(text) > most:
         raise UserError(
             f"the request has more than {most:,} characters: put long texts into --docs"

@@ -38,7 +38,7 @@ def show(
       handoff show j-0123456789ab --handoff check_0107.1
     """
     if full and handoff:
-        raise UserError("--full and --handoff exclude each other: use one of them")
+        raise UserError("--full and --handoff exclude each other: leave out one option")
     jobs, job_id = client_and_job(job)
     if handoff:
         show_handoffs(jobs, job_id, handoff, as_json=as_json)

@@ -155,7 +155,7 @@ def _specs_of_steps(
             used[name] = specialists[name]
     if not used:
         raise UserError(
-            f"none of the specialists {', '.join(sorted(specialists))} does a step that runs again"
-            f" ({', '.join(names)}): name one of these in its file"
+            f"no step that runs again uses {', '.join(sorted(specialists))}: name a specialist of"
+            f" these steps in its file ({', '.join(names)})"
         )
     return used

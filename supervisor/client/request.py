@@ -351,7 +351,7 @@ def check_request(request: Request, settings: Settings) -> None:
     check_documents(request.documents)
     check_types(request)
     if not request.text.strip():
-        raise UserError("the request is empty: write what you want in plain words")
+        raise UserError("the request is empty: write a question or a task in plain words")
     if len(request.text) > most:
         raise UserError(
             f"the request has {len(request.text):,} characters, more than {most:,}: put long texts"

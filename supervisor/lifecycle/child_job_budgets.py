@@ -259,7 +259,7 @@ def _layer_text(layer: TeamLayer, *, is_first: bool) -> str:
         most.append(f"{layer.max_turns} turns")
     if layer.max_microusd:
         most.append(dollars(layer.max_microusd))
-    limits = " without a limit of their own"
+    limits = " without their own limit"
     if most:
         limits = f" of at most {' and '.join(most)} each"
     if is_first:

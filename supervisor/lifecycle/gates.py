@@ -223,9 +223,9 @@ def _gates_in_words(gates: Gates) -> Iterator[str]:
     for section in gates.sections:
         yield f'It has a heading "{section}".'
     for pattern in gates.required:
-        yield f"A part of it matches the pattern {pattern!r}."
+        yield f"A part matches the pattern {pattern!r}."
     for pattern in gates.forbidden:
-        yield f"No part of it matches the pattern {pattern!r}."
+        yield f"No part matches the pattern {pattern!r}."
     if gates.cited:
         yield (
             "Each statement of fact points to a claim with a source, and the quote stands in the"

@@ -431,7 +431,7 @@ def _workflow(given: str | Mapping[str, JsonValue] | None) -> Workflow | None:
         return None
     if isinstance(given, str):
         if re.fullmatch(NAME_PATTERN, given):
-            advice = "name one of these, or give the content of a workflow file"
+            advice = "name a known workflow, or give the content of a workflow file"
             return workflow_named(given, otherwise=advice)
         return workflow_in(given)
     return workflow_in(json.dumps(given, ensure_ascii=False))

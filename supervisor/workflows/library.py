@@ -27,7 +27,7 @@ def read_workflow(name_or_path: str, dirs: Sequence[Path] = ()) -> Workflow:
     """
     if Path(name_or_path).suffix.lower() in _SUFFIXES or "/" in name_or_path:
         return workflow_from(Path(name_or_path))
-    return workflow_named(name_or_path, dirs, "name one of these, or a .yaml file by its path")
+    return workflow_named(name_or_path, dirs, "name a known workflow, or a .yaml file by its path")
 
 
 def workflow_named(name: str, dirs: Sequence[Path] = (), otherwise: str = "") -> Workflow:

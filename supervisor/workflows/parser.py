@@ -513,7 +513,7 @@ def _choice(
         return None
     value = text_of(where, fields[key])
     if value not in list(choices):
-        advice = suggestion(value, choices, otherwise="write one of these")
+        advice = suggestion(value, choices, otherwise="write a known value")
         raise UserError(f"{where} is {value!r:.80}; {advice}")
     return choices(value)
 

@@ -108,7 +108,7 @@ def parse_request(data: bytes) -> ProxyRequest:
         raise NoProxyRequest("not a request of HTTP/1.0 or HTTP/1.1")
     given = dict(request.headers)
     if b"transfer-encoding" in given and b"content-length" in given:
-        raise NoProxyRequest("Transfer-Encoding and Content-Length together: send one of them")
+        raise NoProxyRequest("Transfer-Encoding and Content-Length together: send only one")
     host, port, path = _target(request)
     if given.get(b"host", host.encode()).lower() not in (
         host.encode(),
@@ -131,7 +131,7 @@ def _check_lines(head: bytes) -> None:
             "each header must be one line of visible characters that ends with CR LF"
         )
     if len(b",".join(_LENGTH.findall(head)).split(b",")) > 1:
-        raise NoProxyRequest("more than one Content-Length: send one of them")
+        raise NoProxyRequest("more than one Content-Length: send only one")
 
 
 def _next_event(incoming: h11.Connection) -> object:

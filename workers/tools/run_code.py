@@ -30,7 +30,7 @@ MAX_INPUT_BYTES = 8_000_000
 _LIMITS = SandboxLimits()
 _DESCRIPTION = (
     "Run a Python program (standard library, no network) in a new sandbox, and return its exit code"
-    " and the end of what it printed. The folder `inputs` holds the text of each document in"
+    " and the end of its output. The folder `inputs` holds the text of each document in"
     " `inputs`, under the last part of its path. Text files that the program writes into the folder"
     " `outputs` are stored: the result names each with its source and its digest, for `inputs` of"
     f" another call or read_document. Nothing else is kept. Limits: {_LIMITS.seconds} s,"

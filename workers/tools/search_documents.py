@@ -25,7 +25,7 @@ _DESCRIPTION = (
 
 
 class _Search(Arguments):
-    query: str = Field(description="words; any of them may match")
+    query: str = Field(description="words; a passage need not have all words")
     limit: int = Field(default=8, description=f"most passages, 1 to {MAX_HITS}")
 
 

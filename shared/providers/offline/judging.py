@@ -157,7 +157,7 @@ def _problems_of(result: Result, results: tuple[Result, ...]) -> list[str]:
     if result.status == "needs_input":
         return []
     if result.status == "failed":
-        return ["The step failed: do it again, or say what stands in its way."]
+        return ["The step failed: do it again, or name the obstacle."]
     if not result.text.strip():
         return ["The output is empty."]
     problems = []

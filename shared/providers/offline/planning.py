@@ -27,7 +27,7 @@ _TEAM_PARTS = 3
 """Least number of things or questions for which a team is worth its cost."""
 _MAX_STEPS = 8
 _LONGEST_ID = 44
-_FALLBACK = "Write what there is to say, and name what is missing."
+_FALLBACK = "Write the parts that have a source, and name the gaps."
 _NOT_ITS_FIELD = re.compile(r"\b(?:Not for|Never)\b.*", re.DOTALL)
 """The end of a description: the tasks that belong to other specialists."""
 _SURE = 1.0
@@ -114,7 +114,7 @@ def replan(conversation: Conversation) -> dict[str, Any]:
         if "step" in line:
             statuses.append(line.get("status"))
     if "under way" in statuses or "not begun" in statuses:
-        return {"decision": "go_on", "why": "The steps to come use what was found."}
+        return {"decision": "go_on", "why": "The next steps use the results so far."}
     return {"decision": "finalize", "why": "Everything in the documents was looked up."}
 
 
@@ -194,7 +194,7 @@ def _task(aspects: Sequence[str], group: Sequence[str]) -> str:
         if aspects:
             by = f" with regard to {join_with_and(list(aspects))}"
         objective = f"Research {subject}{by}."
-    return f"{objective}\nQuote the documents for every statement. Name what they do not say."
+    return f"{objective}\nQuote the documents for every statement. Name the open questions."
 
 
 def _write_step(request: str, specialist: str, depends_on: list[str]) -> dict[str, Any]:

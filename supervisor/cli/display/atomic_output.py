@@ -105,4 +105,4 @@ def write_rows(job_id: JobId, rows: Sequence[Row], target: Path) -> None:
     done = 0
     for row in rows:
         done += row.status not in ("waiting", "running")
-    print_message(f"{done} of {len(rows)} rows of {job_id} are done; {target} has all of them")
+    print_message(f"{done} of {len(rows)} rows of {job_id} are done; {target} has all rows")

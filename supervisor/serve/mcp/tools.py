@@ -302,7 +302,7 @@ TOOLS: dict[str, QueueTool] = {
         _STORES,
     ),
     "status": QueueTool(
-        "Show a job: its status, its plan, the steps at work, and what it waits for.",
+        "Show a job: its status, its plan, its running steps, and the reasons of its waits.",
         ApiRole.READ,
         JobArguments,
         _status,

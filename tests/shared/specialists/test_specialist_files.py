@@ -225,7 +225,7 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
         (front("models: [a, b, c, d, e]\n"), ":4: models: must have at most 4"),
         (front("models: [a, a]\n"), ":4: models: names a twice"),
         (front("models: [haiku, a]\n"), ":4: models: haiku is no full name of a model"),
-        (front("model: a\nmodels: [a, b]\n"), ":5: models: cannot stand beside `model`"),
+        (front("model: a\nmodels: [a, b]\n"), ":5: models: cannot be combined with `model`"),
         (front("tools: [1]\n"), ":4: tools.0: must be a text"),
         (front("tools: 3\n"), ":4: tools: must be a list"),
         (front("tools: now, now\n"), ":4: tools: a tool is named twice"),
@@ -367,9 +367,9 @@ def test_a_suffix_in_capitals_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "problem"),
     [
-        ("tools: [now]\nask: now", "share: cannot stand beside `ask`"),
-        ("runner: agent-sdk", "share: cannot stand beside `runner`"),
-        ("tools: [now, memory]", "share: cannot stand beside the tool memory"),
+        ("tools: [now]\nask: now", "share: cannot be combined with `ask`"),
+        ("runner: agent-sdk", "share: cannot be combined with `runner`"),
+        ("tools: [now, memory]", "share: cannot be combined with the tool memory"),
         ("celery_task: shop.enrich", "share: has no effect with celery_task"),
     ],
 )

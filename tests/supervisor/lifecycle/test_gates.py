@@ -268,7 +268,7 @@ def test_the_step_that_writes_the_answer_knows_the_gates() -> None:
         f"Do it.\n\n{REQUIREMENTS}\n"
         "- It has at least 300 words.\n"
         '- It has a heading "Risks".\n'
-        "- No part of it matches the pattern '(?i)tbd'.\n"
+        "- No part matches the pattern '(?i)tbd'.\n"
         "- Each statement of fact points to a claim with a source, and the quote stands in the"
         " source letter by letter."
     )

@@ -182,7 +182,7 @@ def test_a_missing_field_has_its_default(tmp_path: Path) -> None:
         ("id: a, specialist: writer, task: Write, id: b", ":3: 'id' is given twice; remove one"),
         (
             "id: a, specialist: writer, task: Write, for_each: pages",
-            "step 'a': for_each is 'pages'; write one of these (known: files, lines, rows)",
+            "step 'a': for_each is 'pages'; write a known value (known: files, lines, rows)",
         ),
         (
             "id: a, specialist: writer, task: Write, depends_on: {b: c}",
@@ -297,7 +297,7 @@ def test_an_invalid_step_is_named_with_its_remedy(
         ),
         (
             b"description: x\nsynthesis: blend\nsteps: [{id: a, specialist: writer, task: x}]\n",
-            ":2: synthesis is 'blend'; write one of these (known: merge",
+            ":2: synthesis is 'blend'; write a known value (known: merge",
         ),
         (
             b"description: x\non_failure: ask\nsteps: []\n",
@@ -410,7 +410,7 @@ def test_an_unknown_name_gets_a_suggestion_or_the_list_of_workflows(tmp_path: Pa
 
     assert "there is no workflow 'breif': did you mean brief?" in refusal("breif", tmp_path)
     assert (
-        "there is no workflow 'poem': name one of these, or a .yaml file by its path"
+        "there is no workflow 'poem': name a known workflow, or a .yaml file by its path"
         " (known: brief, digest, test)" in refusal("poem", tmp_path)
     )
 

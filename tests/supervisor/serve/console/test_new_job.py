@@ -128,7 +128,7 @@ def test_a_mistake_leads_back_to_the_form_with_its_texts(
         (
             "workflow",
             "poem",
-            "there is no workflow &#39;poem&#39;: name one of these, or give the content of a"
+            "there is no workflow &#39;poem&#39;: name a known workflow, or give the content of a"
             " workflow file (known: brief, digest)",
         ),
     ],
