@@ -58,15 +58,18 @@ class Jobs:
             for job_id in job_ids:
                 pipe.hgetall(keys.job(job_id))
                 pipe.hgetall(keys.progress(job_id))
+                pipe.get(keys.title(job_id))
                 pipe.zscore(keys.JOBS, job_id)
             answers = answers_of(pipe)
         standings: list[JobStanding] = []
-        parts = [answers[place::3] for place in range(3)]
-        for job_id, fields, progress, submitted in zip(job_ids, *parts, strict=True):
+        parts = [answers[place::4] for place in range(4)]
+        for job_id, fields, progress, title, submitted in zip(job_ids, *parts, strict=True):
             if fields is None or progress is None:
                 standings.append(unreadable_standing(job_id, fields or {}, submitted or 0.0))
             elif fields:
                 facts = with_progress(fields, progress)
+                if title is not None:  # a job of an earlier version has it in its hash
+                    facts[b"title"] = title
                 standings.append(job_standing(job_id, facts, submitted or 0.0))
         return standings
 
@@ -202,6 +205,7 @@ class Jobs:
         names = [
             keys.job(job_id),
             keys.progress(job_id),
+            keys.title(job_id),
             keys.log(job_id),
             keys.blobs(job_id),
             keys.fetched(job_id),

@@ -154,6 +154,13 @@ def job(job_id: JobId) -> str:
     return f"{PREFIX}{{{job_id}}}"
 
 
+def title(job_id: JobId) -> str:
+    """string: the first characters of the request. No worker may read it, because a worker may read
+    the hash of every job whose id it knows.
+    """
+    return f"{job(job_id)}:title"
+
+
 def progress(job_id: JobId) -> str:
     """hash: version of the journal, spent and reserved amounts, numbers of handoffs, failed
     roles, open questions. Workers write it, too.

@@ -183,7 +183,7 @@ def test_the_arrows_move_between_rows_and_a_slash_goes_to_the_search(
 
 def test_hostile_text_runs_no_script(window: Browser, jobs: Client, url: str) -> None:
     job_id = a_job(jobs.store, HOSTILE)
-    jobs.store.connection.redis.hset(keys.job(job_id), "title", HOSTILE)
+    jobs.store.connection.redis.set(keys.title(job_id), HOSTILE, ex=600)
     table = JobTable(window, url).open()
 
     wait_until(lambda: table.count("running") == "1", expected="the counts")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.names import SUB_SUPERVISOR
 
 OTHER_JOB = "j-0123456789ab"
 JOB = f"handoff:{{{OTHER_JOB}}}"
@@ -68,6 +69,8 @@ OTHERS_WORK: tuple[Command, ...] = (
     ("HSCAN", f"{JOB}:blob", "0"),
     ("HRANDFIELD", f"{JOB}:blob"),
     ("HGETALL", JOB),
+    ("GET", f"{JOB}:title"),
+    ("SET", f"{JOB}:title", "x"),
     ("DEL", JOB),
     ("UNLINK", f"{JOB}:log"),
     ("DEL", f"{JOB}:h:analyst:a.1"),
@@ -84,7 +87,10 @@ WRITERS_TURNS = keys.turns(JobId(OTHER_JOB), "writer", HandoffId("write.1"))
 WRITERS_DRAFT = keys.draft(JobId(OTHER_JOB), "writer", HandoffId("write.1"))
 ANALYSTS_DRAFT = keys.draft(JobId(OTHER_JOB), "analyst", HandoffId("a.1"))
 PLANNERS_HANDOFF = keys.handoff(JobId(OTHER_JOB), "planner", HandoffId("planner.1"))
+TEAMS_HANDOFF = keys.handoff(JobId(OTHER_JOB), SUB_SUPERVISOR, HandoffId("team.1"))
 HANDOFFS_OF_OTHER_ROLES: tuple[Command, ...] = (
+    ("HGET", TEAMS_HANDOFF, "digest"),
+    ("HMGET", TEAMS_HANDOFF, "result"),
     ("HMGET", WRITERS_HANDOFF, "state"),
     ("HSET", WRITERS_HANDOFF, "state", "issued"),
     ("HDEL", WRITERS_HANDOFF, "fence"),

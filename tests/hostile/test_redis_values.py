@@ -28,6 +28,7 @@ from tests.doubles.jobs import (
     reservation_answer,
     version_of,
 )
+from tests.doubles.many_jobs import many_jobs
 from tests.hostile.redis_commands import OTHER_JOB
 from tests.hostile.redis_with_users import READ_FIELDS, Server
 
@@ -177,6 +178,18 @@ def test_a_worker_changes_only_the_progress_of_a_job(server: Server) -> None:
             assert standing.children == ()
             assert standing.parent is None
             assert not standing.cancelled
+
+
+def test_the_hash_of_a_job_has_no_title(server: Server) -> None:
+    """A worker may read the hash of every job whose id it knows, also of another tenant."""
+    with server.store("supervisor") as supervisor:
+        (job_id,) = many_jobs(supervisor, 1)
+
+        (standing,) = supervisor.jobs.standings([job_id])
+        assert standing.title == supervisor.job_summaries.of(job_id).job.title
+        assert standing.title == "Compare database 0"
+        stored = supervisor.connection.redis.hgetall(keys.job(job_id))
+        assert standing.title not in str(stored)
 
 
 def test_the_deletion_of_a_job_deletes_no_job_that_a_worker_has_named(server: Server) -> None:

@@ -32,7 +32,7 @@ def set_figure(store: Store, job_id: JobId) -> None:
 
 
 def set_title(store: Store, job_id: JobId) -> None:
-    store.connection.redis.hset(keys.job(job_id), "title", b"\xff\xfe")
+    store.connection.redis.set(keys.title(job_id), b"\xff\xfe", ex=600)
 
 
 FAULTS: dict[str, Callable[[Store, JobId], None]] = {

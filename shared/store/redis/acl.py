@@ -167,11 +167,24 @@ _TURNS = f"{_JOB}:t:*"
 _DRAFTS = f"{_JOB}:draft:*"
 _ROLES = f"{_JOB}:roles"
 _PROGRESS = f"{_JOB}:progress"
+_TITLE = f"{_JOB}:title"
 _BLOB = f"{_JOB}:blob"
 _LOG = f"{_JOB}:log"
 _FETCHED = f"{_JOB}:fetched"
 _REFUSED = f"{_JOB}:refused"
-_WHOLE_JOB = (_JOB, _PROGRESS, _ROLES, _HANDOFF, _TURNS, _DRAFTS, _BLOB, _LOG, _FETCHED, _REFUSED)
+_WHOLE_JOB = (
+    _JOB,
+    _PROGRESS,
+    _TITLE,
+    _ROLES,
+    _HANDOFF,
+    _TURNS,
+    _DRAFTS,
+    _BLOB,
+    _LOG,
+    _FETCHED,
+    _REFUSED,
+)
 _NOTE_EXPIRY = keys.note_expiry("*")
 _MONTHS = f"{keys.PREFIX}schedule:*:????-??"
 _UNPLANNED = (keys.UNPLANNED, f"{keys.UNPLANNED}:*")
@@ -282,7 +295,8 @@ def worker_access(roles: Sequence[str]) -> Access:
             Selector(("hget", "hmget", "hexists", "exists", "pttl"), (_JOB,)),
             Selector((*FIELDS, "type"), (_PROGRESS, *_handoffs(roles))),
             Selector(FIELDS, (_BLOB,)),
-            Selector(("exists", "hget"), _handoffs((SUB_SUPERVISOR,))),
+            # not `hget`: the digests of its task and of its result open the texts
+            Selector(("exists", "hexists"), _handoffs((SUB_SUPERVISOR,))),
             Selector(("rpush", "llen", "lrange", "del", "pexpire"), _turns(roles)),
             Selector(("set", "del"), _drafts(roles)),
             Selector(("hget",), (_ROLES,)),
@@ -458,6 +472,7 @@ def observer_access(roles: Sequence[str]) -> Access:
             *_VERIFIED_USAGE,
             _JOB,
             _PROGRESS,
+            _TITLE,
             _HANDOFF,
             _ROLES,
             _LOG,

@@ -174,7 +174,8 @@ def test_the_list_is_filtered_by_mode_priority_text_cost_and_age(store: Store) -
     redis = store.connection.redis
     redis.hset(keys.job(first), mapping={"mode": "team", "priority": "batch"})
     redis.hset(keys.progress(first), "usd", 500)
-    redis.hset(keys.job(second), mapping={"mode": "single", "title": "100% of (A-Z) [x]"})
+    redis.hset(keys.job(second), "mode", "single")
+    redis.set(keys.title(second), "100% of (A-Z) [x]", ex=600)
     middle = (redis.zscore(keys.JOBS, first) + redis.zscore(keys.JOBS, second)) / 2_000
     redis.zadd(keys.JOBS, {second: redis.zscore(keys.JOBS, second) + 5_000})
 

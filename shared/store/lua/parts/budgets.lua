@@ -376,7 +376,7 @@ local function reserve(job, h, worst)
   if waits and waits ~= 'wait' then return waits.stored_limit, 'handoff' end
   for _, level in ipairs(levels) do
     local is_last = level.h == h and closes
-    if level.h ~= h then is_last = redis.call('HGET', level.h, 'closes') end
+    if level.h ~= h then is_last = redis.call('HEXISTS', level.h, 'closes') == 1 end
     local limits = limits_of(level.job, is_last)
     local refusal = check_level(progress_of(level.job), worst, limits, level.job)
     if refusal and refusal ~= 'wait' then

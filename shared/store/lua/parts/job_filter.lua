@@ -40,8 +40,10 @@ local function matching_status(id, filter)
   if not is_any_or(filter.tenant, tenant or 'default') then return nil end
   if not is_any_or(filter.mode, mode) then return nil end
   if not is_any_or(filter.priority, priority) then return nil end
-  local text = string.lower(id .. ' ' .. (title or ''))
-  if filter.text ~= '' and not string.find(text, filter.text, 1, true) then return nil end
+  if filter.text ~= '' then
+    local text = string.lower(id .. ' ' .. (title_of(job, title) or ''))
+    if not string.find(text, filter.text, 1, true) then return nil end
+  end
   local usd, asked_last, failed_roles = unpack(
     redis.pcall('HMGET', progress_of(job), 'usd', 'asked_last', 'failed_roles')
   )

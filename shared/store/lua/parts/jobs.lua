@@ -6,6 +6,18 @@ local function progress_of(job)
   return job .. ':progress'
 end
 
+-- Return the key with the title of a job, which no worker may read.
+local function title_key(job)
+  return job .. ':title'
+end
+
+-- Return the title of a job; false if it has none. `stored`: the field `title` of the hash of a job
+-- of an earlier version.
+local function title_of(job, stored)
+  local title = redis.pcall('GET', title_key(job))
+  return type(title) == 'string' and title or stored
+end
+
 -- Return whether a text is the id of a job.
 local function is_job_id(id)
   return #id == 14 and string.find(id, '^j%-[0-9a-f]+$') ~= nil

@@ -9,7 +9,8 @@ local function is_progress(name)
   return PROGRESS[name] or string.find(name, '^approval:') or string.find(name, '^g:')
 end
 
--- Append events to the journal after `version`, and set `fields` of the job and of its progress.
+-- Append events to the journal after `version`, and set `fields` of the job and of its progress. The
+-- field `title` has a key of its own.
 -- Entry n has the stream id n-0, so a version is a place in the stream. Version and time of the
 -- last event are the tip of the journal. Two different histories have different tips, also after a
 -- restore of older data. Returns the new version.
@@ -21,7 +22,13 @@ local function append(job, version, all, from, count, at, fields)
   end
   local fixed, progress = {}, { version = integer(last), tip = now }
   for name, value in pairs(fields) do
-    if is_progress(name) then progress[name] = value else fixed[name] = value end
+    if name == 'title' then
+      redis.call('SET', title_key(job), value, 'KEEPTTL')
+    elseif is_progress(name) then
+      progress[name] = value
+    else
+      fixed[name] = value
+    end
   end
   set_fields(job, fixed)
   set_fields(progress_of(job), progress)

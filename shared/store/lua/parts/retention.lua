@@ -33,6 +33,7 @@ local function extend_job(job, h, ms)
     redis.call('PEXPIRE', job .. ':log', integer(ms))
     redis.call('PEXPIRE', job .. ':blob', integer(ms))
     redis.call('PEXPIRE', job .. ':roles', integer(ms))
+    redis.call('PEXPIRE', title_key(job), integer(ms))
     redis.call('PEXPIRE', progress_of(job), integer(ms))
   end
   if h then extend_key(h, ms) end
@@ -55,7 +56,7 @@ local function shorten_job(job, ms)
     redis.call('PEXPIRE', handoff_key(job, handoff), integer(ms))
     redis.call('PEXPIRE', turns_key(job, handoff), integer(ms))
   end
-  for _, part in ipairs({ '', ':progress', ':log', ':blob', ':fetched', ':roles' }) do
+  for _, part in ipairs({ '', ':progress', ':log', ':blob', ':fetched', ':roles', ':title' }) do
     redis.call('PEXPIRE', job .. part, integer(ms))
   end
 end

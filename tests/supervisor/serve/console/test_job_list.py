@@ -38,7 +38,7 @@ def act(visitor: Visitor, action: str, *jobs: str) -> dict[str, str]:
 
 
 def rename(jobs: Client, job_id: JobId, title: str) -> None:
-    jobs.store.connection.redis.hset(keys.job(job_id), "title", title)
+    jobs.store.connection.redis.set(keys.title(job_id), title, ex=600)
 
 
 def test_the_url_filters_the_table(jobs: Client, local: Visitor) -> None:

@@ -304,7 +304,7 @@ def test_hostile_text_is_text_in_the_page_and_in_the_live_data(
 ) -> None:
     job_id = a_job(jobs.store, "<script>x</script>")
     hostile = "</title><script>document.title='taken'</script>"
-    jobs.store.connection.redis.hset(keys.job(job_id), "title", hostile)
+    jobs.store.connection.redis.set(keys.title(job_id), hostile, ex=600)
 
     page, live = local.get(f"/jobs/{job_id}").text, local.get(f"/jobs/{job_id}/live").json()
 
