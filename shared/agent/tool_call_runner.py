@@ -171,7 +171,8 @@ class ToolCallRunner:
         tool = self._tool_of(result)
         text = self._transcript.dependencies.without_secrets(visible(result.text))
         is_lookup = tool is not None and tool.is_lookup
-        if is_lookup and len(text) >= MIN_SAME_CHARS and conversation.has_result(text):
+        is_worth_a_note = result.is_error or len(text) >= MIN_SAME_CHARS
+        if is_lookup and is_worth_a_note and conversation.has_result(text):
             text = SAME_RESULT
         shown = conversation.with_room_for(result.model_copy(update={"text": text}))
         self._transcript.store(self._citable(shown, tool))

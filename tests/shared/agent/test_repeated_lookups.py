@@ -130,3 +130,12 @@ def test_a_repeated_call_of_an_unknown_tool_is_answered_in_one_line() -> None:
     run = run_with_replies(*[tool_call_reply(("nothing", {}))] * 2, answer_reply())
     run.go()
     assert results_in(run, 2) == [SAME_CALL]
+
+
+def test_a_page_that_fails_again_and_again_ends_the_search() -> None:
+    repeats = [look_up("broken")] * (MAX_REPEATED_LOOKUPS + 1)
+    run = run_of(Index(), *repeats, sends=True)
+    run.go()
+    assert results_in(run, 2) == [SAME_RESULT]
+    assert not run.calls[-1].may_call_tools
+    assert len(run.calls) == MAX_REPEATED_LOOKUPS + 2
