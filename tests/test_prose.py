@@ -112,7 +112,9 @@ def messages(tree: ast.Module) -> Iterator[Text]:
     """
     skipped: set[ast.AST] = set()
     for node in ast.walk(tree):
-        text = None
+        if not isinstance(node, ast.expr | ast.Expr):
+            continue
+        text: object = None
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             skipped.add(node.value)  # a docstring
         elif isinstance(node, ast.JoinedStr):

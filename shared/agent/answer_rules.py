@@ -78,8 +78,8 @@ def form_of(handoff: AgentHandoff) -> AnswerForm:
 
 
 def split_system(system: str) -> list[str]:
-    """Return the part of a system prompt that all handoffs of its specialist have, and the rules
-    that only a part of them has, if it has such rules.
+    """Return a system prompt in one or two parts. The first part is equal in all handoffs of the
+    specialist. The second part has the rules that only some handoffs have.
     """
     for ending in _ENDINGS:
         if system.endswith(ending):

@@ -52,7 +52,9 @@ _ID = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _UNUSABLE = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
-LAST_TURN = "This is your last turn: you can call no more tools. Answer now, with what you have."
+LAST_TURN = (
+    "This is your last turn: you can call no more tools. Answer now, from the results so far."
+)
 """It asks for no length, because `TOO_LONG` may stand before it."""
 UNUSABLE = "Your answer cannot be used: "
 TOO_LONG = (

@@ -133,9 +133,10 @@ class ToolCallRunner:
         return None
 
     def _stored_result(self, call: Block, before: Sequence[Block]) -> ToolObserved | None:
-        """Return the result of a call that need not run: a look-up that was made before, a call
-        that cannot run and was made before, or `read_result` for a cleared result. None: the call
-        must run.
+        """Return the result of a call that need not run. None: the call must run.
+
+        Such a call is a repeated look-up, a repeated call that cannot run, or `read_result` for a
+        cleared result.
 
         Args:
             before: calls of the same reply that will run.

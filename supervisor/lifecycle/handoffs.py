@@ -163,8 +163,8 @@ def step_handoff(
 
 
 def _is_compared(state: JobState) -> bool | None:
-    """Return False if a step's claims are compared with no other claims and with no facts, which
-    is so for one specialist alone and for the only step of a plan; else None.
+    """Return False if a step's claims are compared with no other claims and with no facts; else
+    None. One specialist alone and the only step of a plan have such claims.
     """
     submitted = state.submitted
     if submitted.facts is not None:

@@ -40,7 +40,8 @@ def make_running(store: Store, job_id: JobId, **fields: str) -> None:
         keys.handoff(job_id, "a", HANDOFF),
     ):
         redis.expire(key, KEPT_S)
-    redis.zadd(keys.DUE, {f"{job_id}/{HANDOFF}": 1})
+    redis.hset(keys.QUEUES, "a", 0)
+    redis.zadd(keys.due("a"), {f"{job_id}/{HANDOFF}": 1})
 
 
 def test_a_job_that_is_its_own_parent_stops_no_sweep(store: Store) -> None:

@@ -54,8 +54,8 @@ local function note_wake_up(job, status)
 end
 
 -- Return whether a wake-up of a job waits. Workers write the set of the supervisor's queue, so an
--- entry of an attacker may hide the job. So a sweep believes such entries for BELIEVED_MS, which the
--- field `believed` of the job counts (Unix ms of the first look). Then the job is woken again.
+-- entry of an attacker may hide the job. A sweep believes such an entry for BELIEVED_MS, from the
+-- Unix ms in the field `believed` of the job. Then it wakes the job again.
 local BELIEVED_MS = 60 * 1000
 local function is_woken(job)
   if redis.call('ZSCORE', WAITING .. 'submissions', job) then return true end

@@ -9,8 +9,8 @@ local function is_progress(name)
   return PROGRESS[name] or string.find(name, '^approval:') or string.find(name, '^g:')
 end
 
--- Append events to the journal after `version`, and set `fields` of the job and of its progress. The
--- field `title` has a key of its own.
+-- Append events to the journal after `version`, and set `fields` of the job and of its progress.
+-- The field `title` has a key of its own.
 -- Entry n has the stream id n-0, so a version is a place in the stream. Version and time of the
 -- last event are the tip of the journal. Two different histories have different tips, also after a
 -- restore of older data. Returns the new version.
