@@ -1,10 +1,13 @@
 """Converts a user's typed Python function into a `FunctionTool`. Pydantic builds the schema of
 the parameters from the types, and their descriptions come from the docstring.
+
+`check_definition` checks the name, description and schema of a tool, as the model gets them.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -17,15 +20,25 @@ from pydantic import TypeAdapter, ValidationError, validate_call
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from handoff_queue.shared.agent.tool import CallContext, ToolFailed, ToolOutput
-from handoff_queue.shared.agent.tool_definition import check_definition
+from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, check_schema
+from handoff_queue.shared.agent.tool import (
+    CallContext,
+    ToolFailed,
+    ToolOutput,
+    check_parameter_names,
+)
 from handoff_queue.shared.agent.tool_return_values import output_of
+from handoff_queue.shared.text.unicode_text import has_half_a_character
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.shared.types.message import problems_of
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _CONTEXT: ContextVar[CallContext] = ContextVar("call")
 """Context of the call that this thread runs."""
+_NOT_AT_THE_TOP = ("allOf", "anyOf", "oneOf")
+"""Keywords that the Messages API does not take at the top of a tool's schema."""
+MAX_DEFINITION_CHARS = 30_000
+"""Characters of a tool's description and schema: about 8,000 tokens, paid in each turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,3 +244,44 @@ def _is_context(hint: Any) -> bool:
     if get_origin(hint) is Union or isinstance(hint, type(int | None)):
         return CallContext in get_args(hint)
     return hint is CallContext
+
+
+def _check_whole_characters(name: str, text: str) -> None:
+    if has_half_a_character(text):
+        raise InvalidTool(
+            f"tool {name}: its docstring or types hold half of a character (a lone surrogate)"
+        )
+
+
+def check_definition(name: str, description: str, schema: Mapping[str, Any]) -> None:
+    """Check a tool, because the Messages API would refuse each request with an invalid one.
+
+    Raises:
+        InvalidTool: the tool would be refused.
+    """
+    try:
+        text = json.dumps([description, schema], ensure_ascii=False, allow_nan=False)
+        _check_whole_characters(name, text)
+        check_schema(schema)
+    except BrokenSchema as error:
+        raise InvalidTool(f"tool {name}: its schema {error}") from error
+    except (TypeError, ValueError) as error:
+        raise InvalidTool(
+            f"tool {name}: a default, an example or a limit of its parameters is no JSON value"
+            f" ({error})"
+        ) from error
+    if not description.strip():
+        raise InvalidTool(
+            f"tool {name}: its docstring describes only the parameters; describe the tool, too"
+        )
+    if len(text) > MAX_DEFINITION_CHARS:
+        raise InvalidTool(
+            f"tool {name}: its description and schema have {len(text):,} characters; "
+            f"at most {MAX_DEFINITION_CHARS:,} are sent with each turn"
+        )
+    for keyword in _NOT_AT_THE_TOP:
+        if keyword in schema:
+            raise InvalidTool(
+                f"tool {name}: its schema has {keyword} at the top; use plain parameters"
+            )
+    check_parameter_names(name, schema)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from handoff_queue.shared.agent.function_tools import check_definition
 from handoff_queue.shared.agent.tool import ToolFailed
-from handoff_queue.shared.agent.tool_definition import check_definition
 from handoff_queue.shared.local.fork_server import ForkServer, is_supported
 from handoff_queue.shared.local.parent_death_guard import guarded_command
 from handoff_queue.shared.observability.logs import log_of
