@@ -20,6 +20,7 @@ from handoff_queue.supervisor.cli.doctor import (
     find_lost_slots,
     find_not_served,
     find_unserved_queues,
+    model_access,
     persistence,
 )
 from handoff_queue.supervisor.cli.doctor_processes import AnnouncedProcess, Finding, Level, brokers
@@ -246,3 +247,20 @@ def test_the_limits_of_a_served_specialist_are_compared_with_its_model(
         Announcement(worker="h:1", specialists=(spec,), slots=1, model="anthropic")
     )
     assert findings_of(redis_url)["specialist reader"].level is Level.WARN
+
+
+def test_the_password_of_a_gateway_is_not_shown() -> None:
+    url = "http://team:canary-90f3e1@127.0.0.1:1"
+
+    level, finding, _ = model_access(
+        Settings.model_validate({"offline": False, "ANTHROPIC_BASE_URL": url})
+    )
+
+    assert (level, finding.partition(" cannot")[0]) == ("fail", "http://127.0.0.1:1")
+
+
+def test_a_provider_without_its_settings_fails() -> None:
+    level, finding, _ = model_access(Settings.model_validate({"model_provider": "foundry"}))
+
+    assert level == "fail"
+    assert "HANDOFF_MODEL_PROVIDER=foundry" in finding

@@ -1,4 +1,6 @@
-"""Descriptions of specialists are printed in full on every terminal."""
+"""Descriptions of specialists are printed in full on every terminal. `handoff specialists --lint`
+names a runner that is not installed on this machine.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,14 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from handoff_queue.shared.settings import optional_packages
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.store.pauses import Pause
 from handoff_queue.shared.store.presence import ServedSpecialist
-from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.shared.types.specialist import RunnerKind, SpecialistSpec
 from handoff_queue.supervisor.cli.processes import built_in_specialists
-from handoff_queue.supervisor.cli.specialists import specialists_view
+from handoff_queue.supervisor.cli.specialists import notes_on_runners, specialists_view
+from tests.doubles.handoffs import a_spec
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +83,20 @@ def test_a_paused_specialist_is_marked(specs: dict[str, SpecialistSpec]) -> None
             specialists_view({"researcher": specs["researcher"]}, standings, columns)
         )
         assert "researcher (paused)" in written.getvalue()
+
+
+def test_a_missing_runner_is_one_line_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = {"agent-sdk": ("no_such_package",)}
+    monkeypatch.setattr(optional_packages, "PACKAGES", packages)
+    spec = a_spec(name="looker").model_copy(update={"runner": RunnerKind.AGENT_SDK})
+
+    assert list(notes_on_runners([a_spec(), spec])) == [
+        "looker: runner: agent-sdk needs the package no_such_package: install"
+        " handoff-queue[agent-sdk] on the machine of its worker"
+    ]
+
+
+def test_an_installed_runner_needs_no_line() -> None:
+    spec = a_spec(name="looker").model_copy(update={"runner": RunnerKind.AGENT_SDK})
+
+    assert not list(notes_on_runners([spec]))
