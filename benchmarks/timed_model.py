@@ -136,16 +136,16 @@ def answer_to(schema: dict[str, Any], synthesis: Synthesis = Synthesis.MERGE) ->
     """Return the answer that a schema asks for: a plan, a verdict or a result."""
     properties = schema.get("properties", {})
     if "steps" in properties:
-        steps = [
-            {
+        steps: list[dict[str, Any]] = []
+        for n in range(STEPS):
+            step = {
                 "id": f"part_{n}",
                 "specialist": "researcher",
                 "task": f"Part {n}",
                 "depends_on": [],
                 "fallback": "-",
             }
-            for n in range(STEPS)
-        ]
+            steps.append(step)
         return {"steps": steps, "synthesis": synthesis.value, "why": "three parts"}
     if "verdict" in properties:
         return {"verdict": "PASS", "revisions": [], "open_points": []}

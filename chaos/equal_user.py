@@ -69,7 +69,10 @@ class EqualRecords:
         """Return the breaches of each promise: name of the promise -> one line each."""
         lines: list[str] = []
         for group in dict.fromkeys(handoff.group for handoff in self.handoffs):
-            members = [handoff for handoff in self.handoffs if handoff.group == group]
+            members = []
+            for handoff in self.handoffs:
+                if handoff.group == group:
+                    members.append(handoff)
             lines += _faults_of(group, members)
         live: list[str] = []
         for handoff in self.handoffs:
@@ -90,11 +93,17 @@ class EqualRecords:
 
 def _faults_of(group: str, members: Sequence[EqualHandoff]) -> Iterator[str]:
     """Yield the faults of one group."""
-    runs = [handoff for handoff in members if handoff.copied_from is None]
+    runs = []
+    for handoff in members:
+        if handoff.copied_from is None:
+            runs.append(handoff)
     for first, second in combinations(runs, 2):
         if first.overlaps(second):
             yield f"{group}: {first.job_id} and {second.job_id} ran at the same time"
-    outputs = {run.job_id: run.output for run in runs if run.status == "ok"}
+    outputs = {}
+    for run in runs:
+        if run.status == "ok":
+            outputs[run.job_id] = run.output
     for handoff in members:
         if handoff.copied_from is None:
             if handoff.status != "ok" and not handoff.is_given_up:

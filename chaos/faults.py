@@ -175,5 +175,8 @@ def delete_queue(client: Any, queue: str) -> None:
 
 def without_fair_order(message: Mapping[str, Any]) -> str:
     """Return a copy of a message that a worker receives without the fair order."""
-    headers = {name: value for name, value in message["headers"].items() if name != MEMBER_HEADER}
+    headers = {}
+    for name, value in message["headers"].items():
+        if name != MEMBER_HEADER:
+            headers[name] = value
     return json.dumps({**message, "headers": headers})

@@ -169,7 +169,10 @@ class BatchRecords:
         for key, times in paid.items():
             if times > 1:
                 lines.append(f"{_name_of(key)}: paid {times} times")
-        live = [_name_of(call.key) for call in self.calls if not call.is_batched]
+        live = []
+        for call in self.calls:
+            if not call.is_batched:
+                live.append(_name_of(call.key))
         return {BATCH_CALL_PAID_TWICE: lines, BATCH_CALL_OUTSIDE: live}
 
     def figures(self) -> dict[str, int]:
@@ -218,7 +221,10 @@ class ExternalRecords:
 
 def external_records(jobs: Collection[PlannedJob], calls: Sequence[Call]) -> ExternalRecords:
     """Return the records of these jobs."""
-    names = {job.name: job for job in jobs if job.shape is Shape.EXTERNAL}
+    names = {}
+    for job in jobs:
+        if job.shape is Shape.EXTERNAL:
+            names[job.name] = job
     own: list[Call] = []
     for call in calls:
         if call.key.job in names and names[call.key.job].is_external_step(call.key.handoff):

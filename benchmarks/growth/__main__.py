@@ -192,7 +192,9 @@ AT_ONCE = 1_000
 def fill(redis: Any, real: JobId, jobs: int) -> None:
     """Store this number of copies of the job, each one ms older than the previous one."""
     names: list[bytes] = list(redis.scan_iter(match=f"{keys.PREFIX}{{{real}}}*", count=1_000))
-    dumps = [(name.decode(), redis.pttl(name), redis.dump(name)) for name in names]
+    dumps: list[tuple[str, int, bytes]] = []
+    for key in names:
+        dumps.append((key.decode(), redis.pttl(key), redis.dump(key)))
     at = redis.zscore(keys.JOBS, real)
     for first in range(0, jobs, AT_ONCE):
         pipe = redis.pipeline(transaction=False)

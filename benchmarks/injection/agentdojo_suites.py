@@ -282,8 +282,8 @@ def declaration_of(tool: str) -> Declaration:
 def undeclared(tools: Collection[str]) -> set[str]:
     """Return the tools that the tables above do not place, by the form of their names."""
     reading = ("get_", "search_", "read_", "list_", "check_")
-    return {
-        tool
-        for tool in tools
-        if not declaration_of(tool).has_effect and not tool.startswith(reading)
-    }
+    unplaced: set[str] = set()
+    for tool in tools:
+        if not declaration_of(tool).has_effect and not tool.startswith(reading):
+            unplaced.add(tool)
+    return unplaced
