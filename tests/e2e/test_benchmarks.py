@@ -13,6 +13,7 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.critical_path import walked
 from benchmarks.table import HEAD
+from benchmarks.tokens.__main__ import main as compare_tokens
 from tests import forked_processes
 
 pytestmark = pytest.mark.slow
@@ -36,6 +37,18 @@ def test_the_table_has_a_line_for_every_row_under_every_load(
     loads = 2 * len(calls)  # one job and five jobs at once
     assert len(lines) == loads * len(rows)
     assert all(float(figure) > 0 for _, _, _, *figures in lines for figure in figures[:3])
+
+
+def test_the_table_of_tokens_has_a_line_for_the_agent_by_hand(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks.tokens", "--rows", "by hand, one agent"])
+
+    compare_tokens()
+
+    output = capsys.readouterr().out.splitlines()
+    rows = [line.split(" | ") for line in output if line.startswith("| by hand, one agent | ")]
+    assert int(rows[0][2].replace(",", "")) > 0, "the input tokens"
 
 
 @pytest.mark.alone
