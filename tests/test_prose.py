@@ -112,8 +112,6 @@ def messages(tree: ast.Module) -> Iterator[Text]:
     """
     skipped: set[ast.AST] = set()
     for node in ast.walk(tree):
-        if not isinstance(node, ast.expr | ast.Expr):
-            continue
         text: object = None
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             skipped.add(node.value)  # a docstring
@@ -125,7 +123,7 @@ def messages(tree: ast.Module) -> Iterator[Text]:
         if not isinstance(text, str) or len(text.split()) < MIN_WORDS_OF_MESSAGE:
             continue
         if not NO_MESSAGE.search(text):
-            yield node.lineno, text
+            yield getattr(node, "lineno", 0), text
 
 
 def part_of(value: ast.expr) -> str:

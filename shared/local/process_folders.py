@@ -37,7 +37,9 @@ def write_process_folders(folder: Path, users: Iterable[str]) -> list[Path]:
         with locked(folder):
             _copy(folder, names)
     except OSError as error:
-        raise UserError(f"{folder} cannot be written ({error.strerror})") from error
+        raise UserError(
+            f"{folder} cannot be written ({error.strerror}): name a folder that this user can write"
+        ) from error
     return [folder / name for name in (*names, REDIS)]
 
 

@@ -145,7 +145,9 @@ def write_users(folder: Path, address: str, workers: Mapping[str, Sequence[str]]
             draft.write_text("\n".join(lines) + "\n", encoding="utf-8")
             draft.replace(file)
     except OSError as error:
-        raise UserError(f"{folder} cannot be written ({error.strerror})") from error
+        raise UserError(
+            f"{folder} cannot be written ({error.strerror}): name a folder that this user can write"
+        ) from error
     return list(names)
 
 

@@ -142,11 +142,11 @@ class ApiTokens:
 def _check_line(what: str, text: str) -> None:
     """Raise UserError unless the text is one short line with a visible character."""
     if not text.strip():
-        raise UserError(f"{what} is empty")
+        raise UserError(f"{what} is empty: write one line of at most {MAX_NAME_CHARS} characters")
     if len(text) > MAX_NAME_CHARS or not text.isprintable():
         raise UserError(
             f"{what} must be one line of at most {MAX_NAME_CHARS} characters, without control"
-            " characters"
+            f" characters, not {text!r:.80}"
         )
 
 

@@ -219,5 +219,8 @@ def keys_from(settings: Settings) -> TenantKeys | None:
     if settings.tenant_key_function is not None:
         raise UserError("set HANDOFF_TENANT_KEYS or HANDOFF_TENANT_KEY_FUNCTION, but not both")
     if not settings.tenant_keys.is_dir():
-        raise UserError(f"HANDOFF_TENANT_KEYS: {settings.tenant_keys} is not a folder")
+        raise UserError(
+            f"HANDOFF_TENANT_KEYS: {settings.tenant_keys} is not a folder: create it, or correct"
+            " the setting"
+        )
     return KeyFiles(settings.tenant_keys)

@@ -159,7 +159,7 @@ def _names(text: str, option: str) -> tuple[str, ...]:
     if not all(names):
         raise UserError(f"{option} {text[:60]!r} has an empty name: write names as in A,B")
     if len(set(names)) != len(names):
-        raise UserError(f"{option} {text[:60]!r} names a value twice")
+        raise UserError(f"{option} {text[:60]!r} names a value twice: write each name once")
     return names
 
 

@@ -156,7 +156,9 @@ def text_of(argument: str | None, settings: Settings) -> str:
         try:
             text = sys.stdin.read(most + 1)
         except UnicodeDecodeError as error:
-            raise UserError("the request on stdin is not UTF-8 text") from error
+            raise UserError(
+                "the request on stdin is not UTF-8 text: convert it to UTF-8"
+            ) from error
     else:
         text = argument or ""
     if not text.strip():
@@ -166,7 +168,7 @@ def text_of(argument: str | None, settings: Settings) -> str:
             f"the request has more than {most:,} characters: put long texts into --docs"
         )
     if has_half_a_character(text):  # bytes on the command line that are not text
-        raise UserError("the request is not UTF-8 text")
+        raise UserError("the request is not UTF-8 text: convert it to UTF-8")
     return text
 
 

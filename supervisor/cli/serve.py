@@ -114,7 +114,8 @@ def listen(host: str, port: int) -> tuple[socket.socket, bool]:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise UserError(
-            f"--host {host[:80]!r} is not an address of this machine ({error})"
+            f"--host {host[:80]!r} is not an address of this machine ({error}): use 127.0.0.1, or"
+            " 0.0.0.0 for all networks"
         ) from error
     family, kind, protocol, _, address = addresses[0]
     listening = socket.socket(family, kind, protocol)

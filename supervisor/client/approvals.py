@@ -638,7 +638,7 @@ def _texts(note: str | None) -> list[str]:
             f"the note has {len(note):,} characters: write 1 to {MAX_NOTE_CHARS:,} characters"
         )
     if has_half_a_character(note):
-        raise UserError("the note is not UTF-8 text")
+        raise UserError("the note is not UTF-8 text: convert it to UTF-8")
     return [note]
 
 

@@ -127,6 +127,8 @@ def _is_stored(
             continue
         limits = NewLimits(**{name: getattr(event, name) for name in NewLimits.model_fields})
         if (event.from_step, limits) != (from_step, new):
-            raise Conflict("the idempotency key belongs to another retry: use another key")
+            raise Conflict(
+                f"the idempotency key {key!r:.80} belongs to another retry: use another key"
+            )
         return True
     return False

@@ -61,7 +61,10 @@ def check_documents(documents: object) -> None:
     if isinstance(documents, Mapping):
         for name, content in documents.items():
             if not (isinstance(name, str) and isinstance(content, bytes)):
-                raise UserError("documents by name must be a mapping of str to bytes")
+                raise UserError(
+                    "documents by name must be a mapping of str to bytes, not of"
+                    f" {type(name).__name__} to {type(content).__name__}"
+                )
             if not _is_document_name(name):
                 raise UserError(
                     f"no document can be called {name!r:.80}: write a relative path such as"
@@ -154,7 +157,9 @@ def check_types(request: Request) -> None:
         or not isinstance(names, tuple | list)
         or not all(isinstance(name, str) for name in names)
     ):
-        raise UserError("specialists must be a tuple of names: write ('writer',) for one")
+        raise UserError(
+            f"specialists must be a tuple of names, not {names!r:.80}: write ('writer',) for one"
+        )
 
 
 def check_bounds(name: str, message: Message) -> None:
@@ -363,7 +368,8 @@ def check_request(request: Request, settings: Settings) -> None:
     check_names(request)
     if len(request.tenant) > MAX_TENANT_CHARS or not request.tenant.isprintable():
         raise UserError(
-            f"the tenant's name must be one line of at most {MAX_TENANT_CHARS} characters"
+            f"the tenant's name must be one line of at most {MAX_TENANT_CHARS} characters, not"
+            f" {request.tenant!r:.80}"
         )
     if request.answer_schema is not None:
         _check_schema(request.answer_schema)

@@ -96,7 +96,9 @@ def check_options(name: str, request: Request, options: ScheduleOptions) -> None
         )
     most = options.max_microusd_per_month
     if most is not None and (not isinstance(most, int) or most < 1):
-        raise UserError("max_microusd_per_month (--max-usd-per-month) must be above 0")
+        raise UserError(
+            f"max_microusd_per_month (--max-usd-per-month) must be above 0, not {most!r:.40}"
+        )
     if request.after is not None or request.idempotency_key is not None:
         raise UserError(
             "the request of a schedule has no idempotency key, and `after` names no job: use"

@@ -106,7 +106,10 @@ def arguments_text(store: Store, question: QuestionAboutCall, arguments: JsonVal
     """
     tool, digest = question.call.tool, question.call.input_schema.digest
     if not isinstance(arguments, dict):
-        raise UserError(f"the arguments of {tool} must be a JSON object")
+        raise UserError(
+            f'the arguments of {tool} must be a JSON object such as {{"name": "value"}}, not'
+            f" {json.dumps(arguments):.80}"
+        )
     text = json.dumps(arguments, ensure_ascii=False)
     if len(text) > MAX_ARGUMENT_CHARS or has_half_a_character(text):
         raise UserError(

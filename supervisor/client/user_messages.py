@@ -113,7 +113,7 @@ def _checked(text: str) -> str:
             f"the message has {len(text):,} characters: write at most {MAX_MESSAGE_CHARS:,}"
         )
     if has_half_a_character(text):
-        raise UserError("the message is not UTF-8 text")
+        raise UserError("the message is not UTF-8 text: convert it to UTF-8")
     return text
 
 
@@ -183,7 +183,10 @@ def _error_of(job_id: JobId, refusal: Refusal) -> UserError:
                 f" `handoff retry {job_id}`, or submit a job with `--after {job_id}`"
             )
         case Refusal.FULL:
-            return UserError(f"{job_id} has {MAX_MESSAGES} messages, the most that a job can have")
+            return UserError(
+                f"{job_id} has {MAX_MESSAGES} messages, the most that a job can have: wait for its"
+                f" end, and submit a job with `--after {job_id}`"
+            )
         case Refusal.OTHER:
             return Conflict(
                 f"the idempotency key belongs to another message of {job_id}: use another key"

@@ -88,7 +88,9 @@ def read_golden(path: Path) -> tuple[GoldenCase, ...]:
     try:
         lines = data.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text") from error
+        raise UserError(
+            f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8"
+        ) from error
     cases = list(_cases_in(path, lines))
     if not cases:
         raise UserError(f"{path} holds no request: write one JSON object a line")
@@ -241,4 +243,7 @@ def check_paths(folder: Path, documents: Mapping[str, str]) -> None:
     root = folder.resolve()
     for path in documents:
         if not (folder / path).resolve().is_relative_to(root):
-            raise UserError(f"the document {path[:80]!r} would be outside of {folder}")
+            raise UserError(
+                f"the document {path[:80]!r} would be outside of {folder}: add a job whose"
+                " documents have no `..` in their names"
+            )

@@ -90,7 +90,9 @@ def read_facts(
     if is_database and table is None:
         raise UserError(f"{file} is a SQLite file: name its table with `table: ...`")
     if table is not None and not is_database:
-        raise UserError(f"{file} is no SQLite file: it has no table of a name")
+        raise UserError(
+            f"{file} is no SQLite file, so it has no table {table!r:.80}: leave out `table`"
+        )
     all_columns = {part: named.get(part, part) for part in parts}
     if table is not None:
         rows = _rows_of_database(file, table, all_columns, {*named})

@@ -146,11 +146,13 @@ def truth_of(where: str, node: yaml.Node) -> bool:
     Raises:
         UserError: the value is something else.
     """
+    written = "a list or a mapping"
     truth = None
     if isinstance(node, yaml.ScalarNode):
+        written = f"{node.value!r:.40}"
         truth = _BOOLEANS.get(node.value.lower())
     if truth is None:
-        raise UserError(f"{where} must be true or false")
+        raise UserError(f"{where} must be true or false, not {written}")
     return truth
 
 

@@ -154,4 +154,7 @@ def _share(where: str, node: yaml.Node) -> Share:
         return Share(int(percent[1]), is_percent=True)
     if _COUNT.fullmatch(text):
         return Share(int(text))
-    raise UserError(f"{where} must be a number of results, such as 3, or a percentage, such as 80%")
+    raise UserError(
+        f"{where} must be a number of results, such as 3, or a percentage, such as 80%, not"
+        f" {text!r:.40}"
+    )

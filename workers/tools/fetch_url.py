@@ -186,7 +186,8 @@ def _request(client: httpx2.Client, url: str, web: Web, deadline: Deadline) -> _
         raise ToolFailed(f"{url} took too long: try another page") from None
     except (*REQUEST_ERRORS, zlib.error) as error:
         raise ToolFailed(
-            f"{url} cannot be fetched ({type(error).__name__}: {str(error)[:200]})"
+            f"{url} cannot be fetched ({type(error).__name__}: {str(error)[:200]}): try another"
+            " page"
         ) from None
 
 

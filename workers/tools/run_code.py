@@ -164,5 +164,7 @@ def _contents(ended: SandboxRun) -> dict[str, bytes]:
     except ValueError:
         raise ToolFailed("the sandbox returned files that cannot be read") from None
     if sum(map(len, contents.values())) > _LIMITS.output_bytes:
-        raise ToolFailed(f"the files have more than {_LIMITS.output_bytes:,} bytes")
+        raise ToolFailed(
+            f"the files have more than {_LIMITS.output_bytes:,} bytes: write smaller or fewer files"
+        )
     return contents

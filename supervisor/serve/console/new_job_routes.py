@@ -230,7 +230,7 @@ def _merge(fields: dict[str, Any], name: str, values: dict[str, Any]) -> None:
     """Set values of a field that is an object."""
     earlier = fields.get(name) or {}
     if not isinstance(earlier, dict):
-        raise UserError(f"{name}: must be an object")
+        raise UserError(f"{name}: must be an object, not {earlier!r:.80}")
     fields[name] = earlier | values
 
 
@@ -241,7 +241,9 @@ def _object(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UserError(f"the further fields are not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise UserError("the further fields are not a JSON object")
+        raise UserError(
+            f'the further fields are not a JSON object such as {{"max_rounds": 1}}: {text!r:.80}'
+        )
     return value
 
 
