@@ -4,6 +4,8 @@ control. Only `ping` and the commands about the worker's queues and tasks are ob
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,11 +19,13 @@ from celery.worker import state as worker_state
 from celery.worker.consumer.control import Control
 from celery.worker.control import Panel
 from kombu import pidbox
+from pydantic import SecretStr
 from redis import Redis
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.remote_control import REMOTE_CONTROL
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.supervisor.cli.connection import queues_by_node
 from tests.waiting import wait_until
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -37,6 +41,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "objgraph": {"type": "Request", "n": 1},
 }
 """Arguments of the commands that need some."""
+DEEP = "[" * 5_000
 TASK_LISTS = {"active", "reserved", "scheduled", "revoked"}
 REFUSED = sorted({*Panel.data} - {*REMOTE_CONTROL} - TASK_LISTS)
 
@@ -184,3 +189,28 @@ def test_a_reply_goes_to_no_key_that_an_attacker_chooses(
 
         assert not connection.exists(VICTIM, "one")
         assert connection.type(f"_kombu.binding.{REPLIES}") == b"set"
+
+
+REPLY_FORMS = ["[1]", "null", "5", '{"n": [1]}', '{"n": [{}]}', '{"n": [{"name": [1]}]}', DEEP]
+"""Bodies of replies that are no lists of queues."""
+
+
+@pytest.mark.parametrize("body", REPLY_FORMS, ids=range(len(REPLY_FORMS)))
+def test_a_forged_reply_does_not_stop_the_command_that_asks(redis_server: str, body: str) -> None:
+    """A worker sees each control command, and may write to the reply queue of its sender."""
+    settings = Settings(redis_url=SecretStr(redis_server))
+    with Redis.from_url(redis_server) as attacker, attacker.pubsub() as channel:
+        channel.psubscribe("/*.handoff.control.pidbox")
+        assert channel.get_message(timeout=5), "the attacker listens"
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(queues_by_node, settings)
+            command = channel.get_message(timeout=30)
+            assert command
+            forged = json.loads(command["data"])
+            told = json.loads(base64.b64decode(forged["body"]))
+            forged["body"] = base64.b64encode(body.encode()).decode()
+            forged["headers"] = {"ticket": told["ticket"]}
+            address = told["reply_to"]
+            attacker.lpush(f"{address['routing_key']}.{address['exchange']}", json.dumps(forged))
+
+            assert set().union(*asked.result(timeout=60).values()) == set()
