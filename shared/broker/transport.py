@@ -441,6 +441,19 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             return [queue for queue in queues if queue == f"{routing_key}.{exchange}"]
         return queues
 
+    def get_table(self, exchange: str) -> list[tuple[str, ...]]:
+        """Return the bindings of an exchange. A worker may write a member that is no binding, and
+        with it no process could answer a control command.
+        """
+        with self.conn_or_acquire() as client:
+            members = client.smembers(self.keyprefix_queue % exchange)
+        table: list[tuple[str, ...]] = []
+        for member in members:
+            binding = tuple(member.decode(errors="replace").split(self.sep))
+            if len(binding) == len(("routing key", "pattern", "queue")):
+                table.append(binding)
+        return table
+
     @cached_property
     def _refresh_binding(self) -> LibraryScript:
         return LibraryScript(getattr(redis_transport, _REFRESH), self._create_client())

@@ -30,6 +30,7 @@ ADMINISTRATION: tuple[Command, ...] = (
     ("MONITOR",),
     ("REPLICAOF", "127.0.0.1", "1"),
     ("SCRIPT", "FLUSH"),
+    ("SELECT", "1"),
     ("SHUTDOWN", "NOSAVE"),
     ("SLOWLOG", "GET"),
     ("SWAPDB", "0", "1"),

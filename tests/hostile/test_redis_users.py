@@ -22,7 +22,13 @@ from handoff_queue.shared.local.install_redis import OLDEST_NAME
 from handoff_queue.shared.local.redis_users import new_users
 from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.acl import CONNECTION, DATA, Database
+from handoff_queue.shared.store.redis.acl import (
+    CONNECTION,
+    DATA,
+    Database,
+    rules_of,
+    worker_access,
+)
 from tests.doubles.jobs import (
     a_job,
 )
@@ -106,6 +112,19 @@ def test_a_worker_can_store_values_of_one_type_only_in_each_key(server: Server) 
 
     assert len(kinds_of) > len(WORKERS)
     assert {key: kinds for key, kinds in kinds_of.items() if len(kinds) > 1} == {}
+
+
+def test_a_user_works_on_the_database_of_its_installation_only(server: Server) -> None:
+    rules = rules_of(worker_access(["analyst"]), Database(number=3))
+    with redis.Redis.from_url(server.address) as admin:
+        admin.execute_command("ACL", "SETUSER", "other", "on", ">word", *rules)
+        port = admin.connection_pool.connection_kwargs["port"]
+        with redis.Redis(port=port, db=3, username="other", password="word") as connection:
+            assert connection.ping()
+        with redis.Redis(port=port, db=2, username="other", password="word") as connection:
+            with pytest.raises(NoPermissionError):
+                connection.ping()
+        admin.execute_command("ACL", "DELUSER", "other")
 
 
 def test_no_user_writes_to_the_key_of_unknown_handoffs(server: Server) -> None:

@@ -41,6 +41,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "objgraph": {"type": "Request", "n": 1},
 }
 """Arguments of the commands that need some."""
+NO_BINDINGS = ["garbage", "", "a\x06\x16b", "a\x06\x16b\x06\x16c\x06\x16d", b"\xff"]
+"""Members of a set of bindings that are no bindings."""
 DEEP = "[" * 5_000
 TASK_LISTS = {"active", "reserved", "scheduled", "revoked"}
 REFUSED = sorted({*Panel.data} - {*REMOTE_CONTROL} - TASK_LISTS)
@@ -189,6 +191,15 @@ def test_a_reply_goes_to_no_key_that_an_attacker_chooses(
 
         assert not connection.exists(VICTIM, "one")
         assert connection.type(f"_kombu.binding.{REPLIES}") == b"set"
+
+
+def test_a_worker_answers_although_another_has_written_what_is_no_binding(
+    worker: Worker, redis_server: str
+) -> None:
+    with Redis.from_url(redis_server) as connection:
+        connection.sadd(f"_kombu.binding.{REPLIES}", *NO_BINDINGS)
+
+        assert worker.answer("ping") == {"ok": "pong"}
 
 
 REPLY_FORMS = ["[1]", "null", "5", '{"n": [1]}', '{"n": [{}]}', '{"n": [{"name": [1]}]}', DEEP]

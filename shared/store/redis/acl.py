@@ -49,7 +49,6 @@ CONNECTION = (
     "auth",
     "hello",
     "ping",
-    "select",
     "time",
     "info",
     "multi",
@@ -525,6 +524,8 @@ class Database:
 def rules_of(access: Access, database: Database) -> list[str]:
     """Return the rules of a user in the order of the ACL file, without name and passwords."""
     rules = ["resetkeys", "resetchannels", "-@all", *_allowed(access.commands)]
+    # Another installation may use another database of the server, with the same keys.
+    rules.append(f"+select|{database.number}")
     if database.has_key_permissions:
         rules += OWN_CLIENT
         rules += _keys("~", access.both, database)
