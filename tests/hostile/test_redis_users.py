@@ -121,9 +121,9 @@ def test_a_user_works_on_the_database_of_its_installation_only(server: Server) -
         port = admin.connection_pool.connection_kwargs["port"]
         with redis.Redis(port=port, db=3, username="other", password="word") as connection:
             assert connection.ping()
-        with redis.Redis(port=port, db=2, username="other", password="word") as connection:
-            with pytest.raises(NoPermissionError):
-                connection.ping()
+        elsewhere = redis.Redis(port=port, db=2, username="other", password="word")
+        with elsewhere, pytest.raises(NoPermissionError):
+            elsewhere.ping()
         admin.execute_command("ACL", "DELUSER", "other")
 
 
