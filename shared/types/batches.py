@@ -12,6 +12,9 @@ from typing import Protocol
 
 from handoff_queue.shared.types.model import ModelCall, ModelReply
 
+MAX_BATCH_S = 86_400
+"""Seconds after which the provider ends a batch, by its documentation."""
+
 
 class BatchStatus(StrEnum):
     """`processing_status` of a batch."""

@@ -33,6 +33,10 @@ class Quote(Message):
     """
     seconds: Estimate | None = None
     """None if there is no earlier handoff, or calls wait for batches."""
+    live_seconds: Annotated[Estimate | None, OmitNone] = None
+    """Of a job whose calls wait for batches: the time without these waits."""
+    deadline_s: Annotated[NonNegativeInt | None, OmitNone] = None
+    """Of such a job: seconds from its submission to its end at the latest."""
     handoffs: NonNegativeInt = 0
     """Number of earlier handoffs of this installation that the quote is based on."""
     jobs: NonNegativeInt = 0

@@ -88,6 +88,8 @@ class RemainingWork:
     """The roles, and perhaps the fact-checker, in order."""
     is_batched: bool = False
     """True if calls of steps and of closing roles go through batches."""
+    deadline_s: int | None = None
+    """Of a job with batches: seconds from its submission to its end at the latest."""
     live: frozenset[str] = frozenset()
     """Specialists whose calls are live also in a job with batches."""
 
@@ -105,8 +107,8 @@ def quote_of(
 ) -> Quote:
     """Return a quote. The same `seed` gives the same quote.
 
-    A specialist without samples gets the samples of all specialists and roles. A job with batches
-    has no estimate of its time, because the time of a batch is unknown.
+    A specialist without samples gets the samples of all specialists and roles. The time of a batch
+    is unknown. So a job with batches has its deadline and its time with live calls.
 
     Args:
         spent_microusd: spending before the first step; None if unknown.
@@ -143,15 +145,19 @@ def quote_of(
     microusd = None
     if len(costs) == draws:
         microusd = _estimate(costs, cost_scores)
-    half_price = seconds = None
-    if not work.is_batched:
+    half_price = seconds = live_seconds = None
+    if work.is_batched:
+        live_seconds = _estimate(durations, time_scores)
+    else:
         seconds = _estimate(durations, time_scores)
-    elif microusd:
+    if work.is_batched and microusd:
         half_price = microusd.likely * sum(half_prices) / (sum(costs) or 1.0)
     return Quote(
         microusd=microusd,
         half_price_microusd=half_price,
         seconds=seconds,
+        live_seconds=live_seconds,
+        deadline_s=work.deadline_s,
         handoffs=known,
         jobs=len(past.scores),
     )

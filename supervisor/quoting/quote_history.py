@@ -81,17 +81,23 @@ def quote_as_json(quote: Quote) -> dict[str, Any]:
     """Return `{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}`.
 
     `cost` and `time` are None if they are not known. If calls go through batches, `cost` also has
-    `half_price_usd`: the part of `likely_usd` that is for these calls.
+    `half_price_usd`: the part of `likely_usd` that is for these calls. Then `time` is None.
+    `time_without_batches` has its form and does not count the waits for batches, and `deadline_s`
+    is the seconds from the submission to the end at the latest.
     """
     cost = _estimate_as_json(quote.microusd, MICROUSD, "usd")
     if cost is not None and quote.half_price_microusd is not None:
         cost["half_price_usd"] = quote.half_price_microusd / MICROUSD
-    return {
+    quoted: dict[str, Any] = {
         "cost": cost,
         "time": _estimate_as_json(quote.seconds, 1.0, "s"),
         "handoffs": quote.handoffs,
         "jobs": quote.jobs,
     }
+    if quote.deadline_s is not None:
+        quoted["time_without_batches"] = _estimate_as_json(quote.live_seconds, 1.0, "s")
+        quoted["deadline_s"] = quote.deadline_s
+    return quoted
 
 
 def _estimate_as_json(estimate: Estimate | None, unit: float, name: str) -> dict[str, float] | None:
@@ -151,7 +157,8 @@ def _work(state: JobState, served: Mapping[str, ServedSpecialist]) -> RemainingW
     for name in work.names:
         if not _has_batches(name, served.get(name)):
             live.add(name)
-    return replace(work, is_batched=True, live=frozenset(live))
+    deadline_s = state.submitted.limits.max_seconds
+    return replace(work, is_batched=True, deadline_s=deadline_s, live=frozenset(live))
 
 
 def _has_batches(name: str, served: ServedSpecialist | None) -> bool:

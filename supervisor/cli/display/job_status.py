@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.types.batches import MAX_BATCH_S
 from handoff_queue.shared.types.cost_quote import Estimate, Quote
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.usage import MICROUSD, cost_usd
@@ -23,7 +24,8 @@ def quote_line(quote: Quote) -> str:
     handoffs here, and how 45 quotes turned out)`. With fewer than `FEWEST_SCORES` ended
     quotes, the line has `at most` instead of `in 9 of 10 cases at most`.
 
-    If calls go through batches, the line says which part of the cost is at half price.
+    If calls go through batches, the line says which part of the cost is at half price, and which
+    time bounds the job.
     """
     at_most = "at most"
     if quote.jobs >= FEWEST_SCORES:
@@ -39,7 +41,13 @@ def quote_line(quote: Quote) -> str:
             f"{money(quote.half_price_microusd / MICROUSD)} of the likely cost is for calls in"
             " batches, at half price; all other calls are at the full price"
         )
-        parts.append("no estimate of the time, because calls wait for batches")
+    if quote.deadline_s is not None:
+        parts.append(
+            f"at most {quote.deadline_s:,} s, the deadline, because each call waits up to"
+            f" {MAX_BATCH_S // 3_600} h for its batch"
+        )
+    if quote.live_seconds:
+        parts.append(f"without these waits likely {quote.live_seconds.likely:.1f} s")
     if quote.seconds:
         parts.append(f"likely {quote.seconds.likely:.1f} s, {at_most} {quote.seconds.most:.1f} s")
     if not parts:

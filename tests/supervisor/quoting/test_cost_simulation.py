@@ -113,10 +113,13 @@ def test_a_handoff_that_went_through_batches_counts_at_the_price_of_the_quoted_j
         assert of_live == of_batched
 
 
-def test_a_job_with_batches_has_no_estimate_of_its_time_and_no_score() -> None:
-    quote = quote_of(replace(CHAIN, is_batched=True), ALWAYS_THE_SAME, 0, 0.0, "x")
+def test_a_job_with_batches_has_its_deadline_and_its_time_without_batches_but_no_score() -> None:
+    work = replace(CHAIN, is_batched=True, deadline_s=3_600)
+    quote = quote_of(work, ALWAYS_THE_SAME, 0, 0.0, "x")
+    live = quote_of(CHAIN, ALWAYS_THE_SAME, 0, 0.0, "x")
 
-    assert quote.seconds is None
+    assert (quote.seconds, quote.deadline_s, quote.live_seconds) == (None, 3_600, live.seconds)
+    assert (live.deadline_s, live.live_seconds) == (None, None)
     assert score_of(quote, 68, 40_000.0) is None
 
 

@@ -11,6 +11,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.cost_quote import Quote
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.presence import Announcement
@@ -56,6 +57,8 @@ def test_a_step_and_the_assessor_cost_half_and_the_fact_checker_the_full_price(
     assert quoted["cost"]["likely_usd"] == pytest.approx(200e-6)
     assert quoted["cost"]["half_price_usd"] == pytest.approx(100e-6)
     assert quoted["time"] is None
+    assert quoted["time_without_batches"]["likely_s"] > 0
+    assert quoted["deadline_s"] == JobLimits().max_seconds
 
 
 @pytest.mark.parametrize(

@@ -179,13 +179,20 @@ def test_the_tree_has_the_quote_below_its_headline() -> None:
     assert "quoted: 12 s of likely 30 s, at most 45 s" in out.getvalue().splitlines()[1]
 
 
-def test_a_quote_says_which_part_of_the_cost_is_at_half_price() -> None:
-    quote = Quote(microusd=estimate(2_000, 4_000), half_price_microusd=1_500, handoffs=9, jobs=0)
+def test_a_quote_of_a_job_with_batches_has_the_part_at_half_price_and_the_deadline() -> None:
+    quote = Quote(
+        microusd=estimate(2_000, 4_000),
+        half_price_microusd=1_500,
+        live_seconds=estimate(30, 45),
+        deadline_s=21_600,
+        handoffs=9,
+    )
 
     assert quote_line(quote) == (
         "likely $0.0020, at most $0.0040; $0.0015 of the likely cost is for calls in batches,"
-        " at half price; all other calls are at the full price; no estimate of the time,"
-        " because calls wait for batches (from 9 handoffs here, and how 0 quotes turned out)"
+        " at half price; all other calls are at the full price; at most 21,600 s, the deadline,"
+        " because each call waits up to 24 h for its batch; without these waits likely 30.0 s"
+        " (from 9 handoffs here, and how 0 quotes turned out)"
     )
 
 

@@ -357,7 +357,7 @@ def test_the_page_says_which_part_of_the_quote_is_at_half_price(
 ) -> None:
     job_id = jobs.submit(Request("Compare them."))
     cost = Estimate(likely=20_000, most=31_000, drawn_likely=20_000, drawn_most=31_000)
-    quote = Quote(microusd=cost, half_price_microusd=15_000)
+    quote = Quote(microusd=cost, half_price_microusd=15_000, deadline_s=21_600)
     jobs.store.journal.append(job_id, Quoted(quote=quote))
 
     facts = dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", local.get(f"/jobs/{job_id}").text))
@@ -365,6 +365,7 @@ def test_the_page_says_which_part_of_the_quote_is_at_half_price(
         "likely $0.0200, at most $0.0310; $0.0150 of the likely cost is for calls in batches,"
         " at half price"
     )
+    assert facts["Quoted time"].startswith("at most 6 h")
 
 
 def test_the_page_compares_money_and_time_with_the_quote_and_the_budget(
