@@ -151,7 +151,7 @@ def step_handoff(
         expected_output_format=form,
         fallback_instruction=step.fallback,
         limits=_limits(_within(spec, planned), max_turns, max_tokens, state.working_deadline),
-        compared=_is_compared(state),
+        compared=_is_compared(state, spec),
         acts_with=_effects_allowed(state, step.id, spec, planned),
         call_approval_s=_call_approval_s(state),
         model=state.submitted.model,
@@ -162,9 +162,10 @@ def step_handoff(
     )
 
 
-def _is_compared(state: JobState) -> bool | None:
+def _is_compared(state: JobState, spec: SpecialistSpec) -> bool | None:
     """Return False if a step's claims are compared with no other claims and with no facts; else
-    None. One specialist alone and the only step of a plan have such claims.
+    None. One specialist alone and the only step of a plan have such claims. The program of a runner
+    caches its prompt as a whole, so it gets the prompt of all other plans.
     """
     submitted = state.submitted
     if submitted.facts is not None:
@@ -172,7 +173,7 @@ def _is_compared(state: JobState) -> bool | None:
     if state.mode is Mode.SINGLE:
         return False
     may_get_steps = state.mode is Mode.ADAPTIVE or submitted.parent or submitted.given
-    if len(state.steps) == 1 and not may_get_steps:
+    if len(state.steps) == 1 and not may_get_steps and spec.runner is None:
         return False
     return None
 
