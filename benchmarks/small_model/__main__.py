@@ -23,9 +23,11 @@ from benchmarks.small_model.reactions import agent_of, kind_of, sent_back
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.request import Request
+from handoff_queue.supervisor.workflows.library import read_workflow
 from handoff_queue.testing.running_system import RunningSystem, running_system
 
 EXAMPLES = ROOT / "examples"
+WORKFLOW = Path(__file__).with_name("workflow.yaml")
 MODES = [Mode.SINGLE, Mode.PIPELINE, Mode.TEAM, Mode.ADAPTIVE]
 HEAD = (
     "| mode | case | status | s | calls | tokens in | out | sent back | cut | citations | ends |"
@@ -101,7 +103,10 @@ def _outcome(
 ) -> Outcome:
     before = len(server.exchanges)
     began = time.monotonic()
-    request = Request(case["request"], documents=EXAMPLES / case["docs"], mode=mode)
+    workflow = read_workflow(str(WORKFLOW)) if mode is Mode.PIPELINE else None
+    request = Request(
+        case["request"], documents=EXAMPLES / case["docs"], mode=mode, workflow=workflow
+    )
     job_id = system.jobs.submit(request)
     if not system.jobs.wait(job_id, wait_s).ended:
         system.jobs.cancel(job_id)

@@ -316,6 +316,10 @@ class Conversation:
                 return True
         return False
 
+    def errors_of(self, call: Block) -> set[str]:
+        """Return the errors of earlier calls of this tool with these arguments."""
+        return {observed.text for observed in self.results_of(call) if observed.is_error}
+
     def results_of(self, call: Block) -> list[ToolObserved]:
         """Return the results of earlier calls of this tool with these arguments."""
         called: dict[str, Block] = {}

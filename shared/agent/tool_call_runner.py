@@ -169,12 +169,14 @@ class ToolCallRunner:
     def _store_result(self, result: ToolObserved) -> None:
         """Store the result of a call, as the model may see it."""
         conversation = self._transcript.conversation
-        tool = self._tool_of(result)
+        call = self._call_of(result)
+        tool = self._tools.get(str(call.get("name")))
         text = self._transcript.dependencies.without_secrets(visible(result.text))
-        is_lookup = tool is not None and tool.is_lookup
-        is_worth_a_note = result.is_error or len(text) >= MIN_SAME_CHARS
-        if is_lookup and is_worth_a_note and conversation.has_result(text):
-            text = SAME_RESULT
+        if tool is not None and tool.is_lookup:
+            is_shown = len(text) >= MIN_SAME_CHARS and conversation.has_result(text)
+            fails_again = result.is_error and text in conversation.errors_of(call)
+            if is_shown or fails_again:
+                text = SAME_RESULT
         shown = conversation.with_room_for(result.model_copy(update={"text": text}))
         self._transcript.store(self._citable(shown, tool))
 
@@ -198,12 +200,12 @@ class ToolCallRunner:
                 labels.append(label)
         return labels
 
-    def _tool_of(self, result: ToolObserved) -> Tool | None:
-        """Return the tool that a result of this turn comes from. None: there is no such tool."""
+    def _call_of(self, result: ToolObserved) -> Block:
+        """Return the call of this turn that a result belongs to."""
         for call in self._transcript.conversation.unanswered:
             if call["id"] == result.tool_use_id:
-                return self._tools.get(str(call.get("name")))
-        return None
+                return call
+        return {}
 
     def _citable(self, result: ToolObserved, tool: Tool | None) -> ToolObserved:
         """Return the result of a call. If an answer may cite the result, add its source's name."""

@@ -139,3 +139,13 @@ def test_a_page_that_fails_again_and_again_ends_the_search() -> None:
     assert results_in(run, 2) == [SAME_RESULT]
     assert not run.calls[-1].may_call_tools
     assert len(run.calls) == MAX_REPEATED_LOOKUPS + 2
+
+
+def test_other_look_ups_that_fail_with_the_same_error_are_no_repetitions() -> None:
+    def fail(_arguments: dict[str, Any]) -> str:
+        raise ToolFailed("no connection")
+
+    tool = replace(a_tool("look_up", fail), is_lookup=True, sends=("example.org",), reads="public")
+    run = run_with_replies(look_up("a", "b"), answer_reply(), tools=(tool,))
+    run.go()
+    assert results_in(run, 1) == ["no connection"] * 2
