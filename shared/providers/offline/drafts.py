@@ -8,11 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from handoff_queue.shared.providers.offline.citations import marked, not_found
 from handoff_queue.shared.providers.offline.conversation import Claim
 from handoff_queue.shared.providers.offline.request_text import understand
-from handoff_queue.shared.providers.offline.words import join_with_and, mentions, similarity
+from handoff_queue.shared.providers.offline.words import join_with_and, mentions
 from handoff_queue.shared.types.citation_markers import MARKER
 
-_SAME = 0.9
-"""Least similarity of two claims of which only the first is stated."""
 _MAX_COLUMNS = 3
 """Things that are columns of a table. With more things, each thing is a row."""
 _EMPTY_CELL = "not found"
@@ -20,7 +18,7 @@ _EMPTY_CELL = "not found"
 
 def draft(request: str, claims: Sequence[Claim], gaps: Sequence[str]) -> str:
     """Return the Markdown of an answer. Every statement has the marker of its claim."""
-    claims = distinct(claims, _SAME)
+    claims = distinct(claims)
     asking = understand(request)
     by_thing = claims_by_thing(asking.things, claims)
     has_comparison = any(by_thing.values())
@@ -33,15 +31,12 @@ def draft(request: str, claims: Sequence[Claim], gaps: Sequence[str]) -> str:
     return "\n\n".join(parts)
 
 
-def distinct(claims: Iterable[Claim], min_similarity: float) -> list[Claim]:
-    """Return the claims without repetitions. A claim repeats an earlier one if their
-    `similarity` is `min_similarity` or more.
-    """
-    distinct_claims: list[Claim] = []
+def distinct(claims: Iterable[Claim]) -> list[Claim]:
+    """Return the first claim of each text. Similar texts may contradict each other."""
+    by_text: dict[str, Claim] = {}
     for claim in claims:
-        if all(similarity(claim.text, other.text) < min_similarity for other in distinct_claims):
-            distinct_claims.append(claim)
-    return distinct_claims
+        by_text.setdefault(claim.text, claim)
+    return list(by_text.values())
 
 
 def claims_by_thing(things: Sequence[str], claims: Sequence[Claim]) -> dict[str, list[Claim]]:

@@ -16,7 +16,6 @@ from handoff_queue.shared.providers.offline.words import (
     content_words,
     mentions,
     mentions_any,
-    similarity,
     stems_of,
 )
 
@@ -28,8 +27,6 @@ _FEWEST_SHARE = 0.2
 """Least share of the words of a question, by weight, that a sentence must have."""
 _SECOND_BEST = 0.4
 """Least share of the best score that a further sentence must have."""
-_SAME = 0.75
-"""Least similarity of two sentences of which only one is used."""
 _RESEARCH = re.compile(
     r"(?:Research|Find out|Look up|Investigate)\s+(?:the (?P<kind>question|subject):\s*)?"
 )
@@ -95,7 +92,7 @@ def find(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list
     else:
         claims, gaps = _about_question(topic, sentences)
     if claims:
-        return distinct(claims, _SAME)[:_MAX_CLAIMS], gaps
+        return distinct(claims)[:_MAX_CLAIMS], gaps
     return [], [topic.gap]
 
 
@@ -190,8 +187,7 @@ def _matching(wanted: frozenset[str], sentences: Sequence[Sentence], most: int) 
     """Return at most `most` sentences that have most of the wanted words, the best first. Of
     equal scores, the earlier sentence comes first.
 
-    A word in few sentences weighs more than a common word. A sentence that repeats a better
-    one is left out.
+    A word in few sentences weighs more than a common word.
     """
     weights: dict[str, float] = {}
     for stem in sorted(wanted):
@@ -209,8 +205,7 @@ def _matching(wanted: frozenset[str], sentences: Sequence[Sentence], most: int) 
         is_enough = score >= scored[0][0] * _SECOND_BEST
         if not is_enough or score < sum(weights.values()) * _FEWEST_SHARE or len(chosen) >= most:
             break
-        if all(similarity(sentence.text, other.text) < _SAME for other in chosen):
-            chosen.append(sentence)
+        chosen.append(sentence)
     return chosen
 
 

@@ -31,7 +31,6 @@ from handoff_queue.shared.providers.offline.words import (
     content_words,
     join_with_and,
     mentions,
-    mentions_any,
 )
 
 SEARCH, READ = "search_documents", "read_document"
@@ -47,8 +46,6 @@ a little more.
 """
 _BEFORE_HIT_CHARS = 1_000
 """Characters to read before a hit."""
-_TITLE_WEIGHT = 4
-"""Factor for a document whose name contains a name of the topic."""
 _RESEARCH = re.compile(r"(?:research|find|look up|search|investigate)\b", re.IGNORECASE)
 
 
@@ -220,13 +217,12 @@ def _why_not(conversation: Conversation) -> str | None:
 
 def _queries(topic: Topic) -> list[str]:
     """Return the queries of the searches for a topic."""
-    if topic.is_thing:
-        queries = [topic.text]
-        for aspect in topic.aspects:
-            queries.append(f"{topic.text} {aspect}")
-        return queries
-    words = " ".join(content_words(topic.text)[:_MAX_QUERY_WORDS])
-    return [words or topic.text[:200], *topic.names]
+    if not topic.is_thing:
+        return [" ".join(content_words(topic.text)[:_MAX_QUERY_WORDS]) or topic.text[:200]]
+    queries = [topic.text]
+    for aspect in topic.aspects:
+        queries.append(f"{topic.text} {aspect}")
+    return queries
 
 
 def _pages(conversation: Conversation, topic: Topic) -> list[dict[str, Any]]:
@@ -244,9 +240,6 @@ def _pages(conversation: Conversation, topic: Topic) -> list[dict[str, Any]]:
     for path in conversation.paths:
         if not has_words or mentions(name_of(path), topic.text):
             weights[path] += 0.0
-    for source in weights:
-        if mentions_any(topic.names, name_of(source)):
-            weights[source] *= _TITLE_WEIGHT
     best = sorted(weights, key=lambda source: (-weights[source], source))
     pages = []
     for source in [*_named_in_task(conversation), *best][: _MAX_READ if has_words else None]:
@@ -267,8 +260,7 @@ def _named_in_task(conversation: Conversation) -> list[str]:
 
 
 def _sentences(conversation: Conversation) -> list[Sentence]:
-    """Return the sentences of the pages that were read, then the sentences of search hits in
-    other documents.
+    """Return the sentences of the pages that were read.
 
     If the task names documents, only the sentences of these documents are returned.
     """
@@ -276,12 +268,6 @@ def _sentences(conversation: Conversation) -> list[Sentence]:
     for source, offset, total, text in _pages_read(conversation):
         is_end = offset + len(text) >= total
         sentences += sentences_of(text, source, is_start=offset == 0, is_end=is_end)
-    read_sources = {sentence.source for sentence in sentences}
-    for hit in _hits(conversation):
-        snippet, source = hit["snippet"], hit["source"]
-        if source not in read_sources:
-            is_start = not snippet[:1].islower()
-            sentences += sentences_of(snippet, source, is_start=is_start, is_end=False)
     named = _named_in_task(conversation)
     distinct: dict[tuple[str, str], Sentence] = {}
     for sentence in sentences:

@@ -1,4 +1,4 @@
-"""The words of a text, their stems, and the similarity of two texts."""
+"""The words of a text, and their stems."""
 
 from __future__ import annotations
 
@@ -52,16 +52,6 @@ def stems_of(text: str) -> frozenset[str]:
 def content_stems(text: str) -> frozenset[str]:
     """Return the stems of the words that are not stop words."""
     return frozenset(map(stem, content_words(text)))
-
-
-def similarity(text: str, other: str) -> float:
-    """Return the share of words that two texts have in common, 0.0 to 1.0. It is 0.0 if a text
-    has no words.
-    """
-    words, other_words = set(words_of(text)), set(words_of(other))
-    if not words or not other_words:
-        return 0.0
-    return len(words & other_words) / len(words | other_words)
 
 
 def mentions(name: str, text: str) -> bool:

@@ -171,8 +171,7 @@ class Library:
         hits = [
             {
                 "source": source,
-                "start": passage.start(),
-                "end": passage.end(),
+                "offset": passage.start(),
                 "snippet": passage.group(),
                 "score": round(score, 3),
             }

@@ -173,6 +173,30 @@ def test_a_search_result_that_was_cut_still_counts(library: Library) -> None:
 # Any documents
 
 
+def test_a_fact_at_the_end_of_a_long_document_is_quoted() -> None:
+    filler = "".join(
+        f"Entry {number} of the log is about the weather.\n\n" for number in range(900)
+    )
+    library = Library({"log.txt": f"{filler}The bridge was closed in Lund.\n"})
+
+    answer = work("<task>Where was the bridge closed?</task>", library)
+
+    assert texts_of(answer) == ["The bridge was closed in Lund."]
+
+
+def test_notes_that_contradict_each_other_are_both_quoted() -> None:
+    library = Library(
+        {
+            "march.md": "The trial collection held 40,000,000 vectors in March 2026.\n",
+            "report.md": "The trial collection held 55,000,000 vectors in March 2026.\n",
+        }
+    )
+
+    answer = work("<task>How many vectors did the trial collection hold?</task>", library)
+
+    assert len(texts_of(answer)) == 2
+
+
 def test_two_things_of_one_document_are_compared_by_their_common_headings() -> None:
     answer = work("<task>Compare the Halden 40 and the Morrow E</task>", FARM)
     table = [line for line in answer["output"].splitlines() if line.startswith("|")]
