@@ -193,7 +193,7 @@ def test_a_reply_goes_to_no_key_that_an_attacker_chooses(
         assert connection.type(f"_kombu.binding.{REPLIES}") == b"set"
 
 
-def test_a_worker_answers_although_another_has_written_what_is_no_binding(
+def test_a_worker_answers_although_another_has_written_false_bindings(
     worker: Worker, redis_server: str
 ) -> None:
     with Redis.from_url(redis_server) as connection:
