@@ -35,14 +35,14 @@ MAX_CALLS = 64
 """Calls of one reply that are run. Each further call gets `TOO_MANY_CALLS` as its result."""
 CUT_CALL = "the reply was cut off before this call was complete: call again, with shorter arguments"
 MAY_HAVE_RUN = (
-    "interrupted: this tool may have run once already and is not safe to repeat; go on without, or"
-    " check what it did"
+    "interrupted: this tool may have run once already and is not safe to repeat; check its effect,"
+    " or continue without its result"
 )
 TOO_MANY_CALLS = f"not run: at most {MAX_CALLS} calls of one reply are run; call again"
 NOTHING_DONE = "nothing was done: see below"
 NO_TURNS_LEFT = "not run: this was the last turn"
 SAME_CALL = "not run again: an earlier call had the same arguments, and its result is above"
-SAME_RESULT = "the same result as that of another call"
+SAME_RESULT = "another call of this conversation had the same result"
 """Calls of one reply may end in any order, so the other call may stand below."""
 REPEATED = frozenset({SAME_CALL, SAME_RESULT})
 """Results of look-ups that brought nothing new."""
