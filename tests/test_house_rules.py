@@ -211,6 +211,23 @@ def test_targets_of_links_in_the_documents_exist() -> None:
     assert not dead
 
 
+ORDER = re.compile(
+    r"\b(?:replace (?:all|readers|supervisors|workers)|no longer|before the upgrade"
+    r"|after the upgrade|during an upgrade|new fields?|again for your own|needs its users again)\b",
+    re.IGNORECASE,
+)
+"""Words of an order to a user of an earlier version."""
+
+
+def test_the_section_of_the_first_release_orders_no_upgrade() -> None:
+    """There is no earlier version. A later section may tell users how to upgrade."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    _, _, first_release = text.partition("\n## 0.1.0")
+
+    assert first_release
+    assert ORDER.findall(first_release) == []
+
+
 def test_make_targets_that_the_documents_name_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {target for _, code in code_lines() for target in re.findall(r"^make ([a-z-]+)", code)}
