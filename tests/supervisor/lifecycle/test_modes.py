@@ -16,9 +16,11 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import ref
-from handoff_queue.shared.types.ids import handoff_id
+from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.specialist import RunnerKind
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import (
     ChooseAnswer,
@@ -28,8 +30,9 @@ from handoff_queue.supervisor.lifecycle.commands import (
     MakePlan,
     Route,
 )
+from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
 from handoff_queue.supervisor.lifecycle.state import Phase
-from tests.doubles.handoffs import JOB
+from tests.doubles.handoffs import JOB, a_spec
 from tests.doubles.simulated_job import SimulatedJob, a_plan
 
 EVERYBODY = frozenset({"generalist", "legal", "researcher"})
@@ -168,3 +171,17 @@ def test_the_claims_of_a_plans_only_step_are_compared_with_nothing(
     job.advance()
 
     assert job.handoffs["a.1"].compared is compared
+
+
+@pytest.mark.parametrize(("runner", "compared"), [(None, False), (RunnerKind.AGENT_SDK, None)])
+def test_a_runner_has_the_same_prompt_in_each_plan_because_it_caches_the_prompt_as_a_whole(
+    runner: RunnerKind | None, compared: bool | None
+) -> None:
+    job = SimulatedJob()
+    job.advance()
+    job.make_plan(a="")
+    step = Step(id=StepId("a"), specialist="researcher", task="Look.")
+    spec = a_spec(name="researcher").model_copy(update={"runner": runner})
+
+    handoff = step_handoff(job.state, step, spec, spec.content_digest, job.texts, None)
+    assert handoff.compared is compared
