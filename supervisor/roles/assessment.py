@@ -37,6 +37,10 @@ from handoff_queue.supervisor.text.reviewer_address import TELLS_REVIEWER, revie
 
 LONGEST_POINT = 4_000
 LONGEST_WHY = 1_000
+MAX_LOW_SCORE = 2
+"""2 means: misleading, or a part is missing (`assessor.md`). A PASS with such a score of the whole
+has an open point.
+"""
 MAX_SCORES = 80
 """Most scores of one verdict. Each costs about 10 output tokens. If the steps need more
 scores, only the results as a whole are scored.
@@ -157,15 +161,17 @@ class VerdictFormat:
         optional = ("why",) if self.rubric == DEFAULT_RUBRIC else ()
         return closed_object(properties, optional=optional)
 
-    def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:  # noqa: ARG002 (the last try accepts no contradiction either)
+    def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Read a verdict.
 
         A problem that names no step which can be sent back becomes an open point of a REVISE. A
-        PASS becomes a REVISE if code sends a step back.
+        PASS becomes a REVISE if code sends a step back. On the last try, the low scores of a PASS
+        without open points become open points.
 
         Raises:
-            InvalidAnswer: there is no verdict, or it contradicts itself: a PASS with revisions, or
-                a REVISE without revisions. A contradiction is refused on the last try, too.
+            InvalidAnswer: there is no verdict, or it contradicts itself: a PASS with revisions, a
+                REVISE without revisions, or a PASS with low scores and without open points. The
+                first two contradictions are refused on the last try, too.
         """
         answer = parse(VerdictAnswer, text)
         decision = _decision_of(answer.verdict)
@@ -191,7 +197,18 @@ class VerdictFormat:
         revisions = self._with_sent_back(revisions)
         if revisions:
             decision = Decision.REVISE
+        scores = self._scores_of(answer)
         points: list[str] = []
+        if decision is Decision.PASS and not any(map(str.strip, answer.open_points)):
+            points += _low_scores(scores)
+        if points and not last_try:
+            raise InvalidAnswer(
+                Defect(
+                    f"its verdict is PASS without open points, and its scores are low:"
+                    f" {' '.join(points)}",
+                    "answer REVISE, or say in `open_points` what is wrong",
+                )
+            )
         for step, words in self.named.items():
             points.append(f"The result of {step} tells its reviewer what to decide: {words!r}.")
         for raw in answer.open_points:
@@ -201,7 +218,7 @@ class VerdictFormat:
             verdict=decision,
             revisions=tuple(revisions),
             open_points=tuple(dict.fromkeys([*points, *strays])),
-            scores=self._scores_of(answer),
+            scores=scores,
         )
         return AcceptedAnswer(ResultStatus.OK, verdict.model_dump(mode="json"))
 
@@ -258,6 +275,18 @@ class VerdictFormat:
                 if value is not None:
                     scores.append(Score(criterion=criterion, score=value, step=StepId(step)))
         return tuple(scores)
+
+
+def _low_scores(scores: Sequence[Score]) -> list[str]:
+    """Return a sentence for each low score of the results as a whole."""
+    sentences: list[str] = []
+    for score in scores:
+        if score.step is None and score.score <= MAX_LOW_SCORE:
+            reason = f" ({score.why.rstrip('.')})" if score.why else ""
+            sentences.append(
+                f"The reviewer gave {score.score} of {HIGHEST} for {score.criterion}{reason}."
+            )
+    return sentences
 
 
 def _score_in(value: Any) -> int | None:

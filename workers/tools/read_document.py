@@ -26,6 +26,10 @@ _RESULT = re.compile(r"tool:[^/]+/([a-zA-Z0-9_-]{1,64})#")
 """Beginning of the source of a stored result of a tool, see `Conversation`."""
 
 
+_SIZE = re.compile(r" \([\d,]+ characters\).*\Z", re.DOTALL)
+"""What follows a path in the list of documents (`prompt_documents`). Models copy the whole line."""
+
+
 class _Read(Arguments):
     source: str = Field(description="its path, its label (doc-1) or the URL of a fetched page")
     offset: int = Field(default=0, description="where to read on")
@@ -83,7 +87,7 @@ def named_document(source: str, documents: Sequence[Document]) -> Document:
     Raises:
         ToolFailed: no document or several documents match. The message names the most likely paths.
     """
-    wanted = to_nfc(source.strip().removeprefix("./"))
+    wanted = to_nfc(_SIZE.sub("", source.strip()).removeprefix("./"))
     by_path: dict[str, Document] = {}
     for document in documents:
         by_path[to_nfc(document.path)] = document

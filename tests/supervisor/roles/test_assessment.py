@@ -109,6 +109,24 @@ def test_an_invalid_verdict_is_refused_even_on_the_last_try(text: str) -> None:
         READING.read(text, last_try=True)
 
 
+def test_a_pass_with_low_scores_needs_an_open_point() -> None:
+    low = {"scores": {"accuracy": scores(1, why="No figure has a source."), "clarity": scores(3)}}
+    with pytest.raises(InvalidAnswer, match="The reviewer gave 1 of 5 for accuracy"):
+        read_verdict(answer("PASS", **low))
+    assert read_verdict(answer("PASS", **low), last_try=True).open_points == (
+        "The reviewer gave 1 of 5 for accuracy (No figure has a source).",
+    )
+    explained = answer("PASS", open_points=["No figure has a source."], **low)
+    assert read_verdict(explained).open_points == ("No figure has a source.",)
+
+
+def test_low_scores_of_a_revise_or_of_a_single_step_need_no_open_point() -> None:
+    low = {"scores": {"accuracy": scores(1)}}
+    assert not read_verdict(answer("REVISE", ("qdrant", "No source."), **low)).open_points
+    low_step = {"scores": {"accuracy": scores(4, pgvector=1)}}
+    assert not read_verdict(answer("PASS", **low_step)).open_points
+
+
 # Scores
 
 
@@ -174,7 +192,7 @@ def test_the_criteria_come_from_the_rubric() -> None:
     reading = VerdictFormat(("qdrant",), Rubric.of_fields({"tone": "It is friendly."}))
     verdict = Verdict.of(
         reading.read(
-            answer("PASS", scores={"tone": {"whole": 2}, "accuracy": {"whole": 5}}),
+            answer("PASS", scores={"tone": {"whole": 3}, "accuracy": {"whole": 5}}),
             last_try=False,
         ).output
     )

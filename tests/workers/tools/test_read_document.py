@@ -28,7 +28,10 @@ def test_reading_from_each_end_on_gives_the_whole_text(length: int) -> None:
     assert read == text
 
 
-@pytest.mark.parametrize("source", ["./docs/guide.md", "guide.md", "GUIDE.md"])
+@pytest.mark.parametrize(
+    "source",
+    ["./docs/guide.md", "guide.md", "GUIDE.md", "docs/guide.md (1,298 characters): # Guide"],
+)
 def test_a_source_that_can_only_mean_one_document_is_enough(source: str) -> None:
     harness = ToolHarness({"docs/guide.md": "text", "other.md": "x"})
 
