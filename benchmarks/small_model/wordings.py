@@ -26,10 +26,11 @@ from handoff_queue.shared.types.handoff import AgentHandoff, Document, Manifest
 from handoff_queue.shared.types.ids import JobId, StepId, handoff_id
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.message import digest_of
+from handoff_queue.testing.replies import Json
 from handoff_queue.workers.specialists import BUILT_IN
 
 STEP = StepId("answer")
-MAX_TOKENS = 160
+MAX_TOKENS = 250
 QUESTIONS = {
     "qdrant.md": "What is Qdrant written in?",
     "faiss.md": "Under which licence is FAISS released?",
@@ -46,7 +47,9 @@ WORDINGS = {
     "with an example": NOTE_RULES.replace(f"<notes>\n{_TEMPLATE}", _EXAMPLE),
 }
 """Wordings of `NOTE_RULES`."""
-HEAD = "| wording | replies | with notes | accepted | with a checked quote | `same` | status |"
+ENVELOPE = "JSON envelope"
+"""The form before the notes. Its schema is enforced."""
+HEAD = "| wording | replies | with a quote | accepted | with a checked quote | `same` |"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class _Question:
     answer_format: EnvelopeFormat
 
 
-def _question(path: str, task: str) -> _Question:
+def _question(path: str, task: str, form: AnswerForm) -> _Question:
     text = (EXAMPLES / "vector-databases" / path).read_text()
     digest = digest_of(text)
     document = Document(path=path, digest=digest, media_type="text/markdown", chars=len(text))
@@ -76,29 +79,32 @@ def _question(path: str, task: str) -> _Question:
     spec = load_specialists(BUILT_IN)["generalist"]
     shown = choose_shown(manifest, task, lambda _: text)
     payloads = LoadedPayloads(manifest=manifest)
-    opening = opening_of(handoff, spec, payloads, tools=(), documents=shown)
+    opening = opening_of(handoff, spec, payloads, form=form, tools=(), documents=shown)
     sources = Sources(lambda _: text, manifest, shown=lambda: [text])
-    answer_format = EnvelopeFormat(
-        STEP, {"type": "string"}, sources, are_compared=False, form=AnswerForm.MARKDOWN
-    )
+    answer_format = EnvelopeFormat(STEP, {"type": "string"}, sources, are_compared=False, form=form)
     return _Question(opening.system, opening.message, answer_format)
 
 
-def _counts(model: SmallModel, rules: str, replies: int) -> Counter[str]:
+def _counts(model: SmallModel, wording: str, replies: int) -> Counter[str]:
     counts = Counter[str]()
+    form = AnswerForm.ENVELOPE if wording == ENVELOPE else AnswerForm.MARKDOWN
     for path, task in QUESTIONS.items():
-        question = _question(path, task)
-        assert NOTE_RULES in question.system
+        question = _question(path, task, form)
+        rules = WORDINGS.get(wording, NOTE_RULES)
         system = question.system.replace(NOTE_RULES, rules)
-        prompt = prompt_of({"system": system, "messages": [question.message]})
+        request: Json = {"system": system, "messages": [question.message]}
+        rule: Json = {}
+        if question.answer_format.schema is not None:
+            rule["json_schema"] = question.answer_format.schema
+            request["output_config"] = {"format": {"schema": question.answer_format.schema}}
+        prompt = prompt_of(request)
         for seed in range(replies):
-            pieces = model.complete(prompt, MAX_TOKENS, seed)
+            pieces = model.complete(prompt, MAX_TOKENS, seed, **rule)
             text = "".join(piece.text for piece in pieces)
             counts["replies"] += 1
             noted = read_noted_answer(text)
-            counts["notes"] += bool(noted.claims)
+            counts["proofs"] += bool(noted.claims) or '"quote"' in text
             counts["same"] += "same:" in text
-            counts["status"] += "status" in noted.fields
             try:
                 answer = question.answer_format.read(text, last_try=False)
             except InvalidAnswer:
@@ -112,12 +118,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replies", type=int, default=10, help="replies to each question")
     parser.add_argument("--temperature", type=float, default=0.7)
+    names = [*WORDINGS, ENVELOPE]
+    parser.add_argument("--wordings", nargs="+", choices=names, default=names)
     options = parser.parse_args()
-    print(f"{HEAD}\n|---|---|---|---|---|---|---|", flush=True)
+    print(f"{HEAD}\n|---|---|---|---|---|---|", flush=True)
     with small_model(options.temperature) as model:
-        for name, rules in WORDINGS.items():
-            counts = _counts(model, rules, options.replies)
-            keys = ("replies", "notes", "accepted", "checked", "same", "status")
+        for name in options.wordings:
+            counts = _counts(model, name, options.replies)
+            keys = ("replies", "proofs", "accepted", "checked", "same")
             print(f"| {name} | {' | '.join(str(counts[key]) for key in keys)} |", flush=True)
 
 

@@ -206,7 +206,7 @@ class VerdictFormat:
                 Defect(
                     f"its verdict is PASS without open points, and its scores are low:"
                     f" {' '.join(points)}",
-                    "answer REVISE, or say in `open_points` what is wrong",
+                    "answer REVISE, or tell the reader about the faults in `open_points`",
                 )
             )
         for step, words in self.named.items():
