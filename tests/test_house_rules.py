@@ -213,7 +213,8 @@ def test_targets_of_links_in_the_documents_exist() -> None:
 
 ORDER = re.compile(
     r"\b(?:replace (?:all|readers|supervisors|workers)|no longer|before the upgrade"
-    r"|after the upgrade|during an upgrade|new fields?|again for your own|needs its users again)\b",
+    r"|after the upgrade|during an upgrade|new fields?|again for your own|users again"
+    r"|before you (?:replace|use))\b",
     re.IGNORECASE,
 )
 """Words of an order to a user of an earlier version."""
