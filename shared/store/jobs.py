@@ -67,9 +67,7 @@ class Jobs:
             if fields is None or progress is None:
                 standings.append(unreadable_standing(job_id, fields or {}, submitted or 0.0))
             elif fields:
-                facts = with_progress(fields, progress)
-                if title is not None:  # a job of an earlier version has it in its hash
-                    facts[b"title"] = title
+                facts = {**with_progress(fields, progress), b"title": title or b""}
                 standings.append(job_standing(job_id, facts, submitted or 0.0))
         return standings
 

@@ -19,7 +19,7 @@ local at, id = now_ms(), id_of(job)
 local fields = redis.call('HMGET', job, unpack(ARGV, 6))
 local progress = redis.call('HMGET', progress_of(job), unpack(ARGV, 6))
 for place = 6, #ARGV do
-  if ARGV[place] == 'title' then fields[place - 5] = title_of(job, fields[place - 5]) end
+  if ARGV[place] == 'title' then fields[place - 5] = title_of(job) end
 end
 local asked_last = progress[1]
 local question = ''

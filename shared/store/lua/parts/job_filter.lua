@@ -32,16 +32,16 @@ local STORED = {
 local function matching_status(id, filter)
   local job = key_of(id)
   local fields = redis.pcall(
-    'HMGET', job, 'status', 'tenant', 'asks', 'mode', 'priority', 'title', 'assigned'
+    'HMGET', job, 'status', 'tenant', 'asks', 'mode', 'priority', 'assigned'
   )
   if fields.err then fields = { '', '' } end
-  local status, tenant, asks, mode, priority, title, assigned = unpack(fields, 1, 7)
+  local status, tenant, asks, mode, priority, assigned = unpack(fields, 1, 6)
   if not status then return nil end
   if not is_any_or(filter.tenant, tenant or 'default') then return nil end
   if not is_any_or(filter.mode, mode) then return nil end
   if not is_any_or(filter.priority, priority) then return nil end
   if filter.text ~= '' then
-    local text = string.lower(id .. ' ' .. (title_of(job, title) or ''))
+    local text = string.lower(id .. ' ' .. title_of(job))
     if not string.find(text, filter.text, 1, true) then return nil end
   end
   local usd, asked_last, failed_roles = unpack(

@@ -11,11 +11,10 @@ local function title_key(job)
   return job .. ':title'
 end
 
--- Return the title of a job; false if it has none. `stored`: the field `title` of the hash of a job
--- of an earlier version.
-local function title_of(job, stored)
+-- Return the title of a job; '' if it has none.
+local function title_of(job)
   local title = redis.pcall('GET', title_key(job))
-  return type(title) == 'string' and title or stored
+  return type(title) == 'string' and title or ''
 end
 
 -- Return whether a text is the id of a job.
