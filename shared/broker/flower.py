@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from celery.events.receiver import EventReceiver
 from flower.api.tasks import GetQueueLengths
 from flower.events import Events
 from flower.urls import handlers
@@ -49,6 +50,8 @@ MAX_CHARS = 100_000
 """Characters of the longest text of an event. Events of this project have a few hundred."""
 LARGEST = 4e9
 """The largest number of an event. It is a time in Unix seconds in the year 2096."""
+LARGEST_CLOCK = 10**15
+"""The largest logical clock of an event. It counts messages and events."""
 
 log = log_of(__name__)
 
@@ -131,6 +134,21 @@ def check_events() -> None:
             keep(self, clean)
 
     Events.on_event = on_event
+    read = EventReceiver.event_from_message
+
+    def event_from_message(self: Any, body: Any, *args: Any, **kwargs: Any) -> Any:
+        return read(self, with_usable_clock(body), *args, **kwargs)
+
+    EventReceiver.event_from_message = event_from_message
+
+
+def with_usable_clock(event: Any) -> Any:
+    """Return an event without a clock that Flower could not write. Flower takes over the clock of
+    each event, and sends its own clock with each control command.
+    """
+    if isinstance(event, dict) and "clock" in event and not _is_clock(event["clock"]):
+        return {name: value for name, value in event.items() if name != "clock"}
+    return event
 
 
 def usable_event(event: object) -> dict[str, Any] | None:
@@ -157,11 +175,15 @@ def _is_usable(name: object, value: object) -> bool:
         return isinstance(value, str) and len(value) <= MAX_CHARS
     if name in _NUMBERS:
         return _is_number(value)
-    if name == "clock":  # a logical clock has no limit
-        return isinstance(value, int)
+    if name == "clock":
+        return _is_clock(value)
     if name == "loadavg":
         return isinstance(value, list | tuple) and all(map(_is_number, value))
     return False
+
+
+def _is_clock(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value <= LARGEST_CLOCK
 
 
 def _is_number(value: object) -> bool:

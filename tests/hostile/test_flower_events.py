@@ -6,10 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from flower.events import EventsState
+from celery import Celery
+from celery.events.receiver import EventReceiver
+from flower.events import Events, EventsState
 from flower.utils.tasks import SORT_KEYS, iter_tasks
 
-from handoff_queue.shared.broker.flower import usable_event
+from handoff_queue.shared.broker.flower import check_events, usable_event
 
 TASK = {
     "type": "task-received",
@@ -96,3 +98,19 @@ def test_an_event_of_this_project_keeps_its_fields() -> None:
     for event in (sent, ended, beat):
         without_none = {name: value for name, value in event.items() if value is not None}
         assert usable_event(event) == without_none
+
+
+@pytest.mark.parametrize("clock", [10**4_300 - 1, "x", -1, 1.5, float("nan"), None], ids=range(6))
+def test_flower_takes_over_no_clock_that_it_cannot_write(
+    monkeypatch: pytest.MonkeyPatch, clock: Any
+) -> None:
+    """Python writes no number of more than 4,300 digits, so Flower could ask no worker again."""
+    monkeypatch.setattr(Events, "on_event", Events.on_event)
+    monkeypatch.setattr(EventReceiver, "event_from_message", EventReceiver.event_from_message)
+    check_events()
+    app = Celery(set_as_current=False)
+    receiver = EventReceiver(None, app=app)
+
+    _, event = receiver.event_from_message({**TASK, "clock": clock})
+
+    assert event["clock"] == app.clock.value < 10
