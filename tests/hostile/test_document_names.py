@@ -18,6 +18,7 @@ from handoff_queue.testing import (
     json_reply,
     result_reply,
 )
+from handoff_queue.workers.tools.read_document import read_document_tool
 from tests.doubles.one_step_job import PASS, PLAN
 from tests.hostile.obedient_system import ObedientSystem, obedient_system
 
@@ -72,6 +73,7 @@ def test_a_name_of_a_document_does_not_change_the_plan(
 
 def test_roles_see_labels_and_specialists_see_names(system: ObedientSystem, tmp_path: Path) -> None:
     (tmp_path / "prices.md").write_text("The price is 3 euros.")
+    system.offer(read_document_tool())
 
     job_id = system.shell.jobs.submit(
         Request("What is the price?", documents=tmp_path, mode=Mode.AUTO)
