@@ -19,8 +19,6 @@ from benchmarks.fleets import ROOT
 PACKAGES = ROOT / ".venv" / "small_model"
 """Folder in which `.ci/install small-model` installs the model and llama.cpp."""
 TIMEOUT_S = 900.0
-PLACE_VARIABLE = "SMALL_MODEL_PACKAGES"
-"""Environment variable with another folder of the packages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +93,13 @@ def small_model(temperature: float) -> Iterator[SmallModel]:
     Raises:
         SystemExit: the packages are not installed, or the model does not start.
     """
-    packages = Path(os.environ.get(PLACE_VARIABLE, PACKAGES))
-    if not (packages / "xllamacpp").is_dir():
+    if not (PACKAGES / "xllamacpp").is_dir():
         raise SystemExit("the model is not installed: run `.ci/install small-model`")
     script = Path(__file__).with_name("llama_process.py")
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [sys.executable, "-P", str(script)],
-            env={**os.environ, "PYTHONPATH": str(packages)},
+            env={**os.environ, "PYTHONPATH": str(PACKAGES)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
