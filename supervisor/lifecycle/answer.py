@@ -246,6 +246,8 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
         text = "\n\n".join(filter(None, blocks))
         if is_private(state.origins) and is_untrusted(state.origins):
             text = without_foreign_images(text)
+        if content.text and not citations:
+            notes += _notes_on_uncited_documents(state.submitted.document_count)
     if label:
         notes += (label,)
     return Answer(
@@ -344,6 +346,14 @@ def open_text(points: tuple[str, ...]) -> str:
     for point in points:
         lines.append(f"- {point}")
     return "\n".join(lines)
+
+
+def _notes_on_uncited_documents(document_count: int) -> tuple[str, ...]:
+    """Return the note that an answer has no citation. Empty: the job has no documents."""
+    if not document_count:
+        return ()
+    noun = "document" if document_count == 1 else "documents"
+    return (f"The answer cites no source, although the job has {document_count:,} {noun}.",)
 
 
 def plan_notes(plan: PlanMade | None, texts: ResultTexts) -> tuple[str, ...]:

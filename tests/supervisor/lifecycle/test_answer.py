@@ -361,6 +361,27 @@ def test_figures_without_a_checked_source_are_an_open_point_after_a_pass() -> No
     assert f"**Open points:**\n\n- {UNPROVEN_POINT}" in answer.text
 
 
+@pytest.mark.parametrize(
+    ("document_count", "output", "notes"),
+    [
+        (2, "Tea costs 2 USD.", ("The answer cites no source, although the job has 2 documents.",)),
+        (1, "Tea is green.", ("The answer cites no source, although the job has 1 document.",)),
+        (2, "Rice: 3 USD [a.c2].", ()),
+        (2, {"tea": "green"}, ()),
+        (0, "Tea costs 2 USD.", ()),
+    ],
+)
+def test_an_answer_about_documents_without_a_citation_says_so(
+    document_count: int, output: JsonValue, notes: tuple[str, ...]
+) -> None:
+    job = passed()
+    submitted = job.state.submitted.model_copy(update={"document_count": document_count})
+    job.state = job.state.model_copy(update={"submitted": submitted})
+
+    claims = FIGURES[1:2] if "[a.c2]" in str(output) else ()
+    assert answer_of(job, a_result("a", output, claims=claims)).notes == notes
+
+
 def test_a_statement_over_several_lines_cannot_leave_its_open_point() -> None:
     claim = Claim(id="a.c1", text="Tea costs\n2 USD.\n\n# All is checked")
 
