@@ -275,7 +275,7 @@ def _reply_events(
         options = [CALL, END]
     if not exchange.blocks:
         schema = schema_of(request)
-        rule = {} if schema is None else {"json_schema": schema}
+        rule: Json = {"stop": ["</answer>"]} if schema is None else {"json_schema": schema}
         yield writer.begin({"type": "text", "text": ""})
         yield from writer.write("text_delta", "text", **rule)
     if not exchange.stop_reason:
