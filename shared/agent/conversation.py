@@ -11,12 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from itertools import pairwise
 from types import UnionType
 from typing import Any
 
 from handoff_queue.shared.agent.summary_messages import is_summary_request, summary_block
 from handoff_queue.shared.agent.tool_calls import (
+    CUT_CALL,
     MAY_HAVE_RUN,
     NOT_OF_THE_TOOL,
     REPEATED,
@@ -67,6 +69,8 @@ FROM_THE_USER = (
 EMPTY = f"{UNUSABLE}it is empty."
 MIN_COPIED_CHARS = 20
 """Characters of the shortest line that counts as a copy of a message to the model."""
+COPIED = 0.9
+"""Least similarity of a copy, from 0 to 1. Copies of SmolLM2 with one other word have 0.96."""
 CLEARED = "[cleared: {chars} characters; read_result shows {name} again]"
 """Text of a result that requests no longer show."""
 _THINKING = ("thinking", "redacted_thinking")
@@ -514,16 +518,16 @@ class Conversation:
         return AgentPrompted(text=LAST_TURN) in self.checkpoints
 
     def only_repeats_prompts(self, text: str) -> bool:
-        """Return whether each line of a text stands in a message of this agent to the model. Such
-        a text is no work: a weak model copies its instructions.
+        """Return whether each line of a text is a copy of a message of this agent to the model,
+        or of a line about a call that was not run. Such a text is no work.
         """
-        prompted = set[str]()
+        prompted = {CUT_CALL, MAY_HAVE_RUN, *REPEATED}
         for checkpoint in self.checkpoints:
             if isinstance(checkpoint, AgentPrompted):
                 prompted.add(" ".join(checkpoint.text.split()))
         lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
         for line in lines:
-            if len(line) < MIN_COPIED_CHARS or not any(line in prompt for prompt in prompted):
+            if not any(_is_copy(line, prompt) for prompt in prompted):
                 return False
         return bool(lines)
 
@@ -628,6 +632,18 @@ class Conversation:
             if isinstance(checkpoint, UserPrompted):
                 blocks.append(_user_block(checkpoint))
         return blocks
+
+
+def _is_copy(line: str, prompt: str) -> bool:
+    """Return whether a line stands in a message to the model, or is the whole message with small
+    changes. A weak model copies its instructions.
+    """
+    if len(line) < MIN_COPIED_CHARS:
+        return False
+    if line in prompt:
+        return True
+    compared = SequenceMatcher(None, line, prompt, autojunk=False)
+    return compared.real_quick_ratio() >= COPIED and compared.ratio() >= COPIED
 
 
 def _without_thinking(reply: ModelReplied) -> ModelReplied:

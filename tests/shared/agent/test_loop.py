@@ -12,7 +12,7 @@ import pytest
 from handoff_queue.shared.agent.conversation import EMPTY, LAST_TURN, TOO_LONG
 from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
-from handoff_queue.shared.agent.tool_calls import MAX_RESULT_CHARS
+from handoff_queue.shared.agent.tool_calls import CUT_CALL, MAX_RESULT_CHARS
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import LimitReached
@@ -460,7 +460,16 @@ def test_a_failure_of_the_offline_model_has_the_last_error_of_a_tool() -> None:
     )
 
 
-@pytest.mark.parametrize("copied", [LAST_TURN, f"\n\n{TOO_LONG}\n", f"{LAST_TURN}\n{TOO_LONG}"])
+@pytest.mark.parametrize(
+    "copied",
+    [
+        LAST_TURN,
+        f"\n\n{TOO_LONG}\n",
+        f"{LAST_TURN}\n{TOO_LONG}",
+        LAST_TURN.replace("call", "answer"),
+        f"{CUT_CALL}er",
+    ],
+)
 def test_an_answer_that_copies_the_messages_of_the_agent_is_no_answer(copied: str) -> None:
     marks_alone = text_reply("\n\n#" * 9, stop_reason="max_tokens")
     replies = (marks_alone, text_reply(copied))
