@@ -13,6 +13,12 @@ from handoff_queue.shared.agent.answer_format import takes_time
 from handoff_queue.shared.agent.batch_calls import LOST, READING, BatchCalls, BatchLost, adopt_batch
 from handoff_queue.shared.agent.batch_rules import OpenBatch, open_batch
 from handoff_queue.shared.agent.call_builder import MIN_OUTPUT_TOKENS, CallBuilder
+from handoff_queue.shared.agent.call_usage import (
+    is_reported,
+    usage_of_cut_call,
+    usage_of_failed_call,
+    usage_of_reply,
+)
 from handoff_queue.shared.agent.compaction import frees_enough
 from handoff_queue.shared.agent.conversation import (
     Conversation,
@@ -21,12 +27,6 @@ from handoff_queue.shared.agent.conversation import (
     with_valid_calls,
 )
 from handoff_queue.shared.agent.model_fallback import ModelChoice, ModelChoices
-from handoff_queue.shared.agent.prices import (
-    is_reported,
-    usage_of_cut_call,
-    usage_of_failed_call,
-    usage_of_reply,
-)
 from handoff_queue.shared.agent.prompt_cache_warmup import MAX_WAIT_S, is_worth_a_wait, prefix_of
 from handoff_queue.shared.agent.reply_progress import ReplyProgress
 from handoff_queue.shared.agent.retry_policy import delay_s, reason_of

@@ -1,7 +1,5 @@
-"""Prices of model calls by the package genai-prices, and the usage of a call that counts. A price
-is in whole micro-dollars, rounded up, or None if it is unknown.
-
-The usage is what the server reports, or its upper bound. Unknown usage never counts as zero.
+"""Prices of model calls by the package genai-prices. A price is in whole micro-dollars,
+rounded up, or None if it is unknown.
 """
 
 from __future__ import annotations
@@ -18,20 +16,13 @@ from pydantic_core import to_json
 from handoff_queue.shared.settings.optional_packages import missing
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.types.checkpoints import WorstCase
-from handoff_queue.shared.types.errors import (
-    ModelBusy,
-    ModelError,
-    ModelRejected,
-    NeverSent,
-    UserError,
-)
-from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.model import ModelCall
 from handoff_queue.shared.types.origins import CODE_EXECUTION
-from handoff_queue.shared.types.usage import MICROUSD, NOTHING_USED, Usage
+from handoff_queue.shared.types.usage import MICROUSD, Usage
 
 if TYPE_CHECKING:
     from genai_prices.types import PriceCalculation
-
 
 HIDDEN_TOKENS = 2_000
 """Most hidden tokens that a provider adds to a request: its tool-use preamble (documented as
@@ -312,64 +303,3 @@ def _price_of(model: str, provider: str, **tokens: int) -> PriceCalculation | No
         return calc_price(PricedUsage(**tokens), model, provider_id=provider)
     except (LookupError, ValueError):
         return None
-
-
-def is_reported(reply: ModelReply) -> bool:
-    """Return whether the server has reported the usage of a reply."""
-    return reply.usage.input_tokens > 0 and (reply.usage.output_tokens > 0 or not reply.content)
-
-
-def usage_of_reply(reply: ModelReply, call: ModelCall, worst: WorstCase, prices: Prices) -> Usage:
-    """Return the usage of a reply as the server reports it, with its cost. Without a report,
-    return the upper bound.
-    """
-    if is_reported(reply):
-        return prices.priced(reply.usage, call.model)
-    return _upper_bound(reply.usage, call, worst, prices)
-
-
-def usage_of_cut_call(pulse: Pulse, call: ModelCall, worst: WorstCase, prices: Prices) -> Usage:
-    """Return the usage of a call without a reply: the server's final report, or the upper bound.
-
-    The length of the arrived text is no bound: a token may be less than a character, and
-    thinking may be hidden.
-
-    Args:
-        pulse: the last progress of the call.
-    """
-    if pulse.is_usage_final:
-        return prices.priced(pulse.usage, call.model)
-    return _upper_bound(pulse.usage, call, worst, prices)
-
-
-def usage_of_failed_call(
-    error: ModelError, pulse: Pulse, call: ModelCall, worst: WorstCase, prices: Prices
-) -> Usage:
-    """Return the usage of a call that ended with an error.
-
-    A call that was refused or never sent costs nothing. A broken stream, a 5xx or a 408 may cost
-    money: a gateway may send these for a complete answer. If a stream breaks off with an overload,
-    the part that has arrived is paid.
-    """
-    has_begun = pulse.usage.total_tokens > 0
-    is_unpaid = isinstance(error, ModelBusy | ModelRejected | NeverSent)
-    if is_unpaid and not has_begun:
-        return NOTHING_USED
-    return usage_of_cut_call(pulse, call, worst, prices)
-
-
-def _upper_bound(reported: Usage, call: ModelCall, worst: WorstCase, prices: Prices) -> Usage:
-    """Return the upper bound of the usage. The input is the reported one, unless it was not
-    reported or the server's own tools may have added to it.
-    """
-    if reported.input_tokens == 0 or server_tool_uses(call):
-        most = Usage(
-            input_tokens=worst.input_tokens,
-            output_tokens=worst.output_tokens,
-            cost_microusd=worst.microusd,
-        )
-        return most.of_a_cut_call()
-    most = reported.model_copy(
-        update={"output_tokens": max(worst.output_tokens, reported.output_tokens)}
-    )
-    return prices.priced(most, call.model).of_a_cut_call()

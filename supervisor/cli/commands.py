@@ -14,7 +14,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from handoff_queue.shared.settings.optional_packages import check_extra, without_collection
+from handoff_queue.shared.settings.imports_without_gc import without_collection
+from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.text.word_forms import close_names
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}

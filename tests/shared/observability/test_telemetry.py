@@ -8,8 +8,8 @@ from typing import Protocol
 
 import pytest
 
+from handoff_queue.shared.observability.otel.environment_checks import problems_of_exporter
 from handoff_queue.shared.observability.telemetry import Telemetry, is_wanted, telemetry
-from handoff_queue.shared.observability.telemetry_factory import problems_of_exporter
 from handoff_queue.shared.types.ids import JobId
 from tests.running_system import ROOT
 from tests.warm_interpreter import WarmInterpreter

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.observability.telemetry_factory import problems_of_exporter
+from handoff_queue.shared.observability.otel.environment_checks import problems_of_exporter
 from handoff_queue.shared.settings.file_permissions import read_private
 from handoff_queue.shared.settings.settings import load_settings, redis_url_of
 from handoff_queue.shared.store.redis.client_factory import client_for
