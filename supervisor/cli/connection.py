@@ -1,18 +1,17 @@
 """Connect a command to the broker, find the job that an argument names, and check the processes of
-the broker by their announcements in the store or by Celery.
+the broker by their announcements in the store.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
-from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.job_lookup import find_job
 
 if TYPE_CHECKING:
@@ -95,43 +94,9 @@ def this_user(via: Literal["cli", "mcp"]) -> Actor:
     return Actor(name=name, via=via, address=host)
 
 
-COUNT_FOR_S = 1.0
-"""Seconds that the command waits after the last reply of a Celery node. A node replies within
-some ms, but the number of nodes is unknown.
-"""
 START_WORKERS = "start some: `handoff worker --all`, or the whole system: `handoff up`"
 NO_WORKERS = f"no worker serves any specialist on this broker: {START_WORKERS}"
 START_A_SUPERVISOR = "start one: `handoff supervisor`, or the whole system: `handoff up`"
-
-
-def queues_by_node(settings: Settings) -> dict[str, set[str]]:
-    """Return the queues of each live Celery node."""
-    from kombu.exceptions import SerializationError
-
-    from handoff_queue.shared.broker.celery_app import make_app
-    from handoff_queue.shared.settings.settings import redis_url_of
-
-    app = make_app("cli", redis_url_of(settings), settings, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))
-    queues_of: dict[str, set[str]] = {}
-
-    def record(reply: object) -> None:
-        queues_of.update(queues_in(reply))
-
-    # A worker that was taken over may send a reply that kombu cannot read.
-    with suppress(TypeError, ValueError, RecursionError, SerializationError):
-        app.control.broadcast("active_queues", reply=True, timeout=COUNT_FOR_S, callback=record)
-    return queues_of
-
-
-def queues_in(reply: object) -> dict[str, set[str]]:
-    """Return the queues of the nodes in a reply. Every program that reaches Redis can send one."""
-    queues_of: dict[str, set[str]] = {}
-    for node, queues in reply.items() if isinstance(reply, Mapping) else ():
-        names = queues_of.setdefault(str(node), set())
-        for queue in queues if isinstance(queues, list) else ():
-            if isinstance(queue, Mapping) and isinstance(queue.get("name"), str):
-                names.add(queue["name"])
-    return queues_of
 
 
 def served_models(served: Mapping[str, ServedSpecialist]) -> set[str]:

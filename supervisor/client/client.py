@@ -560,7 +560,7 @@ class Client:
             UserError: the letter holds no handoff and no job id, no job waits for the handoff, or
                 the job has ended.
         """
-        from handoff_queue.supervisor.client.administration import put_back
+        from handoff_queue.supervisor.client.dead_letters import put_back
 
         self._audited(
             AuditAction.REQUEUE,

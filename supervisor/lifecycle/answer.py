@@ -45,7 +45,8 @@ from handoff_queue.supervisor.lifecycle.review_arbitration import (
 )
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.uncited_sentences import quoted_sentences
-from handoff_queue.supervisor.text.markdown import below, without_foreign_images
+from handoff_queue.supervisor.text.foreign_images import without_foreign_images
+from handoff_queue.supervisor.text.markdown import below
 
 NOT_REVIEWED = "The answer was not reviewed"
 NOT_CHECKED = "The facts of the answer were not checked"

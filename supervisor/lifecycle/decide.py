@@ -1,5 +1,5 @@
 """decide(state, observations, now) -> commands: the next commands of a job. All decisions about
-a job start here, with the steps that are ready to run and the steps that can never run.
+a job start here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from handoff_queue.supervisor.lifecycle.commands import (
     MakeQuote,
     PatchPlan,
     SkipReview,
-    SkipSteps,
     TryAgain,
 )
 from handoff_queue.supervisor.lifecycle.conflict_resolution import settle_conflicts
@@ -47,17 +46,13 @@ from handoff_queue.supervisor.lifecycle.job_end import (
     why_cancelled,
     why_over,
 )
-from handoff_queue.supervisor.lifecycle.job_retry import answer_stands, in_doubt
+from handoff_queue.supervisor.lifecycle.job_retry import answer_stands
 from handoff_queue.supervisor.lifecycle.joins import (
-    FanIn,
-    JoinStanding,
     abandon_late_steps,
-    fan_in_of,
-    is_met,
-    standing,
 )
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
+from handoff_queue.supervisor.lifecycle.ready_steps import end_hopeless_steps, ready_steps
 from handoff_queue.supervisor.lifecycle.replanning import should_replan
 from handoff_queue.supervisor.lifecycle.review_arbitration import arbitrate
 from handoff_queue.supervisor.lifecycle.routing import ask_role, plan, route
@@ -385,52 +380,3 @@ def _synthesize(state: JobState, now: float) -> tuple[Command, ...]:
     if now < state.working_deadline:
         return (ask_role(state, "synthesizer"),)
     return (ChooseAnswer(AnswerMethod.MERGED),)
-
-
-ALL_SKIPPED = "the steps that it depends on were skipped"
-
-
-def ready_steps(state: JobState, now: float) -> list[StepId]:
-    """Return the steps that can begin. They depend on no result that may have to be made again."""
-    doubtful = in_doubt(state)
-    step_ids: list[StepId] = []
-    for step_id in state.step_index.next:
-        is_certain = doubtful.isdisjoint(state.steps[step_id].outline.depends_on)
-        if is_certain and is_met(state, fan_in_of(state, step_id), now):
-            step_ids.append(step_id)
-    return step_ids
-
-
-def end_hopeless_steps(state: JobState, now: float) -> tuple[AbandonSteps | SkipSteps, ...]:
-    """Return the commands that abandon or skip the steps that can never begin.
-
-    A step is skipped if each dependency without a usable result was skipped.
-    """
-    broken: dict[str, list[StepId]] = {}
-    skipped: list[StepId] = []
-    for step_id in state.step_index.next:
-        if state.steps[step_id].outline.depends_on:
-            fan_in = fan_in_of(state, step_id)
-            standing_now, why = standing(state, fan_in, now)
-            if standing_now is JoinStanding.BROKEN and _lacks_only_skipped(state, fan_in):
-                skipped.append(step_id)
-            elif standing_now is JoinStanding.BROKEN:
-                broken.setdefault(why, []).append(step_id)
-    commands: list[AbandonSteps | SkipSteps] = []
-    for why, steps in broken.items():
-        commands.append(AbandonSteps(tuple(steps), why))
-    if skipped:
-        commands.append(SkipSteps(tuple(skipped), ALL_SKIPPED))
-    return tuple(commands)
-
-
-def _lacks_only_skipped(state: JobState, fan_in: FanIn) -> bool:
-    """Return whether all settled parts without a usable result were skipped, and there is one."""
-    has_skipped = False
-    for part in fan_in.parts:
-        step = state.steps[part]
-        if step.is_settled and not step.usable:
-            if not step.is_skipped:
-                return False
-            has_skipped = True
-    return has_skipped

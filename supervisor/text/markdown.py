@@ -1,8 +1,7 @@
-"""Headings, titles and plain text of Markdown, and images of other hosts in it. Pure."""
+"""Headings, titles and plain text of Markdown."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
@@ -86,36 +85,3 @@ def title_of(text: str, most: int = TITLE_CHARS) -> str:
     if len(line) <= most:
         return line
     return line[: most - 1].rstrip() + "…"
-
-
-_REMOTE = r"\s*<?\s*(?:https?:)?[/\\]{2}"
-_INLINE = re.compile(rf"!(?=\[[^\n]{{0,2000}}?\]\({_REMOTE})", re.IGNORECASE)
-_DEFINITION = re.compile(rf"^ {{0,3}}\[([^\[\]\n]+)\]:{_REMOTE}", re.IGNORECASE | re.MULTILINE)
-_REFERENCE = re.compile(r"!(?=\[([^\[\]\n]*)\](?:\[([^\[\]\n]*)\])?)")
-_ELEMENT = re.compile(
-    rf"<(?=[a-z][^<>]{{0,4000}}?(?:src|srcset|href|data|poster|style)\s*=[^<>]{{0,4000}}?{_REMOTE})",
-    re.IGNORECASE,
-)
-
-
-def without_foreign_images(text: str) -> str:
-    """Return the Markdown with images of other hosts, and HTML elements with a URL, as plain text.
-
-    A viewer would fetch an image at once, so its URL can carry data out. The URL stays visible,
-    and a reader can follow it.
-    """
-    text = _ELEMENT.sub("&lt;", _INLINE.sub(r"\\!", text))
-    labels = {_label(match) for match in _DEFINITION.findall(text)}
-    if not labels:
-        return text
-
-    def escaped(match: re.Match[str]) -> str:
-        if _label(match[2] or match[1]) in labels:
-            return "\\!"
-        return match[0]
-
-    return _REFERENCE.sub(escaped, text)
-
-
-def _label(text: str) -> str:
-    return " ".join(text.split()).casefold()
