@@ -13,9 +13,10 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import Commit, VerifiedAmounts
 from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.spending_history import DAY_S
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.events import CancelRequested, JobStatus
-from handoff_queue.shared.types.ids import HandoffId
+from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.memory_notes import Note
 from handoff_queue.supervisor.client.administration import delete_job
 from handoff_queue.supervisor.client.fleet_statistics import stats_now
@@ -118,6 +119,40 @@ def test_a_worker_hides_no_due_job(server: Server) -> None:
         assert job_id in supervisor.due_work.sweep().due
 
         assert redis.zscore(keys.DUE, job_id) is not None, "the worker may destroy the wake-up"
+
+
+def test_a_wake_up_is_believed_anew_after_an_evaluation(store: Store) -> None:
+    """Otherwise each later wake-up of a long job would be sent twice."""
+    job_id = a_job(store)
+    redis = store.connection.redis
+    _hide(store, job_id)
+    store.due_work.sweep()
+    store.journal.set_due(job_id, None, version_of(store, job_id))
+    assert redis.hmget(keys.job(job_id), "believed", "doubted") == [None, None]
+    _hide(store, job_id)
+
+    assert job_id not in store.due_work.sweep().due
+
+
+def test_a_busy_supervisor_gets_ever_fewer_further_wake_ups_of_a_waiting_job(store: Store) -> None:
+    """Wake-ups that wait for minutes must not fill the queue with more wake-ups."""
+    job_id = a_job(store)
+    redis = store.connection.redis
+    sent_after_s: list[int] = []
+    for second in range(0, 1_000, 10):
+        _hide(store, job_id)
+        if redis.hexists(keys.job(job_id), "believed"):
+            redis.hincrby(keys.job(job_id), "believed", -10_000)
+        if job_id in store.due_work.sweep().due:
+            sent_after_s.append(second)
+
+    assert sent_after_s == [60, 180, 420, 900]
+
+
+def _hide(store: Store, job_id: JobId) -> None:
+    """Make the job due while a wake-up of it waits in the supervisor's queue."""
+    store.connection.redis.zadd(f"{keys.WAITING}supervisor", {job_id: 10**15})
+    store.connection.redis.zadd(keys.DUE, {job_id: 1})
 
 
 def test_a_wake_up_for_events_that_a_supervisor_has_seen_does_nothing(server: Server) -> None:

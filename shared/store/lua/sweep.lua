@@ -55,17 +55,24 @@ end
 
 -- Return whether a wake-up of a job waits. Workers write the set of the supervisor's queue, so an
 -- entry of an attacker may hide the job. A sweep believes such an entry for BELIEVED_MS, from the
--- Unix ms in the field `believed` of the job. Then it wakes the job again.
+-- Unix ms in the field `believed` of the job. Then it wakes the job again. Each time is twice as
+-- long as the time before, because the real wake-ups of a busy supervisor wait for minutes, too.
+-- The field `doubted` has the number of these times. The next evaluation removes both fields.
 local BELIEVED_MS = 60 * 1000
+local MAX_DOUBTED = 6
 local function is_woken(job)
   if redis.call('ZSCORE', WAITING .. 'submissions', job) then return true end
   if not redis.call('ZSCORE', WAITING .. 'supervisor', job) then return false end
   local key = key_of(job)
-  local since = redis.call('HGET', key, 'believed')
+  local since, doubted = unpack(redis.call('HMGET', key, 'believed', 'doubted'))
+  local times = tonumber(doubted or 0)
+  if since and at >= tonumber(since) + BELIEVED_MS * 2 ^ times then
+    times = math.min(times + 1, MAX_DOUBTED)
+    redis.call('HSET', key, 'believed', integer(at), 'doubted', integer(times))
+    return false
+  end
   if not since then redis.call('HSET', key, 'believed', integer(at)) end
-  if not since or at < tonumber(since) + BELIEVED_MS then return true end
-  redis.call('HDEL', key, 'believed')
-  return false
+  return true
 end
 
 -- Wake the job of a lost handoff, unless a wake-up waits already. Returns whether the handoff can

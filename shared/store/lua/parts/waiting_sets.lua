@@ -43,5 +43,6 @@ end
 -- Only a job that has not begun can have an entry in the queue of submissions.
 local function note_evaluated(id, status)
   leave_queue('supervisor', id)
+  if status then redis.call('HDEL', key_of(id), 'believed', 'doubted') end -- see `sweep.lua`
   if not status or status == 'queued' then leave_queue('submissions', id) end
 end
