@@ -52,6 +52,7 @@ UNNAMED = "unnamed_tool"
 _LONGEST_NAME = 64
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _UNUSABLE = re.compile(r"[^a-zA-Z0-9_-]+")
+_QUOTED = re.compile(r'"[^"]*"')
 
 
 LAST_TURN = (
@@ -519,13 +520,14 @@ class Conversation:
 
     def only_repeats_prompts(self, text: str) -> bool:
         """Return whether each line of a text is a copy of a message of this agent to the model,
-        or of a line about a call that was not run. Such a text is no work.
+        or of a line about a call that was not run. Such a text is no work. Words that a message
+        quotes do not count, because they are the model's own.
         """
         prompted = {CUT_CALL, MAY_HAVE_RUN, *REPEATED}
         for checkpoint in self.checkpoints:
             if isinstance(checkpoint, AgentPrompted):
-                prompted.add(" ".join(checkpoint.text.split()))
-        lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+                prompted.add(_without_quotes(checkpoint.text))
+        lines = [_without_quotes(line) for line in text.splitlines() if line.strip()]
         for line in lines:
             if not any(_is_copy(line, prompt) for prompt in prompted):
                 return False
@@ -711,6 +713,11 @@ def _open_server_calls(content: Iterable[Block]) -> set[str]:
         else:
             open_ids.discard(str(block.get("tool_use_id")))
     return open_ids
+
+
+def _without_quotes(text: str) -> str:
+    """Return a text without the words in quotation marks, and with single spaces."""
+    return _QUOTED.sub('""', " ".join(text.split()))
 
 
 def text_of(content: Iterable[Block]) -> str:

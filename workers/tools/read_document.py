@@ -87,10 +87,12 @@ def named_document(source: str, documents: Sequence[Document]) -> Document:
     Raises:
         ToolFailed: no document or several documents match. The message names the most likely paths.
     """
-    wanted = to_nfc(_SIZE.sub("", source.strip()).removeprefix("./"))
+    wanted = to_nfc(source.strip().removeprefix("./"))
     by_path: dict[str, Document] = {}
     for document in documents:
         by_path[to_nfc(document.path)] = document
+    if wanted not in by_path:
+        wanted = _SIZE.sub("", wanted)
     if wanted in by_path:
         return by_path[wanted]
     same_name: list[str] = []

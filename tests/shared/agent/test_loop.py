@@ -478,6 +478,17 @@ def test_an_answer_that_copies_the_messages_of_the_agent_is_no_answer(copied: st
     assert result.error == "the answer only repeats its instructions"
 
 
+def test_an_answer_may_keep_the_words_that_a_message_of_the_agent_quotes() -> None:
+    statement = "Qdrant has been written in Go since 2021."
+    wrong = f'{statement} [c1]\n\n<notes>\n[c1] qdrant.md: "{statement}"\n</notes>'
+    replies = (text_reply(wrong), text_reply(statement))
+    markdown = a_handoff(expected_output_format={"type": "string"})
+    run = run_with_replies(*replies, tools=(LOOK,), handoff=markdown)
+    result = run.go()
+    assert statement in last_message(run)[-1]["text"]
+    assert (result.status, result.output) == (ResultStatus.OK, statement)
+
+
 def test_a_model_without_tools_is_not_told_about_its_last_turn() -> None:
     run = run_with_replies(Reply(), answer_reply(), handoff=TWO_TURNS)
     assert run.go().status is ResultStatus.OK

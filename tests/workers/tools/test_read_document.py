@@ -38,6 +38,13 @@ def test_a_source_that_can_only_mean_one_document_is_enough(source: str) -> None
     assert page_in(harness.call(TOOL, source=source))["source"] == "docs/guide.md"
 
 
+def test_a_path_may_look_like_a_path_with_its_size() -> None:
+    harness = ToolHarness({"tweet (280 characters).md": "text", "other.md": "x"})
+
+    source = "tweet (280 characters).md"
+    assert page_in(harness.call(TOOL, source=source))["source"] == source
+
+
 def test_a_source_may_be_named_in_another_normal_form() -> None:
     harness = ToolHarness({"cafe\u0301.md": "text"})
 
