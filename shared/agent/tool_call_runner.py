@@ -143,14 +143,19 @@ class ToolCallRunner:
         """
         tool = self._tools.get(str(call.get("name")))
         conversation = self._transcript.conversation
+        stored = stored_result(conversation, call, tool)
         if tool is None or argument_problem(call.get("input"), tool) is not None:
-            if conversation.has_result_of(call, or_error=True):
-                return observe_result(call, SAME_CALL)
+            is_same, or_error = False, True
         elif tool.is_lookup:
             is_same = any(is_same_call(earlier, call) for earlier in before)
-            if is_same or conversation.has_result_of(call, or_error=not tool.sends):
-                return observe_result(call, SAME_CALL)
-        return stored_result(conversation, call, tool)
+            or_error = not tool.sends
+        else:
+            return stored
+        if stored is not None and not stored.is_error:
+            or_error = False  # the call failed before the result was cleared
+        if is_same or conversation.has_result_of(call, or_error=or_error):
+            return observe_result(call, SAME_CALL)
+        return stored
 
     def _run_allowed(self, checked: CheckedCalls) -> None:
         """Run the calls that the policy or a person has allowed, and store their results."""

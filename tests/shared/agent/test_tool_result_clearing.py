@@ -210,6 +210,25 @@ def test_a_note_names_the_cleared_result_and_read_result_shows_it_again() -> Non
     assert shown == f"[source: tool:find.1/records#1]\n{record({'q': '1'})[15_000:]}\n[end]"
 
 
+def test_read_result_shows_a_cleared_result_although_it_failed_before() -> None:
+    """Before the first clearing there is no tool of this name."""
+    read = {"result": "records#1", "offset": 15_000}
+    first, second = first_turns()
+    run = small_run(
+        calls_of_tools(call(0, "read_result", read), tokens=1_000),
+        first,
+        second,
+        calls_of_tools(call(3, "read_result", read)),
+        answer_reply(),
+    )
+    run.go()
+    assert results_in({"messages": run.calls[1].messages}) == [
+        "there is no tool 'read_result' here; there are: records"
+    ]
+    shown = results_in({"messages": run.calls[4].messages})[3]
+    assert shown.endswith(f"{record({'q': '1'})[15_000:]}\n[end]")
+
+
 def test_tools_do_not_count_a_cleared_result_as_shown() -> None:
     run = small_run(*first_turns(), answer_reply())
     run.go()
