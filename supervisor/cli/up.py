@@ -75,7 +75,7 @@ def up(
             "--flower", help="Start Flower too, behind a password.", rich_help_panel=PAGES
         ),
     ] = False,
-    port: Annotated[
+    flower_port: Annotated[
         int,
         typer.Option(
             metavar="PORT",
@@ -135,7 +135,7 @@ def up(
     """
     if flower:
         check_extra("flower", "handoff up --flower")
-        check_port(port, "choose another for Flower with --port")
+        check_port(flower_port, "choose another for Flower with --flower-port")
         check_log_ins(filter(None, os.environ.get("FLOWER_BASIC_AUTH", "").split(",")))
     if serve_port is not None and not no_serve:
         check_extra("serve", "handoff up --serve-port", "serve")
@@ -155,12 +155,18 @@ def up(
             parts.enter_context(fork_server)
         processes = parts.enter_context(Processes(folder, fork_server))
         try:
-            flower_port = port if flower else None
             console_port = None
             if not no_serve:
                 console_port = serve_port or default_console_port()
             _start(
-                processes, folder, settings, queues, concurrency, flower_port, console_port, signing
+                processes,
+                folder,
+                settings,
+                queues,
+                concurrency,
+                flower_port if flower else None,
+                console_port,
+                signing,
             )
             return _stay(processes)
         except KeyboardInterrupt:

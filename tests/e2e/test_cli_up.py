@@ -168,7 +168,7 @@ def first_start(tmp_path_factory: pytest.TempPathFactory) -> FirstStart:
             parts.enter_context(socket.create_server(("127.0.0.1", DEFAULT_PORT)))
         (home.folder / ".handoff").mkdir()
         write_access(home.folder / ".handoff" / "redis-access.json", taken)
-        up = ("up", "--worker", "researcher=2", "--flower", "--port", str(free_port()))
+        up = ("up", "--worker", "researcher=2", "--flower", "--flower-port", str(free_port()))
         system = parts.enter_context(Handoff(home.folder, is_cold=True).started(*up))
         variables = exported(home)
         url = variables["HANDOFF_REDIS_URL"]
@@ -214,7 +214,7 @@ class SecondStart:
         """Start the system, unless it runs."""
         if self.process is not None and self.process.poll() is None:
             return
-        flower = ("--flower", "--port", str(self.flower_port))
+        flower = ("--flower", "--flower-port", str(self.flower_port))
         up = ("up", *flower, "--serve-port", str(self.console_port), "--worker", "researcher=1")
         variables = {**self.first.variables, **service_links("FLOWER")}
         self.process = self._parts.enter_context(self.home.started(*up, **variables))
@@ -411,12 +411,12 @@ def test_up_starts_all_processes_again_after_the_death_of_its_fork_server(
 def test_up_refuses_a_taken_port_for_flower_before_anything_starts(handoff: Handoff) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-        completed = handoff.run("up", "--flower", "--port", port)
+        completed = handoff.run("up", "--flower", "--flower-port", port)
 
     assert (
         error_line(completed, BAD_INPUT)
         == f"handoff: port {port} is taken by another process: choose another for Flower with"
-        " --port"
+        " --flower-port"
     )
     assert not (handoff.folder / ".handoff").exists()
 
@@ -434,7 +434,7 @@ def test_no_process_starts_with_a_placeholder_as_a_password(
     handoff: Handoff, command: tuple[str, ...], variable: str, value: str
 ) -> None:
     free = str(free_port())
-    arguments = (*command, "--port", free) if command[0] == "up" else command
+    arguments = (*command, "--flower-port", free) if command[0] == "up" else command
 
     line = error_line(handoff.run(*arguments, **{variable: value}), BAD_INPUT)  # type: ignore[arg-type]
 

@@ -222,7 +222,9 @@ class Reader:
         program, *arguments = words
         commands = (Celery if program == "celery" else Handoff)(self.folder)
         port = free_port()
-        if "--flower" in arguments or "serve" in arguments:
+        if "--flower" in arguments:
+            arguments += ["--flower-port", str(port)]
+        if "serve" in arguments:
             arguments += ["--port", str(port)]
         if "up" in arguments:
             arguments += ["--serve-port", str(free_port())]

@@ -59,7 +59,7 @@ class Fleet:
 def fleet(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     handoff, port = Handoff(tmp_path_factory.mktemp("up")), free_port()
     url = f"{redis_server}?prefix=pages"
-    up = ("up", "--no-serve", "--flower", "--port", str(port))
+    up = ("up", "--no-serve", "--flower", "--flower-port", str(port))
     with handoff.started(*up, HANDOFF_REDIS_URL=url, FLOWER_BASIC_AUTH=LOG_IN):
         handoff.wait_for_text("Ctrl-C stops everything")
         yield Fleet(handoff, url, f"http://127.0.0.1:{port}")

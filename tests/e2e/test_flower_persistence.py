@@ -59,7 +59,7 @@ def test_search_finds_roles_jobs_and_steps_also_after_a_restart_and_a_kill(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         search = Search(probe.getsockname()[1])
-    up = ("up", "--no-serve", "--no-keys", "--flower", "--port", str(search.port))
+    up = ("up", "--no-serve", "--no-keys", "--flower", "--flower-port", str(search.port))
 
     with handoff.started(*up, FLOWER_BASIC_AUTH=LOG_IN) as system:
         url = printed_url(handoff)

@@ -91,7 +91,7 @@ BAD_INPUTS = (
     "keys rotate nobody",
     "worker resercher",
     "run ''",
-    "up --port 0",
+    "up --flower-port 0",
     "mcp extra",
     "serve --port x",
     "supervisor extra",
