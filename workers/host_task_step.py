@@ -328,5 +328,5 @@ class HostTaskRunner:
             origins=union(origins_or_unknown(self.handoff.origins), (own_origin,)),
         )
 
-    def _failed(self, why: str, reason: StopReason = StopReason.DEFECT) -> HandoffResult:
+    def _failed(self, why: str, reason: StopReason = StopReason.INTERNAL_ERROR) -> HandoffResult:
         return failed_result(self.handoff, why, reason)

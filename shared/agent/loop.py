@@ -175,7 +175,9 @@ class Agent:
                 place=f"{Path(place.filename).name}:{place.lineno}",
             )
             return self._result_builder.failed(
-                self._conversation, StopReason.DEFECT, f"an internal error: {type(error).__name__}"
+                self._conversation,
+                StopReason.INTERNAL_ERROR,
+                f"an internal error: {type(error).__name__}",
             )
 
     def _result(self) -> HandoffResult:

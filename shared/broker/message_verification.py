@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from celery.exceptions import Reject
 
-from handoff_queue.shared.broker.task_ends import TaskFails, TaskWaits
+from handoff_queue.shared.broker.task_exceptions import TaskFails, TaskWaits
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.keyring import Right

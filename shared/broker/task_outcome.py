@@ -29,7 +29,12 @@ from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutco
 from handoff_queue.shared.broker.chord_result_backend import tell_parts_left
 from handoff_queue.shared.broker.message_publisher import SIGNATURE
 from handoff_queue.shared.broker.message_verification import verified_handoff
-from handoff_queue.shared.broker.task_ends import EventBeforeEnd, TaskFails, TaskUnwanted, TaskWaits
+from handoff_queue.shared.broker.task_exceptions import (
+    EventBeforeEnd,
+    TaskFails,
+    TaskUnwanted,
+    TaskWaits,
+)
 from handoff_queue.shared.broker.worker_slots import SLOTS
 from handoff_queue.shared.observability.logs import log_of, logged_as
 from handoff_queue.shared.store.store import Store

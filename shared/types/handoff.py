@@ -220,7 +220,7 @@ class StopReason(StrEnum):
     MODEL_ERROR = "model_error"
     TOO_MANY_CLAIMS = "too_many_claims"
     CANCELLED = "cancelled"
-    DEFECT = "defect"
+    INTERNAL_ERROR = "internal_error"
     """An exception in this project's code, or in a specialist's file or tool."""
 
 
@@ -377,7 +377,7 @@ def says_only_that_it_is_done(output: JsonValue) -> bool:
 
 
 def failed_result(
-    handoff: AgentHandoff, error: str, stop_reason: StopReason = StopReason.DEFECT
+    handoff: AgentHandoff, error: str, stop_reason: StopReason = StopReason.INTERNAL_ERROR
 ) -> HandoffResult:
     """Return the result of a handoff that failed before its model could answer."""
     return result_of(
@@ -451,7 +451,7 @@ UNREADABLE = "its stored result cannot be read"
 """Error of the failed result that replaces an unreadable text."""
 _FAILED = {
     "status": ResultStatus.FAILED,
-    "stop_reason": StopReason.DEFECT,
+    "stop_reason": StopReason.INTERNAL_ERROR,
     "error": UNREADABLE,
 }
 _NOWHERE = {

@@ -37,7 +37,7 @@ class ConflictsFound(Message):
     type: Literal["conflicts_found"] = "conflicts_found"
     conflicts: tuple[tuple[ClaimId, ...], ...] = ()
     """The claims of each conflict, which cannot all be true."""
-    ledger: BlobRef | None = None
+    payload: BlobRef | None = None
     """A `shared.types.review.Conflicts` as JSON: the same conflicts with the texts of their
     claims. None: there are no conflicts.
     """

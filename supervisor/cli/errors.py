@@ -30,7 +30,7 @@ OK, FAILED, BAD_INPUT, NO_REDIS, NOT_ENDED, PARTIAL = (
     4,
     5,
 )
-DEFECT = 70
+INTERNAL_ERROR = 70
 """Exit code of an internal error: EX_SOFTWARE of sysexits.h."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in a shell (128 + SIGINT), and for a cancelled job."""
@@ -181,7 +181,7 @@ def _unforeseen(error: Exception) -> int:
         sys.stderr.write(hide("".join(traceback.format_exception(error))))
     what = f"{type(error).__name__}: {hide(str(error))[:300]}"
     print_message(f"an internal error, please report it: {what} ({DEBUG}=1 shows where)")
-    return DEFECT
+    return INTERNAL_ERROR
 
 
 def _hiding_secrets() -> Callable[[str], str]:

@@ -76,7 +76,7 @@ def find_conflicts(state: JobState, texts: ResultTexts) -> tuple[ConflictsFound,
     claim_ids: list[tuple[str, ...]] = []
     for conflict in conflicts.conflicts:
         claim_ids.append(tuple(_ids(conflict.claims)))
-    event = ConflictsFound(conflicts=tuple(claim_ids), ledger=ref(payload), left_out=left_out)
+    event = ConflictsFound(conflicts=tuple(claim_ids), payload=ref(payload), left_out=left_out)
     return event, payload
 
 
@@ -90,7 +90,7 @@ def apply_conflicts(state: JobState, event: ConflictsFound | Judged) -> dict[str
     """
     if isinstance(event, Judged):
         return {"judged": event, "fruitless": 0}
-    is_known = state.conflicts is not None and state.conflicts.ledger == event.ledger
+    is_known = state.conflicts is not None and state.conflicts.payload == event.payload
     return {
         "conflicts": event,
         "conflicts_of": results_in(state),
@@ -108,11 +108,11 @@ def keep_good_judgement(state: JobState) -> Judged | None:
 def payloads_for_disputes(state: JobState) -> tuple[BlobRef, ...]:
     """Return the payloads that `disputes_of` reads."""
     conflicts, judged = state.conflicts, state.judged
-    if conflicts is None or conflicts.ledger is None:
+    if conflicts is None or conflicts.payload is None:
         return ()
     if judged:
-        return (conflicts.ledger, judged.result)
-    return (conflicts.ledger,)
+        return (conflicts.payload, judged.result)
+    return (conflicts.payload,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def disputes_of(state: JobState, texts: ResultTexts) -> tuple[Dispute, ...]:
         texts: payloads of `payloads_for_disputes`.
     """
     conflicts, judged = state.conflicts, state.judged
-    if conflicts is None or conflicts.ledger is None:
+    if conflicts is None or conflicts.payload is None:
         return ()
     settlements: dict[str, Settlement] = {}
     if judged is not None and judged.settled:
@@ -190,7 +190,7 @@ def disputes_of(state: JobState, texts: ResultTexts) -> tuple[Dispute, ...]:
             if settlement.conflict in judged.settled:
                 settlements[settlement.conflict] = settlement
     disputes: list[Dispute] = []
-    for conflict in texts.conflicts(conflicts.ledger).conflicts:
+    for conflict in texts.conflicts(conflicts.payload).conflicts:
         unsettled = Settlement(conflict=conflict.id)
         disputes.append(Dispute(conflict, settlements.get(conflict.id, unsettled)))
     return tuple(disputes)

@@ -63,7 +63,7 @@ STOPPED_BY = {
     StopReason.MODEL_ERROR: "the model could not be called",
     StopReason.TOO_MANY_CLAIMS: "too many workers were lost while they ran it",
     StopReason.CANCELLED: "it was cancelled",
-    StopReason.DEFECT: "it failed because of an internal error",
+    StopReason.INTERNAL_ERROR: "it failed because of an internal error",
 }
 """Stop reasons in words, for results without a text. All reasons except FINISHED."""
 UNEXPLAINED = "the specialist calls its result partial and names no gap"

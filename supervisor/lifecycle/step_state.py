@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.ids import HandoffId
     from handoff_queue.shared.types.step_events import HandoffIssued
 
-BY_CODE = frozenset({StopReason.DEFECT, StopReason.TOO_MANY_CLAIMS})
+BY_CODE = frozenset({StopReason.INTERNAL_ERROR, StopReason.TOO_MANY_CLAIMS})
 """Stop reasons of results that were made without the agent loop, so that `acted` is unknown."""
 
 

@@ -50,8 +50,8 @@ def payloads_for_judge(state: JobState) -> tuple[BlobRef, ...]:
             if result:
                 refs.append(result)
         return tuple(refs)
-    if state.conflicts and state.conflicts.ledger:
-        return (state.conflicts.ledger,)
+    if state.conflicts and state.conflicts.payload:
+        return (state.conflicts.payload,)
     return ()
 
 
@@ -66,8 +66,8 @@ def judge_task(
     """
     if is_for_arbitration(state):
         return arbitration_brief(state, texts), (), RulingFormat(disagreements(state)).schema
-    (ledger,) = payloads_for_judge(state)
-    conflicts = texts.conflicts(ledger)
+    (payload,) = payloads_for_judge(state)
+    conflicts = texts.conflicts(payload)
     return judge_brief(conflicts), (), judge_format(conflicts).schema
 
 

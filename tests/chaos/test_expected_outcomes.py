@@ -24,7 +24,7 @@ from handoff_queue.shared.types.job_options import Mode
 
 KILLED = Ended("failed", TOO_MANY_CLAIMS)
 CUT = Ended("partial", StopReason.JOB_BUDGET.value)
-DEFECT = Ended("failed", "defect")
+INTERNAL_ERROR = Ended("failed", "internal_error")
 
 
 def job(shape: Shape, **steps: str) -> PlannedJob:
@@ -105,8 +105,8 @@ def test_a_job_that_needs_more_than_its_budget_ends_with_a_spent_budget() -> Non
         == "failed, and something was usable"
     )
     assert (
-        wrong_end(TIGHT, job_record("partial", SPENT, **oks("planner a"), b=DEFECT, **cut))
-        == "b.1: failed, defect"
+        wrong_end(TIGHT, job_record("partial", SPENT, **oks("planner a"), b=INTERNAL_ERROR, **cut))
+        == "b.1: failed, internal_error"
     )
 
 
@@ -140,8 +140,14 @@ def test_only_a_tight_job_may_end_because_its_budget_is_spent() -> None:
     [
         ({**oks("planner a c d assessor"), "b": KILLED}, ""),
         ({**oks("planner a c assessor"), "b": KILLED}, ""),
-        ({**oks("planner a c assessor"), "b": KILLED, "d": DEFECT}, "d.1: failed, defect"),
-        ({**oks("planner a d assessor"), "b": KILLED, "c": DEFECT}, "c.1: failed, defect"),
+        (
+            {**oks("planner a c assessor"), "b": KILLED, "d": INTERNAL_ERROR},
+            "d.1: failed, internal_error",
+        ),
+        (
+            {**oks("planner a d assessor"), "b": KILLED, "c": INTERNAL_ERROR},
+            "c.1: failed, internal_error",
+        ),
         ({**oks("planner a d assessor"), "b": KILLED}, "c.1: no result"),
     ],
     ids=[

@@ -51,7 +51,7 @@ def test_the_exit_codes_are_those_of_the_command_line() -> None:
 
     assert listed == {
         errors.OK, errors.FAILED, errors.BAD_INPUT, errors.NO_REDIS, errors.NOT_ENDED,
-        errors.PARTIAL, errors.DEFECT,
+        errors.PARTIAL, errors.INTERNAL_ERROR,
         errors.INTERRUPTED,
     }  # fmt: skip
 

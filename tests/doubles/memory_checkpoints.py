@@ -42,7 +42,7 @@ class MemoryCheckpoints:
     most_turns: int | None = None
     saved: list[str] = field(default_factory=list)
     reserved: list[WorstCase] = field(default_factory=list)
-    beats: list[tuple[str, str | None]] = field(default_factory=list)
+    heartbeats: list[tuple[str, str | None]] = field(default_factory=list)
     used_tokens: int = 0
     used_turns: int = 0
     interrupt_with: Interrupted | None = None
@@ -142,7 +142,7 @@ class MemoryCheckpoints:
 
     def heartbeat(self, doing: str, draft: str | None = None) -> None:
         self._check()
-        self.beats.append((doing, draft))
+        self.heartbeats.append((doing, draft))
         self.on_beat(doing)
 
     def again(self) -> MemoryCheckpoints:

@@ -38,7 +38,7 @@ DIGESTS = {
     "conditions.json": "21c3f71be8a61c421b3c929e77924787f25e3debeff34ac7128c037788d52c30",
     "conditions.jsonl": "26b39f448ba707a88953d432011eee4ddea426ffc096fad63000173809a03178",
     "conflicts.json": "495ddc926ece98d67756cb51b5eb02538ff966725ba902ac549833a8d85a5a9b",
-    "conflicts.jsonl": "334dc5ba5e6f60894bd01513e81e72cfcc292a8297d51b30e2d4c0ee0e4d4a56",
+    "conflicts.jsonl": "64d1f84f21d4af9ab4eaa224d7e214ba6a43f56beb57a2e7c8d8b562e8435cc8",
     "continued.json": "2d36fc78ff663e4af4b78d32e16326faa3b0e392318930d75babb39903edffb0",
     "continued.jsonl": "4881860992c1a2d1c68f8ef7b3675225e9f45332cbbb9dd684ae43d71b635547",
     "effects.json": "c98cf404eabf635728a5b4e8ccad332109ba41f0e8a5e3a242434183c3b241d9",

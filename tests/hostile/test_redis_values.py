@@ -121,7 +121,7 @@ def test_a_worker_hides_no_due_job(server: Server) -> None:
         assert redis.zscore(keys.DUE, job_id) is not None, "the worker may destroy the wake-up"
 
 
-def test_a_wake_up_is_believed_anew_after_an_evaluation(store: Store) -> None:
+def test_an_evaluation_resets_the_time_for_which_a_wake_up_counts(store: Store) -> None:
     """Otherwise each later wake-up of a long job would be sent twice."""
     job_id = a_job(store)
     redis = store.connection.redis
@@ -150,7 +150,7 @@ def test_a_busy_supervisor_gets_ever_fewer_further_wake_ups_of_a_waiting_job(sto
 
 
 def _hide(store: Store, job_id: JobId) -> None:
-    """Make the job due while a wake-up of it waits in the supervisor's queue."""
+    """Make the job due while its wake-up waits in the supervisor's queue."""
     store.connection.redis.zadd(f"{keys.WAITING}supervisor", {job_id: 10**15})
     store.connection.redis.zadd(keys.DUE, {job_id: 1})
 

@@ -172,7 +172,7 @@ class Shell:
         event: HandoffIssued,
         status: ResultStatus = ResultStatus.OK,
         output: JsonValue = "",
-        stop_reason: StopReason = StopReason.DEFECT,
+        stop_reason: StopReason = StopReason.INTERNAL_ERROR,
     ) -> None:
         """Finish one handoff as a worker does.
 

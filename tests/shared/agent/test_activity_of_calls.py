@@ -37,7 +37,7 @@ def activities(*pulses: Pulse) -> list[str]:
     clock = Clock()
     run = Run(lambda _call: answer_reply(), clock=clock, model=PulsingModel(clock, *pulses))
     run.go()
-    return [doing for doing, _ in run.checkpoints.beats]
+    return [doing for doing, _ in run.checkpoints.heartbeats]
 
 
 def test_the_activity_names_the_state_of_the_call() -> None:

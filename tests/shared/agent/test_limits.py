@@ -163,12 +163,12 @@ def test_the_token_limit_keeps_the_work_so_far() -> None:
 
 def test_the_deadline_cuts_the_call_and_keeps_its_text() -> None:
     run = run_with_replies(answer_reply(), handoff=limited(deadline=1_010.0))
-    beats = 0
+    heartbeats = 0
 
     def late(_doing: str) -> None:
-        nonlocal beats
-        beats += 1
-        if beats == 5:
+        nonlocal heartbeats
+        heartbeats += 1
+        if heartbeats == 5:
             run.clock.now_s = 1_011.0
 
     run.checkpoints.on_beat = late
@@ -307,7 +307,7 @@ def test_a_wait_for_a_busy_model_costs_only_a_turn() -> None:
     assert (result.status, result.turns, result.usage.total_tokens) == (ResultStatus.OK, 2, 120)
     assert result.usage.cut_calls == 0, "who was turned away has used nothing"
     assert sum(run.clock.waited) == pytest.approx(4, abs=0.3)
-    assert ("waiting 4 s: rate limit (claude-haiku-5-5)", None) in run.checkpoints.beats
+    assert ("waiting 4 s: rate limit (claude-haiku-5-5)", None) in run.checkpoints.heartbeats
 
 
 def test_a_cut_stream_is_settled_at_the_worst_case_if_nothing_was_reported() -> None:

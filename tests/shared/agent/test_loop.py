@@ -333,7 +333,7 @@ def test_a_defect_is_a_failed_result_without_its_text() -> None:
         raise KeyError("a secret")
 
     result = Run(broken).go()
-    assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.DEFECT)
+    assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.INTERNAL_ERROR)
     assert "secret" not in str(result.error)
 
 
@@ -350,7 +350,7 @@ def test_the_draft_is_the_output_so_far(reply: Reply, output_format: dict[str, A
     run = run_with_replies(reply, handoff=handoff, streams_draft=True)
     run.checkpoints.on_beat = lambda _doing: run.clock.wait(1)
     run.go()
-    drafts = [draft for _, draft in run.checkpoints.beats if draft]
+    drafts = [draft for _, draft in run.checkpoints.heartbeats if draft]
     assert drafts
     assert all(("A long answer " * 20).startswith(draft) for draft in drafts)
 

@@ -96,7 +96,7 @@ def test_a_call_waits_until_an_equal_prefix_is_cached() -> None:
     run = a_run(clock=clock, caches=caches)
     assert run.go().status is ResultStatus.OK
     assert len(clock.waited) == 3
-    assert any(FILLS_CACHE in doing for doing, _ in run.checkpoints.beats)
+    assert any(FILLS_CACHE in doing for doing, _ in run.checkpoints.heartbeats)
     assert len(run.checkpoints.reserved) == 1
 
 

@@ -103,7 +103,9 @@ def test_a_wait_is_visible_and_counts_down() -> None:
     run = rate_limited_run(answer_reply(), held_s=12)
     assert run.go().status is ResultStatus.OK
     shown = list(
-        dict.fromkeys(doing for doing, _ in run.checkpoints.beats if doing.startswith("waiting"))
+        dict.fromkeys(
+            doing for doing, _ in run.checkpoints.heartbeats if doing.startswith("waiting")
+        )
     )
     assert shown == [
         f"waiting {left} s: rate limit (claude-haiku-5-5)" for left in range(12, 0, -1)

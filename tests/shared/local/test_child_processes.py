@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.local import parent_death_guard as leash
+from handoff_queue.shared.local import parent_death_guard
 from handoff_queue.shared.local.child_processes import (
     MAX_RESTARTS,
     RESTART_WINDOW_S,
@@ -70,8 +70,8 @@ def test_without_the_kernels_help_a_watcher_ends_orphans(tmp_path: Path) -> None
         f" {UNSTOPPABLE}"
     )
     pretend = (
-        f"import runpy, sys; sys.platform = 'other'; runpy.run_path({leash.__file__!r},"
-        " run_name='__main__')"
+        "import runpy, sys; sys.platform = 'other';"
+        f" runpy.run_path({parent_death_guard.__file__!r}, run_name='__main__')"
     )
     parent_code = (
         f"import os, subprocess, sys;subprocess.Popen([sys.executable, '-c', {pretend!r},"
@@ -194,4 +194,7 @@ def test_stopping_kills_unresponsive_processes_and_ends_the_store_last(tmp_path:
 
 
 def test_importing_the_watcher_module_runs_nothing() -> None:
-    assert runpy.run_path(leash.__file__)["guarded_command"](["a"], 7)[-2:] == ["7", "a"]
+    assert runpy.run_path(parent_death_guard.__file__)["guarded_command"](["a"], 7)[-2:] == [
+        "7",
+        "a",
+    ]

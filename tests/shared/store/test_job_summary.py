@@ -61,10 +61,10 @@ def test_a_long_event_is_left_out_except_the_first_which_describes_the_job(
         )
     store.connection.redis.expire(keys.log(job_id), 60)
 
-    glance = store.job_summaries.of(job_id)
+    summary = store.job_summaries.of(job_id)
 
-    assert glance.first.version == 1
-    assert [recorded.version for recorded in glance.tail] == [1, 3]
+    assert summary.first.version == 1
+    assert [recorded.version for recorded in summary.tail] == [1, 3]
 
 
 def test_a_bounded_number_of_the_last_events_is_read_oldest_first(store: Store) -> None:
@@ -85,13 +85,13 @@ def test_every_script_that_writes_the_journal_updates_the_counts(store: Store) -
     add(store, job_id, submission(), drop=("a.1", "c.1"))
     granted_claim(store, job_id, "d.1")
 
-    glance = store.job_summaries.of(job_id)
+    summary = store.job_summaries.of(job_id)
 
-    assert glance.tally == HandoffTally(
+    assert summary.tally == HandoffTally(
         issued=4, ok=2, partial=0, needs_input=0, failed=0, dropped=1
     )
-    assert glance.tally.open == 1
-    assert (glance.dropped, glance.running) == (("c.1",), ("d.1",))
+    assert summary.tally.open == 1
+    assert (summary.dropped, summary.running) == (("c.1",), ("d.1",))
 
 
 def test_a_child_that_is_cancelled_from_above_is_counted_on(store: Store) -> None:
@@ -102,9 +102,9 @@ def test_a_child_that_is_cancelled_from_above_is_counted_on(store: Store) -> Non
 
     add(store, job_id, submission(), drop=("a.1",))
 
-    glance = store.job_summaries.of(child)
-    assert isinstance(glance.tail[-1].event, CancelRequested)
-    assert glance.tally == HandoffTally(
+    summary = store.job_summaries.of(child)
+    assert isinstance(summary.tail[-1].event, CancelRequested)
+    assert summary.tally == HandoffTally(
         issued=1, ok=0, partial=0, needs_input=0, failed=0, dropped=0
     )
 

@@ -61,26 +61,28 @@ def test_other_jobs_share_runs_if_their_specialists_do(jobs: Client) -> None:
 def test_spent_and_reserved_amounts_never_exceed_the_budget(
     total: int, slots: int, moves: list[tuple[bool, float]]
 ) -> None:
-    purse, reserved = EvaluationBudget(total, slots), list[tuple[str, int]]()
+    budget, reserved = EvaluationBudget(total, slots), list[tuple[str, int]]()
     for number, (begins, share) in enumerate(moves):
-        if begins and len(reserved) < slots and (limit := purse.next_limit):
-            purse = purse.began(f"j{number}", limit)
+        if begins and len(reserved) < slots and (limit := budget.next_limit):
+            budget = budget.began(f"j{number}", limit)
             reserved.append((f"j{number}", limit))
         elif reserved:
             name, limit = reserved.pop(0)
-            purse = purse.ended(name, int(limit * share))
-        assert purse.spent + sum(limit for _, limit in reserved) <= total
-        assert (purse.next_limit or 0) <= total - purse.spent - sum(limit for _, limit in reserved)
+            budget = budget.ended(name, int(limit * share))
+        assert budget.spent + sum(limit for _, limit in reserved) <= total
+        assert (budget.next_limit or 0) <= total - budget.spent - sum(
+            limit for _, limit in reserved
+        )
 
 
 @given(st.integers(1, 10_000), st.integers(1, 8))
 def test_cheap_jobs_never_exhaust_the_budget(total: int, slots: int) -> None:
-    purse = EvaluationBudget(total, slots)
+    budget = EvaluationBudget(total, slots)
     for number in range(100):
-        limit = purse.next_limit
+        limit = budget.next_limit
         assert limit == total // slots
         if limit:
-            purse = purse.began(f"j{number}", limit).ended(f"j{number}", 0)
+            budget = budget.began(f"j{number}", limit).ended(f"j{number}", 0)
 
 
 def test_an_unknown_cost_counts_as_the_whole_limit() -> None:
@@ -88,9 +90,9 @@ def test_an_unknown_cost_counts_as_the_whole_limit() -> None:
 
 
 def test_without_a_bound_every_job_runs_without_a_limit() -> None:
-    purse = EvaluationBudget(None, 2).began("j", None)
-    assert purse.next_limit is None
-    assert purse.ended("j", 7).spent == 7
+    budget = EvaluationBudget(None, 2).began("j", None)
+    assert budget.next_limit is None
+    assert budget.ended("j", 7).spent == 7
 
 
 def test_earlier_spending_over_the_bound_leaves_nothing() -> None:

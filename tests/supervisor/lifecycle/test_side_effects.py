@@ -336,7 +336,7 @@ def test_a_step_that_failed_before_it_acted_is_tried_again() -> None:
 def test_a_step_with_a_result_made_by_code_may_have_acted() -> None:
     job = make_job()
     finish_steps(job, "write")
-    finish_send(job, "failed", acted=False, stop_reason=StopReason.DEFECT)
+    finish_send(job, "failed", acted=False, stop_reason=StopReason.INTERNAL_ERROR)
     job.review(send="It failed.")
     job.advance()
 

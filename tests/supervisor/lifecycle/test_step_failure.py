@@ -129,7 +129,8 @@ def test_a_refused_step_goes_to_another_specialist_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "reason", ["too_many_claims", "max_turns", "max_usd", "deadline", "defect", "model_error"]
+    "reason",
+    ["too_many_claims", "max_turns", "max_usd", "deadline", "internal_error", "model_error"],
 )
 def test_a_permanent_failure_is_not_tried_again(reason: str) -> None:
     job = job_with_policy()

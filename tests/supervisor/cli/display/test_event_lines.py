@@ -304,7 +304,7 @@ def test_the_tool_calls_of_an_ended_handoff_are_logged() -> None:
 
 
 def test_contradictions_are_logged_only_if_there_are_any() -> None:
-    none, some = ConflictsFound(), ConflictsFound(conflicts=(("left.c1", "both.c1"),), ledger=REF)
+    none, some = ConflictsFound(), ConflictsFound(conflicts=(("left.c1", "both.c1"),), payload=REF)
     view = view_of(SUBMITTED, PLANNED)
 
     assert list(lines_of(JobUpdate(view, tuple(recorded(none, some))))) == [

@@ -79,7 +79,7 @@ def test_a_defect_while_salvaging_after_a_limit_is_a_failed_result() -> None:
         answer_format=answer_format,
         checkpoints=MemoryCheckpoints(most_turns=1),
     ).go()
-    assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.DEFECT)
+    assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.INTERNAL_ERROR)
 
 
 @given(st.binary(max_size=40))
@@ -87,7 +87,7 @@ def test_a_checkpoint_that_cannot_be_read_is_a_failed_result(saved: bytes) -> No
     result = run_with_replies(
         text_reply("Some text."), checkpoints=MemoryCheckpoints(saved=[saved.decode("latin-1")])
     ).go()
-    assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.DEFECT)
+    assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.INTERNAL_ERROR)
 
 
 @pytest.mark.parametrize("error", [Draining("stop"), StoreUnavailable("away")])
