@@ -169,10 +169,12 @@ class JournalCheck:
     def _read_batch(self, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:
         try:
             signer = signer_of_batch(self.trust, self.job_id, batch, stamp)
+            _check_kind(signer, batch, stamp)
             if self._has_context:
                 for recorded in batch:
                     self._check_role(signer, recorded)
-                self._check_place(signer, batch, stamp)
+                self._check_place(batch, stamp)
+            self._check_ends(signer, batch, stamp)
         except UntrustedMessage as error:
             self._refuse(batch, str(error))
             return
@@ -180,7 +182,7 @@ class JournalCheck:
 
     def _check_role(self, signer: Signer, recorded: RecordedEvent) -> None:
         """Check that an identity may do the work of the handoff that an event is about, and that
-        the handoff is open. `_check_end` checks this for a result, which may come late.
+        the handoff is open. `_check_ends` checks this for a result, which may come late.
         """
         handoff_id = handoff_of(recorded.event)
         if handoff_id is None:
@@ -193,9 +195,9 @@ class JournalCheck:
                 f"it is signed by {signer.name}, and the handoff {handoff_id} is for {role}"
             )
 
-    def _check_place(self, signer: Signer, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:
+    def _check_place(self, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:
         """Check that a batch belongs to its place in the journal, and is not the copy of an earlier
-        one.
+        one. `_check_ends` finds the copy of a result.
         """
         first = batch[0]
         if not self._has_begun and not isinstance(first.event, JobSubmitted):
@@ -203,29 +205,30 @@ class JournalCheck:
         if stamp.kind == DECISION:
             if not self.seen.decided <= int(stamp.place) < first.version:
                 raise UntrustedMessage("it is a replay of an earlier decision")
-        elif isinstance(first.event, HandoffFinished):
-            self._check_end(signer, first.event.handoff_id, batch, stamp)
         elif stamp.place in self.seen.words:
             raise UntrustedMessage("it is a replay of an earlier event")
 
-    def _check_end(
-        self,
-        signer: Signer,
-        handoff_id: HandoffId,
-        batch: Sequence[RecordedEvent],
-        stamp: Stamp,
-    ) -> None:
-        """Check that a result is the end of its handoff: the store has noted this version, and the
-        fence of the claim. The fence is the word of the stamp.
+    def _check_ends(self, signer: Signer, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:
+        """Check that each result of a batch is the end of its handoff, wherever it is in the batch:
+        the store has noted this version, and the fence of the claim. The fence is the word of the
+        stamp. A supervisor's result of an open handoff needs neither.
         """
-        end = batch[0].end or self.ends.get(handoff_id)
-        is_its_end = end is not None and end.version == batch[-1].version
-        if self._role_of(handoff_id) is None and not is_its_end:
-            raise UntrustedMessage(f"it is a replay: the handoff {handoff_id} is not open")
+        if stamp.kind == DECISION:
+            return
+        decides = signer.may(Right.DECIDE)
+        if decides and not self._has_context:
+            return
         fence = sha1(stamp.place.encode(), usedforsecurity=False).hexdigest()
-        has_its_fence = end is not None and end.fence == fence
-        if not signer.may(Right.DECIDE) and not has_its_fence:
-            raise UntrustedMessage(f"its signer has no claim on the handoff {handoff_id}")
+        for recorded in batch:
+            if not isinstance(recorded.event, HandoffFinished):
+                continue
+            handoff_id = recorded.event.handoff_id
+            end = recorded.end or self.ends.get(handoff_id)
+            is_its_end = end is not None and end.version == batch[-1].version
+            if self._role_of(handoff_id) is None and not is_its_end:
+                raise UntrustedMessage(f"it is a replay: the handoff {handoff_id} is not open")
+            if not decides and (end is None or end.fence != fence):
+                raise UntrustedMessage(f"its signer has no claim on the handoff {handoff_id}")
 
     def _accept(self, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:
         self._has_begun = True
@@ -279,6 +282,17 @@ def signer_of_batch(
                 f"it is signed by {signer.name}, which may not sign {right_of(recorded.event)}"
             )
     return signer
+
+
+def _check_kind(signer: Signer, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:
+    """Check that a worker has not signed its events as a decision. A decision has no word, so
+    nothing would bind its results to a claim.
+    """
+    if stamp.kind != DECISION or signer.may(Right.DECIDE):
+        return
+    for recorded in batch:
+        if handoff_of(recorded.event) is not None:
+            raise UntrustedMessage(f"it is signed by {signer.name}, which makes no decisions")
 
 
 def _does(signer: Signer, role: str) -> bool:

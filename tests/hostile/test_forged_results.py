@@ -4,7 +4,7 @@ also after a forged one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -17,7 +17,13 @@ from handoff_queue.shared.store.claim_grants import ClaimRequest
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.event_signatures import signed_events
 from handoff_queue.shared.types.errors import LeaseLost
-from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, JobStatus
+from handoff_queue.shared.types.events import (
+    EventRefused,
+    HandoffFinished,
+    HandoffIssued,
+    JobStatus,
+    UserMessageTaken,
+)
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.presence import Announcement
@@ -78,6 +84,25 @@ def write_to_journal(store: Store, job_id: JobId, text: str) -> None:
     """Append a text to a journal as an event, as an attacker with the URL of Redis can."""
     arguments = [text, "{}", "[]"]
     assert store.connection.script("append_commuting", [keys.job(job_id), keys.DUE], arguments) > 0
+
+
+def write_batch_to_journal(store: Store, job_id: JobId, texts: Sequence[str]) -> None:
+    """Append texts to a journal at once, and make the job due."""
+    version, now_ms = store.journal.read_all(job_id)[-1].version, int(store.connection.now() * 1000)
+    pipe = store.connection.redis.pipeline(transaction=True)
+    for text in texts:
+        version += 1
+        pipe.xadd(keys.log(job_id), {"e": text, "t": now_ms}, id=f"{version}-0")
+    pipe.hset(keys.progress(job_id), mapping={"version": version, "tip": now_ms})
+    pipe.zadd(keys.DUE, {job_id: now_ms})
+    pipe.execute()
+
+
+def signed_as_decision(signed: SignedSystem, job_id: JobId, event: HandoffFinished) -> str:
+    """Return an event that the researcher's worker has signed as a decision."""
+    place = signed.store.journal.read_all(job_id)[-1].version
+    trust = signed.trust_of("worker-researcher")
+    return signed_events(trust, job_id, [event], after=place)[0]
 
 
 def raw_end(store: Store, job_id: JobId) -> bytes:
@@ -159,6 +184,31 @@ def test_the_result_of_an_ended_handoff_is_no_second_result(
     assert signed.jobs.result(held).answer == before
 
 
+def test_a_worker_cannot_write_a_second_result_of_another_role_as_a_decision(
+    signed: SignedSystem, held: JobId
+) -> None:
+    """A decision has no word, so nothing would bind the result to a claim."""
+    signed.jobs.unpause(GENERALIST)
+    assert signed.jobs.wait(held, 60) is JobStatus.OK
+    text = signed_as_decision(signed, held, forged_event(signed.store, held))
+    write_to_journal(signed.store, held, text)
+    signed.wait_for_letter("it is signed by worker-researcher, which makes no decisions")
+    refused = signed.jobs.store.journal.read(held)[-1].event
+    assert isinstance(refused, EventRefused)
+
+
+def test_a_follower_of_a_journal_refuses_a_second_result_of_another_role(
+    signed: SignedSystem, held: JobId
+) -> None:
+    """A reader of new events only does not know the handoffs of the earlier ones."""
+    signed.jobs.unpause(GENERALIST)
+    assert signed.jobs.wait(held, 60) is JobStatus.OK
+    event = forged_event(signed.store, held)
+    version = signed.store_of("worker-researcher").journal.append(held, event)
+    refused = signed.jobs.store.journal.read(held, version - 1)[0].event
+    assert isinstance(refused, EventRefused)
+
+
 @pytest.fixture
 def unserved(signed: SignedSystem) -> JobId:
     """Return a job whose handoff waits: a worker of its role has announced itself and is gone."""
@@ -195,6 +245,21 @@ def test_a_reader_of_redis_cannot_end_the_handoff_of_a_running_worker(
         end(replace(claim, fence=stored.decode()), forged_result(signed.store, unserved))
     claim.renew()
     claim.release()
+
+
+def test_a_worker_cannot_hide_a_result_of_another_role_behind_an_event_of_its_own(
+    signed: SignedSystem, unserved: JobId
+) -> None:
+    researcher = signed.store_of("worker-researcher")
+    own = claim_of(researcher, unserved)
+    taken = UserMessageTaken(message_id="0" * 16, handoff_id=own.handoff_id, turn=1)
+    forged = forged_event(signed.store, unserved)
+    foreign = forged.model_copy(update={"handoff_id": HandoffId("write.1")})
+    texts = signed_events(researcher.trust, unserved, [taken, foreign])
+    write_batch_to_journal(signed.store, unserved, texts)
+    signed.wait_for_letter("it is a replay: the handoff write.1 is not open")
+    own.release()
+    signed.jobs.cancel(unserved)
 
 
 def test_a_forged_end_does_not_end_the_handoff_of_the_honest_worker(
