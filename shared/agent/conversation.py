@@ -72,6 +72,10 @@ MIN_COPIED_CHARS = 20
 """Characters of the shortest line that counts as a copy of a message to the model."""
 COPIED = 0.9
 """Least similarity of a copy, from 0 to 1. Copies of SmolLM2 with one other word have 0.96."""
+MAX_COMPARED_CHARS = 500
+"""Characters of the longest message whose near copies are refused. The time of a comparison may
+grow with the third power of the length: two repetitive texts of 900 characters take 3 s.
+"""
 CLEARED = "[cleared: {chars} characters; read_result shows {name} again]"
 """Text of a result that requests no longer show."""
 _THINKING = ("thinking", "redacted_thinking")
@@ -644,8 +648,10 @@ def _is_copy(line: str, prompt: str) -> bool:
         return False
     if line in prompt:
         return True
+    if max(len(line), len(prompt)) > MAX_COMPARED_CHARS:
+        return False
     compared = SequenceMatcher(None, line, prompt, autojunk=False)
-    return compared.real_quick_ratio() >= COPIED and compared.ratio() >= COPIED
+    return compared.quick_ratio() >= COPIED and compared.ratio() >= COPIED
 
 
 def _without_thinking(reply: ModelReplied) -> ModelReplied:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 from typing import Any
 
@@ -147,3 +148,13 @@ def test_the_final_text_is_after_the_last_search() -> None:
     search = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
     assert text_of([text("I'll look."), search, text("a"), text("b")]) == "ab"
     assert text_of([text("all"), search]) == "all"
+
+
+def test_repetitive_texts_are_compared_in_a_short_time() -> None:
+    """The text of a weak model may repeat a few characters up to its length limit."""
+    talk = TALK.plus(AgentPrompted(text="ab " * 500))
+    before = time.process_time()
+
+    assert not talk.only_repeats_prompts("ba " * 500)
+
+    assert time.process_time() - before < 5
