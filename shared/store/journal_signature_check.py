@@ -209,9 +209,9 @@ class JournalCheck:
             raise UntrustedMessage("it is a replay of an earlier event")
 
     def _check_ends(self, signer: Signer, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:
-        """Check that each result of a batch is the end of its handoff, wherever it is in the batch:
-        the store has noted this version, and the fence of the claim. The fence is the word of the
-        stamp. A supervisor's result of an open handoff needs neither.
+        """Check that each result of a batch is the end of its handoff, wherever it is in the batch.
+        The store has noted the version of the end, and the fence of the claim. The fence is the
+        word of the stamp. A supervisor's result of an open handoff needs neither.
         """
         if stamp.kind == DECISION:
             return
