@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
 from handoff_queue.shared.text.unicode_text import printable
+from handoff_queue.shared.types.limits import MAX_COUNT
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
@@ -71,6 +72,10 @@ MAX_ROLES = 1_000
 Line = Annotated[str, StringConstraints(max_length=1_000), AfterValidator(printable)]
 """A line that a command may print. Other programs can write an announcement."""
 
+AnnouncedCount = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+"""A number that a page or a metric shows. A worker that was taken over may announce any number, and
+no float holds a number of 400 digits.
+"""
 Moment = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 """Unix seconds."""
 
@@ -81,7 +86,7 @@ class ModelCalls(Message):
     model_config = ConfigDict(extra="ignore")
 
     model: Line
-    failures: Annotated[int, Field(ge=0)] = 0
+    failures: AnnouncedCount = 0
     """Failed calls since the last call that succeeded."""
     error: Line = ""
     """Reason of the newest failure, in the words of the model's server."""
@@ -108,7 +113,7 @@ class Node(Message):
     """URL of its Celery app's broker, without a password."""
     version: Line = ""
     """Version of this package that it runs."""
-    slots: int = 0
+    slots: AnnouncedCount = 0
     """Handoffs that it runs at once."""
     model: Line = ""
     """The model behind it: `offline`, or the provider."""
@@ -135,7 +140,7 @@ class Announcement(Node):
     """The worker's tools that are not safe to repeat."""
     not_served: dict[Line, Line] = Field(default_factory=dict, max_length=MAX_ROLES)
     """Specialist that it cannot serve on its machine -> the reason."""
-    lost_slots: int = 0
+    lost_slots: AnnouncedCount = 0
     """Slots that take no more handoffs until the process starts again
     (`shared.broker.worker_slots`).
     """

@@ -134,3 +134,21 @@ def test_a_forged_announcement_is_a_dead_letter_and_an_entry_of_the_audit(
     job_id = signed.submit()
     wait_until(lambda: signed.jobs.standing(job_id).status.ended, expected="the end of the job")
     assert EVIL not in str(signed.store.journal.read(job_id))
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [{"slots": 10**400}, {"slots": -1}, {"slots": 8, "lost_slots": -(10**400)}],
+)
+def test_an_announcement_with_a_number_that_no_float_holds_is_not_read(
+    store: Store, keys: Path, numbers: dict[str, int]
+) -> None:
+    """Otherwise `/metrics` would fail for the whole fleet."""
+    trust = trust_of(keys, "worker-researcher")
+    hostile = announcement("w1").model_copy(update=numbers)
+    announce(store.connection, trust, hostile, announcement("w2"))
+
+    specialists = PresenceStore(store.connection, trust_of(keys, "supervisor")).served()
+
+    assert specialists["researcher"].workers == ("w2",)
+    assert specialists["researcher"].slots == 4
