@@ -35,7 +35,7 @@ from handoff_queue.workers.specialists import BUILT_IN
 from handoff_queue.workers.tools.registry import BUILT_IN as BUILT_IN_TOOLS
 from handoff_queue.workers.tools.user_tools import load_tools
 from tests.deploy.helm import Helm, unpack_helm
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, coded, rows, sections, text_of
 from tests.docs.samples import Sample, assignments, calls, commands, of_page, samples
 from tests.docs.test_cli import COMMANDS
 from tests.docs.test_configuration import OTHERS, SETTINGS
@@ -440,3 +440,9 @@ def test_a_wrong_sample_is_seen(tmp_path: Path, language: str, text: str) -> Non
 
     with pytest.raises(Exception):  # noqa: B017, PT011 - each check has errors of its own
         check_of(sample)(sample, tmp_path)
+
+
+def test_the_first_python_program_names_every_extra() -> None:
+    section = sections(text_of("get-started/python"))["1. Install the client"]
+
+    assert sorted(coded(row[0]) for row in rows(section)) == sorted(EXTRAS)
