@@ -7,13 +7,13 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from docs.generator.annotations import bounded_type, namespace_of, printed_type, public_name
 from docs.generator.markdown import (
     attribute_docstrings,
     code,
     docstring_of,
     first_sentence,
     table,
-    type_text,
 )
 from handoff_queue.shared.types.events import ApprovalEvent, Event
 from handoff_queue.shared.types.job_events import JobEvent
@@ -53,12 +53,12 @@ def section(event: type[BaseModel]) -> str:
     return f"## {type_of(event)}\n\n{docstring_of(event)}\n\n{field_table(event, hidden={'type'})}"
 
 
-def written_type(model: type[BaseModel], name: str) -> str | None:
-    """Return the type of a field as its class writes it; None: no class writes it."""
-    for kind in model.__mro__:
-        if name in (written := vars(kind).get("__annotations__", {})):
-            return str(written[name])
-    return None
+def field_type(kind: type, name: str) -> str:
+    """Return the type of a field and its bounds, as the first class that writes it does."""
+    for base in kind.__mro__:
+        if name in (written := vars(base).get("__annotations__", {})):
+            return bounded_type(*printed_type(written[name], namespace_of(base)))
+    raise KeyError(name)
 
 
 def field_table(model: type[BaseModel], hidden: set[str]) -> str:
@@ -67,8 +67,8 @@ def field_table(model: type[BaseModel], hidden: set[str]) -> str:
     rows: list[tuple[str, str, str, str]] = []
     for name, field in model.model_fields.items():
         if name not in hidden:
-            annotation = type_text(written_type(model, name) or field.annotation)
-            rows.append((code(name), code(annotation), default_text(field), texts.get(name, "")))
+            kind = field_type(model, name)
+            rows.append((code(name), kind, default_text(field), texts.get(name, "")))
     return table(["Field", "Type", "Default", "Meaning"], rows)
 
 
@@ -77,14 +77,14 @@ def default_text(field: Any) -> str:
     if field.is_required():
         return "required"
     if field.default_factory is not None:
-        return code(f"{field.default_factory.__name__}()")
+        return code(f"{public_name(field.default_factory)}()")
     return code(shown(field.default))
 
 
 def shown(default: Any) -> str:
     """Return a default as a program writes it. A model is shown without its fields."""
     if isinstance(default, BaseModel):
-        return f"{type(default).__name__}()"
+        return f"{public_name(type(default))}()"
     if isinstance(default, StrEnum):
         return f'"{default.value}"'
     if isinstance(default, str):

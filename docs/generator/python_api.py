@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, NewType
 
 from pydantic import BaseModel
 
 import handoff_queue
-from docs.generator.events import field_table, shown
+from docs.generator.annotations import namespace_of, printed_type, public_name
+from docs.generator.events import field_table, field_type, shown
 from docs.generator.markdown import (
     attribute_docstrings,
     code,
@@ -130,7 +132,8 @@ def section(name: str) -> str:
 
 
 def new_type_text(kind: NewType) -> str:
-    return f"A `{type_text(kind.__supertype__)}` with a separate type."
+    meaning = attribute_docstrings(sys.modules[kind.__module__])[kind.__name__]
+    return f"{meaning} A `{type_text(kind.__supertype__)}` for type checkers."
 
 
 def base_text(kind: type) -> str:
@@ -168,7 +171,7 @@ def dataclass_table(kind: Any) -> str:
     rows: list[tuple[str, str, str, str]] = []
     for field in dataclasses.fields(kind):
         if not field.name.startswith("_"):
-            kind_text = code(type_text(field.type))
+            kind_text = field_type(kind, field.name)
             meaning = texts.get(field.name, "")
             rows.append((code(field.name), kind_text, default_of(field), meaning))
     return table(["Field", "Type", "Default", "Meaning"], rows)
@@ -178,7 +181,7 @@ def default_of(field: dataclasses.Field[Any]) -> str:
     if field.default is not dataclasses.MISSING:
         return code(shown(field.default))
     if field.default_factory is not dataclasses.MISSING:
-        return code(f"{getattr(field.default_factory, '__name__', '...')}()")
+        return code(f"{public_name(field.default_factory)}()")
     return "required"
 
 
@@ -199,18 +202,19 @@ def methods(kind: type, shown_name: str) -> Iterator[str]:
 def signature_block(function: Any, name: str) -> str:
     """Return a function's signature as Python, one parameter a line if it is long."""
     signature = inspect.signature(function)
+    names = namespace_of(function)
     texts: list[str] = []
     kinds: list[Any] = []
     for parameter in signature.parameters.values():
         if parameter.name not in ("self", "cls"):
-            texts.append(parameter_text(parameter))
+            texts.append(parameter_text(parameter, names))
             kinds.append(parameter.kind)
     if KEYWORD_ONLY in kinds and VAR_POSITIONAL not in kinds:
         texts.insert(kinds.index(KEYWORD_ONLY), "*")
     returned = signature.return_annotation
     arrow = ""
     if returned is not inspect.Signature.empty:
-        arrow = f" -> {type_text(returned)}"
+        arrow = f" -> {printed_type(returned, names)[0]}"
     prefix = "def"
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         prefix = "async def"
@@ -220,10 +224,10 @@ def signature_block(function: Any, name: str) -> str:
     return f"```text\n{line}\n```\n"
 
 
-def parameter_text(parameter: inspect.Parameter) -> str:
+def parameter_text(parameter: inspect.Parameter, names: Mapping[str, Any]) -> str:
     text: str = STARS.get(parameter.kind, "") + parameter.name
     if parameter.annotation is not inspect.Parameter.empty:
-        text += f": {type_text(parameter.annotation)}"
+        text += f": {printed_type(parameter.annotation, names)[0]}"
     if parameter.default is inspect.Parameter.empty:
         return text
     return f"{text} = {shown_default(parameter.default)}"
@@ -232,5 +236,5 @@ def parameter_text(parameter: inspect.Parameter) -> str:
 def shown_default(value: Any) -> str:
     """Return a default without the address or the fields of an object."""
     if dataclasses.is_dataclass(value):
-        return f"{type(value).__name__}()"
+        return f"{public_name(type(value))}()"
     return shown(value)

@@ -262,7 +262,10 @@ class _SetVariables(EnvSettingsSource):
 
 
 class Settings(BaseSettings):
-    """Defaults suit one machine; a fleet sets `HANDOFF_REDIS_URL` and the model's key."""
+    """The settings of a client or a process, read from the variables `HANDOFF_...`.
+
+    The defaults suit one machine. A fleet sets `HANDOFF_REDIS_URL` and the model's key.
+    """
 
     model_config = SettingsConfigDict(
         env_prefix="HANDOFF_",

@@ -16,8 +16,11 @@ from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.names import NAME_PATTERN
 
 JobId = NewType("JobId", str)
+"""Id of a job, such as `j-0123456789ab`."""
 StepId = NewType("StepId", str)
+"""Id of a step of a plan, such as `research_qdrant`."""
 HandoffId = NewType("HandoffId", str)
+"""Id of an attempt at a step, such as `research_qdrant.1`."""
 
 JOB_ID_PATTERN = r"^j-[0-9a-f]{12}$"
 HANDOFF_ID_PATTERN = r"^[a-z][a-z0-9_-]{0,47}\.[0-9]{1,4}$"

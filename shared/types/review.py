@@ -49,7 +49,7 @@ class Rubric(Message):
         """Return a rubric from a mapping of name to meaning.
 
         Raises:
-            MalformedMessage: a name or a meaning is invalid, or there are no criteria or too many.
+            HandoffError: a name or a meaning is invalid, or there are no criteria or too many.
         """
         if not 1 <= len(means) <= MAX_CRITERIA:
             raise MalformedMessage(f"Rubric: has 1 to {MAX_CRITERIA} criteria, not {len(means)}")

@@ -77,8 +77,8 @@ def read_facts(
 
     Raises:
         UserError: the file cannot be read, is too large, or has no such table, no facts or too
-            many; or a needed column is missing.
-        ManyProblems: cells are not valid, one line for each.
+            many; or a needed column is missing; or cells are not valid. The message has one line
+            for each such cell.
     """
     named = dict(columns or {})
     parts = (*_NEEDED, *_OTHERS)
@@ -120,8 +120,7 @@ def _facts(file: Path, rows: Iterable[_Placed], columns: Mapping[str, str]) -> F
     """Return the facts in the rows.
 
     Raises:
-        UserError: there is no row, or there are too many.
-        ManyProblems: cells are not valid.
+        UserError: there is no row, there are too many, or cells are not valid.
     """
     facts: list[KnownFact] = []
     problems: list[str] = []

@@ -19,7 +19,7 @@ MAX_BYTES = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Lines or rows. One of the two is empty."""
+    """The items over which a workflow repeats steps: lines or rows. One of the two is empty."""
 
     lines: tuple[str, ...] = ()
     rows: tuple[Mapping[str, str], ...] = ()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
+import collections.abc
 import dataclasses
+import datetime
 import inspect
+import pathlib
 import re
 import subprocess
 import sys
@@ -19,7 +23,7 @@ from pydantic import BaseModel
 
 import handoff_queue
 from handoff_queue import testing, types
-from tests.docs.pages import DOCS, ROOT, blocks
+from tests.docs.pages import DOCS, ROOT, blocks, coded, rows, text_of
 
 IMPORT = re.compile(r"^\s*(?:from|import) handoff_queue(\S*)", re.MULTILINE)
 PLACE = re.compile(r"handoff_queue\.(?:shared|supervisor|workers|chaos)\.[a-z_.]*")
@@ -32,6 +36,15 @@ PUBLIC = {
 }
 PUBLIC_TYPES = list(PUBLIC.values())
 PRIVATE_PATH = re.compile(r"\b(?:shared|supervisor|workers|chaos)(?:\.[a-z_]+)+")
+STRING = re.compile(r"'[^']*'|\"[^\"]*\"")
+TYPE_NAME = re.compile(r"(?<![\w.])_?[A-Z]\w*")
+ERROR = re.compile(r"^- ((?:`\w+`, )*`\w+`): ", re.MULTILINE)
+OF_PYTHON = {
+    *dir(builtins),
+    *(name for module in (collections.abc, datetime, pathlib, typing) for name in module.__all__),
+}
+"""Names that a user imports from Python or need not import."""
+OF_PYDANTIC = {"JsonValue"}
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
@@ -158,6 +171,32 @@ def test_the_reference_of_the_api_shows_no_private_path(page: str) -> None:
     paths = {match[0].replace(".", "/") for match in PRIVATE_PATH.finditer(text)}
 
     assert [path for path in paths if list(ROOT.glob(f"{path}*"))] == []
+
+
+@pytest.mark.parametrize("page", ["python-api", "field-types", "events"])
+def test_the_reference_of_the_api_names_only_types_that_a_user_can_import(page: str) -> None:
+    text = text_of(f"reference/{page}")
+
+    assert printed_names(text) - PUBLIC.keys() - OF_PYTHON - OF_PYDANTIC == set()
+
+
+def test_a_printed_private_type_is_found() -> None:
+    table = "| Field | Type | Default | Meaning |\n| `a` | `_Count \\| None` | `F()` | |\n"
+    block = "```text\ndef f(a: dict[str, JobLimits]) -> None\n```\n"
+    raises = "- `ManyProblems`, `UserError`: cells are not valid.\n"
+
+    names = {"_Count", "None", "F", "JobLimits", "ManyProblems", "UserError"}
+    assert printed_names(table + block + raises) == names
+
+
+def printed_names(text: str) -> set[str]:
+    """Return the names of types in the tables of fields, the signatures and the errors."""
+    parts = blocks(text, "text")
+    for row in rows(text):
+        if len(row) == 4:
+            parts += [coded(row[1]), coded(row[2])]
+    parts += ERROR.findall(text)
+    return {name for part in parts for name in TYPE_NAME.findall(STRING.sub("", part))}
 
 
 def test_a_name_that_is_not_public_is_no_attribute() -> None:
