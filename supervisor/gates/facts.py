@@ -77,7 +77,7 @@ def read_facts(
 
     Raises:
         UserError: the file cannot be read, is too large, or has no such table, no facts or too
-            many; or a needed column is missing; or cells are not valid. The message has one line
+            many. Or a needed column is missing, or cells are not valid. The message has one line
             for each such cell.
     """
     named = dict(columns or {})

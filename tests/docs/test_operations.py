@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import shutil
@@ -20,12 +21,15 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim_grants import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
+from handoff_queue.shared.store.fleet_load import RateLimitBucket
 from handoff_queue.shared.store.job_evaluation_lease import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S
 from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.shared.types.names import ROLES_QUEUE
 from handoff_queue.supervisor.assembly import QUEUES
 from handoff_queue.supervisor.cli.doctor import FULL
 from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.fleet_statistics import FleetStats, RoleStats
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.docs.pages import ROOT, blocks, rows, sections, spans, text_of
 from tests.waiting import wait_until
@@ -211,3 +215,12 @@ def test_compose_waits_longer_than_a_process_drains() -> None:
     assert set(graces.values()) == {45}
     assert min(graces.values()) > Settings().drain_s
     assert "Compose waits 45 seconds" in " ".join(text_of("how-to/upgrade").split())
+
+
+def test_the_guide_for_scaling_names_fields_of_the_statistics() -> None:
+    words = {span for span in spans(text_of("how-to/scale")) if re.fullmatch("[a-z_]+", span)}
+    known = {ROLES_QUEUE}
+    for kind in (FleetStats, RoleStats, RateLimitBucket):
+        known |= {field.name for field in dataclasses.fields(kind)}
+
+    assert words - known - {"read"} == set()  # `read` is the role of a token
