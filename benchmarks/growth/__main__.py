@@ -159,13 +159,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         type=int,
         nargs="*",
         default=[100, 1_000, 10_000],
-        help="of a job, a row of the table each",
+        help="numbers of rows of a job; the table has a row for each number",
     )
     parser.add_argument(
         "--steps",
         type=int,
         default=1_000,
-        help="of each size at least, in several jobs where that takes more",
+        help="steps that are measured for each size, in one job or in several",
     )
     parser.add_argument(
         "--shape", choices=list(MORE), default="rows", help="the steps after the step for each row"

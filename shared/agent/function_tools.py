@@ -111,7 +111,8 @@ def function_tool(
     # Pydantic may raise any error for a user's annotations.
     except Exception as error:
         raise InvalidTool(
-            f"tool {name}: its parameters cannot be described as JSON ({type(error).__name__})"
+            f"tool {name}: its parameters cannot be described as JSON ({type(error).__name__}):"
+            " use types such as str, int, float, bool, list, dict or a Pydantic model"
         ) from error
     schema.pop("title", None)
     check_definition(name, description, schema)
@@ -180,7 +181,9 @@ class _Signature:
             hints = get_type_hints(described, include_extras=True)
             parameters = inspect.signature(function).parameters
         except (NameError, TypeError, ValueError, AttributeError) as error:
-            raise InvalidTool(f"tool {name}: its types cannot be read ({error})") from error
+            raise InvalidTool(
+                f"tool {name}: its types cannot be read ({error}): import each type in the file"
+            ) from error
         shown, context = [], None
         for parameter in parameters.values():
             if parameter.name in fixed:
@@ -231,10 +234,11 @@ def _check_parameter(parameter: inspect.Parameter, hints: Mapping[str, Any], nam
         parameter.VAR_KEYWORD,
         parameter.POSITIONAL_ONLY,
     ):
-        raise InvalidTool(f"{where} must be an ordinary named one")
+        raise InvalidTool(f"{where} must be an ordinary named parameter, without * and /")
     if parameter.name not in hints:
         more = f" ({CallContext.__name__}, if the worker is to fill it in)"
-        raise InvalidTool(f"{where} needs a type{more if parameter.name == 'context' else ''}")
+        hint = more if parameter.name == "context" else ""
+        raise InvalidTool(f"{where} needs a type{hint}: write one, such as `{parameter.name}: str`")
 
 
 def _is_context(hint: Any) -> bool:
@@ -267,8 +271,8 @@ def check_definition(name: str, description: str, schema: Mapping[str, Any]) -> 
         raise InvalidTool(f"tool {name}: its schema {error}") from error
     except (TypeError, ValueError) as error:
         raise InvalidTool(
-            f"tool {name}: a default, an example or a limit of its parameters is no JSON value"
-            f" ({error})"
+            f"tool {name}: a default, an example or a limit of its parameters is not a JSON value"
+            f" ({error}): write a finite number, a text, a list or an object"
         ) from error
     if not description.strip():
         raise InvalidTool(

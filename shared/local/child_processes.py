@@ -150,10 +150,14 @@ class Processes:
         for child in self._children.values():
             while not child.is_ready():
                 if child.given_up.wait(0.05):
-                    raise UserError(f"{child.spec.name} does not start:\n{child.tail()}")
+                    raise UserError(
+                        f"{child.spec.name} does not start: fix the error at the end of"
+                        f" {child.log}:\n{child.tail()}"
+                    )
                 if time.monotonic() > until:
                     raise UserError(
-                        f"{child.spec.name} was not ready within {timeout_s:.0f} s:\n{child.tail()}"
+                        f"{child.spec.name} was not ready within {timeout_s:.0f} s: start it again,"
+                        f" or read its log, {child.log}:\n{child.tail()}"
                     )
 
     def pids(self) -> dict[str, int]:

@@ -65,7 +65,7 @@ def check_log_ins(log_ins: Iterable[str]) -> None:
     for log_in in log_ins:
         user, _, password = log_in.partition(":")
         if not user or not password:
-            raise UserError("FLOWER_BASIC_AUTH must be user:password")
+            raise UserError("FLOWER_BASIC_AUTH has a log-in that is not user:password: write both")
         if password == user or is_placeholder(password):
             raise UserError(
                 "the password in FLOWER_BASIC_AUTH is a placeholder: set a password of your own,"

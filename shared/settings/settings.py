@@ -599,10 +599,13 @@ def _url_in(file: Path) -> SecretStr:
         raise UserError(f"HANDOFF_REDIS_URL_FILE: {error}") from None
     except OSError as error:
         raise UserError(
-            f"HANDOFF_REDIS_URL_FILE: {file} cannot be read ({error.strerror})"
+            f"HANDOFF_REDIS_URL_FILE: {file} cannot be read ({error.strerror}): name a file that"
+            " this user can read"
         ) from error
     except UnicodeDecodeError:
-        raise UserError(f"HANDOFF_REDIS_URL_FILE: {file} is no text") from None
+        raise UserError(
+            f"HANDOFF_REDIS_URL_FILE: {file} is not UTF-8 text: write the Redis URL into it"
+        ) from None
     except ValueError as error:
         raise UserError(f"HANDOFF_REDIS_URL_FILE: the URL in {file} {error}") from None
     return SecretStr(url)

@@ -131,7 +131,9 @@ def _values_in(file: Path) -> Any:
             raise UserError(f"{file}: larger than {MAX_BYTES:,} bytes: shorten the policy")
         root = compose(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise UserError(f"{file}: cannot be read ({error.strerror})") from error
+        raise UserError(
+            f"{file}: cannot be read ({error.strerror}): name a readable file"
+        ) from error
     except UnicodeDecodeError as error:
         raise UserError(f"{file}: is not UTF-8 text: save it as UTF-8") from error
     except YamlFault as error:

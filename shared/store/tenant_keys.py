@@ -199,9 +199,12 @@ def imported(place: str, setting: str) -> Callable[..., object]:
     try:
         function = getattr(import_module(module), name)
     except Exception as error:  # noqa: BLE001 (the code of an operator)
-        raise UserError(f"{setting}: {place} cannot be imported ({type(error).__name__})") from None
+        raise UserError(
+            f"{setting}: {place} cannot be imported ({type(error).__name__}): write"
+            " module:function, and put the module on the import path of this process"
+        ) from None
     if not callable(function):
-        raise UserError(f"{setting}: {place} is not a function")
+        raise UserError(f"{setting}: {place} is not a function: name a function as module:function")
     return function  # type: ignore[no-any-return]
 
 

@@ -110,7 +110,10 @@ def read_keyring(file: Path) -> Keyring:
             " `handoff keys init DIR`, and name DIR in HANDOFF_KEYS"
         ) from error
     except MalformedMessage as error:
-        raise UserError(f"{file} is not a file of public keys: {error}") from error
+        raise UserError(
+            f"{file} is not a file of public keys: {error}: name the {KEYRING} that `handoff keys"
+            " init DIR` wrote"
+        ) from error
 
 
 def read_private_keys(file: Path) -> tuple[PrivateKey, ...]:

@@ -134,7 +134,9 @@ class Trust:
         self._remembered: dict[tuple[str, bytes], Signer] = {}
         if keys is None:
             if signing_key is not None:
-                raise UserError("HANDOFF_SIGNING_KEY needs HANDOFF_KEYS, the file of public keys")
+                raise UserError(
+                    "HANDOFF_SIGNING_KEY needs HANDOFF_KEYS: set it to the file of public keys"
+                )
             return
         self._keyring_file = _Watched(keyring_file(keys))
         self._keyring_file.has_changed(at_once=True)

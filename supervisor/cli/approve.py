@@ -125,7 +125,10 @@ def _arguments_in(text: str | None) -> JsonValue:
     try:
         value: JsonValue = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"--arguments is not JSON: {error}") from error
+        raise UserError(
+            f"--arguments is not JSON ({error}): write the arguments of the call as JSON, not"
+            f" {text!r:.80}"
+        ) from error
     return value
 
 

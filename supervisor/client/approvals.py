@@ -569,8 +569,11 @@ def _waiting(
     if state is None:
         raise UnknownJob.named(job_id)
     if state.question is None:
-        why = ": it has ended" if state.ended else ""
-        raise UserError(f"{job_id} does not wait for an approval{why}")
+        reason = ": it has ended" if state.ended else ""
+        raise UserError(
+            f"{job_id} does not wait for an approval{reason}: `handoff list --status waiting`"
+            " shows the jobs that wait"
+        )
     if asked not in (None, state.question.version):
         raise UserError(
             f"{job_id} does not ask question {asked} any more: it asks question"

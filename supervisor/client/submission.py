@@ -496,7 +496,8 @@ def _as_folder(documents: Mapping[str, bytes]) -> Iterator[Path]:
         except OSError as error:
             raise InvalidDocuments(
                 f"the document {error.filename and Path(error.filename).name!r} cannot be stored"
-                f" ({error.strerror})"
+                f" ({error.strerror}): give it another name, or free space in the folder of"
+                " temporary files"
             ) from error
         except InvalidDocuments as error:
             raise InvalidDocuments(str(error).replace(folder, "documents")) from error

@@ -54,7 +54,10 @@ def check_proxy(settings: Settings) -> None:
     }
     missing = [name for name, value in needed.items() if not value]
     if missing:
-        raise UserError(f"HANDOFF_SERVE_USER_HEADER also needs {' and '.join(missing)}")
+        raise UserError(
+            f"HANDOFF_SERVE_USER_HEADER also needs {' and '.join(missing)}: set"
+            f" {'it' if len(missing) == 1 else 'them'} too"
+        )
 
 
 def address_of(request: Request, settings: Settings) -> str | None:

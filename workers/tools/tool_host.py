@@ -163,7 +163,9 @@ class RunningHost(threading.Thread):
             )
         if isinstance(self._outcome, Loaded):
             return self._outcome
-        raise self._outcome or InvalidTool("the tools cannot be loaded")
+        raise self._outcome or InvalidTool(
+            f"{self._place or 'the tools'}: not loaded: the worker ends; start the worker again"
+        )
 
     def close(self) -> None:
         """End the host and all its calls. A host that forks kills the processes of its calls
@@ -182,7 +184,10 @@ class RunningHost(threading.Thread):
                     self._listen()
         except Exception as error:  # noqa: BLE001 - `loaded` raises it, in another thread
             _log.exception("the tool host cannot be started")
-            self._outcome = InvalidTool(f"the tool host cannot start: {type(error).__name__}")
+            self._outcome = InvalidTool(
+                f"{self._place or 'the tools'}: the tool host cannot start"
+                f" ({type(error).__name__}): the worker's log has the cause"
+            )
         finally:
             self.ended.set()
             self._is_loaded.set()
@@ -220,12 +225,16 @@ class RunningHost(threading.Thread):
             for line in lines:
                 self._take(Report.validate_json(line))
         except ValidationError:
-            self._outcome = InvalidTool("the tool host sent a report that cannot be read")
+            self._outcome = InvalidTool(
+                f"{self._place or 'the tools'}: the tool host sent a report that cannot be read: a"
+                " file of tools must not write to the file descriptors of its process"
+            )
         except InvalidTool as error:
             self._outcome = error
         if len(self._partial_report) > MAX_REPORT_BYTES:
             self._outcome = InvalidTool(
-                f"the definitions have more than {MAX_REPORT_BYTES:,} bytes"
+                f"{self._place or 'the tools'}: the definitions have more than"
+                f" {MAX_REPORT_BYTES:,} bytes: shorten the docstrings and schemas"
             )
         if self._outcome is not None:
             self._is_loaded.set()
@@ -313,7 +322,10 @@ class ToolHost:
                 if self._running is not None:
                     _log.warning("the tool host has ended, it is started again")
                 if not is_supported():
-                    raise InvalidTool("tools of users need Linux 5.3 or newer")
+                    raise InvalidTool(
+                        "tools of users need Linux 5.3 or newer: update the kernel, or remove the"
+                        " files of tools"
+                    )
                 if not separates_processes():
                     _log.warning(
                         "without Landlock in the kernel, tools can read this worker's memory"

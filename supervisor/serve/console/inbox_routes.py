@@ -122,9 +122,9 @@ def parsed_json(text: str, what: str) -> JsonValue:
         value: JsonValue = json.loads(text)
         refuse_repeats(text)
     except RecursionError as error:
-        raise UserError(f"{what} not JSON: it is nested too deeply") from error
+        raise UserError(f"{what} not JSON: it is nested too deeply: write it flatter") from error
     except ValueError as error:
-        raise UserError(f"{what} not JSON: {error}") from error
+        raise UserError(f"{what} not JSON: {error}: correct {text!r:.80}") from error
     return value
 
 

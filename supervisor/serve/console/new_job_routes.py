@@ -239,7 +239,10 @@ def _object(text: str) -> dict[str, Any]:
         value = json.loads(text)
         refuse_repeats(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"the further fields are not JSON: {error}") from error
+        raise UserError(
+            f"the further fields are not JSON ({error}): write an object such as"
+            f' {{"max_rounds": 1}}, not {text!r:.80}'
+        ) from error
     if not isinstance(value, dict):
         raise UserError(
             f'the further fields are not a JSON object such as {{"max_rounds": 1}}: {text!r:.80}'

@@ -162,7 +162,7 @@ def with_parameters_only(kind: str) -> str:
     ("function", "why"),
     [
         (with_a_parameter_that_the_provider_refuses, "rename parameter 'größe'"),
-        (with_a_default_that_is_no_json, "is no JSON value"),
+        (with_a_default_that_is_no_json, "is not a JSON value"),
         (with_an_enum_without_values, "has an empty enum"),
         (with_half_a_character, "half of a character"),
         (with_a_schema_that_is_none, "is not a JSON Schema"),
@@ -256,5 +256,5 @@ def test_an_untyped_parameter_called_context_is_refused_with_its_type() -> None:
         """Do."""
         return str(context)
 
-    with pytest.raises(InvalidTool, match=r"needs a type \(CallContext"):
+    with pytest.raises(InvalidTool, match=r"needs a type \(CallContext.*: write one, such as"):
         tool_from(f)

@@ -131,7 +131,9 @@ def test_a_child_that_cannot_stay_up_is_given_up_with_the_end_of_its_log(
         ChildSpec("bad", [sys.executable, "-c", "print('no such thing'); raise SystemExit(1)"])
     )
 
-    with pytest.raises(UserError, match=r"bad does not start:\n(no such thing\n?)+"):
+    with pytest.raises(
+        UserError, match=r"bad does not start: fix .*/bad\.log:\n(no such thing\n?)+"
+    ):
         processes.wait_until_ready()
 
     assert "no such thing" in processes.broken()["bad"]
@@ -169,7 +171,9 @@ def test_a_program_that_does_not_exist_is_one_clear_line(processes: Processes) -
 def test_a_child_that_is_never_ready_is_an_error_in_time(processes: Processes) -> None:
     processes.start(ChildSpec("slow", [sys.executable, "-c", "import signal; signal.pause()"]))
 
-    with pytest.raises(UserError, match="slow was not ready within 0 s"):
+    with pytest.raises(
+        UserError, match=r"slow was not ready within 0 s: start it again, .*/slow\.log"
+    ):
         processes.wait_until_ready(timeout_s=0.1)
 
 

@@ -50,6 +50,17 @@ def test_a_url_in_a_file_that_other_users_can_read_or_write_is_refused(
     )
 
 
+def test_a_file_that_is_not_text_is_named_with_a_remedy(file: Path) -> None:
+    file.write_bytes(b"\xff\xfe")
+
+    with pytest.raises(UserError) as refused:
+        load_settings()
+
+    assert str(refused.value) == (
+        f"HANDOFF_REDIS_URL_FILE: {file} is not UTF-8 text: write the Redis URL into it"
+    )
+
+
 @pytest.mark.parametrize("mode", [0o777, 0o770])
 def test_a_url_in_a_folder_that_other_users_can_write_is_refused(file: Path, mode: int) -> None:
     file.parent.chmod(mode)

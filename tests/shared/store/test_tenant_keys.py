@@ -129,7 +129,7 @@ def test_a_function_that_fails_is_asked_again(our_keys: ModuleType) -> None:
     [
         ({"tenant_keys": "/nowhere/at/all"}, "is not a folder"),
         ({"tenant_key_function": "no_such_module:f"}, "cannot be imported"),
-        ({"tenant_key_function": "os:sep"}, "is not a function"),
+        ({"tenant_key_function": "os:sep"}, "os:sep is not a function: name"),
         ({"tenant_keys": "/", "tenant_key_function": "os:getcwd"}, "but not both"),
     ],
 )

@@ -412,7 +412,9 @@ def test_a_step_with_a_list_as_its_id_is_an_error_in_the_plan(shell: Shell) -> N
 def test_a_second_or_early_answer_is_refused(shell: Shell) -> None:
     job_id = submit_with_approvals(shell, ApprovalOf.ANSWER)
     for answer in (shell.jobs.approve, shell.jobs.reject):
-        with pytest.raises(UserError, match=f"^{job_id} does not wait for an approval$"):
+        with pytest.raises(
+            UserError, match=f"^{job_id} does not wait for an approval: `handoff list"
+        ):
             answer(job_id)
     finish_all(shell, job_id)
     with pytest.raises(UserError, match="has no step nonsense: its steps are "):
