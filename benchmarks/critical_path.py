@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.fleets import SLOTS, Part, environment_of, fleet, private_redis
-from benchmarks.ours_jobs import Ours
+from benchmarks.handoff_jobs import HandoffJobs
 from benchmarks.uneven_model import CALL_S, Dag, dag_of
 from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.types.plan import Synthesis
@@ -62,14 +62,14 @@ def walked(
         }
         with (
             fleet(folder / "fleet", environment, PARTS, fork_server=fork_server),
-            closing(Ours(url)) as ours,
+            closing(HandoffJobs(url)) as project,
         ):
-            ours.wait_for_workers()
-            ours.run_one(dag_of(0, shortest_s, longest_s).request)
+            project.wait_for_workers()
+            project.run_one(dag_of(0, shortest_s, longest_s).request)
             for number in numbers:
                 dag = dag_of(number, shortest_s, longest_s)
                 began = time.perf_counter()
-                ours.run_one(dag.request)
+                project.run_one(dag.request)
                 yield Walked(dag, time.perf_counter() - began)
 
 

@@ -41,10 +41,10 @@ class Runner(Protocol):
         """Stop the system."""
 
 
-def _ours() -> Runner:
-    from benchmarks.ours_jobs import Ours
+def _handoff() -> Runner:
+    from benchmarks.handoff_jobs import HandoffJobs
 
-    return Ours(os.environ["HANDOFF_REDIS_URL"])
+    return HandoffJobs(os.environ["HANDOFF_REDIS_URL"])
 
 
 def _canvas() -> Runner:
@@ -66,7 +66,7 @@ def _event_loop() -> Runner:
 
 
 RUNNERS: dict[str, Callable[[], Runner]] = {
-    "ours": _ours,
+    "handoff": _handoff,
     "canvas": _canvas,
     "langgraph": _threads,
     "langgraph_async": _event_loop,

@@ -54,17 +54,19 @@ class Row:
         return not self.parts
 
 
-SUPERVISOR = Part("supervisor", "benchmarks.ours_supervisor", "supervisor,submissions,roles", 1_000)
+SUPERVISOR = Part(
+    "supervisor", "benchmarks.handoff_supervisor", "supervisor,submissions,roles", 1_000
+)
 """Half of its slots may hold a call, which is one for each job."""
-WORKER = Part("worker", "benchmarks.ours_worker", "researcher", 1_500)
+WORKER = Part("worker", "benchmarks.handoff_worker", "researcher", 1_500)
 CANVAS_SUPERVISOR = Part("canvas_supervisor", "benchmarks.canvas_tasks", "canvas_supervisor", 500)
 CANVAS_WORKER = Part("canvas_worker", "benchmarks.canvas_tasks", "canvas_worker", 1_500)
 
 BARE_CANVAS = Row("bare canvas", "canvas", (CANVAS_SUPERVISOR, CANVAS_WORKER))
 LANGGRAPH = Row("LangGraph, threads", "langgraph")
 LANGGRAPH_ASYNC = Row("LangGraph, async", "langgraph_async")
-THIS = Row("this project, 1 worker", "ours", (SUPERVISOR, WORKER))
-THIS_TWICE = Row("this project, 2 workers", "ours", (SUPERVISOR, WORKER), copies=2)
+THIS = Row("this project, 1 worker", "handoff", (SUPERVISOR, WORKER))
+THIS_TWICE = Row("this project, 2 workers", "handoff", (SUPERVISOR, WORKER), copies=2)
 ROWS = (BARE_CANVAS, LANGGRAPH, LANGGRAPH_ASYNC, THIS, THIS_TWICE)
 
 

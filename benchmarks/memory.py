@@ -12,7 +12,7 @@ from typing import Any
 import redis
 
 from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, environment_of, fleet, private_redis
-from benchmarks.ours_jobs import Ours
+from benchmarks.handoff_jobs import HandoffJobs
 from handoff_queue.shared.types.plan import Synthesis
 
 KINDS = (
@@ -43,14 +43,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, private_redis(Path(name) / "redis") as (url, _):
         environment = environment_of(url, 0.0, Synthesis.MERGE)
         with (
-            fleet(Path(name) / "ours", environment, [SUPERVISOR, WORKER], slots=SLOTS),
+            fleet(Path(name) / "handoff", environment, [SUPERVISOR, WORKER], slots=SLOTS),
             redis.Redis.from_url(url) as client,
         ):
-            ours = Ours(url)
-            ours.warm_up()
-            ours.run(5)
+            project = HandoffJobs(url)
+            project.warm_up()
+            project.run(5)
             before, used = bytes_by_kind(client), int(client.info("memory")["used_memory"])
-            ours.run(jobs)
+            project.run(jobs)
             after, used = bytes_by_kind(client), int(client.info("memory")["used_memory"]) - used
     print(
         f"{jobs} jobs of a plan with 3 steps, 5 handoffs and answers of a line each\n\n| | KB a job"

@@ -142,7 +142,7 @@ def measured(forms: Sequence[str], jobs: int, repeats: int) -> dict[str, list[tu
     """Return milliseconds of processor time of a job, for each form and turn: of the
     supervisor and the worker, and of all processes.
     """
-    from benchmarks.ours_jobs import Ours
+    from benchmarks.handoff_jobs import HandoffJobs
     from benchmarks.trips import cost_of
 
     times: dict[str, list[tuple[float, float]]] = {}
@@ -165,7 +165,7 @@ def measured(forms: Sequence[str], jobs: int, repeats: int) -> dict[str, list[tu
             pids = parts.enter_context(
                 fleet(folder / f"fleet{number}", environment, apps, slots=SLOTS)
             )
-            runner = Ours(url, tenant_keys=keys)
+            runner = HandoffJobs(url, tenant_keys=keys)
             runner.warm_up()
             runner.run(20)
             systems[form] = (runner, pids | {"redis": server}, redis.Redis.from_url(url))
@@ -225,13 +225,13 @@ def measure_parts(repeats: int) -> None:
             "three messages": (sent(product, 3), sent(_send_each, 3)),
         }
         print("| | product, µs | plain, µs |\n|---|---|---|")
-        for what, (ours, theirs) in pairs.items():
-            ours_us: list[float] = []
+        for what, (project, theirs) in pairs.items():
+            project_us: list[float] = []
             theirs_us: list[float] = []
             for _ in range(repeats):
-                ours_us.append(_micros(ours))
+                project_us.append(_micros(project))
                 theirs_us.append(_micros(theirs))
-            print(f"| {what} | {median(ours_us):.0f} | {median(theirs_us):.0f} |")
+            print(f"| {what} | {median(project_us):.0f} | {median(theirs_us):.0f} |")
 
 
 def measure_verified_usage(repeats: int, commits: int = 500) -> None:

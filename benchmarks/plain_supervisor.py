@@ -9,7 +9,7 @@ from benchmarks.plain_forms import use_plain_form
 
 def _patched_app() -> Celery:
     use_plain_form()
-    from benchmarks.ours_supervisor import app as made
+    from benchmarks.handoff_supervisor import app as made
 
     return made
 

@@ -29,7 +29,7 @@ from benchmarks.fleets import (
     messages_server,
     private_redis,
 )
-from benchmarks.ours_jobs import Ours
+from benchmarks.handoff_jobs import HandoffJobs
 from benchmarks.processor_time import CLOCK_FOLDER, measure_from_now_on, seconds_in
 from benchmarks.trips import cost_of
 from handoff_queue.shared.trust.key_files import make_keys, private_key_file
@@ -49,7 +49,7 @@ def variables_of(part: Part, keys: Path | None) -> dict[str, str]:
 
 def start(
     parts: ExitStack, folder: Path, provider: dict[str, str], keys: Path | None
-) -> tuple[Ours, dict[str, int], Any]:
+) -> tuple[HandoffJobs, dict[str, int], Any]:
     """Start a fleet and run its first jobs. Return its jobs, its processes and its Redis."""
     url, server = parts.enter_context(private_redis(folder / "redis"))
     environment = environment_of(url, 0.0, Synthesis.MERGE) | provider
@@ -57,7 +57,7 @@ def start(
     for part in (SUPERVISOR, WORKER):
         variables = environment | variables_of(part, keys)
         pids |= parts.enter_context(fleet(folder / part.name, variables, [part], slots=SLOTS))
-    jobs = Ours(url, keys)
+    jobs = HandoffJobs(url, keys)
     jobs.warm_up()
     jobs.run(WARM_UP_JOBS)
     return jobs, pids, redis.Redis.from_url(url)

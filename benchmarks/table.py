@@ -215,7 +215,7 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
         )
     if instant and instant[0].at_once == 1 and {THIS, BARE_CANVAS} <= rows_of:
         pairs = zip(table[instant[0], THIS], table[instant[0], BARE_CANVAS], strict=True)
-        idle = median(ours.p50_s / canvas.p50_s for ours, canvas in pairs)
+        idle = median(project.p50_s / canvas.p50_s for project, canvas in pairs)
         yield (
             f"- Of the canvas's time for one job, no latency: **{idle:.2f}x** (wanted: at most"
             " 1.0x)"

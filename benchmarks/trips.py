@@ -35,7 +35,7 @@ from benchmarks.fleets import (
     fleet,
     private_redis,
 )
-from benchmarks.ours_jobs import Ours
+from benchmarks.handoff_jobs import HandoffJobs
 from benchmarks.processor_time import cpu_s
 from benchmarks.timed_model import STEPS
 from handoff_queue.shared.store.redis.script import source_of
@@ -180,15 +180,17 @@ def measured(jobs: int, repeats: int) -> tuple[dict[str, Cost], Counter[tuple[st
         environment = environment_of(url, 0.0, Synthesis.MERGE)
         with (
             redis.Redis.from_url(url) as client,
-            fleet(folder / "ours", environment, [SUPERVISOR, WORKER], slots=SLOTS) as ours_pids,
+            fleet(
+                folder / "handoff", environment, [SUPERVISOR, WORKER], slots=SLOTS
+            ) as project_pids,
             fleet(
                 folder / "canvas", environment, [CANVAS_SUPERVISOR, CANVAS_WORKER], slots=SLOTS
             ) as canvas_pids,
         ):
-            ours, canvas, messages = Ours(url), Canvas(url), Messages(url, client)
-            ours.warm_up()
+            project, canvas, messages = HandoffJobs(url), Canvas(url), Messages(url, client)
+            project.warm_up()
             turns: list[tuple[str, Any, Mapping[str, int], int]] = [
-                ("this project", ours, ours_pids | server, 1),
+                ("this project", project, project_pids | server, 1),
                 ("bare canvas", canvas, canvas_pids | server, 1),
                 ("bare message", messages, canvas_pids | server, MESSAGES),
             ]
@@ -200,9 +202,9 @@ def measured(jobs: int, repeats: int) -> tuple[dict[str, Cost], Counter[tuple[st
             for _ in range(repeats):
                 for whose, runner, pids, each in turns:
                     costs[whose].append(cost_of(runner.run, jobs * each, pids, client))
-            with seen(client, {"client": os.getpid(), **ours_pids}) as commands:
+            with seen(client, {"client": os.getpid(), **project_pids}) as commands:
                 for _ in range(10):
-                    ours.run(1)
+                    project.run(1)
     return {whose: mean(of) for whose, of in costs.items()}, commands
 
 
@@ -222,7 +224,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     costs, commands = measured(options.jobs, options.repeats)
-    ours, message = costs["this project"], costs["bare message"]
+    project, message = costs["this project"], costs["bare message"]
     shape = (
         f"{options.jobs} jobs x {options.repeats}, each of {HANDOFFS} handoffs and turns,"
         f" {MESSAGES} messages"
@@ -235,7 +237,8 @@ def main() -> None:
         for cost in costs.values():
             cells.append(f"{({**cost.cpu_ms, **cost.counted})[row]:.1f}")
         print(
-            f"| {row}{' (ms of processor)' if row in ours.cpu_ms else ''} | {' | '.join(cells)} |"
+            f"| {row}{' (ms of processor)' if row in project.cpu_ms else ''}"
+            f" | {' | '.join(cells)} |"
         )
     totals: list[str] = []
     for cost in costs.values():
@@ -243,7 +246,7 @@ def main() -> None:
     print(f"| **ms of processor in all** | {' | '.join(totals)} |")
     print(
         "\nCPU of a job over that of the canvas:"
-        f" **{ours.total_ms / costs['bare canvas'].total_ms:.2f}**"
+        f" **{project.total_ms / costs['bare canvas'].total_ms:.2f}**"
     )
     for count, which in (
         (MESSAGES, "that it takes"),
@@ -251,11 +254,11 @@ def main() -> None:
     ):
         print(
             f"CPU of a job over that of the {count} bare messages {which}:"
-            f" **{ours.total_ms / (count * message.total_ms):.2f}**"
+            f" **{project.total_ms / (count * message.total_ms):.2f}**"
         )
     print(
-        f"Round trips per turn: {ours.counted['round trips'] / HANDOFFS:.1f}\n\n| process | command"
-        " | a job |\n|---|---|---|"
+        f"Round trips per turn: {project.counted['round trips'] / HANDOFFS:.1f}\n\n| process"
+        " | command | a job |\n|---|---|---|"
     )
     for (process, command), count in sorted(
         commands.items(), key=lambda item: (item[0][0], -item[1])

@@ -17,10 +17,10 @@ from typing import Any
 
 from handoff_queue.chaos.failpoint_cases import CLIENT, Case, Trigger
 from handoff_queue.chaos.faults import take_message
-from handoff_queue.chaos.handoff_system import Ours
+from handoff_queue.chaos.handoff_system import HandoffProject
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.planned_jobs import SPECIALISTS, PlannedJob
-from handoff_queue.chaos.test_bed import Stage
+from handoff_queue.chaos.test_bed import TestBed
 from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import PATIENCE_S, handoff_in
@@ -43,7 +43,7 @@ Named = tuple[JobId, HandoffId]
 class CommandRun:
     """One command of the user, with its precondition. The user repeats it until it succeeds."""
 
-    bed: Stage[Ours]
+    bed: TestBed[HandoffProject]
     case: Case
     jobs: Iterator[PlannedJob]
     job: PlannedJob | None = None
@@ -182,7 +182,10 @@ class CommandRun:
 
 
 def make_unreadable(
-    bed: Stage[Ours], *, to: str = "", before: Callable[[Named], None] = lambda _named: None
+    bed: TestBed[HandoffProject],
+    *,
+    to: str = "",
+    before: Callable[[Named], None] = lambda _named: None,
 ) -> Named | None:
     """Replace the message of a handoff by a message for a task that no process knows. Return
     the handoff. Return None if there is no message, or if the handoff belongs to no job of the

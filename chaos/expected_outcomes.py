@@ -13,7 +13,7 @@ from handoff_queue.chaos.expected_handoffs import (
     OK,
     Ended,
     PlannedHandoff,
-    course_of,
+    expected_handoffs_of,
     hanging_on,
     last_plan_of,
     needs_of,
@@ -166,15 +166,19 @@ def _wrong_handoff(job: PlannedJob, job_records: Mapping[str, JobRecord], cut: s
         cut: handoffs that ended early for a permitted reason. Handoffs that depend on them are
             excused.
     """
-    job_record, course, below = job_records[job.name], course_of(job), _below(job)
+    job_record, expected_handoffs, below = (
+        job_records[job.name],
+        expected_handoffs_of(job),
+        _below(job),
+    )
     excused = hanging_on(job, cut)
     reasons = {OK.stop_reason, TOO_MANY_CLAIMS, *(_SPENT if _may_be_spent(job) else ())}
     needed: set[str] = set()
-    for expected in course.values():
+    for expected in expected_handoffs.values():
         if expected.is_needed and not expected.instead_of:
             needed.add(expected.id)
     for handoff in sorted(needed | job_record.results.keys()):
-        end, planned = job_record.results.get(handoff), course.get(handoff)
+        end, planned = job_record.results.get(handoff), expected_handoffs.get(handoff)
         if planned is None or not job_record.is_there(planned):
             return f"{handoff}: nothing of the sort was planned"
         if (

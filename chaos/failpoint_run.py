@@ -16,13 +16,13 @@ from handoff_queue.chaos.cli_user import CommandRun, make_unreadable
 from handoff_queue.chaos.failpoint_cases import CLIENT, Action, Case, Trigger
 from handoff_queue.chaos.faults import EVERYBODY, Fault, Stops, Strike, delete_queue
 from handoff_queue.chaos.fleet import CONSOLE, REDIS, SUPERVISOR, WORKER, arm, points_in
-from handoff_queue.chaos.handoff_system import Ours
+from handoff_queue.chaos.handoff_system import HandoffProject
 from handoff_queue.chaos.job_generator import Draw, jobs_of
 from handoff_queue.chaos.job_shapes import REJECTED, Shape
 from handoff_queue.chaos.notes import inserts_line
 from handoff_queue.chaos.planned_jobs import TROUBLE_SHARE, PlannedJob
 from handoff_queue.chaos.system import System
-from handoff_queue.chaos.test_bed import CHECK_EVERY_S, Progress, Stage
+from handoff_queue.chaos.test_bed import CHECK_EVERY_S, Progress, TestBed
 from handoff_queue.shared.observability.failpoints import BEFORE
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import StoreError
@@ -80,16 +80,16 @@ class Armed:
 
 
 @dataclass(slots=True)
-class Trial:
+class FailpointRun:
     """A run of cases. After `run`, `strikes` holds the actions, and `not_reached` the
     unreached points.
     """
 
-    bed: Stage[System]
+    bed: TestBed[System]
     seed: int
     tell: Progress
     draw: Draw
-    here: Stage[Ours] | None = None
+    here: TestBed[HandoffProject] | None = None
     """The test bed, if it has this system: only here can a case type commands and forge
     messages.
     """
@@ -155,7 +155,7 @@ class Trial:
         return None
 
     @property
-    def _here(self) -> Stage[Ours]:
+    def _here(self) -> TestBed[HandoffProject]:
         assert self.here is not None, (
             "only this system has commands, and messages of other versions"
         )
@@ -304,7 +304,7 @@ class Trial:
                 return
         points = self.bed.fleet.points(SUPERVISOR)
         if is_needed:
-            arm(points, FAILS_AT, "defect")
+            arm(points, FAILS_AT, "error")
         else:
             (points / FAILS_AT).unlink(missing_ok=True)
 

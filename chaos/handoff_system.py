@@ -20,7 +20,7 @@ from handoff_queue.chaos.api_records import (
 )
 from handoff_queue.chaos.api_user import ACTOR, ApiUser, Follower
 from handoff_queue.chaos.equal_user import EqualUser
-from handoff_queue.chaos.expected_handoffs import INSTEAD, Ended, course_of
+from handoff_queue.chaos.expected_handoffs import INSTEAD, Ended, expected_handoffs_of
 from handoff_queue.chaos.expected_outcomes import NO_RECORD, JobRecord
 from handoff_queue.chaos.features import (
     BATCH_DEADLINE_S,
@@ -89,7 +89,7 @@ Event = TypeVar("Event")
 
 
 @dataclass(slots=True)
-class Ours:
+class HandoffProject:
     """See `System`."""
 
     client: Client
@@ -267,7 +267,7 @@ class Ours:
         states: list[str] = []
         for job in jobs:
             wanted: list[HandoffId] = []
-            for expected in course_of(job).values():
+            for expected in expected_handoffs_of(job).values():
                 if expected.turns:  # a handoff without turns is done by a child job
                     wanted.append(HandoffId(expected.id))
             job_id = self.ids[job.name]
@@ -572,13 +572,13 @@ def members_of(size: Size) -> list[Member]:
     return members
 
 
-def _on(fleet: Fleet) -> Ours:
+def _on(fleet: Fleet) -> HandoffProject:
     client = connect(fleet.url, Settings(offline=True, retention_s=RETENTION_S))
     _, secret = client.create_token(ACTOR, ApiRole.OPERATE)
     api = ApiUser([f"http://127.0.0.1:{port}" for port in fleet.ports], secret)
     ids: dict[str, JobId] = {}
     store = client.store
-    return Ours(
+    return HandoffProject(
         client,
         api,
         SwitchWatch(store, ids),
@@ -588,4 +588,4 @@ def _on(fleet: Fleet) -> Ours:
     )
 
 
-OURS = Kind(members_of, _on, EVERYTHING)
+HANDOFF_PROJECT = Kind(members_of, _on, EVERYTHING)

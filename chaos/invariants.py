@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import inf
 
 from handoff_queue.chaos.api_records import ApiRecords
-from handoff_queue.chaos.expected_handoffs import course_of, keys_of
+from handoff_queue.chaos.expected_handoffs import expected_handoffs_of, keys_of
 from handoff_queue.chaos.expected_outcomes import NO_RECORD, TOO_MANY_CLAIMS, JobRecord, wrong_end
 from handoff_queue.chaos.faults import Fault, Strike
 from handoff_queue.chaos.features import FeatureRecords
@@ -252,7 +252,7 @@ class RunRecords:
     def _needs(self, job: PlannedJob) -> int:
         """Return the number of needed calls of a job, without regard to its budget."""
         total = 0
-        for handoff in course_of(job).values():
+        for handoff in expected_handoffs_of(job).values():
             if handoff.instead_of:
                 continue
             is_sure = handoff.is_needed and self.job_records[job.name].status != "cancelled"
@@ -282,7 +282,7 @@ class RunRecords:
         """Return the number of tries until a call is answered; 0 for a call that was not
         planned.
         """
-        handoff = course_of(job).get(key.handoff)
+        handoff = expected_handoffs_of(job).get(key.handoff)
         if handoff is None or key.turn > handoff.turns:
             return 0
         if not self.job_records[job.name].is_there(handoff):

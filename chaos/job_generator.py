@@ -159,20 +159,20 @@ def _job(seed: int, number: int, shape: Shape, draw: Draw) -> PlannedJob:
             modes.append(mode)
     mode = random.Random(f"{seed} {number} mode").choice(modes)  # noqa: S311
     name = f"{seed}-{number}"
-    drawing = _Drawing(seed, random.Random(f"{seed} {number}"))  # noqa: S311
-    steps = drawing.steps(Shape.ALONE if mode is Mode.SINGLE else shape, name)
+    generator = _StepGenerator(seed, random.Random(f"{seed} {number}"))  # noqa: S311
+    steps = generator.steps(Shape.ALONE if mode is Mode.SINGLE else shape, name)
     then = None
     if shape is Shape.FOLLOWED:
-        then = drawing.next_after(name)
+        then = generator.next_after(name)
     if shape is Shape.REMEMBERED:
-        then = drawing.finder_of(name)
+        then = generator.finder_of(name)
     if shape is Shape.FORKED:
-        then = drawing.fork_of(name, steps[-1])
+        then = generator.fork_of(name, steps[-1])
     return PlannedJob(name, shape, steps, seed, mode=mode, then=then)
 
 
 @dataclass(frozen=True, slots=True)
-class _Drawing:
+class _StepGenerator:
     """Draws the steps of one job."""
 
     seed: int

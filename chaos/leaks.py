@@ -33,7 +33,7 @@ KEPT_FOR_EVER = (
     r"handoff:outage",  # four fields
     r"handoff:metrics(:.+)?",  # one field or member a time series or a value of a label
 )
-OURS = ("handoff:", "celery-")
+HANDOFF_PROJECT = ("handoff:", "celery-")
 """Beginnings of the names of our keys and Celery's keys. Other keys are kombu's: a binding
 table for each queue, the messages, and entries of unacknowledged messages.
 """
@@ -46,7 +46,7 @@ def keys_for_ever(client: Any) -> list[str]:
     kept_for_ever = re.compile("|".join(KEPT_FOR_EVER))
     suspects: list[str] = []
     for name in sorted(_names(client, "*")):
-        if name.startswith(OURS) and not kept_for_ever.fullmatch(name):
+        if name.startswith(HANDOFF_PROJECT) and not kept_for_ever.fullmatch(name):
             suspects.append(name)
     pipe = client.pipeline(transaction=False)
     for name in suspects:

@@ -36,7 +36,7 @@ from handoff_queue.testing import (
     tool_call_reply,
 )
 
-MENDED = "Attempt {} has mended it."
+FIXED = "Attempt {} has fixed it."
 """Text of a revised result, with the number of its attempt, so that each attempt has another
 text.
 """
@@ -223,7 +223,7 @@ def _verdict(job: PlannedJob, key: CallKey, request: Json) -> Json:
     }
     if key.handoff not in revising_reviews.get(job.shape, ()):
         return PASS
-    problem = "Mend it."
+    problem = "Fix it."
     if job.shape in QUARRELS:
         problem = f"Say it of {job.name}."
     return {
@@ -338,7 +338,7 @@ def _specialist_reply(job: PlannedJob, key: CallKey) -> Reply:
         case PlannedOutcome.OK:
             output = DONE
             if attempt > 1:
-                output = MENDED.format(attempt)
+                output = FIXED.format(attempt)
             claims: list[Json] = []
             if job.shape is Shape.DISPUTED:
                 claims.append(_claim(job, step))

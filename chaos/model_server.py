@@ -72,7 +72,7 @@ class CallAttribution:
     fact-checker.
     """
 
-    looks: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    request_texts: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     """Texts of the requests, each once, in the order of arrival, by role and job's name. A
     repeated call has the same text, and the next call has another one.
     """
@@ -115,7 +115,7 @@ class CallAttribution:
 
     def _number_of(self, role: str, name: str, text: str) -> int:
         """Return the number of this request to the role for this job, from 1."""
-        texts = self.looks.setdefault((role, name), [])
+        texts = self.request_texts.setdefault((role, name), [])
         if text not in texts:
             texts.append(text)
         return 1 + texts.index(text)

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from handoff_queue.chaos.failpoint_cases import Case, cases
-from handoff_queue.chaos.failpoint_run import Trial
+from handoff_queue.chaos.failpoint_run import FailpointRun
 from handoff_queue.chaos.fleet import SUPERVISOR, Size
-from handoff_queue.chaos.handoff_system import OURS
+from handoff_queue.chaos.handoff_system import HANDOFF_PROJECT
 from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.job_generator import Draw, jobs_of, without_missing_extras
 from handoff_queue.chaos.killer import PAUSE_S, Killer, order_of
 from handoff_queue.chaos.system import Kind, System
-from handoff_queue.chaos.test_bed import CHECK_EVERY_S, Progress, Stage, stage
+from handoff_queue.chaos.test_bed import CHECK_EVERY_S, Progress, TestBed, running_test_bed
 from handoff_queue.shared.types.errors import StoreError
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ class Options:
     """A running fork server for the processes; None: the run starts one."""
 
 
-def run(options: Options, tell: Progress, kind: Kind[System] = OURS) -> RunRecords:
+def run(options: Options, tell: Progress, kind: Kind[System] = HANDOFF_PROJECT) -> RunRecords:
     """Run the requested number of jobs under a killer until it has killed often enough. Then
     strike further jobs once each.
     """
-    with stage(kind, options.size, options.fork_server) as bed:
+    with running_test_bed(kind, options.size, options.fork_server) as bed:
         tell(f"{options.size.supervisors} supervisors and {options.size.workers} workers are up")
         killer = Killer(bed.fleet, order_of(options.seed, options.pause_s), bed.system.frozen_at)
         draw = _draw_of(options, kind, tell)
@@ -85,7 +85,7 @@ def _draw_of(options: Options, kind: Kind[System], tell: Progress) -> Draw:
     return draw
 
 
-def _strike_alone(bed: Stage[System], killer: Killer, options: Options, draw: Draw) -> list[str]:
+def _strike_alone(bed: TestBed[System], killer: Killer, options: Options, draw: Draw) -> list[str]:
     """Measure the recovery from a single strike: run one job at a time, kill a process during
     a long call of the job, and wait until the job has ended.
 
@@ -119,7 +119,7 @@ def _strike_alone(bed: Stage[System], killer: Killer, options: Options, draw: Dr
 
 
 def _strike_at_random(
-    bed: Stage[System], killer: Killer, options: Options, tell: Progress, draw: Draw
+    bed: TestBed[System], killer: Killer, options: Options, tell: Progress, draw: Draw
 ) -> None:
     """Submit jobs at the pace of the kills, so that the killer always has a running job."""
     waiting = jobs_of(options.seed, options.jobs, draw=draw)
@@ -151,7 +151,7 @@ def _strike_at_random(
         time.sleep(CHECK_EVERY_S)
 
 
-def _make_slots_due(bed: Stage[System]) -> bool:
+def _make_slots_due(bed: TestBed[System]) -> bool:
     """Make slots of the schedules due. Return False if Redis is unreachable, too."""
     try:
         return bed.system.make_slots_due()
@@ -167,17 +167,21 @@ def try_failpoints(
     Args:
         chosen: the cases. None: every failpoint in every kind of process that has it.
     """
-    with stage(OURS, options.size, options.fork_server) as bed:
-        draw = _draw_of(options, OURS, tell)
-        trial = Trial(bed, options.seed, tell, draw, here=bed)
-        return try_cases(trial, cases() if chosen is None else list(chosen))
+    with running_test_bed(HANDOFF_PROJECT, options.size, options.fork_server) as bed:
+        draw = _draw_of(options, HANDOFF_PROJECT, tell)
+        failpoint_run = FailpointRun(bed, options.seed, tell, draw, here=bed)
+        return try_cases(failpoint_run, cases() if chosen is None else list(chosen))
 
 
-def try_cases(trial: Trial, all_of: list[Case]) -> RunRecords:
+def try_cases(failpoint_run: FailpointRun, all_of: list[Case]) -> RunRecords:
     """Try these failpoints, wait for the jobs, and return the records."""
-    trial.bed.model.add(trial.bed.system.begin_users(trial.seed))
-    trial.run(all_of)
-    trial.bed.system.wind_up()
-    trial.tell(f"{len(trial.strikes)} faults; {len(trial.bed.open)} jobs are still open")
-    trial.bed.settle()
-    return trial.bed.close(trial.strikes, [str(case) for case in trial.not_reached])
+    failpoint_run.bed.model.add(failpoint_run.bed.system.begin_users(failpoint_run.seed))
+    failpoint_run.run(all_of)
+    failpoint_run.bed.system.wind_up()
+    failpoint_run.tell(
+        f"{len(failpoint_run.strikes)} faults; {len(failpoint_run.bed.open)} jobs are still open"
+    )
+    failpoint_run.bed.settle()
+    return failpoint_run.bed.close(
+        failpoint_run.strikes, [str(case) for case in failpoint_run.not_reached]
+    )

@@ -20,7 +20,7 @@ from handoff_queue.chaos.job_generator import Draw
 from handoff_queue.chaos.model_server import Call, UncountedCall
 from handoff_queue.chaos.planned_jobs import SPECIALISTS, CallKey, PlannedJob
 
-OVERRUNS = "jobs over their budget, by the server's books"
+OVERRUNS = "jobs over their budget, by the server's usage counts"
 """Name of a promise in the report. A system may lack it."""
 
 

@@ -35,7 +35,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Stage(Generic[Made_co]):
+class TestBed(Generic[Made_co]):
     """A fleet, its model, the system on it, and the jobs that were given to it."""
 
     fleet: Fleet
@@ -186,9 +186,9 @@ class Stage(Generic[Made_co]):
 
 
 @contextmanager
-def stage(
+def running_test_bed(
     kind: Kind[Made_co], size: Size, fork_server: ForkServer | None = None
-) -> Iterator[Stage[Made_co]]:
+) -> Iterator[TestBed[Made_co]]:
     """Start a model, a fleet and a system in a private folder, which is removed after the block.
 
     Args:
@@ -201,6 +201,6 @@ def stage(
     ):
         system = kind.make(fleet)
         try:
-            yield Stage(fleet, model, system)
+            yield TestBed(fleet, model, system)
         finally:
             system.close()

@@ -17,12 +17,12 @@ from pathlib import Path
 from benchmarks.celery_control.system import PLAIN
 from benchmarks.celery_control.tasks import DEDUPLICATES
 from handoff_queue.chaos.fleet import SUPERVISOR, Fleet, Member, arm
-from handoff_queue.chaos.handoff_system import OURS
+from handoff_queue.chaos.handoff_system import HANDOFF_PROJECT
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.leaks import UNACKED
 from handoff_queue.chaos.planned_jobs import PlannedJob, PlannedStep
 from handoff_queue.chaos.system import Kind, Made_co, System
-from handoff_queue.chaos.test_bed import CHECK_EVERY_S, Progress, Stage
+from handoff_queue.chaos.test_bed import CHECK_EVERY_S, Progress, TestBed
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
@@ -106,7 +106,7 @@ def _kind_of(kind: Kind[Made_co], app: str, make: Callable[[Fleet], Made_co]) ->
     )
 
 
-OURS_WITH_GAPS = _kind_of(OURS, "handoff_queue.workers.app", OURS.make)
+OURS_WITH_GAPS = _kind_of(HANDOFF_PROJECT, "handoff_queue.workers.app", HANDOFF_PROJECT.make)
 PLAIN_WITH_GAPS = _kind_of(
     PLAIN,
     "benchmarks.celery_control.app",
@@ -128,7 +128,7 @@ class Outcome:
     """True if the job with the fault ended."""
 
 
-def try_gaps(bed: Stage[System], tell: Progress) -> dict[Gap, Outcome]:
+def try_gaps(bed: TestBed[System], tell: Progress) -> dict[Gap, Outcome]:
     """Run each gap's job of one step twice: without the fault, then with it. H5 runs first and
     alone, because the others publish, too.
     """
@@ -152,7 +152,7 @@ def try_gaps(bed: Stage[System], tell: Progress) -> dict[Gap, Outcome]:
     return outcomes
 
 
-def _begin(bed: Stage[System], gap: Gap, name: str) -> None:
+def _begin(bed: TestBed[System], gap: Gap, name: str) -> None:
     job = PlannedJob(
         name, Shape.PARALLEL, (PlannedStep("a", QUEUES[gap]),), seed=1, trouble_share=0.0
     )
@@ -164,11 +164,11 @@ def _calm(gap: Gap) -> str:
     return f"{gap.key}-calm"
 
 
-def _was_hit(bed: Stage[System], gap: Gap) -> bool:
+def _was_hit(bed: TestBed[System], gap: Gap) -> bool:
     return any(bed.fleet.points(gap.key).glob("*@*"))
 
 
-def _ends(bed: Stage[System], names: dict[Gap, str]) -> dict[Gap, bool]:
+def _ends(bed: TestBed[System], names: dict[Gap, str]) -> dict[Gap, bool]:
     """Return whether each job ended."""
     until = time.monotonic() + GIVEN_UP_AFTER_S
     while bed.open and time.monotonic() < until:
@@ -181,7 +181,7 @@ def _ends(bed: Stage[System], names: dict[Gap, str]) -> dict[Gap, bool]:
         return ends
 
 
-def _lose_a_message(bed: Stage[System]) -> bool:
+def _lose_a_message(bed: TestBed[System]) -> bool:
     """Have a message published while its worker is stopped, so that Redis writes the message
     into the worker's socket, and kill the worker.
 
@@ -219,7 +219,7 @@ def _is_stopped(pid: int) -> bool:
     return False
 
 
-def _is_nowhere(bed: Stage[System], queue: str) -> bool:
+def _is_nowhere(bed: TestBed[System], queue: str) -> bool:
     """Return whether no message of this queue is queued or unacknowledged."""
     client = bed.fleet.connection.redis
     if client.llen(queue):

@@ -12,13 +12,13 @@ from benchmarks.celery_control import gaps
 from benchmarks.celery_control.gaps import Gap, Outcome
 from benchmarks.celery_control.system import PLAIN
 from handoff_queue.chaos.failpoint_cases import Action, Case, cases
-from handoff_queue.chaos.failpoint_run import Trial
+from handoff_queue.chaos.failpoint_run import FailpointRun
 from handoff_queue.chaos.fleet import Size
 from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.report import is_kept, json_of, table_of
 from handoff_queue.chaos.run import Options, run, try_cases
 from handoff_queue.chaos.system import Kind, System
-from handoff_queue.chaos.test_bed import Progress, stage
+from handoff_queue.chaos.test_bed import Progress, running_test_bed
 from handoff_queue.shared.local.fork_server import ForkServer
 
 PLAIN_CELERY, HANDOFF = "plain Celery", "handoff"
@@ -60,9 +60,9 @@ def try_failpoints(
     for case in cases():
         if case.action in actions:
             wanted.append(case)
-    with stage(PLAIN, options.size, options.fork_server) as bed:
+    with running_test_bed(PLAIN, options.size, options.fork_server) as bed:
         present, absent = _cases_of(bed.system, wanted)
-        records = try_cases(Trial(bed, options.seed, tell, PLAIN.draw), present)
+        records = try_cases(FailpointRun(bed, options.seed, tell, PLAIN.draw), present)
     names = sorted({case.point.rpartition(".")[0] for case in absent})
     what = f"{len(absent)} of {len(wanted)} failpoints"
     return replace(records, absent={**records.absent, what: f"no counterpart: {', '.join(names)}"})
@@ -89,7 +89,7 @@ def try_gaps(
     Args:
         fork_server: a running fork server for the processes; None: the run starts one.
     """
-    with stage(kind, Size(), fork_server) as bed:
+    with running_test_bed(kind, Size(), fork_server) as bed:
         return gaps.try_gaps(bed, tell)
 
 

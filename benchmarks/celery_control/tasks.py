@@ -131,7 +131,7 @@ def _part(app: Celery, model: Model, name: str, step: str, attempt: int) -> str:
     """Make one attempt at a step, and return the step's id."""
     feedback = ""
     if attempt > 1:
-        feedback = "\n\n<feedback author='assessor'>Mend it.</feedback>"
+        feedback = "\n\n<feedback author='assessor'>Fix it.</feedback>"
     _converse(model, f"<task>Do {step} of {name}.</task>{feedback}", TEXTS)
     _note(app, name, f"{step}.{attempt}")
     return step

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from benchmarks.conflicts.measuring import (
     PAIRS,
-    Found,
+    FinderScore,
     labelled,
     measured,
     measured_in_pairs,
@@ -39,7 +39,7 @@ def main() -> None:
             _list(name, result, claims)
 
 
-def _list(name: str, result: Found, claims: Mapping[str, Claim]) -> None:
+def _list(name: str, result: FinderScore, claims: Mapping[str, Claim]) -> None:
     for what, pairs in (("missed", result.missed), ("false alarm", result.false_alarms)):
         for pair in sorted(map(sorted, pairs)):
             shown: list[str] = []

@@ -26,7 +26,7 @@ Pair = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FinderScore:
     """Result of one set: its contradicting pairs, and the pairs that the finder reported."""
 
     planted: frozenset[Pair]
@@ -76,7 +76,7 @@ def pairs_of(name: str) -> tuple[dict[str, Claim], frozenset[Pair], frozenset[Pa
     )
 
 
-def measured() -> Found:
+def measured() -> FinderScore:
     """Measure the planted set, each claim against each."""
     claims, planted = labelled()
     reported = frozenset(
@@ -84,13 +84,13 @@ def measured() -> Found:
         for claim, other in combinations(claims.values(), 2)
         if contradicts(claim, other)
     )
-    return Found(planted, reported, len(claims) - 2 * len(planted))
+    return FinderScore(planted, reported, len(claims) - 2 * len(planted))
 
 
-def measured_in_pairs(name: str) -> Found:
+def measured_in_pairs(name: str) -> FinderScore:
     """Measure a set of pairs, each pair separately."""
     claims, pairs, planted = pairs_of(name)
-    return Found(
+    return FinderScore(
         planted,
         frozenset(pair for pair in pairs if contradicts(*(claims[claim_id] for claim_id in pair))),
         len(pairs - planted),

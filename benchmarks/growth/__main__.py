@@ -18,7 +18,7 @@ from typing import Any
 
 import redis
 
-from benchmarks.growth.queued import ROUNDS, looks, submitted
+from benchmarks.growth.queued import ROUNDS, operation_times, submitted
 from benchmarks.growth.steps import MORE, Fleet, Steps, steps_fleet
 from handoff_queue.shared.local.child_processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
@@ -102,7 +102,7 @@ def print_queued(jobs: int) -> None:
         print(f"| {jobs:,} jobs queued | ms |\n|---|---|")
         print(f"| submit (processor), in the first tenth | {took.first_ms:.1f} |")
         print(f"| submit (processor), in the last tenth | {took.last_ms:.1f} |")
-        print_looks(at)
+        print_operation_times(at)
 
 
 def print_finished(jobs: int) -> None:
@@ -111,7 +111,7 @@ def print_finished(jobs: int) -> None:
             real = a_finished_job(fleet)
         fill(at.redis, real, jobs)
         print(f"| {jobs:,} finished jobs in store | ms |\n|---|---|")
-        print_looks(at)
+        print_operation_times(at)
         for command in COMMANDS:
             if command == "show":
                 arguments = [command, real]
@@ -126,8 +126,8 @@ def print_finished(jobs: int) -> None:
         )
 
 
-def print_looks(at: GrowthStore) -> None:
-    for name, ms in looks(at.url):
+def print_operation_times(at: GrowthStore) -> None:
+    for name, ms in operation_times(at.url):
         print(f"| {name} | {ms:.1f} |")
     print()
 

@@ -47,7 +47,7 @@ def submitted(url: str, redis_pid: int, jobs: int) -> Submitted:
     )
 
 
-def looks(url: str) -> Iterator[tuple[str, float]]:
+def operation_times(url: str) -> Iterator[tuple[str, float]]:
     """Yield the median time of each operation in this process, in ms."""
     door = client.connect(url, SETTINGS)
     newest = door.newest(1)[0].job_id
@@ -60,7 +60,7 @@ def looks(url: str) -> Iterator[tuple[str, float]]:
         "show": lambda: door.result(newest),
         "stats": lambda: stats_now(door.store, door.store.fleet_load.now()),
         "sweep": sweeper.sweep,
-        "its hourly look": lambda: door.store.jobs.forget_older_than(
+        "hourly cleanup": lambda: door.store.jobs.forget_older_than(
             door.store.connection.now() - SETTINGS.retention_s
         ),
     }

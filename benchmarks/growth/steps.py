@@ -205,7 +205,7 @@ class Fleet:
             thread.join()
 
 
-PARTS = (SUPERVISOR, WORKER, Part("writer", "benchmarks.ours_worker", "writer", SLOTS))
+PARTS = (SUPERVISOR, WORKER, Part("writer", "benchmarks.handoff_worker", "writer", SLOTS))
 
 
 @contextmanager
@@ -213,7 +213,7 @@ def steps_fleet(
     folder: Path, url: str, redis: Any, server: Mapping[str, int], shape: str
 ) -> Iterator[Fleet]:
     with fleet(
-        folder / "ours", environment_of(url, 0.0, Synthesis.MERGE), PARTS, slots=SLOTS
+        folder / "handoff", environment_of(url, 0.0, Synthesis.MERGE), PARTS, slots=SLOTS
     ) as pids:
         steps = Fleet(folder, url, redis, {**pids, **server}, shape)
         steps.wait_for_workers()

@@ -52,7 +52,7 @@ class System:
     run: Callable[[CountingServer, str], Sequence[str]]
     """Runs all jobs against a server and a model, and returns the answers."""
     is_team: bool = False
-    is_ours: bool = False
+    is_this_project: bool = False
     has_target: bool = False
     """True for the rows that the targets are for."""
     package: str = ""
@@ -72,7 +72,7 @@ class Measured:
         return (self.spending.usage.cost_microusd or 0) / MICROUSD
 
 
-def _ours(mode: Mode, runner: str | None = None, *, has_review: bool = True) -> System:
+def _this_project(mode: Mode, runner: str | None = None, *, has_review: bool = True) -> System:
     def run(server: CountingServer, model: str) -> Sequence[str]:
         return this_project.run(server, model, mode, runner, has_review=has_review)
 
@@ -84,7 +84,7 @@ def _ours(mode: Mode, runner: str | None = None, *, has_review: bool = True) -> 
         scripts.answer_of_this_project,
         run,
         is_team=mode is not Mode.SINGLE,
-        is_ours=True,
+        is_this_project=True,
         has_target=runner is None,
     )
 
@@ -111,7 +111,7 @@ def _own(mode: Mode, *, has_review: bool = True) -> System:
         scripts.answer_of_this_project,
         run,
         is_team=mode is Mode.TEAM,
-        is_ours=True,
+        is_this_project=True,
         has_target=True,
     )
 
@@ -149,16 +149,16 @@ def _other(name: str, script: Script, package: str, *command: str, is_team: bool
 
 
 SYSTEMS = (
-    _ours(Mode.SINGLE),
-    _ours(Mode.AUTO),
-    _ours(Mode.TEAM),
-    _ours(Mode.TEAM, has_review=False),
-    _ours(Mode.ADAPTIVE),
+    _this_project(Mode.SINGLE),
+    _this_project(Mode.AUTO),
+    _this_project(Mode.TEAM),
+    _this_project(Mode.TEAM, has_review=False),
+    _this_project(Mode.ADAPTIVE),
     _own(Mode.SINGLE),
     _own(Mode.TEAM),
     _own(Mode.TEAM, has_review=False),
-    _ours(Mode.SINGLE, "agent-sdk"),
-    _ours(Mode.TEAM, "agent-sdk"),
+    _this_project(Mode.SINGLE, "agent-sdk"),
+    _this_project(Mode.TEAM, "agent-sdk"),
     _by_hand(is_team=False, has_cache=False),
     _by_hand(is_team=False, has_cache=True),
     _by_hand(is_team=True, has_cache=False),
@@ -195,7 +195,9 @@ def measure(system: System, model: str, min_cached: int) -> Measured:
     Raises:
         SystemExit: an answer lacks a fact, so the systems did not do the same work.
     """
-    lenient = "" if system.is_ours else "other programs use fields of the API that are not stable"
+    lenient = (
+        "" if system.is_this_project else "other programs use fields of the API that are not stable"
+    )
     with CountingServer(system.script, min_cached=min_cached, lenient=lenient) as server:
         began = time.perf_counter()
         answers = system.run(server, model)
@@ -241,16 +243,16 @@ def targets(rows: Sequence[Measured]) -> list[str]:
     by_name = {}
     for row in rows:
         by_name[row.system.name] = row
-    for ours in (row for row in rows if row.system.has_target):
+    for project in (row for row in rows if row.system.has_target):
         others = []
         for row in rows:
-            if not row.system.is_ours and row.system.is_team == ours.system.is_team:
+            if not row.system.is_this_project and row.system.is_team == project.system.is_team:
                 others.append(row)
         if others:
             cheapest = min(others, key=lambda row: row.usd)
             lines.append(
-                f"{ours.system.name} costs {ours.usd / cheapest.usd:.2f} times the cheapest other"
-                f" system of its kind ({cheapest.system.name}); the target is at most 1"
+                f"{project.system.name} costs {project.usd / cheapest.usd:.2f} times the cheapest"
+                f" other system of its kind ({cheapest.system.name}); the target is at most 1"
             )
     hand, reviewed = by_name.get(HAND), by_name.get(f"{HAND} with review")
     for team in rows:

@@ -45,7 +45,7 @@ MEMORY_BYTES = 1 << 30
 """Bytes of address space that the reading process may use."""
 MAX_OPEN = 100
 """Files that one process gets. Each is open until the process ends."""
-_MEND = "save it again with a PDF program, or leave it out"
+_REMEDY = "save it again with a PDF program, or leave it out"
 _LIGHT_HTML_BYTES = 100_000
 """Bytes of the largest page that this process parses. The worst page of this size, which has
 only opening tags, takes about a second. A separate process parses larger pages.
@@ -200,8 +200,8 @@ def _outcomes(
 def _death_of(code: int, timeout_s: int) -> DocumentRefused:
     """Return the error of the file at which the process ended with this exit code."""
     if code == -signal.SIGALRM:
-        return DocumentRefused(f"takes longer than {timeout_s} s to read: {_MEND}")
-    return DocumentRefused(f"crashes its reader (exit {code}): {_MEND}")
+        return DocumentRefused(f"takes longer than {timeout_s} s to read: {_REMEDY}")
+    return DocumentRefused(f"crashes its reader (exit {code}): {_REMEDY}")
 
 
 def _answer(file: _OpenFile) -> dict[str, str]:
@@ -223,7 +223,7 @@ def _answer(file: _OpenFile) -> dict[str, str]:
             )
         }
     except MemoryError:
-        return {"refused": f"needs more than {MEMORY_BYTES >> 20} MB to read: {_MEND}"}
+        return {"refused": f"needs more than {MEMORY_BYTES >> 20} MB to read: {_REMEDY}"}
 
 
 def _die_with_parent() -> None:

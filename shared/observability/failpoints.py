@@ -4,12 +4,13 @@ uses them to hit windows of microseconds that random kills never hit.
 Failpoints are off unless HANDOFF_FAILPOINTS names a folder. A file in that folder arms the
 point of the same name, and its content is the action:
 
-    kill            this process gets SIGKILL kill PID        that process gets SIGKILL, for
-    example Redis before a request or after its answer stop            this process gets
-    SIGSTOP; another process must send SIGCONT stop PID        that process gets SIGSTOP freeze
-    SECONDS  this thread sleeps for that time and holds the interpreter lock drop
-    raise the client's error for a lost answer; only at points after a request defect
-    raise a RuntimeError, as a defect of our own code would
+- `kill`: this process gets SIGKILL
+- `kill PID`: that process gets SIGKILL, for example Redis before a request or after its answer
+- `stop`: this process gets SIGSTOP; another process must send SIGCONT
+- `stop PID`: that process gets SIGSTOP
+- `freeze SECONDS`: this thread sleeps for that time, and holds the interpreter lock
+- `drop`: raise the client's error for a lost answer; only at points after a request
+- `error`: raise a RuntimeError, as an internal error would
 
 The first process that reaches the point renames the file to `POINT@PID`, so a point fires
 once.
@@ -87,7 +88,7 @@ def at(point: str, lost: type[Exception] | None = None) -> None:
             ctypes.PyDLL(None).usleep(int(float(seconds) * 1_000_000))
         case ["drop"] if lost is not None:
             raise lost(f"failpoint {point}: the answer is lost")
-        case ["defect"]:
-            raise RuntimeError(f"failpoint {point}: a defect")
+        case ["error"]:
+            raise RuntimeError(f"failpoint {point}: an internal error")
         case other:
             raise AssertionError(f"{point} cannot {' '.join(other)}")

@@ -27,7 +27,7 @@ FACT_CHECK = (
     ' 7-3"</task>\n\n<result step="a">{}</result>'
 )
 RETRY = '<feedback author="supervisor">The attempt before this one failed.</feedback>'
-REVISION = '<feedback author="assessor">Mend it.</feedback>'
+REVISION = '<feedback author="assessor">Fix it.</feedback>'
 TASK, WHOLE, ROLE = (
     "<task>Do a of 7-3.</task>",
     "<task>chaos 7-3</task>",

@@ -195,7 +195,7 @@ def test_a_payment_over_a_budget_is_an_overrun_in_every_unit(
 
     assert broken_of(RunRecords([tight], within, [], {"1-0": job_record}, 3.0)) == []
     assert broken_of(RunRecords([tight], [*within, *more], [], {"1-0": job_record}, 3.0)) == [
-        "jobs over their budget, by the server's books"
+        "jobs over their budget, by the server's usage counts"
     ]
 
 

@@ -34,8 +34,8 @@ Fleet = Callable[[], CheckpointStore]
 
 
 def in_memory(_store: Store) -> Fleet:
-    pace = MemoryRateLimiter()
-    return lambda: MemoryCheckpoints(pace=pace)
+    limiter = MemoryRateLimiter()
+    return lambda: MemoryCheckpoints(limiter=limiter)
 
 
 def in_the_store(store: Store) -> Fleet:

@@ -58,10 +58,10 @@ class MemoryCheckpoints:
     asked: dict[str, CallQuestion] = field(default_factory=dict)
     """Calls that a person was asked about, by their ids."""
     answers: dict[str, CallAnswer] = field(default_factory=dict)
-    pace: MemoryRateLimiter = field(default_factory=MemoryRateLimiter)
+    limiter: MemoryRateLimiter = field(default_factory=MemoryRateLimiter)
     """Shared by all handoffs under the same rate limits."""
-    paces: dict[str, MemoryRateLimiter] = field(default_factory=dict)
-    """Limiters of single buckets. Other buckets have `pace`."""
+    limiters: dict[str, MemoryRateLimiter] = field(default_factory=dict)
+    """Limiters of single buckets. Other buckets have `limiter`."""
     admitted_by: MemoryRateLimiter | None = None
     """Limiter that has admitted the last call."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -111,22 +111,22 @@ class MemoryCheckpoints:
         ):
             raise LimitReached("max_tokens", NO_MORE, level=Level.JOB)
         if expected is not None:
-            pace = self.paces.get(expected.bucket, self.pace)
-            if (wait := pace.admit(id(self))) is not None:
+            limiter = self.limiters.get(expected.bucket, self.limiter)
+            if (wait := limiter.admit(id(self))) is not None:
                 return wait
-            self.admitted_by = pace
+            self.admitted_by = limiter
         self.reserved.append(worst)
         self.has_reserved_last |= is_last
         return None
 
     def report_limits(self, limits: RateLimits) -> None:
-        (self.admitted_by or self.pace).report_limits(id(self), limits)
+        (self.admitted_by or self.limiter).report_limits(id(self), limits)
 
     def report_refusal(
         self, why: str, retry_after_s: float | None, limits: RateLimits = NO_RATE_LIMITS
     ) -> None:
-        pace = self.admitted_by or self.pace
-        pace.report_refusal(id(self), why, retry_after_s, limits)
+        limiter = self.admitted_by or self.limiter
+        limiter.report_refusal(id(self), why, retry_after_s, limits)
 
     def checkpoint(self, *checkpoints: Checkpoint, deferrable: bool = False) -> None:
         """Store the checkpoints at once, also with `deferrable`."""

@@ -18,7 +18,7 @@ URL = os.environ.get("HOST_REDIS_URL", "redis://127.0.0.1:1/0")
 STARTED, MAY_END, ENDED = "host:started", "host:may-end", "host:ended"
 
 if os.environ.get("IMPORTED_FIRST") == "ours":
-    OURS = (make_supervisor_app(load_settings()), make_workers_app(load_settings()))
+    HANDOFF_PROJECT = (make_supervisor_app(load_settings()), make_workers_app(load_settings()))
 app = Celery("host", broker=URL, backend=URL)
 app.conf.update(
     task_acks_late=True,
@@ -33,7 +33,7 @@ app.conf.update(
 if os.environ.get("IMPORTED_FIRST") == "theirs":
     with app.connection_for_write() as connection:
         connection.ensure_connection(max_retries=1)
-    OURS = (make_supervisor_app(load_settings()), make_workers_app(load_settings()))
+    HANDOFF_PROJECT = (make_supervisor_app(load_settings()), make_workers_app(load_settings()))
 
 
 @app.task(name="host.hold")  # type: ignore[untyped-decorator]

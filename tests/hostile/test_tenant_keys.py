@@ -33,7 +33,9 @@ from tests.supervisor.client.test_open_jobs import end
 
 SECRET = "The offer of acme is 4,711 euros."
 TEXT = SECRET + " Nobody may know it." * 100
-OURS = Request(f"Compare things. {SECRET}", tenant="acme", documents={"own.md": TEXT.encode()})
+HANDOFF_PROJECT = Request(
+    f"Compare things. {SECRET}", tenant="acme", documents={"own.md": TEXT.encode()}
+)
 
 
 @pytest.fixture
@@ -126,7 +128,7 @@ def test_a_whole_job_leaves_no_readable_text_in_redis(system: ObedientSystem, fo
 def test_each_kind_of_text_is_readable_with_the_key_only(
     jobs: Client, without_keys: Client
 ) -> None:
-    job_id = jobs.submit(OURS)
+    job_id = jobs.submit(HANDOFF_PROJECT)
     issue(jobs.store, job_id, "a.1")
     claimed = granted_claim(jobs.store, job_id, "a.1")
     claimed.checkpoint(UserPrompted(message_id="0123456789abcdef", text=SECRET))
@@ -139,7 +141,7 @@ def test_each_kind_of_text_is_readable_with_the_key_only(
         media_type="text/plain",
     )
     jobs.store.payloads.put_fetched(job_id, page, SECRET, 60, "acme")
-    schedule = jobs.add_schedule("news", OURS, ScheduleOptions("0 0 1 1 *"))
+    schedule = jobs.add_schedule("news", HANDOFF_PROJECT, ScheduleOptions("0 0 1 1 *"))
     handoff_id = HandoffId("a.1")
 
     def read_by(reader: Client) -> list[Any]:
@@ -155,7 +157,7 @@ def test_each_kind_of_text_is_readable_with_the_key_only(
     assert read_by(without_keys) == [False, False, False]
     assert keys_with(jobs, SECRET) == set()
     assert keys_with(jobs, "example.com/4711") == set()
-    other = jobs.submit(OURS)
+    other = jobs.submit(HANDOFF_PROJECT)
     assert SECRET in jobs.export(other).payloads[request_digest(jobs, other)]
     for read in (without_keys.export, without_keys.result):
         with pytest.raises(NoTenantKey, match=r"acme are encrypted, and this process has no keys"):
@@ -167,7 +169,7 @@ def test_each_kind_of_text_is_readable_with_the_key_only(
 def test_the_key_of_another_tenant_opens_nothing(
     jobs: Client, redis_url: str, tmp_path: Path
 ) -> None:
-    job_id = jobs.submit(OURS)
+    job_id = jobs.submit(HANDOFF_PROJECT)
     theirs = tmp_path / "theirs"
     write_keys(theirs, "globex", new_key())
     write_keys(theirs, "acme", new_key())
@@ -178,8 +180,8 @@ def test_the_key_of_another_tenant_opens_nothing(
 
 
 def test_a_ciphertext_is_refused_in_another_place(jobs: Client) -> None:
-    first, second = jobs.submit(OURS), jobs.submit(OURS)
-    foreign = jobs.submit(Request(OURS.text, tenant="globex"))
+    first, second = jobs.submit(HANDOFF_PROJECT), jobs.submit(HANDOFF_PROJECT)
+    foreign = jobs.submit(Request(HANDOFF_PROJECT.text, tenant="globex"))
     redis, digest = jobs.store.connection.redis, request_digest(jobs, first)
     manifest = jobs.store.journal.read(first)[0].event.manifest.digest  # type: ignore[union-attr]
     own = redis.hget(keys.blobs(first), digest)
@@ -216,7 +218,7 @@ def test_every_cut_and_every_changed_byte_is_refused(jobs: Client) -> None:
 
 
 def test_turns_of_another_handoff_are_refused(jobs: Client) -> None:
-    job_id = jobs.submit(OURS)
+    job_id = jobs.submit(HANDOFF_PROJECT)
     redis = jobs.store.connection.redis
     for name in ("a.1", "b.1"):
         issue(jobs.store, job_id, name)
@@ -232,7 +234,7 @@ def test_turns_of_another_handoff_are_refused(jobs: Client) -> None:
 
 
 def test_a_guess_of_a_document_finds_nothing(jobs: Client, without_keys: Client) -> None:
-    jobs.submit(OURS)
+    jobs.submit(HANDOFF_PROJECT)
     guess = digest_of(TEXT)
 
     assert not without_keys.store.connection.redis.exists(keys.document(guess))
@@ -254,7 +256,7 @@ def test_equal_documents_of_two_tenants_are_stored_twice_and_look_different(jobs
 def test_a_text_in_the_memory_of_a_process_is_not_found_by_a_job_of_another_tenant(
     jobs: Client,
 ) -> None:
-    ours = jobs.submit(OURS)
+    ours = jobs.submit(HANDOFF_PROJECT)
     cache, digest = PayloadCache(jobs.store), request_digest(jobs, ours)
     assert cache.payloads(ours, [digest])
     assert cache.text_of(digest_of(TEXT), "acme", "acme")
@@ -271,7 +273,7 @@ def test_a_text_in_the_memory_of_a_process_is_not_found_by_a_job_of_another_tena
 def test_after_its_key_is_deleted_a_tenant_is_unreadable_and_can_still_be_deleted(
     jobs: Client, redis_url: str, folder: Path
 ) -> None:
-    ended, still_open = jobs.submit(OURS), jobs.submit(OURS)
+    ended, still_open = jobs.submit(HANDOFF_PROJECT), jobs.submit(HANDOFF_PROJECT)
     end(jobs, ended)
     (folder / "acme.key").unlink()
     late = sealed_client(redis_url, folder)
@@ -293,7 +295,7 @@ def test_a_supervisor_without_the_key_ends_the_job_with_the_reason(
 ) -> None:
     jobs = system.shell.jobs
     system.seal_with(sealing_of(jobs, folder))
-    job_id = jobs.submit(OURS)
+    job_id = jobs.submit(HANDOFF_PROJECT)
     system.seal_with(PLAIN)
 
     system.run(job_id)
@@ -310,7 +312,7 @@ def test_two_keys_are_valid_at_once_and_new_texts_use_the_newest(
     old, new = new_key(), new_key()
     folder = tmp_path / "rotated"
     write_keys(folder, "acme", old)
-    before = sealed_client(redis_url, folder).submit(OURS)
+    before = sealed_client(redis_url, folder).submit(HANDOFF_PROJECT)
     write_keys(folder, "acme", new, old)
     both = sealed_client(redis_url, folder)
     after = both.submit(Request("Later.", tenant="acme"))
@@ -327,7 +329,7 @@ def test_two_keys_are_valid_at_once_and_new_texts_use_the_newest(
 def test_texts_from_the_time_before_the_key_stay_readable(
     redis_url: str, without_keys: Client, folder: Path
 ) -> None:
-    before = without_keys.submit(OURS)
+    before = without_keys.submit(HANDOFF_PROJECT)
 
     export = sealed_client(redis_url, folder).export(before, texts=True)
 
@@ -337,7 +339,7 @@ def test_texts_from_the_time_before_the_key_stay_readable(
 def test_a_message_of_a_queue_is_opened_with_the_key_and_in_its_place_only(
     jobs: Client, without_keys: Client
 ) -> None:
-    job_id, other = jobs.submit(OURS), jobs.submit(OURS)
+    job_id, other = jobs.submit(HANDOFF_PROJECT), jobs.submit(HANDOFF_PROJECT)
     sealing = jobs.store.connection.sealing
     message = sealing.seal_message(job_id, "a.1", SECRET)
     fields = json.loads(message)
@@ -356,7 +358,7 @@ def test_a_message_of_a_queue_is_opened_with_the_key_and_in_its_place_only(
 def test_a_worker_without_the_key_leaves_the_message_to_others_and_its_letter_has_no_text(
     jobs: Client, without_keys: Client
 ) -> None:
-    job_id = jobs.submit(OURS)
+    job_id = jobs.submit(HANDOFF_PROJECT)
     issue(jobs.store, job_id, "a.1")
     message = jobs.store.connection.sealing.seal_message(job_id, "a.1", "the message of a.1")
     letters = without_keys.store.dead_letters
@@ -374,7 +376,7 @@ def test_a_file_that_others_may_read_is_refused_without_its_content(
     file.chmod(0o644)
 
     with pytest.raises(NoTenantKey, match=r"other users can read .*: chmod 600") as refused:
-        sealed_client(redis_url, file.parent).submit(OURS)
+        sealed_client(redis_url, file.parent).submit(HANDOFF_PROJECT)
 
     assert file.read_text().strip() not in str(refused.value)
 
@@ -390,7 +392,7 @@ def test_a_file_with_a_wrong_key_is_refused_and_nothing_is_stored_as_plain_text(
     jobs = sealed_client(redis_url, file.parent)
 
     with pytest.raises(NoTenantKey, match="must be 32 bytes"):
-        jobs.submit(OURS)
+        jobs.submit(HANDOFF_PROJECT)
     assert keys_with(jobs, SECRET) == set()
 
 
@@ -447,7 +449,7 @@ def test_a_damaged_file_is_refused_and_nothing_is_stored_as_plain_text(
     damage(file)
 
     with pytest.raises(NoTenantKey):
-        jobs.submit(OURS)
+        jobs.submit(HANDOFF_PROJECT)
     assert keys_with(jobs, SECRET) == set()
 
 
@@ -462,7 +464,7 @@ def test_the_name_of_a_tenant_cannot_name_a_file_outside_the_folder(
 
 
 def test_a_plain_text_of_a_forged_size_is_still_checked(jobs: Client) -> None:
-    job_id = jobs.submit(OURS)
+    job_id = jobs.submit(HANDOFF_PROJECT)
     digest = request_digest(jobs, job_id)
     jobs.store.connection.redis.hset(keys.blobs(job_id), digest, pack("forged"))
 
@@ -471,7 +473,7 @@ def test_a_plain_text_of_a_forged_size_is_still_checked(jobs: Client) -> None:
 
 
 def test_each_text_has_a_new_nonce(jobs: Client) -> None:
-    job_id = jobs.submit(OURS)
+    job_id = jobs.submit(HANDOFF_PROJECT)
     sealing = jobs.store.connection.sealing
 
     assert len({sealing.seal(job_id, "a", os.urandom(0)) for _ in range(100)}) == 100

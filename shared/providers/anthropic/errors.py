@@ -242,7 +242,7 @@ def _proxy(scheme: str) -> tuple[str, str]:
 _MAX_CHARS = 300
 """Most characters of the server's message, with the colon in front."""
 _KEY = re.compile(r"(sk-[A-Za-z0-9_-]{6,}|Bearer\s+\S+|[A-Za-z0-9_-]{40,})")
-_MENDING = {
+_REMEDIES = {
     401: "the key was refused (401): set ANTHROPIC_API_KEY to a valid one",
     402: "the account cannot pay (402): check its credit",
     403: (
@@ -340,7 +340,7 @@ def _of_status(error: anthropic.APIStatusError) -> ModelError:
                 retry_after_s=retry_after_s_in(error.response.headers),
             )
         case _:
-            meaning = _MENDING.get(status, f"the model's server refused the request ({status})")
+            meaning = _REMEDIES.get(status, f"the model's server refused the request ({status})")
             return ModelRejected(f"{meaning}{message}", status=status)
 
 

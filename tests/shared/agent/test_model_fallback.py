@@ -36,9 +36,9 @@ def two_models(script: Script, *, held_s: tuple[float, float] = (0, 0), **rest: 
         held_s: seconds that the first call of each model must wait.
     """
     clock = Clock()
-    paces: dict[str, MemoryRateLimiter] = {}
+    limiters: dict[str, MemoryRateLimiter] = {}
     for name, seconds in zip((FIRST, SECOND), held_s, strict=True):
-        paces[name] = MemoryRateLimiter(
+        limiters[name] = MemoryRateLimiter(
             now=clock.now,
             known=True,
             until=clock.now_s + seconds,
@@ -48,7 +48,7 @@ def two_models(script: Script, *, held_s: tuple[float, float] = (0, 0), **rest: 
     return Run(
         script,
         clock=clock,
-        checkpoints=MemoryCheckpoints(paces=paces),
+        checkpoints=MemoryCheckpoints(limiters=limiters),
         bucket=FIRST,
         fallbacks=(ModelChoice(SECOND, SECOND),),
         **rest,
@@ -113,7 +113,7 @@ def test_a_refusal_of_the_provider_sends_the_next_turn_to_the_next_model() -> No
     run = two_models(
         by_model(first=ModelBusy("slow down", status=429), second=answer_reply()), held_s=(0, 0)
     )
-    run.checkpoints.paces[FIRST].strikes = 3  # the provider is refused for longer each time
+    run.checkpoints.limiters[FIRST].strikes = 3  # the provider is refused for longer each time
     result = run.go()
     assert (result.status, models_called(run)) == (ResultStatus.OK, [FIRST, SECOND])
     assert run.clock.waited == []
@@ -210,7 +210,7 @@ def test_the_result_says_how_many_replies_each_model_wrote() -> None:
 def hold_first(run: Run, checkpoint: object) -> None:
     """Let the rate limits refuse the first model after its first reply."""
     if isinstance(checkpoint, ModelReplied):
-        run.checkpoints.paces[FIRST].until = run.clock.now_s + 60
+        run.checkpoints.limiters[FIRST].until = run.clock.now_s + 60
 
 
 def test_a_model_does_not_get_the_thinking_of_another_model() -> None:

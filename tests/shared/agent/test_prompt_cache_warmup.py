@@ -68,7 +68,7 @@ def prefix() -> str:
 def test_a_deferred_first_call_does_not_hold_up_the_others() -> None:
     caches, clock = PromptCaches(), Clock()
     busy = MemoryRateLimiter(now=clock.now, known=True, until=clock.now_s + 500, why="rate limit")
-    checkpoints = MemoryCheckpoints(paces={"bucket": busy})
+    checkpoints = MemoryCheckpoints(limiters={"bucket": busy})
     run = a_run(clock=clock, caches=caches, checkpoints=checkpoints, bucket="bucket")
 
     with pytest.raises(Deferred):

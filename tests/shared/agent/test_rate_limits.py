@@ -31,14 +31,14 @@ def rate_limited_run(*replies: object, held_s: float = 0.0, **rest: object) -> R
     seconds.
     """
     clock = Clock()
-    pace = MemoryRateLimiter(
+    limiter = MemoryRateLimiter(
         now=clock.now,
         known=True,
         until=clock.now_s + held_s,
         why="rate limit",
         strikes=int(held_s > 0),
     )
-    checkpoints = MemoryCheckpoints(pace=pace)
+    checkpoints = MemoryCheckpoints(limiter=limiter)
     return run_with_replies(
         *replies,  # type: ignore[arg-type]
         clock=clock,
@@ -72,7 +72,7 @@ def test_the_servers_rate_limits_are_reported() -> None:
         model_at(server.url) as run.model,
     ):
         run.go()
-    assert run.checkpoints.pace.requests == Allowance(50, 49)
+    assert run.checkpoints.limiter.requests == Allowance(50, 49)
 
 
 def test_a_refusal_over_http_delays_the_bucket_for_the_time_that_the_server_names() -> None:
@@ -96,7 +96,7 @@ def test_the_rate_limits_in_a_refusal_are_reported() -> None:
         model_at(server.url) as run.model,
     ):
         run.go()
-    assert run.checkpoints.pace.requests == Allowance(50, 49)
+    assert run.checkpoints.limiter.requests == Allowance(50, 49)
 
 
 def test_a_wait_is_visible_and_counts_down() -> None:
@@ -138,13 +138,13 @@ def test_a_refused_schema_delays_no_other_call() -> None:
         SchemaRejected("trying without strict schemas", status=400, retry_after_s=0), answer_reply()
     )
     assert run.go().status is ResultStatus.OK
-    assert run.checkpoints.pace.strikes == 0
+    assert run.checkpoints.limiter.strikes == 0
 
 
 def test_a_rejected_call_delays_no_other_call() -> None:
     run = rate_limited_run(ModelRejected("the key was refused (401)", status=401))
     run.go()
-    assert run.checkpoints.pace.strikes == 0
+    assert run.checkpoints.limiter.strikes == 0
 
 
 def test_a_handoff_with_a_long_wait_is_deferred_and_returns_slightly_early() -> None:

@@ -68,8 +68,8 @@ def test_a_dropped_reply_belongs_to_a_completed_command(tmp_path: Path) -> None:
     assert outcome(tmp_path) == (0, "done lost")
 
 
-def test_an_injected_defect_is_an_unexpected_error(tmp_path: Path) -> None:
-    (tmp_path / "script.turn.before").write_text("defect")
+def test_an_injected_error_is_an_internal_error(tmp_path: Path) -> None:
+    (tmp_path / "script.turn.before").write_text("error")
 
     code, output = outcome(tmp_path)
 

@@ -48,8 +48,10 @@ BREAKS: dict[str, Break] = {
     "the day": garbage_in_fields(today, DAY_FIELDS),
     "the tenant's day": garbage_in_fields(lambda: keys.day(TODAY[0], "default"), DAY_FIELDS),
     "day of another type": lambda redis, garbage: redis.set(today(), garbage),
-    "pace": garbage_in_fields(lambda: keys.bucket(BUCKET), BUCKET_FIELDS),
-    "pace of another type": lambda redis, garbage: redis.set(keys.bucket(BUCKET), garbage),
+    "rate-limit bucket": garbage_in_fields(lambda: keys.bucket(BUCKET), BUCKET_FIELDS),
+    "rate-limit bucket of another type": lambda redis, garbage: redis.set(
+        keys.bucket(BUCKET), garbage
+    ),
     "silence": garbage_in_fields(lambda: keys.OUTAGE, ("last_call", "since", "until", "times")),
     "presence": lambda redis, garbage: redis.zadd(
         keys.SERVING, {garbage: time.time() * 1000 + 30_000}

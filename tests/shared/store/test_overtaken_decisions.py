@@ -1,5 +1,5 @@
 """A decision that only issues steps is committed although results arrived in between. So is an
-insisted end. All other overtaken decisions are refused.
+forced end. All other overtaken decisions are refused.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def test_a_decision_that_could_differ_now_is_refused(
         commit_decision(store, job_id, issued_event("second.1", group="g2"), event)
 
 
-def test_an_insisted_end_is_stored_after_results_that_arrived_in_between(
+def test_a_forced_end_is_stored_after_results_that_arrived_in_between(
     store: Store, job_id: JobId
 ) -> None:
     finish(granted_claim(store, job_id, "first.1"))
@@ -120,7 +120,7 @@ def test_an_insisted_end_is_stored_after_results_that_arrived_in_between(
     assert event_types(store, job_id)[2:] == ["handoff_finished", "steps_abandoned", "job_ended"]
 
 
-def test_an_insisted_decision_that_does_not_end_the_job_is_refused(
+def test_a_forced_decision_that_does_not_end_the_job_is_refused(
     store: Store, job_id: JobId
 ) -> None:
     finish(granted_claim(store, job_id, "first.1"))

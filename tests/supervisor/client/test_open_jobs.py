@@ -16,7 +16,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Client, Request
 from tests.doubles.jobs import a_job, issue_to_a_child, version_of
 
-OURS = Request("Compare things.", tenant="acme")
+HANDOFF_PROJECT = Request("Compare things.", tenant="acme")
 MOST = 2
 
 
@@ -41,7 +41,7 @@ def end_without_the_count(jobs: Client, job_id: JobId) -> None:
     jobs.store.journal.append(job_id, JobEnded(status=JobStatus.OK), {"status": "ok"})
 
 
-def fill(jobs: Client, request: Request = OURS) -> list[JobId]:
+def fill(jobs: Client, request: Request = HANDOFF_PROJECT) -> list[JobId]:
     return [jobs.submit(request) for _ in range(MOST)]
 
 
@@ -55,7 +55,7 @@ def test_a_job_above_the_limit_is_refused_in_one_line_and_nothing_of_it_is_store
     fill(jobs)
 
     with pytest.raises(TooManyOpenJobs) as refused:
-        jobs.submit(replace(OURS, documents={"a.md": b"A text."}))
+        jobs.submit(replace(HANDOFF_PROJECT, documents={"a.md": b"A text."}))
 
     assert str(refused.value) == (
         "tenant acme has reached its limit of open jobs (2, HANDOFF_TENANT_OPEN_JOBS): wait until"
@@ -68,7 +68,7 @@ def test_a_job_above_the_limit_is_refused_in_one_line_and_nothing_of_it_is_store
 def test_the_limit_of_a_tenant_does_not_concern_another_tenant(jobs: Client) -> None:
     fill(jobs)
 
-    jobs.submit(replace(OURS, tenant="globex"))
+    jobs.submit(replace(HANDOFF_PROJECT, tenant="globex"))
     jobs.submit(Request("Compare things."))
 
     assert [open_jobs(jobs, tenant) for tenant in ("acme", "globex", "default")] == [2, 1, 1]
@@ -77,7 +77,7 @@ def test_the_limit_of_a_tenant_does_not_concern_another_tenant(jobs: Client) -> 
 def test_clients_at_the_same_time_do_not_pass_the_limit_together(jobs: Client) -> None:
     def try_to_submit(_: int) -> bool:
         try:
-            jobs.submit(OURS)
+            jobs.submit(HANDOFF_PROJECT)
         except TooManyOpenJobs:
             return False
         return True
@@ -92,15 +92,15 @@ def test_a_batch_stores_the_jobs_that_fit(jobs: Client) -> None:
     stored: list[JobId] = []
 
     with pytest.raises(TooManyOpenJobs):
-        stored.extend(jobs.submit_each([OURS] * 5))
+        stored.extend(jobs.submit_each([HANDOFF_PROJECT] * 5))
 
     assert (len(jobs.newest()), open_jobs(jobs)) == (MOST, MOST)
 
 
 def test_a_repeated_submission_is_not_refused(jobs: Client) -> None:
-    keyed = replace(OURS, idempotency_key="k")
+    keyed = replace(HANDOFF_PROJECT, idempotency_key="k")
     job_id = jobs.submit(keyed)
-    jobs.submit(OURS)
+    jobs.submit(HANDOFF_PROJECT)
 
     assert jobs.submit(keyed) == job_id
 
@@ -111,7 +111,7 @@ def test_the_end_of_a_job_makes_room(status: JobStatus, jobs: Client) -> None:
 
     end(jobs, first, status)
 
-    jobs.submit(OURS)
+    jobs.submit(HANDOFF_PROJECT)
     assert open_jobs(jobs) == MOST
 
 
@@ -120,14 +120,14 @@ def test_a_job_that_waits_for_a_person_is_open(jobs: Client) -> None:
     jobs.store.connection.redis.hset(keys.job(first), "asks", "cost")
 
     with pytest.raises(TooManyOpenJobs):
-        jobs.submit(OURS)
+        jobs.submit(HANDOFF_PROJECT)
 
 
 def test_a_retry_above_the_limit_is_refused_and_a_retry_counts_as_open(jobs: Client) -> None:
     first, _ = fill(jobs)
     jobs.store.journal.append(first, CancelRequested())
     end(jobs, first, JobStatus.CANCELLED)
-    jobs.submit(OURS)
+    jobs.submit(HANDOFF_PROJECT)
 
     with pytest.raises(TooManyOpenJobs):
         jobs.retry(first)
@@ -137,14 +137,14 @@ def test_a_retry_above_the_limit_is_refused_and_a_retry_counts_as_open(jobs: Cli
 
     assert (ended, open_jobs(jobs)) == (JobStatus.CANCELLED, MOST + 1)
     with pytest.raises(TooManyOpenJobs):
-        jobs.submit(OURS)
+        jobs.submit(HANDOFF_PROJECT)
 
 
 def test_jobs_that_retention_has_removed_make_room(jobs: Client) -> None:
     first, _ = fill(jobs)
     jobs.store.connection.redis.delete(keys.job(first), keys.log(first))
 
-    jobs.submit(OURS)
+    jobs.submit(HANDOFF_PROJECT)
 
     assert open_jobs(jobs) == MOST
 
@@ -154,7 +154,7 @@ def test_a_deleted_job_makes_room(jobs: Client) -> None:
     end_without_the_count(jobs, first)
     jobs.delete(first)
 
-    jobs.submit(OURS)
+    jobs.submit(HANDOFF_PROJECT)
 
     assert open_jobs(jobs) == MOST
 
@@ -179,14 +179,14 @@ def test_a_child_job_is_not_counted(jobs: Client) -> None:
 def test_a_count_that_another_program_has_overwritten_stops_no_job(jobs: Client) -> None:
     jobs.store.connection.redis.set(keys.open_jobs("acme"), "7", ex=600)
 
-    job_id = jobs.submit(OURS)
+    job_id = jobs.submit(HANDOFF_PROJECT)
     end(jobs, job_id)
 
     assert jobs.standing(job_id).status is JobStatus.OK
 
 
 def test_the_count_expires_after_the_jobs_that_it_counts(jobs: Client) -> None:
-    job_id = jobs.submit(OURS)
+    job_id = jobs.submit(HANDOFF_PROJECT)
 
     redis = jobs.store.connection.redis
     assert redis.ttl(keys.open_jobs("acme")) > redis.ttl(keys.job(job_id)) + 365 * 86_400

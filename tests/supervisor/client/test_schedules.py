@@ -136,8 +136,8 @@ def test_a_supervisor_that_dies_anywhere_leaves_one_job_for_each_slot(
     schedule, slots = stored(jobs).schedule, set_back(jobs, 3)
 
     for point in (first, second):
-        arm(armed, point, "defect")
-        with pytest.raises(RuntimeError, match="a defect"):
+        arm(armed, point, "error")
+        with pytest.raises(RuntimeError, match="an internal error"):
             start_all(jobs, 5)
         end_all(jobs)
     start_all(jobs, len(slots))
@@ -247,8 +247,8 @@ def test_a_repeated_run_has_one_job_wherever_its_first_call_ended(
     jobs: Client, armed: Path, point: str
 ) -> None:
     jobs.add_schedule("news", REQUEST, QUEUED)
-    arm(armed, point, "defect")
-    with pytest.raises(RuntimeError, match="a defect"):
+    arm(armed, point, "error")
+    with pytest.raises(RuntimeError, match="an internal error"):
         jobs.run_schedule("news", idempotency_key="k1")
 
     job_id = jobs.run_schedule("news", idempotency_key="k1")

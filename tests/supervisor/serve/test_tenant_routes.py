@@ -17,11 +17,11 @@ from handoff_queue.supervisor.serve.tenant_routes import export
 from tests.supervisor.client.test_open_jobs import end
 from tests.supervisor.serve.conftest import ClientOf
 
-OURS = Request("Compare things.", tenant="acme")
+HANDOFF_PROJECT = Request("Compare things.", tenant="acme")
 
 
 def test_an_export_is_streamed_as_lines(http: TestClient, jobs: Client) -> None:
-    job_id = jobs.submit(OURS)
+    job_id = jobs.submit(HANDOFF_PROJECT)
 
     answer = http.get("/v1/tenants/acme/export")
 
@@ -35,7 +35,7 @@ def test_an_export_ends_when_its_token_is_revoked(
     app: FastAPI, jobs: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(authentication, "CHECK_S", 0.0)
-    jobs.submit(OURS)
+    jobs.submit(HANDOFF_PROJECT)
     token, _ = jobs.store.api_tokens.create("a test", ApiRole.ADMIN, None)
     caller = Caller(token.name, token.role, token.tenant, token.id, None)
 
@@ -51,7 +51,7 @@ def test_an_export_ends_when_its_token_is_revoked(
 
 
 def test_a_deletion_says_if_it_is_complete(http: TestClient, jobs: Client) -> None:
-    job_id = jobs.submit(OURS)
+    job_id = jobs.submit(HANDOFF_PROJECT)
 
     first = http.delete("/v1/tenants/acme", params={"wait_s": 0}).json()
     end(jobs, job_id)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.request import Request
 
 
-class Ours:
+class HandoffJobs:
     """Jobs through the client, their ends read from their journals."""
 
     def __init__(self, url: str, keys: Path | None = None, tenant_keys: Path | None = None) -> None:
