@@ -17,7 +17,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import with_versions
 from handoff_queue.shared.store.encryption_at_rest import draft_place, turns_place
 from handoff_queue.shared.store.graceful_shutdown import Drain
-from handoff_queue.shared.store.payloads import pack, payload_arguments, unpack
+from handoff_queue.shared.store.payloads import SHORT_BYTES, pack, payload_arguments, proven
 from handoff_queue.shared.store.rate_limiter import RateLimiter
 from handoff_queue.shared.store.redis.connection import Connection, retry_until_answered
 from handoff_queue.shared.store.script_arguments import (
@@ -293,6 +293,9 @@ class Claim:
     def take_messages(self, turn: int) -> tuple[UserPrompted, ...]:
         """Take the messages of users. A message is stored once, also if its script is sent
         twice or this process dies.
+
+        Raises:
+            UnreadablePayload: the text of a message is damaged, or was replaced.
         """
         self.store_waiting_checkpoints()
         fence = [self.handoff_id, self.fence]
@@ -306,7 +309,9 @@ class Claim:
         sealing = self.connection.sealing
         known = int(answer[1])
         for message_id, digest, stored, step in rows(answer[2:], 4):
-            text = unpack(sealing.open(self.job_id, digest.decode(), stored))
+            name = digest.decode()
+            # another worker may have replaced the text, which the model obeys
+            text = proven(name, sealing.open(self.job_id, name, stored), SHORT_BYTES)
             if step and step.decode() != own_step:  # this handoff is of a role
                 text = f"(to step {step.decode()}) {text}"
             prompt = UserPrompted(message_id=message_id.decode(), text=text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.payloads import pack, unpack
+from handoff_queue.shared.store.payloads import SHORT_BYTES, pack, unpack
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.types.errors import MalformedMessage, NotesFull, StoreError
 from handoff_queue.shared.types.memory_notes import MAX_NOTES, Note
@@ -105,7 +105,7 @@ class Notes:
         """Return a stored note, or None if it cannot be read, or belongs to another path."""
         try:
             packed = self._connection.sealing.open_for(tenant, SCOPE, path, stored)
-            note = Note.from_json(unpack(packed))
+            note = Note.from_json(unpack(packed, SHORT_BYTES))
         except (StoreError, MalformedMessage):
             return None
         if note.path != path:

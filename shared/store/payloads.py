@@ -8,6 +8,7 @@ import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 
 from handoff_queue.shared.store import keys
@@ -40,6 +41,18 @@ compression.
 MAX_BYTES = 256_000_000
 """Bytes of the longest payload that is decompressed. The longest documents have 20 MB by
 default (see HANDOFF_MAX_DOCUMENT_BYTES). zlib data can be 1,000 times as long as it is stored.
+"""
+SHORT_BYTES = 200_000
+"""Bytes of the longest user's message, note or entry of a fetched page. A message of a user has at
+most 10,000 characters.
+"""
+MAX_RESULT_BYTES = 64_000_000
+"""Bytes of the longest result of a step. A supervisor needs about five times as much memory to read
+it, and reads the results of several jobs at once.
+"""
+USUAL_RATIO = 20
+"""Bytes of text for each stored byte that one call decompresses in any case. JSON and prose have
+less than 10.
 """
 REMEMBERED_CHARS = 50_000
 """Characters up to which the process keeps the compressed form of a payload for the next job."""
@@ -135,6 +148,30 @@ _stored_again = lru_cache(maxsize=256)(_stored)
 """`_stored` with a cache, because each job stores the instructions of roles and specialists."""
 
 
+@dataclass(slots=True)
+class _Room:
+    """The room for the texts that one call decompresses. A worker that was taken over may store
+    thousands of payloads that zlib packs 1,000 to 1, and another process would need all its memory.
+    """
+
+    left: int
+
+    @classmethod
+    def for_payloads(cls, stored: Iterable[bytes | None]) -> _Room:
+        """Return the room for these stored payloads."""
+        return cls(MAX_BYTES + USUAL_RATIO * sum(len(value) for value in stored if value))
+
+    @property
+    def max_bytes(self) -> int:
+        """Return the bytes of the longest text that has room."""
+        return max(0, min(MAX_BYTES, self.left))
+
+    def take(self, text: str) -> str:
+        """Return the text, after its characters are taken from the room."""
+        self.left -= len(text)
+        return text
+
+
 class PayloadStore:
     """The payloads of jobs, the texts of documents, and the pages that were fetched for jobs."""
 
@@ -160,8 +197,8 @@ class PayloadStore:
 
         Raises:
             StoreError: a payload of `digests` is missing.
-            UnreadablePayload: a payload of `digests` cannot be unpacked, or its text has another
-                digest.
+            UnreadablePayload: a payload of `digests` cannot be unpacked, its text has another
+                digest, or all texts together are too long.
             NoTenantKey: a payload is encrypted, and this process does not have the key.
         """
         wanted = list(dict.fromkeys((*digests, *results)))
@@ -170,6 +207,7 @@ class PayloadStore:
         with translated_errors():
             values = self._redis.hmget(keys.blobs(job_id), wanted)
         stored = dict(zip(wanted, values, strict=True))
+        room = _Room.for_payloads(values)
         missing = [digest[:12] for digest in digests if stored[digest] is None]
         if missing:
             raise StoreError(f"payloads of {job_id} are gone: {', '.join(missing)}")
@@ -180,7 +218,10 @@ class PayloadStore:
             if value is None:
                 continue
             try:
-                texts[digest] = self._proven(job_id, digest, value)
+                longest = room.max_bytes
+                if digest not in must_be_readable:
+                    longest = min(longest, MAX_RESULT_BYTES)
+                texts[digest] = room.take(self._proven(job_id, digest, value, longest))
             except NoTenantKey:
                 raise
             except UnreadablePayload:
@@ -315,7 +356,8 @@ class PayloadStore:
         """Return the texts of a tenant's documents by digest; missing texts are left out.
 
         Raises:
-            UnreadablePayload: a stored text cannot be unpacked, or has another digest.
+            UnreadablePayload: a stored text cannot be unpacked, or has another digest, or all
+                texts together are too long.
             NoTenantKey: a text is encrypted, and this process does not have the key.
         """
         if not digests:
@@ -329,10 +371,11 @@ class PayloadStore:
         with translated_errors():
             stored = self._redis.mget(document_keys)
         texts: dict[str, str] = {}
+        room = _Room.for_payloads(stored)
         for digest, value in zip(digest_of_key, stored, strict=True):
             if value is not None and digest not in texts:
                 packed = self._sealing.open_for(tenant, DOCUMENTS, digest, value)
-                texts[digest] = proven(digest, packed)
+                texts[digest] = room.take(proven(digest, packed, room.max_bytes))
         return texts
 
     # Pages that were fetched for one job, which only that job may cite.
@@ -381,7 +424,7 @@ def fetched_pages(sealing: Sealing, job_id: JobId, entries: Iterable[bytes]) -> 
         if entry[:1] != SEALED:
             return Document.from_json(entry)
         try:
-            return Document.from_json(unpack(sealing.open(job_id, FETCHED, entry)))
+            return Document.from_json(unpack(sealing.open(job_id, FETCHED, entry), SHORT_BYTES))
         except UnreadablePayload as error:
             raise MalformedMessage(str(error)) from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from contextlib import suppress
 
 import pytest
@@ -11,11 +12,20 @@ import redis
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import Commit
+from handoff_queue.shared.store.payloads import (
+    MAX_BYTES,
+    MAX_RESULT_BYTES,
+    SHORT_BYTES,
+    pack,
+)
 from handoff_queue.shared.store.redis.script import source_of
+from handoff_queue.shared.types.errors import UnreadablePayload
 from handoff_queue.shared.types.events import (
     CancelRequested,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.memory_notes import Note
+from handoff_queue.shared.types.message import digest_of
 from tests.doubles.jobs import (
     a_job,
     issue,
@@ -110,6 +120,71 @@ def test_a_flood_of_samples_of_a_role_is_not_read(server: Server) -> None:
 
         assert len(samples["analyst"]) < MANY
         admin.delete(keys.history("analyst"))
+
+
+def bombs(count: int) -> dict[str, bytes]:
+    """Return packed texts by their digests. Each text is 1,000 times as long as it is stored."""
+    packed: dict[str, bytes] = {}
+    for number in range(count):
+        text = str(number) + "x" * (MAX_BYTES // 8)
+        packed[digest_of(text)] = pack(text)
+    return packed
+
+
+@pytest.fixture(scope="module")
+def many_bombs() -> dict[str, bytes]:
+    return bombs(10)
+
+
+def test_results_that_are_long_together_are_not_decompressed(
+    server: Server, many_bombs: dict[str, bytes]
+) -> None:
+    """The console reads all payloads of a job at once, and so does a supervisor."""
+    with server.store("supervisor") as supervisor:
+        job_id = a_job(supervisor)
+        with server.connected_as("worker-analyst") as attacker:
+            attacker.hset(keys.blobs(job_id), mapping=many_bombs)
+
+        texts = supervisor.payloads.get(job_id, [], results=list(many_bombs))
+
+        assert sum(map(len, texts.values())) <= MAX_BYTES + 20 * sum(map(len, many_bombs.values()))
+        with pytest.raises(UnreadablePayload):
+            supervisor.payloads.get(job_id, list(many_bombs))
+
+
+def test_documents_that_are_long_together_are_not_decompressed(
+    server: Server, many_bombs: dict[str, bytes]
+) -> None:
+    """A worker of another role reads the documents and pages of its job at once."""
+    with server.connected_as("worker-analyst") as attacker:
+        for digest, packed in many_bombs.items():
+            attacker.set(keys.document(digest), packed)
+    with server.store("worker-writer") as honest, pytest.raises(UnreadablePayload):
+        honest.payloads.documents(list(many_bombs))
+
+
+def test_a_result_that_is_much_longer_than_any_other_is_not_decompressed(server: Server) -> None:
+    text = "x" * (MAX_RESULT_BYTES + 1)
+    digest = digest_of(text)
+    with server.store("supervisor") as supervisor:
+        job_id = a_job(supervisor)
+        with server.connected_as("worker-analyst") as attacker:
+            attacker.hset(keys.blobs(job_id), digest, pack(text))
+
+        assert supervisor.payloads.get(job_id, [], results=[digest]) == {digest: ""}
+
+
+def test_a_note_that_is_much_longer_than_any_other_is_not_decompressed(server: Server) -> None:
+    """The worker of each role reads all notes of a tenant."""
+    at = time.time()
+    note = Note(
+        path="notes/long", text="x", author="mallory", at=at, expires_at=at + 60, origins=("user",)
+    )
+    padded = note.to_json().replace("{", "{" + " " * SHORT_BYTES, 1)
+    with server.connected_as("worker-analyst") as attacker:
+        attacker.hset(keys.notes("acme"), "notes/long", pack(padded))
+    with server.store("worker-writer") as honest:
+        assert honest.notes.all("acme") == []
 
 
 def endless_commit(job_id: JobId) -> list[str | int]:
