@@ -141,7 +141,7 @@ MEASURES = (
         "max_turns",
         "turns",
         (TURNS,),
-        "--max-job-turns",
+        "--max-turns",
         StopReason.MAX_TURNS,
         lambda turns: f"{turns} turns",
     ),

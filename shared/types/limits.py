@@ -78,7 +78,7 @@ class BudgetLimits(Message):
     """
 
     max_turns: Count | None = None
-    """Model calls of all handoffs together."""
+    """Turns of the whole job: the model calls of all handoffs together."""
     max_tokens: Tokens | None = None
     """Input and output tokens of all handoffs together."""
     max_microusd: Microusd | None = None
@@ -89,7 +89,7 @@ class JobLimits(BudgetLimits):
     """The budget of a whole job, over all processes. None: no limit."""
 
     max_turns: Count | None = 200
-    """Model calls of all handoffs together."""
+    """Turns of the whole job: the model calls of all handoffs together."""
     max_seconds: Seconds = 3_600
     """Seconds from submission to answer. Then the job ends with its results so far."""
     max_rounds: Rounds = 2
@@ -105,7 +105,7 @@ class JobLimits(BudgetLimits):
     on_limit: OnLimit = OnLimit.WRAP_UP
     """Action when turns, tokens or money are spent."""
     max_turns_per_handoff: Count | None = None
-    """Upper bound for the max_turns of every specialist (`--max-turns`)."""
+    """Upper bound for the max_turns of every specialist (`--max-turns-per-handoff`)."""
 
 
 class NewLimits(BudgetLimits):

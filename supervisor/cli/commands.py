@@ -7,6 +7,7 @@ the list alone is enough for `handoff --help`, for completions and for an unknow
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -120,6 +121,26 @@ class OneCommand(TyperCommand):
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
 
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return the option `--help`; None: the command has none."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            simplify_help(option)
+        return option
+
+
+def simplify_help(parameter: Any) -> None:
+    """Leave out the type of a flag, and of an argument that is no choice. Write a default such as
+    `30s` without brackets: Typer would print `<bool>`, `<str>` and `(30s)`.
+    """
+    is_option = parameter.param_type_name == "option"
+    kind = parameter.type_descriptor.annotation
+    is_choice = isinstance(kind, type) and issubclass(kind, Enum)
+    if parameter.is_flag if is_option else not is_choice:
+        parameter.display_type_rich = lambda **_: None
+    if isinstance(parameter.show_default, str):
+        parameter._get_default_string = lambda **_: parameter.show_default
+
 
 @cache
 def load_command(name: str) -> Any:
@@ -142,6 +163,8 @@ def load_command(name: str) -> Any:
     alone.command(name, cls=OneCommand)(getattr(imported, function))
     command = typer.main.get_command(alone)
     command.help = help_text(command.help or "")
+    for parameter in command.params:
+        simplify_help(parameter)
     return command
 
 

@@ -11,7 +11,7 @@ from handoff_queue.supervisor.cli.connection import Job, client_and_job
 from handoff_queue.supervisor.cli.display.terminal import write_line
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import BUDGET, IdempotencyKey, Model
-from handoff_queue.supervisor.cli.retry import MaxJobTurns, MaxTokens
+from handoff_queue.supervisor.cli.retry import MaxTokens, MaxTurns
 
 FromStep = Annotated[
     str,
@@ -48,7 +48,7 @@ def fork(
     model: Model = None,
     specialists: Specialists = None,
     max_usd: MaxUsd = None,
-    max_job_turns: MaxJobTurns = None,
+    max_turns: MaxTurns = None,
     max_tokens: MaxTokens = None,
     idempotency_key: IdempotencyKey = None,
 ) -> int:
@@ -67,7 +67,7 @@ def fork(
     from handoff_queue.supervisor.cli.request_options import new_limits
     from handoff_queue.supervisor.client.forks import ForkOptions
 
-    limits = new_limits(max_job_turns, max_tokens, max_usd)
+    limits = new_limits(max_turns, max_tokens, max_usd)
     jobs, job_id = client_and_job(job)
     options = ForkOptions(task, model, limits, specialists)
     forked = jobs.fork(job_id, from_step, options, key=idempotency_key)

@@ -83,20 +83,20 @@ IdempotencyKey = Annotated[
         rich_help_panel=ADVANCED,
     ),
 ]
-MaxTurns = Annotated[
+MaxTurnsPerHandoff = Annotated[
     int | None,
     typer.Option(
-        "--max-turns",
+        "--max-turns-per-handoff",
         metavar="N",
         min=1,
         help="Turns of one handoff, at most.",
         rich_help_panel=BUDGET,
     ),
 ]
-MaxJobTurns = Annotated[
+MaxTurns = Annotated[
     int | None,
     typer.Option(
-        "--max-job-turns",
+        "--max-turns",
         metavar="N",
         min=1,
         max=MAX_COUNT,

@@ -35,10 +35,10 @@ from handoff_queue.supervisor.cli.options import (
     GatesOption,
     ItemsOption,
     MaxDepth,
-    MaxJobTurns,
     MaxRounds,
     MaxTokens,
     MaxTurns,
+    MaxTurnsPerHandoff,
     MaxUsd,
     Model,
     ModeOption,
@@ -114,8 +114,8 @@ class RequestOptions:
     docs: Path | None = None
     strict_docs: bool = False
     model: str | None = None
+    max_turns_per_handoff: int | None = None
     max_turns: int | None = None
-    max_job_turns: int | None = None
     max_usd: float | None = None
     max_tokens: int | None = None
     max_rounds: int | None = None
@@ -238,7 +238,7 @@ def approvals_of(asked: RequestOptions) -> Approvals:
 
 _OPTIONS = {
     **{measure.limit: measure.option for measure in MEASURES},
-    "max_turns_per_handoff": "--max-turns",
+    "max_turns_per_handoff": "--max-turns-per-handoff",
     "max_rounds": "--max-rounds",
     "max_depth": "--max-depth",
     "max_seconds": "--timeout",
@@ -275,8 +275,8 @@ def limits_of(asked: RequestOptions, max_depth: int | None = None) -> JobLimits:
     if asked.max_depth is not None:
         max_depth = asked.max_depth
     wanted: dict[str, Any] = {
-        "max_turns_per_handoff": asked.max_turns,
-        "max_turns": asked.max_job_turns,
+        "max_turns_per_handoff": asked.max_turns_per_handoff,
+        "max_turns": asked.max_turns,
         "max_microusd": amount("--max-usd", asked.max_usd),
         "max_tokens": asked.max_tokens,
         "max_rounds": asked.max_rounds,
@@ -301,9 +301,7 @@ def check_times(timeout_s: int | None, deadline_s: int | None) -> None:
         raise UserError("--timeout and --deadline exclude each other: leave one out")
 
 
-def new_limits(
-    max_job_turns: int | None, max_tokens: int | None, max_usd: float | None
-) -> NewLimits:
+def new_limits(max_turns: int | None, max_tokens: int | None, max_usd: float | None) -> NewLimits:
     """Return the new limits for the retry of a job.
 
     Raises:
@@ -311,7 +309,7 @@ def new_limits(
     """
     return _within_bounds(
         NewLimits,
-        max_turns=max_job_turns,
+        max_turns=max_turns,
         max_tokens=max_tokens,
         max_microusd=amount("--max-usd", max_usd),
     )
@@ -445,7 +443,7 @@ class JobOptions:
     max_rounds: MaxRounds = None
     max_tokens: MaxTokens = None
     max_turns: MaxTurns = None
-    max_job_turns: MaxJobTurns = None
+    max_turns_per_handoff: MaxTurnsPerHandoff = None
     on_limit: OnLimitOption = None
     approve: Approve = field(default_factory=list)
     approve_above_usd: ApproveAboveUsd = None

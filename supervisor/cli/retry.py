@@ -40,10 +40,10 @@ MaxUsd = Annotated[
         rich_help_panel=BUDGET,
     ),
 ]
-MaxJobTurns = Annotated[
+MaxTurns = Annotated[
     int | None,
     typer.Option(
-        "--max-job-turns",
+        "--max-turns",
         metavar="N",
         min=1,
         max=MAX_COUNT,
@@ -67,7 +67,7 @@ def retry(
     job: Job,
     from_step: FromStep = None,
     max_usd: MaxUsd = None,
-    max_job_turns: MaxJobTurns = None,
+    max_turns: MaxTurns = None,
     max_tokens: MaxTokens = None,
     as_json: AsJson = False,
     output: RowsFile = None,
@@ -86,7 +86,7 @@ def retry(
     from handoff_queue.supervisor.cli.private_run import ResultOptions
     from handoff_queue.supervisor.cli.request_options import new_limits
 
-    limits = new_limits(max_job_turns, max_tokens, max_usd)
+    limits = new_limits(max_turns, max_tokens, max_usd)
     how = ResultOptions(as_json, output, allow_partial)
     settings = load_settings()
     if settings.redis_url is None:

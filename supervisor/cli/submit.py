@@ -77,8 +77,8 @@ class SubmissionLine(BaseModel):
     docs: str | None = None
     strict_docs: bool | None = None
     model: str | None = None
+    max_turns_per_handoff: Count | None = None
     max_turns: Count | None = None
-    max_job_turns: Count | None = None
     max_usd: Dollars | None = None
     max_tokens: Tokens | None = None
     max_rounds: Rounds | None = None

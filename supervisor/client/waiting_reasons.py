@@ -240,7 +240,7 @@ def _may_be_planned(job: JobStanding, presence: Presence) -> bool:
 
 ANSWER_HERE = "answer here"
 DECISION = (
-    "continue it with `handoff retry {0} --max-usd X` (or --max-job-turns N), or end it with"
+    "continue it with `handoff retry {0} --max-usd X` (or --max-turns N), or end it with"
     " `handoff cancel {0}`"
 )
 APPROVAL = (

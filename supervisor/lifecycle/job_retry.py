@@ -38,7 +38,7 @@ from handoff_queue.supervisor.lifecycle.state import (
 from handoff_queue.supervisor.lifecycle.step_failure import had_too_small_a_slice
 from handoff_queue.supervisor.lifecycle.step_state import reopen_step
 
-RAISE_IT = "raise max_turns (--max-job-turns N) or max_microusd (--max-usd X)"
+RAISE_IT = "raise max_turns (--max-turns N) or max_microusd (--max-usd X)"
 
 
 def retry_of(

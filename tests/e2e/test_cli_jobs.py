@@ -64,7 +64,9 @@ def test_submitting_a_file_of_jobs_prints_an_id_for_each(
 ) -> None:
     (handoff.folder / "jobs.jsonl").write_text(
         "".join(
-            json.dumps({"request": f"What is {topic}?", "docs": str(DOCUMENTS), "max_turns": 4})
+            json.dumps(
+                {"request": f"What is {topic}?", "docs": str(DOCUMENTS), "max_turns_per_handoff": 4}
+            )
             + "\n"
             for topic in ("HNSW", "IVF")
         )

@@ -47,15 +47,16 @@ def fixed_jobs(folder: Path) -> Iterator[FixedJobs]:
     handoff = Handoff(folder)
     schema = folder / "schema.json"
     schema.write_text(json.dumps(UNREACHABLE_SCHEMA))
+    single = (QUESTION, "--docs", str(DOCUMENTS), "--mode", "single")
     submissions: dict[str, tuple[str, ...]] = {
         "team": ("Compare Qdrant and Milvus", "--docs", str(DOCUMENTS), "--mode", "team"),
-        "single": (QUESTION, "--docs", str(DOCUMENTS), "--mode", "single"),
+        "single": single,
         "brief": (QUESTION, "--docs", str(DOCUMENTS), "--workflow", "brief"),
         "adaptive": (QUESTION, "--docs", str(DOCUMENTS), "--mode", "adaptive"),
         "digest": ("Summarise", "--docs", str(NOTES), "--workflow", "digest"),
-        "failed": (QUESTION, "--docs", str(DOCUMENTS), "--max-job-turns", "1", "--mode", "team"),
-        "retried": (QUESTION, "--docs", str(DOCUMENTS), "--max-job-turns", "1", "--mode", "team"),
-        "partial": (QUESTION, "--docs", str(DOCUMENTS), "--max-turns", "1", "--mode", "single"),
+        "failed": (QUESTION, "--docs", str(DOCUMENTS), "--max-turns", "1", "--mode", "team"),
+        "retried": (QUESTION, "--docs", str(DOCUMENTS), "--max-turns", "1", "--mode", "team"),
+        "partial": (*single, "--max-turns-per-handoff", "1"),
         "schema": (QUESTION, "--docs", str(DOCUMENTS), "--answer-schema", str(schema)),
         "cancelled": (QUESTION, "--docs", str(DOCUMENTS), "--approve", "plan", "--mode", "team"),
         "waiting": (QUESTION, "--docs", str(DOCUMENTS), "--approve", "plan", "--mode", "team"),
@@ -67,7 +68,7 @@ def fixed_jobs(folder: Path) -> Iterator[FixedJobs]:
             _wait_until_settled(jobs, name)
             if name == "cancelled":
                 jobs.run("cancel", jobs.ids[name])
-        jobs.run("retry", jobs.ids["retried"], "--max-job-turns", "200")
+        jobs.run("retry", jobs.ids["retried"], "--max-turns", "200")
         _wait_until_settled(jobs, "retried")
         yield jobs
 

@@ -163,7 +163,7 @@ def test_every_command_is_in_a_panel_of_at_most_eight() -> None:
 
 
 BY_LIMITS = {
-    "max_turns",
+    "max_turns_per_handoff",
     "max_tokens",
     "max_usd",
     "max_rounds",
@@ -207,8 +207,8 @@ def test_every_option_that_is_a_number_has_bounds(
 @pytest.mark.parametrize(
     ("field", "option"),
     [
+        ("max_turns_per_handoff", "--max-turns-per-handoff"),
         ("max_turns", "--max-turns"),
-        ("max_job_turns", "--max-job-turns"),
         ("max_tokens", "--max-tokens"),
         ("max_usd", "--max-usd"),
         ("max_rounds", "--max-rounds"),
@@ -283,7 +283,7 @@ def test_an_amount_that_the_budget_cannot_count_is_refused(value: float) -> None
 
 
 def test_turns_of_a_handoff_and_turns_of_a_job_have_options_of_their_own() -> None:
-    limits = limits_of(RequestOptions("x", max_turns=3, max_job_turns=40))
+    limits = limits_of(RequestOptions("x", max_turns_per_handoff=3, max_turns=40))
     options = {
         name: {opt for parameter in load_command(name).params for opt in parameter.opts}
         for name in ENTRIES
@@ -291,7 +291,19 @@ def test_turns_of_a_handoff_and_turns_of_a_job_have_options_of_their_own() -> No
 
     assert (limits.max_turns_per_handoff, limits.max_turns) == (3, 40)
     assert new_limits(40, None, None).max_turns == 40
-    assert "--max-job-turns" in options["retry"]
-    assert "--max-turns" not in options["retry"]
+    assert "--max-turns" in options["retry"]
+    assert "--max-turns-per-handoff" not in options["retry"]
     for name in ("run", "submit", "quote"):
-        assert options[name] >= {"--max-turns", "--max-job-turns"}
+        assert options[name] >= {"--max-turns-per-handoff", "--max-turns"}
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_the_help_of_a_command_shows_no_type_and_no_brackets_around_a_default(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit):
+        load_command(name).make_context(name, ["--help"])
+
+    shown = capsys.readouterr().out
+    assert "Show this message" in shown
+    assert re.findall(r"<(?:bool|str|path|list\[\w+\])>|default: \(.*", shown) == []

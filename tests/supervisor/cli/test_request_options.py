@@ -41,7 +41,7 @@ def test_a_request_that_is_not_text_is_refused() -> None:
 
 
 def test_limits_have_the_given_values() -> None:
-    limits = limits_of(RequestOptions("x", max_turns=3, max_usd=0.5, timeout_s=9))
+    limits = limits_of(RequestOptions("x", max_turns_per_handoff=3, max_usd=0.5, timeout_s=9))
 
     assert (limits.max_turns_per_handoff, limits.max_microusd, limits.max_seconds) == (
         3,

@@ -35,7 +35,7 @@ def ended_job(*stops: StopReason, on_limit: OnLimit = OnLimit.WRAP_UP) -> Simula
 def test_a_retry_without_a_larger_budget_is_refused_with_the_spent_amount() -> None:
     with pytest.raises(
         UserError,
-        match=r"12 turns of 12 turns, \$0.08 of \$0.1\): raise max_turns \(--max-job-turns N\)",
+        match=r"12 turns of 12 turns, \$0.08 of \$0.1\): raise max_turns \(--max-turns N\)",
     ):
         retry_of(ended_job(StopReason.JOB_BUDGET).state, USAGE, None, NewLimits())
 
@@ -127,7 +127,7 @@ def test_a_team_stopped_by_its_share_is_not_retried_with_the_same_share(
 
     with pytest.raises(
         UserError,
-        match=r"too small a share for the team of t: raise max_turns \(--max-job-turns N\) or",
+        match=r"too small a share for the team of t: raise max_turns \(--max-turns N\) or",
     ):
         retry_of(state, USAGE, from_step, NewLimits())
     assert (
