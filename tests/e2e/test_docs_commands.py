@@ -51,7 +51,7 @@ RUN_ELSEWHERE = {
     "handoff chaos": "tests/chaos",
     "make": "tests/test_make_run.py",
     "pip": "tests/package",
-    "python": "tests/chaos/test_celery_control.py",
+    "python": "tests/docs/test_python_commands.py",
     "redis-cli": "tests/docs/test_operations.py",
     "uvicorn": "tests/docs/test_web_backend.py",
 }

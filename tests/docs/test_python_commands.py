@@ -1,0 +1,97 @@
+"""Each command `python -m MODULE` of the documents names a module and options that exist."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import runpy
+import shlex
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, ROOT, spans
+
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(DOCS.rglob("*.md")),
+    *sorted(
+        path for name in ("benchmarks", "chaos", "tests") for path in (ROOT / name).rglob("*.md")
+    ),
+]
+COMMAND = re.compile(r"\bpython3? -m (.+)")
+
+
+class Parsed(Exception):
+    """The program has parsed its arguments."""
+
+
+def python_commands() -> list[str]:
+    found = {
+        match[1]
+        for page in PAGES
+        for span in spans(page.read_text())
+        for match in COMMAND.finditer(span)
+    }
+    return sorted(found)
+
+
+def file_of(module: str) -> Path:
+    """Return the file that `python -m` runs.
+
+    Raises:
+        LookupError: there is none.
+    """
+    for name in (f"{module}.__main__", module):
+        try:
+            spec = find_spec(name)
+        except ModuleNotFoundError:
+            continue
+        if spec and spec.origin and not spec.origin.endswith("__init__.py"):
+            return Path(spec.origin)
+    raise LookupError(f"there is no program {module}")
+
+
+def parse_only(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parse the arguments of a command as its program does, and run nothing else of it.
+
+    Raises:
+        LookupError: there is no such program.
+        SystemExit: an argument is wrong.
+    """
+    module, *arguments = shlex.split(command)
+    path = file_of(module)
+    if "ArgumentParser(" not in path.read_text():
+        assert arguments == [], f"{module} takes no options"
+        return
+    parse = argparse.ArgumentParser.parse_args
+
+    def parse_and_stop(self: argparse.ArgumentParser, given: list[str] | None = None) -> None:
+        parse(self, given)
+        raise Parsed
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
+    monkeypatch.setattr(sys, "argv", [module, *arguments])
+    with pytest.raises(Parsed):
+        runpy.run_path(str(path), run_name="__main__")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", python_commands())
+def test_a_python_command_names_a_module_and_options_that_exist(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse_only(command, monkeypatch)
+
+
+def test_a_module_that_does_not_exist_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(LookupError):
+        parse_only("benchmarks.absent", monkeypatch)
+
+
+def test_an_option_that_does_not_exist_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit):
+        parse_only("benchmarks.memory --absent", monkeypatch)
