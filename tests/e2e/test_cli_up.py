@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -35,7 +36,10 @@ from handoff_queue.shared.trust.keyring import KEY_ID_CHARS
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import ROLES
+from handoff_queue.supervisor.cli.errors import OK, PARTIAL
 from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
+from tests.docs.pages import ROOT
+from tests.docs.samples import commands, of_page
 from tests.e2e.commands import (
     BAD_INPUT,
     DOCUMENTS,
@@ -351,6 +355,31 @@ def test_up_names_the_restarted_process_and_its_log(system: SecondStart) -> None
     system.home.wait_for_text("supervisor died and was started again; see ")
     log = system.home.read("err").split("was started again; see ")[1].splitlines()[0]
     assert Path(log).is_file()
+
+
+def test_a_job_ends_although_the_commands_of_the_docs_kill_all_workers(
+    handoff: Handoff,
+) -> None:
+    text = of_page("docs/get-started/offline.md", "console", "kill -9")
+    before, kill, _ = commands(text)
+    program = shlex.join(handoff.command())
+    with handoff.started("up", "--serve-port", str(free_port())):
+        variables = exported(handoff)
+
+        submitted = subprocess.run(
+            ["bash", "-ec", f'handoff() {{ {program} "$@"; }}\n{before}\n{kill}'],
+            cwd=ROOT,
+            env=handoff.environment(**variables),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        watched = handoff.run("watch", submitted.stdout.strip(), **variables)
+        handoff.wait_for_text("worker1 died and was started again")
+        handoff.wait_for_text("worker2 died and was started again")
+
+    assert (submitted.returncode, submitted.stderr) == (0, "")
+    assert watched.returncode in (OK, PARTIAL), watched
 
 
 def test_no_child_process_survives_a_kill(system: SecondStart) -> None:

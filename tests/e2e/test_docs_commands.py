@@ -49,6 +49,7 @@ RUN_ELSEWHERE = {
     "curl": "tests/docs/test_web_backend.py",
     "docker": "tests/compose",
     "handoff chaos": "tests/chaos",
+    "kill": "tests/e2e/test_cli_up.py",
     "make": "tests/test_make_run.py",
     "pip": "tests/package",
     "python": "tests/docs/test_python_commands.py",
