@@ -13,7 +13,7 @@ from handoff_queue.shared.store.handoff_standing import HandoffStanding, handoff
 from handoff_queue.shared.store.job_standing import JobStanding, job_standing, with_progress
 from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import handoff_id_in, name_in
+from handoff_queue.shared.store.script_arguments import LONGEST_TEXT, handoff_id_in, name_in
 from handoff_queue.shared.store.user_messages import StoredMessage, stored_message_in
 from handoff_queue.shared.types.budget_measures import SPENT
 from handoff_queue.shared.types.errors import UnknownJob
@@ -159,8 +159,8 @@ class JobSummaries:
             job=job,
             tally=_tally_in(fields.get(b"tally", b"")),
             plan=fields.get(b"plan_short", b"").decode(),
-            failed=tuple(map(handoff_id_in, fields.get(b"failed_last", b"").split())),
-            dropped=tuple(map(handoff_id_in, fields.get(b"dropped_last", b"").split())),
+            failed=_ids_in(fields.get(b"failed_last", b"")),
+            dropped=_ids_in(fields.get(b"dropped_last", b"")),
             running=tuple(map(handoff_id_in, running)),
             deferred=tuple(map(handoff_id_in, deferred)),
             is_cut=bool(more),
@@ -225,6 +225,11 @@ def _record_of(fields: dict[bytes, bytes]) -> HandoffRecord:
         group=text(b"group"),
         child=JobId(child) if child else None,
     )
+
+
+def _ids_in(stored: bytes) -> tuple[HandoffId, ...]:
+    """Return the handoffs in a field of the progress, of any length."""
+    return tuple(map(handoff_id_in, stored[:LONGEST_TEXT].split()))
 
 
 def _events(entries: Sequence[Any]) -> tuple[RecordedEvent, ...]:

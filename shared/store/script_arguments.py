@@ -17,9 +17,17 @@ MAX_EXACT_INTEGER = 2**53
 """Largest integer that Lua computes with. A float holds it exactly."""
 
 
+LONGEST_TEXT = 2**20
+"""Bytes of the longest text that workers write into a field. `short` of `parts/redis_values.lua`
+has this limit, too.
+"""
+
+
 def name_in(stored: bytes) -> str:
-    """Return a name. A byte that is not UTF-8 becomes a replacement character."""
-    return stored.decode(errors="replace")
+    """Return a name, or a list of names. A byte that is not UTF-8 becomes a replacement character.
+    A text longer than `LONGEST_TEXT` is cut: a worker that was taken over has written it.
+    """
+    return stored[:LONGEST_TEXT].decode(errors="replace")
 
 
 def figure_in(stored: bytes | None) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -19,6 +20,7 @@ from handoff_queue.shared.store.payloads import (
     pack,
 )
 from handoff_queue.shared.store.redis.script import source_of
+from handoff_queue.shared.store.script_arguments import LONGEST_TEXT
 from handoff_queue.shared.types.errors import UnreadablePayload
 from handoff_queue.shared.types.events import (
     CancelRequested,
@@ -185,6 +187,85 @@ def test_a_note_that_is_much_longer_than_any_other_is_not_decompressed(server: S
         attacker.hset(keys.notes("acme"), "notes/long", pack(padded))
     with server.store("worker-writer") as honest:
         assert honest.notes.all("acme") == []
+
+
+LONG = 20_000_000
+"""Bytes of a text that a script or a process takes apart for seconds."""
+MUCH_MEMORY = 5 * LONG
+"""Bytes. A script that takes apart a text needs more than 8 bytes of memory for each byte, which
+`maxmemory` does not count.
+"""
+
+
+def test_long_texts_in_a_job_keep_redis_and_a_supervisor_for_a_short_time(server: Server) -> None:
+    """A script that takes apart a text of 500 MB would keep Redis for minutes."""
+    with (
+        server.store("supervisor") as supervisor,
+        server.store("worker-analyst") as worker,
+        redis.Redis.from_url(server.address) as admin,
+    ):
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        attacker, progress = worker.connection.redis, keys.progress(job_id)
+        handoff = keys.handoff(job_id, "analyst", HandoffId("find.1"))
+        version = version_of(supervisor, job_id)
+        attacker.hset(progress, "calls", b"1 " * (LONG // 2))
+        attacker.hset(progress, "dropped_last", b"a " * (LONG // 2))
+        attacker.hset(progress, "approval:1", "tools")
+        attacker.hset(handoff, mapping={"asks": '{"x": "1"}', "r_model": b"m" * LONG})
+        attacker.hset(handoff, mapping={"r_turns": 1, "r_in": 1, "r_out": 1, "r_usd": 1})
+
+        assert len(supervisor.jobs.standings([job_id])[0].calls_to_approve) <= LONGEST_TEXT
+        decision = Commit(job_id, version, [CancelRequested()], drop=[HandoffId("find.1")])
+        assert script_memory(admin, lambda: supervisor.journal.commit(decision)) < MUCH_MEMORY
+        assert supervisor.jobs.standings([job_id])[0].calls_to_approve == ()
+        assert b"m" * LONG not in supervisor.connection.redis.smembers(f"{keys.METRICS}:model")
+
+
+def test_long_texts_in_a_handoff_keep_a_sweep_for_a_short_time(server: Server) -> None:
+    with (
+        server.store("supervisor") as supervisor,
+        server.store("worker-analyst") as worker,
+        redis.Redis.from_url(server.address) as admin,
+    ):
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        handoff = keys.handoff(job_id, "analyst", HandoffId("find.1"))
+        texts = {"past_claims": b"1 2 lost w\n" * (LONG // 11), "worker": b"w" * LONG}
+        attacker = worker.connection.redis
+        attacker.hset(handoff, mapping={"state": "running", "claimed_at": 1, "lease": 1, **texts})
+        attacker.zadd(keys.due("analyst"), {f"{job_id}/find.1": 1})
+
+        assert script_memory(admin, supervisor.due_work.sweep) < MUCH_MEMORY
+
+        assert admin.hget(handoff, "state") == b"issued"
+        assert len(admin.hget(handoff, "past_claims")) < 100
+
+
+def test_a_long_list_of_questions_is_not_read(server: Server) -> None:
+    with (
+        server.store("supervisor") as supervisor,
+        server.store("worker-analyst") as worker,
+        redis.Redis.from_url(server.address) as admin,
+    ):
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        handoff = keys.handoff(job_id, "analyst", HandoffId("find.1"))
+        worker.connection.redis.hset(handoff, "asks", b"[" + b"[]," * (LONG // 3) + b"[]]")
+        decision = Commit(
+            job_id,
+            version_of(supervisor, job_id),
+            [CancelRequested()],
+            drop=[HandoffId("find.1")],
+        )
+        assert script_memory(admin, lambda: supervisor.journal.commit(decision)) < MUCH_MEMORY
+
+
+def script_memory(admin: redis.Redis, call: Callable[[], object]) -> int:
+    """Return the bytes of memory that the scripts of Redis need more after a call."""
+    before = int(admin.info("memory")["used_memory_lua"])
+    call()
+    return int(admin.info("memory")["used_memory_lua"]) - before
 
 
 def endless_commit(job_id: JobId) -> list[str | int]:

@@ -10,8 +10,9 @@ local function note_claim_end(h, until_ms, how)
   )
   if not claimed_at then return end
   local lines = {}
-  for line in string.gmatch(past_claims or '', '[^\n]+') do lines[#lines + 1] = line end
-  lines[#lines + 1] = table.concat({ claimed_at, until_ms, how, worker or '' }, ' ')
+  for line in string.gmatch(short(past_claims) or '', '[^\n]+') do lines[#lines + 1] = line end
+  local line = { short(claimed_at) or '', short(until_ms) or '', how, short(worker) or '' }
+  lines[#lines + 1] = table.concat(line, ' ')
   local oldest = math.max(1, #lines - MAX_PAST_CLAIMS + 1)
   redis.call('HSET', h, 'past_claims', table.concat(lines, '\n', oldest))
   redis.call('HDEL', h, 'claimed_at', 'turn_at')

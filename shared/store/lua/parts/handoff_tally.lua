@@ -20,7 +20,7 @@ end
 local MAX_NOTED = 20
 local function newest_ids(job, field, new)
   local all = {}
-  local stored = redis.call('HGET', progress_of(job), field) or ''
+  local stored = short(redis.call('HGET', progress_of(job), field)) or ''
   for id in string.gmatch(stored, '%S+') do all[#all + 1] = id end
   for _, id in ipairs(new) do all[#all + 1] = id end
   return table.concat(all, ' ', math.max(1, #all - MAX_NOTED + 1))

@@ -6,7 +6,7 @@
 -- nil; `more`: 1 to count a result, 0 to only look.
 local function has_enough(job, counts, more)
   local enough = false
-  for fan_in, needed in pairs(counts and cjson.decode(counts) or {}) do
+  for fan_in, needed in pairs(short(counts) and cjson.decode(counts) or {}) do
     local results = add_to_figure(progress_of(job), 'in:' .. fan_in, more)
     enough = enough or results >= needed
   end
@@ -21,7 +21,7 @@ local function progress_after(job, handoff, role, status, tally)
     fields.failed_last = newest_ids(job, 'failed_last', { handoff })
   end
   if status == 'failed' and role then
-    local failed = redis.call('HGET', progress_of(job), 'failed_roles')
+    local failed = short(redis.call('HGET', progress_of(job), 'failed_roles'))
     if not has_word(failed, role) then
       fields.failed_roles = (failed and failed .. ' ' or '') .. role
     end

@@ -25,7 +25,8 @@ end
 
 local function open_calls(job)
   local open = {}
-  for question in string.gmatch(redis.call('HGET', progress_of(job), 'calls') or '', '%S+') do
+  local stored = short(redis.call('HGET', progress_of(job), 'calls')) or ''
+  for question in string.gmatch(stored, '%S+') do
     open[#open + 1] = question
   end
   return open
@@ -51,7 +52,7 @@ end
 -- short time only.
 local MAX_ASKS = 1000 -- many more than the calls of a reply
 local function close_calls(job, asks)
-  local is_json, questions = pcall(cjson.decode, asks)
+  local is_json, questions = pcall(cjson.decode, short(asks))
   local closed, count = {}, 0
   for _, version in pairs(is_json and type(questions) == 'table' and questions or {}) do
     count = count + 1

@@ -42,7 +42,8 @@ local function note_taken(job, handoff, messages, last, turn)
   for _, message in ipairs(messages) do
     if message.place > last then return end -- it came after the agent had read the others
     local field = 'taken:' .. integer(message.place)
-    local is_json, taken = pcall(cjson.decode, redis.call('HGET', progress_of(job), field))
+    local stored = short(redis.call('HGET', progress_of(job), field))
+    local is_json, taken = pcall(cjson.decode, stored)
     if not is_json or type(taken) ~= 'table' then taken = {} end
     if #taken < MAX_TAKERS then taken[#taken + 1] = { handoff, turn } end
     redis.call('HSET', progress_of(job), field, cjson.encode(taken))
@@ -55,7 +56,8 @@ local function newest_messages(job, most)
   local count, messages = tonumber(redis.call('HGET', job, 'messages') or 0), {}
   for n = math.max(1, count - most + 1), count do
     messages[#messages + 1] = redis.call('HGET', job, 'message:' .. integer(n))
-    messages[#messages + 1] = redis.call('HGET', progress_of(job), 'taken:' .. integer(n)) or ''
+    local taken = redis.call('HGET', progress_of(job), 'taken:' .. integer(n))
+    messages[#messages + 1] = short(taken) or ''
   end
   return messages
 end
