@@ -19,6 +19,7 @@ from handoff_queue.shared.store.payloads import (
     SHORT_BYTES,
     pack,
 )
+from handoff_queue.shared.store.presence import MAX_READ_BYTES, READ_AT_ONCE
 from handoff_queue.shared.store.redis.script import source_of
 from handoff_queue.shared.store.script_arguments import LONGEST_TEXT
 from handoff_queue.shared.types.errors import UnreadablePayload
@@ -112,6 +113,24 @@ def test_a_flood_of_announcements_ends_with_the_next_announcement(server: Server
         assert [process.name for process in supervisor.presence.processes()] == ["h:1"]
         assert admin.zcard(keys.SERVING) == 1
         admin.delete(keys.SERVING)
+
+
+def test_a_flood_of_long_announcements_is_not_read(server: Server) -> None:
+    """Each planner reads the announcements, and would parse these for a minute."""
+    names = [f"x{number}" for number in range(100)]
+    with server.connected_as("worker-analyst") as attacker:
+        for name in names:
+            attacker.set(keys.worker(name), b"{" * 2**20, ex=60)
+        until_ms = (int(attacker.time()[0]) + 30) * 1000
+        attacker.zadd(keys.SERVING, {f"analyst/{name}": until_ms for name in names})
+    with server.store("supervisor") as supervisor, redis.Redis.from_url(server.address) as admin:
+        before = int(admin.info("stats")["total_net_output_bytes"])
+
+        assert supervisor.presence.served() == {}
+
+        read = int(admin.info("stats")["total_net_output_bytes"]) - before
+        assert read <= MAX_READ_BYTES + 2 * READ_AT_ONCE
+        admin.delete(keys.SERVING, *map(keys.worker, names))
 
 
 def test_a_flood_of_samples_of_a_role_is_not_read(server: Server) -> None:
