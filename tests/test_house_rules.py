@@ -261,9 +261,11 @@ def test_every_requirement_is_pinned(file: str) -> None:
 
 
 CHECK = re.compile(
-    r"_*(?:assert|check|keep|wait|raises|warns|fail)(?:_|$)|run_state_machine_as_test"
+    r"_*(?:(?:assert|check|keep|raises|warns|fail)(?:_|$)|wait_)|run_state_machine_as_test"
 )
-"""Names of functions that raise if a promise is broken, such as `check_end` and `wait_until`."""
+"""Names of functions that raise if a promise is broken, such as `check_end` and `wait_until`.
+`wait` alone, of a process or a thread, shows nothing.
+"""
 
 
 def test_every_test_checks_something() -> None:
@@ -273,7 +275,9 @@ def test_every_test_checks_something() -> None:
         tree = ast.parse(path.read_text())
         product = product_names(tree)
         for node in ast.walk(tree):
-            if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if not node.name.startswith("test_"):
                 continue
             if not any(is_check(inner, product) for inner in ast.walk(node)):
                 without_check.append(f"{relative(path)}:{node.lineno}")
@@ -288,6 +292,7 @@ def test_every_test_checks_something() -> None:
         ("with pytest.raises(UserError): parse('x')", True),
         ("wait_until(lambda: done)", True),
         ("job.check_end()", True),
+        ("process.wait()", False),
         ("parse('x')", False),
         ("check_run(proof)", False),
         ("worker.check_worker(['coder'])", False),

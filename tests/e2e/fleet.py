@@ -253,6 +253,10 @@ class Fleet:
         )
         return result
 
+    def usual_s(self) -> float:
+        """Return the seconds that an undisturbed job of one step takes on this machine now."""
+        return self.wait_for_success(self.submit("usual", a="")).wall_s
+
     def event_types(self, job_id: JobId) -> list[str]:
         """Return the types of the journal's events, in order."""
         return [recorded.event.type for recorded in self.jobs.events(job_id, follow=False)]

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 def test_a_worker_killed_during_a_call_repeats_only_that_call_elsewhere(
     fleet: Fleet,
 ) -> None:
+    usual_s = fleet.usual_s()
     held = fleet.model.hold("kill-worker", "a", turn=2)
     job_id = fleet.submit("kill-worker", turns=2, a="")
     assert held.arrived.wait(LONGEST_WAIT_S)
@@ -30,7 +31,7 @@ def test_a_worker_killed_during_a_call_repeats_only_that_call_elsewhere(
     repeated.release.set()
     result = fleet.wait_for_success(job_id)
 
-    assert time.monotonic() - killed_at < RECOVERY_S + 1
+    assert time.monotonic() - killed_at < RECOVERY_S + usual_s
     calls = {turn: fleet.model.calls["kill-worker", "a", turn] for turn in (1, 2)}
     assert calls == {1: 1, 2: 2}
     assert fleet.pid_of(job_id, "a.1") != pid
@@ -133,14 +134,12 @@ def test_a_worker_that_is_stopped_finishes_its_turn_and_releases_the_rest_at_onc
         expected="the shutdown",
     )
     held.release.set()
-    released_at = time.monotonic()
 
     assert next_turn.arrived.wait(LONGEST_WAIT_S)
-    assert time.monotonic() - released_at < 3, (
-        "the handoff is released, and does not wait for the end of its lease"
-    )
     assert fleet.pid_of(job_id, "a.1") != pid
-    assert fleet.standing(job_id, "a.1").claims == 1, "a released claim does not count"
+    assert fleet.standing(job_id, "a.1").claims == 1, (
+        "the claim is released; a claim whose lease has ended would count"
+    )
     next_turn.release.set()
     fleet.wait_for_success(job_id)
     assert [fleet.model.calls["deployed", "a", turn] for turn in (1, 2)] == [1, 1]

@@ -16,9 +16,6 @@ from tests.waiting import LONGEST_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
-FAN_IN_S = 8.0
-"""Accepted time in seconds. The sweeper repairs a chord after three seconds of silence."""
-
 
 def test_several_jobs_at_once_share_the_fleet(fleet: Fleet) -> None:
     job_ids = [fleet.submit(f"many-{n}", a="", b="", c="a b") for n in range(6)]
@@ -33,12 +30,14 @@ def test_several_jobs_at_once_share_the_fleet(fleet: Fleet) -> None:
 
 def test_a_chord_wakes_the_supervisor_when_its_last_part_is_done(fleet: Fleet) -> None:
     """The chord's body wakes the supervisor sooner than the sweeper would."""
+    chain = fleet.wait_for_success(fleet.submit("no-fan-in", a="", b="a", c="b"))
     job_id = fleet.submit("fan-in", a="", b="", c="a b")
 
-    assert fleet.wait_for_success(job_id).wall_s < CHORD_SILENCE_S
+    assert fleet.wait_for_success(job_id).wall_s < chain.wall_s + CHORD_SILENCE_S
 
 
 def test_a_lost_message_is_published_again(fleet: Fleet) -> None:
+    usual_s = fleet.usual_s()
     busy, held = fleet.occupy("busy-lost")
     job_id = fleet.submit("lost", a="")
     (message,) = fleet.queued(job_id, 1)
@@ -49,7 +48,7 @@ def test_a_lost_message_is_published_again(fleet: Fleet) -> None:
 
     fleet.wait_for_success(job_id)
 
-    assert time.monotonic() - lost_at < LOST_AFTER_S + 4
+    assert time.monotonic() - lost_at < LOST_AFTER_S + 4 + usual_s
     assert fleet.model.calls["lost", "a", 1] == 1
     fleet.wait_for_success(busy)
 
@@ -79,11 +78,8 @@ def test_a_chord_keeps_no_counter_in_celerys_result_backend(fleet: Fleet) -> Non
     assert not fleet.redis.keys(f"celery-taskset-meta-{job_id}*")
     for call in held:
         call.release.set()
-    done_at = time.monotonic()
 
     fleet.wait_for_success(job_id)
-
-    assert time.monotonic() - done_at < FAN_IN_S
 
 
 def test_a_message_that_arrives_twice_runs_once(fleet: Fleet) -> None:

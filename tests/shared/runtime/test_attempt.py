@@ -7,7 +7,6 @@ import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -57,6 +56,8 @@ from tests.doubles.agent_runs import answer_reply
 from tests.doubles.handoffs import a_handoff, a_spec, a_tool
 from tests.doubles.jobs import a_job, handoff_key, issue_handoff, turns_key
 from tests.doubles.scripted_model import ScriptedModel, replies_in_order
+from tests.thread_frames import threads_in
+from tests.waiting import wait_until
 
 SETTINGS = Settings(lease_s=3_600, offline=True)
 
@@ -411,15 +412,14 @@ def test_a_message_after_the_last_turn_leaves_the_result(store: Store, attempts:
 
 
 def test_concurrent_threads_share_one_model(attempts: Attempts) -> None:
+    """The first thread makes the model only after all threads have asked for it."""
     models_made, together = [], threading.Barrier(4)
 
     def make(_settings: Settings) -> Model:
         models_made.append(1)
-        with suppress(threading.BrokenBarrierError):
-            others.wait(0.2)
+        wait_until(lambda: threads_in(Models.of) == 4, expected="the other threads")
         return ScriptedModel(replies_in_order(answer_reply()))
 
-    others = threading.Barrier(2)
     attempts.models.make = make
 
     def ask(_n: int) -> Model:

@@ -170,7 +170,7 @@ def test_a_slow_server_is_given_up_at_the_time_limit() -> None:
         )
 
     assert "took too long" in text
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30, "the handoff has a minute left"
 
 
 def test_the_handoffs_deadline_is_a_limit_too() -> None:

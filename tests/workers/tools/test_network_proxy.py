@@ -21,6 +21,8 @@ from handoff_queue.workers.tools.network_proxy import (
     NetworkProxy,
     ProcessorShare,
 )
+from tests.thread_frames import threads_in
+from tests.waiting import wait_until
 
 HOST = "allowed.example.org"
 NETWORK = Network(
@@ -333,6 +335,11 @@ def without_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network_proxy, "PROCESSOR_SHARE", 1e-8)
 
 
+def a_thread_rests() -> bool:
+    """Return whether a thread of this process waits in `ProcessorShare.rest`."""
+    return threads_in(threading.Event.wait, called_by=ProcessorShare.rest) > 0
+
+
 def test_a_call_that_has_used_its_part_of_the_processor_rests_until_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -341,16 +348,18 @@ def test_a_call_that_has_used_its_part_of_the_processor_rests_until_its_end(
     passed: list[bytes] = []
 
     def work() -> None:
-        passed.extend(share.paced([b"a", b"b", b"c"]))
+        for piece in share.paced([b"a", b"b", b"c"]):
+            passed.append(piece)
         over.set()
 
     thread = threading.Thread(target=work)
     thread.start()
-    rested = not over.wait(0.3)
+    wait_until(lambda: over.is_set() or a_thread_rests(), expected="the rest")
+    passed_before_end = list(passed)
     share.end()
     thread.join()
 
-    assert rested
+    assert passed_before_end == [b"a"]
     assert passed == [b"a", b"b", b"c"]
 
 
@@ -378,17 +387,19 @@ def test_the_proxy_rests_between_the_pieces_of_a_call_that_has_used_its_part(
     head = f"{line}\r\nHost: {host.name}\r\nTransfer-Encoding: chunked\r\n\r\n"
     if line.startswith("CONNECT"):
         head = f"{line}\r\nHost: {host.name}\r\n\r\n"
-    answered = threading.Event()
+    answered, over = threading.Event(), threading.Event()
 
     def call() -> None:
         with suppress(OSError):
             answer = answer_to(listener.getsockname(), f"{head}1\r\na\r\n0\r\n\r\nEND".encode())
             if b"reached" in answer:
                 answered.set()
+        over.set()
 
     thread = threading.Thread(target=call)
     thread.start()
-    rested = not answered.wait(0.3)
+    wait_until(lambda: over.is_set() or a_thread_rests(), expected="the rest")
+    rested = a_thread_rests() and not answered.is_set()
     proxy.close()
     thread.join()
 

@@ -57,7 +57,7 @@ def test_a_stopping_process_does_not_wait_for_a_silent_collector_and_logs_the_lo
 
         started = time.monotonic()
         provider.shutdown()
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 25, "the SDK would wait for 30 s"
         assert "the last 600 are lost" in caplog.text
 
 

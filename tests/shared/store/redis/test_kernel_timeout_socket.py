@@ -9,6 +9,8 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from math import inf
 from typing import Any
 
 import pytest
@@ -60,16 +62,24 @@ def test_a_peer_that_does_not_read_is_a_timeout(sockets: Pair) -> None:
         ours.sendall(bytes(10_000_000))
 
 
-def test_an_other_end_that_takes_some_and_then_no_more_is_a_timeout_after_the_time_that_was_set(
-    sockets: Pair,
-) -> None:
-    ours, _ = sockets
-    ours.settimeout(2.0)
-    began = time.monotonic()
+def test_the_timeout_limits_the_whole_send_if_the_peer_stops_reading(sockets: Pair) -> None:
+    """The kernel's timeout is for one call, and `sendall` needs two. A busy machine makes a try
+    longer, so the shortest of some tries counts.
+    """
+    ours, peer = sockets
+    took_s: list[float] = []
+    while len(took_s) < 5 and min(took_s, default=inf) > 1.8:
+        peer.setblocking(False)
+        with suppress(BlockingIOError):
+            while peer.recv(1_000_000):
+                pass
+        ours.settimeout(1.0)
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            ours.sendall(bytes(10_000_000))
+        took_s.append(time.monotonic() - began)
 
-    with pytest.raises(TimeoutError):
-        ours.sendall(bytes(10_000_000))
-    assert time.monotonic() - began < 3.8, "the time is for all of it"
+    assert min(took_s) < 1.8
 
 
 def test_all_data_arrives_at_a_slow_receiver(sockets: Pair) -> None:
