@@ -43,7 +43,8 @@ _FIGURE = re.compile(
     re.IGNORECASE,
 )
 """A number with its currency, unit or scale. `place`: a word that makes the number a name
-("step 3").
+("step 3"). An answer has the language of its request, and `supervisor.text.quantities` also
+reads German figures. So the German words for the same places and scales are here, too.
 """
 _LEAST = 10
 """A whole number below it, without a unit, is no figure: it may be the answer's own count

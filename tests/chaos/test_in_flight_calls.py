@@ -115,9 +115,7 @@ def test_a_call_of_a_stopped_process_is_in_flight_until_the_process_continues() 
     assert not is_excused(replace(stop, at=LATE))
 
 
-def test_a_call_that_is_answered_during_an_outage_of_redis_is_in_flight_until_the_next_try_after_it() -> (  # noqa: E501
-    None
-):
+def test_a_call_answered_while_redis_is_away_is_in_flight_until_the_next_try() -> None:
     kill_of_redis = Strike(Fault.KILL_REDIS, EVERYBODY, 100.5)
     (outage,) = with_outages([kill_of_redis], [100.4, 100.52, 103.0, 103.1])
     recovered_at = 103.0 + RETRY_EVERY_S

@@ -73,7 +73,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, armed: Path) -> Iterator[Fle
 
 
 @pytest.mark.parametrize("moment", POINTS)
-def test_a_handoff_recovers_within_its_lease_and_5_s_after_kills_of_its_worker_and_a_supervisor(
+def test_a_handoff_recovers_in_time_after_kills_of_its_worker_and_a_supervisor(
     fleet: Fleet, armed: Path, moment: str
 ) -> None:
     wait_until(fleet.is_complete, timeout_s=60, expected="the fleet")

@@ -182,6 +182,7 @@ def test_a_reply_goes_to_no_key_that_an_attacker_chooses(
     command = {"method": "ping", "arguments": {}, "ticket": "t", "reply_to": ADDRESSES[name]}
     assert worker.answer("ping") == {"ok": "pong"}, "the worker listens"
     with Redis.from_url(redis_server) as connection:
+        connection.delete(VICTIM, "one")
         connection.sadd(f"_kombu.binding.{REPLIES}", f"{SENDER}\x06\x16\x06\x16{VICTIM}")
         connection.sadd("_kombu.binding.unrouted", f"one\x06\x16\x06\x16{VICTIM}")
         with worker.attacker.amqp.producer_pool.acquire() as producer:

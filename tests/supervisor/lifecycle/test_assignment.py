@@ -115,9 +115,7 @@ def job_failed_by_all(policy: OnFailure) -> SimulatedJob:
     return job
 
 
-def test_after_its_own_specialist_another_of_the_same_capability_tries_it_and_then_the_generalist() -> (  # noqa: E501
-    None
-):
+def test_a_failed_step_goes_to_its_equals_and_then_to_the_generalist() -> None:
     observations = observations_of(researcher=0, searcher=0)
     job = job_with_policy()
     job.advance(Observations(ROLES))

@@ -194,9 +194,7 @@ def test_a_job_without_a_planner_has_no_row_for_a_planner(mode: Mode) -> None:
     )
 
 
-def test_a_job_that_was_cancelled_before_it_was_planned_waits_for_no_planner_and_its_clock_stands() -> (  # noqa: E501
-    None
-):
+def test_the_clock_of_a_job_stops_if_it_is_cancelled_before_it_has_a_plan() -> None:
     view = view_of(SUBMITTED, JobEnded(status=JobStatus.CANCELLED), now=500.0)
 
     assert "planner" not in "".join(rendered_lines(view))
