@@ -327,7 +327,10 @@ def test_a_failed_job_names_each_failed_handoff_with_its_specialist_and_error(
     row = f'<td class="mono">{failed.handoff_id}</td><td>{failed.assigned_to} '
     assert row in page
     assert '<td class="text failed">it broke</td>' in page
-    assert f"no step has a usable result ({failed.step_id} by {failed.assigned_to}: defect)" in rows
+    assert (
+        f"no step has a usable result ({failed.step_id} by {failed.assigned_to}: internal_error)"
+        in rows
+    )
 
 
 def test_the_page_of_a_partial_job_names_each_gap_with_its_price(
