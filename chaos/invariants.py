@@ -488,6 +488,6 @@ def _answered(call: Call, began: float) -> str:
 
 def _is_of_the_struck(call: Call, strike: Strike) -> bool:
     """Return whether the struck process sent the call before the strike. The server may have
-    read it after the strike, but it is no sign of recovery.
+    read it after the strike, but it is not a sign of recovery.
     """
     return call.at <= strike.until and strike.hits(call.process)

@@ -76,7 +76,7 @@ def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list
 
     Args:
         queues: queues that must be empty.
-        was_struck: True if processes were killed. Then unacknowledged messages are no leak if
+        was_struck: True if processes were killed. Then unacknowledged messages are not a leak if
             kombu's index has them: it redelivers them later.
     """
     names = _names(client, "handoff:*")

@@ -43,6 +43,9 @@ BANNED = {
         r"\b(?:anew|whatever|whichever|thereof|therein|wherein|whereby|hence|beside|meanwhile"
         r"|nobody|somebody|is to be|are to be|was to be|lest|likewise|as yet)\b"
     ),
+    "`is no` in place of `is not a`": (
+        r"(?<!there )(?<!where )\b(?:is|are|was|were) no (?!longer|more|one\b)\w"
+    ),
     "a fragment": (
         r"^(?:Of|For|With|By|In|On|To|As|From|Whether|Why|How|Where)(?: [^.,: ]+){1,4}[.;]?$"
     ),
@@ -53,7 +56,8 @@ PATTERNS = {
 }
 BAD_NAME = re.compile(
     r"def (test_(?:\w+_)?(?:what|whoever|whatever|whichever|nobody|somebody|anew|beside"
-    r"|meanwhile|hence|one_that|one_who|those_that|those_who|is_said|are_said)"
+    r"|meanwhile|hence|one_that|one_who|those_that|those_who|is_said|are_said"
+    r"|(?<!there_)(?<!where_)(?:is|are|was|were)_no_(?!longer|more)[a-z]+)"
     r"(?:_\w+)?)\("
 )
 """Names of tests are sentences, so the most frequent banned words are banned there too."""
@@ -295,6 +299,7 @@ def test_names_of_tests_are_plain_english() -> None:
         "The first of them is taken.",
         "Start the worker anew.",
         "For a job that waits.",
+        "The job is no fork.",
         "word " * 31,
     ],
 )
@@ -309,6 +314,7 @@ def test_a_bad_sentence_is_found(sentence: str) -> None:
         "A supervisor with no free role slot waits 20 ms before it delegates.",
         "For a job that waits, return the reason.",
         "What is a lease?",
+        "There is no job, so the worker is no longer busy.",
         "word " * 30,
     ],
 )

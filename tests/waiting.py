@@ -9,7 +9,7 @@ from typing import TypeVar
 
 Value = TypeVar("Value")
 LONGEST_WAIT_S = 60.0
-"""Seconds after which a test gives up a wait that is no promise: enough on a busy machine."""
+"""Seconds after which a test gives up a wait that is not a promise: enough on a busy machine."""
 
 
 def wait_until(

@@ -102,7 +102,7 @@ def _folders(folders: Path | Sequence[Path], option: str) -> str:
     for folder in folders:
         path = expand_folder(folder, option).resolve()
         if not path.is_dir():
-            raise UserError(f"{option}: {path} is no folder; name an existing folder")
+            raise UserError(f"{option}: {path} is not a folder; name an existing folder")
         paths.append(str(path))
     return json.dumps(paths)
 

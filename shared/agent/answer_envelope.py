@@ -111,7 +111,7 @@ class _Claim(LenientAnswer):
         """Return the part as text: a boolean as "yes" or "no", a blank or invalid part as
         None.
 
-        Parts help code to compare claims. An invalid part is no reason to refuse a claim.
+        Parts help code to compare claims. An invalid part is not a reason to refuse a claim.
         """
         if isinstance(value, bool):
             if value:
@@ -167,7 +167,7 @@ class _Envelope(LenientAnswer):
     @classmethod
     def _parse_confidence(cls, value: Any) -> float:
         """Return `UNSTATED_CONFIDENCE` for a confidence that is not a number, such as "high".
-        Such a confidence is no reason to refuse an answer.
+        Such a confidence is not a reason to refuse an answer.
         """
         try:
             confidence = float(value)
@@ -298,7 +298,7 @@ class EnvelopeFormat:
         return not self._is_markdown(text) or read_noted_answer(text).is_closed
 
     def _is_markdown(self, text: str) -> bool:
-        """Return whether a text is Markdown. An envelope that was cut off is no Markdown."""
+        """Return whether a text is Markdown. An envelope that was cut off is not Markdown."""
         if self.form is not AnswerForm.MARKDOWN:
             return False
         if not _BEGINS_ENVELOPE.match(text):
@@ -534,7 +534,7 @@ def _envelope_of(value: Any) -> _Envelope:
     """Return the envelope of a JSON value.
 
     Raises:
-        InvalidAnswer: the value is no envelope.
+        InvalidAnswer: the value is not an envelope.
     """
     try:
         return _Envelope.model_validate(value)
@@ -599,7 +599,7 @@ def _clamped(confidence: float) -> float:
 
 
 def _valid_claims(value: Any) -> list[_Claim]:
-    """Return the items of a list that parse as claims. The list is empty if `value` is no list."""
+    """Return the items of a list that parse as claims. Without a list, return none."""
     claims: list[_Claim] = []
     if isinstance(value, list):
         for item in value:

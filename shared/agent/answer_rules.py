@@ -67,7 +67,7 @@ STEP_RULE = "- A statement from another step's claim keeps its mark: [step.c1]."
 _ENDINGS = (f"\n{VALUE_NOTE_RULE}\n{STEP_RULE}", f"\n{VALUE_RULE}", f"\n{STEP_RULE}")
 """Rules that only a part of a specialist's handoffs has. They come last."""
 NO_SOURCES = frozenset("search_documents read_document web_search fetch_url memory now".split())
-"""Tools of this project whose results are no sources."""
+"""Tools of this project whose results are not sources."""
 
 
 def form_of(handoff: AgentHandoff) -> AnswerForm:

@@ -28,7 +28,7 @@ def usage_of_reply(reply: ModelReply, call: ModelCall, worst: WorstCase, prices:
 def usage_of_cut_call(pulse: Pulse, call: ModelCall, worst: WorstCase, prices: Prices) -> Usage:
     """Return the usage of a call without a reply: the server's final report, or the upper bound.
 
-    The length of the arrived text is no bound: a token may be less than a character, and
+    The length of the arrived text is not a bound: a token may be less than a character, and
     thinking may be hidden.
 
     Args:

@@ -524,7 +524,7 @@ class Conversation:
 
     def only_repeats_prompts(self, text: str) -> bool:
         """Return whether each line of a text is a copy of a message of this agent to the model,
-        or of a line about a call that was not run. Such a text is no work. Words that a message
+        or of a line about a call that was not run. Such a text is not work. Words that a message
         quotes do not count, because they are the model's own.
         """
         prompted = {CUT_CALL, MAY_HAVE_RUN, *REPEATED}
@@ -902,5 +902,5 @@ def _in_order(messages: list[MessageParam]) -> list[MessageParam]:
 
 
 def _position(block: Block, positions: Mapping[str, int], end: int) -> int:
-    """Return the position of the block's call, or `end` if the block is no result of a call."""
+    """Return the position of the block's call, or `end` if the block is not a result of a call."""
     return positions.get(block.get("tool_use_id", ""), end)

@@ -218,7 +218,7 @@ def _one_number(text: str) -> Iterator[str]:
 
 
 def _value(token: str, digits: str) -> int | None:
-    """Return the number of a token in a base; None: it has a character that is no digit.
+    """Return the number of a token in a base; None: it has a character that is not a digit.
 
     Args:
         digits: the digits of the base in order.

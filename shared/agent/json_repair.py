@@ -210,7 +210,7 @@ class LenientAnswer(BaseModel):
 
 def _word_of(value: Any, kind: Any) -> Any:
     """Return the word of the enumeration `kind` that equals the value after
-    `normalize_status`. If there is none, or `kind` is no enumeration, return the value.
+    `normalize_status`. If there is none, or `kind` is not an enumeration, return the value.
     """
     if not isinstance(value, str) or not isinstance(kind, type) or not issubclass(kind, StrEnum):
         return value
@@ -301,14 +301,14 @@ def without_nulls(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]
 
 
 def describe_text(text: str) -> str:
-    """Describe a final text that is no JSON object, for the error message. The description
+    """Describe a final text that is not a JSON object, for the error message. The description
     quotes no text of the model, and at most 20 characters of a number.
     """
     for value in _values(text):
         if isinstance(value, list):
             return "a JSON list"
         if value is not None:
-            return "a JSON value that is no object"
+            return "a JSON value that is not an object"
     begins = _beginning(text)
     if text[begins : begins + 1] not in ("{", "["):
         return f"plain text ({len(text.strip()):,} characters)"

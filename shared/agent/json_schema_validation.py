@@ -248,7 +248,7 @@ BoundedValidator.evolve = _evolve
 
 
 class BrokenSchema(HandoffError):
-    """The schema cannot be used. For example, it is no JSON Schema, a reference has no target,
+    """The schema cannot be used. For example, it is not a JSON Schema, a reference has no target,
     or RE2 does not take a pattern.
     """
 

@@ -360,7 +360,7 @@ class Agent:
         """Return the parsed answer.
 
         Args:
-            was_cut: True if the reply was cut off. Its calls are no answer then.
+            was_cut: True if the reply was cut off. Its calls are not an answer then.
             last_try: see `AnswerFormat.read`.
 
         Raises:

@@ -26,7 +26,7 @@ short word results from other letters by chance.
 """
 _HEAD = 7
 """Letters of the shortest name inside other letters, and of the shortest word of a code of letters
-that is no name.
+that is not a name.
 """
 _LONGEST_WORD = 20
 _LONGEST_PART = 5

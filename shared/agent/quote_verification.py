@@ -24,7 +24,7 @@ from handoff_queue.shared.types.message import digest_of
 
 MAX_QUOTE_CHARS = 2_000
 _SHORT_CHARS = 4
-"""A shorter quote must stand between word boundaries: "5" is no quote from "15"."""
+"""A shorter quote must stand between word boundaries: "5" is not a quote from "15"."""
 _LIKE = str.maketrans(
     {
         **dict.fromkeys("‘’‚‛´", "'"),

@@ -42,7 +42,7 @@ class ReplyProgress:
         self._streams_draft = streams_draft
         self._now = now
         self.is_summary = False
-        """True while the model writes a summary, which is no draft of the answer."""
+        """True while the model writes a summary, which is not a draft of the answer."""
         self._activity = ""
         self._counted_at = -inf
         self._draft = ""

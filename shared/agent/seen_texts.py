@@ -121,9 +121,9 @@ def is_allowed_host(host: str, hosts: Iterable[str]) -> bool:
 def url_carries(url: str, private: Sequence[str], public: Sequence[str]) -> bool:
     """Return whether a URL carries a copy from a private text, plain or in a code without a key.
 
-    A URL that stands word for word in a public text is no copy. Words and figures of public texts
-    are none, either. A URL with invisible characters or with a long run of letters and digits
-    counts as a copy.
+    A URL that stands word for word in a public text is not a copy. Words and figures of public
+    texts are not copies, either. A URL with invisible characters or with a long run of letters and
+    digits counts as a copy.
 
     Args:
         private: texts that must not leave.

@@ -188,7 +188,7 @@ class Tool:
     """
     is_source: bool = False
     """True if an answer may cite its results, as for a user's tool. A search in documents is
-    no source: the documents are.
+    not a source: the documents are.
     """
     is_lookup: bool = False
     """True if the same arguments give the same result during a handoff. A repeated call is not

@@ -49,7 +49,7 @@ REPEATED = frozenset({SAME_CALL, SAME_RESULT})
 NOT_OF_THE_TOOL = frozenset(
     {CUT_CALL, MAY_HAVE_RUN, TOO_MANY_CALLS, NOTHING_DONE, NO_TURNS_LEFT, *REPEATED}
 )
-"""Results of calls that the agent loop did not run to their end. They are no errors of a tool."""
+"""Results of calls that the agent loop did not run to their end. They are not errors of a tool."""
 TRY_OTHERWISE = "; try other arguments, or do without"
 UNKNOWN_TOOL = "an unknown tool"
 """Text that replaces a tool name that a model has invented."""
@@ -121,7 +121,7 @@ def run_tool(call: Block, tools: dict[str, Tool], context: ToolContext) -> ToolO
 
 
 def _output_of(tool: Tool, arguments: dict[str, Any], context: ToolContext) -> str | ToolOutput:
-    """Run the tool. If Redis was away, run it again: a failure of the store is no result for the
+    """Run the tool. If Redis was away, run it again: a failure of the store is not a result for the
     model. The loop ends when the call is abandoned, or with the time of the handoff.
     """
     assert tool.run is not None

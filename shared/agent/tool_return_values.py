@@ -27,8 +27,8 @@ _SIGNATURES = (
 
 
 def media_type_of(data: bytes) -> str | None:
-    """Return the media type by the first bytes: PNG, JPEG, GIF or WebP. None: the bytes are no
-    such image.
+    """Return the media type by the first bytes: PNG, JPEG, GIF or WebP. None: the bytes are not
+    such an image.
     """
     for signature, media_type in _SIGNATURES:
         if data.startswith(signature):
@@ -65,7 +65,7 @@ def image_of(data: bytes) -> Image | None:
 
 
 def encode_image(value: Any) -> bytes | None:
-    """Return an object of an image library as PNG bytes, or None if it is no such object.
+    """Return an object of an image library as PNG bytes, or None if it is not such an object.
 
     Pillow's images and figures for notebooks have the method `_repr_png_`. Other objects have
     Pillow's `save(file, format=...)`, `size` and `mode`.

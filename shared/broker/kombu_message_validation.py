@@ -18,7 +18,7 @@ from handoff_queue.shared.store.fair_queue import member_of
 from handoff_queue.shared.types.ids import new_word
 
 UNREADABLE = "unreadable"
-"""Header of a message that wraps an invalid element: the reason why the element is no message."""
+"""Header of a message that wraps an invalid element: the reason why it is not a message."""
 _KINDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(
         ("lang", "shadow", "group", "root_id", "parent_id", "argsrepr", "kwargsrepr", "origin"),

@@ -40,7 +40,7 @@ def _parsed(store: Store, role: str, text: object) -> tuple[AgentHandoff, str]:
     """Return the handoff of a message, and its text.
 
     Raises:
-        TaskFails: the text is no handoff for this role; it is now a dead letter.
+        TaskFails: the text is not a handoff for this role; it is now a dead letter.
         TaskWaits: another version of our code may be able to read the text.
         Reject: the store does not answer; the message goes back to its queue.
     """

@@ -60,7 +60,7 @@ def take_command(node: Any, body: Any, _message: Any = None) -> Any:
 
 
 def send_reply(node: Any, data: Any, exchange: str, routing_key: str, ticket: str) -> None:
-    """Send the reply to a control command, or log an address that is no reply queue. With an
+    """Send the reply to a control command, or log an address that is not a reply queue. With an
     address of its choice, an attacker would write into keys that only this process may write.
     """
     if exchange == node.mailbox.reply_exchange.name and _SENDER.fullmatch(routing_key):

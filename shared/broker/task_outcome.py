@@ -101,7 +101,7 @@ def register(
 ) -> None:
     """Register a task with this app. `body` takes the task and the arguments of its message.
 
-    If `body` raises a `BaseException` that is no `Exception`, the task raises `Ignore`
+    If `body` raises a `BaseException` that is not an `Exception`, the task raises `Ignore`
     instead. Celery's pools would not end the request: its message would stay unacknowledged,
     and its slot would be lost.
     """

@@ -442,8 +442,8 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         return queues
 
     def get_table(self, exchange: str) -> list[tuple[str, ...]]:
-        """Return the bindings of an exchange. A worker may write a member that is no binding, and
-        with it no process could answer a control command.
+        """Return the bindings of an exchange. A worker may write a member that is not a binding,
+        and with it no process could answer a control command.
         """
         with self.conn_or_acquire() as client:
             members = client.smembers(self.keyprefix_queue % exchange)

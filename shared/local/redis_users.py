@@ -162,7 +162,7 @@ def _known_passwords(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def _password_in(url: str) -> str:
-    """Return the password in a URL that `write_users` wrote, or '' if the text is no such URL."""
+    """Return the password in a URL that `write_users` wrote. For another text, return ''."""
     try:
         return read_address(url).password or ""
     except ValueError:

@@ -165,7 +165,7 @@ class SharedRequest:
 
         Raises:
             UntrustedMessage: the run is of another tenant, or its proof does not hold.
-            MalformedMessage: it is no result that may be copied.
+            MalformedMessage: it is not a result that may be copied.
             StoreError: the result is gone.
         """
         if self.store.jobs.owner(run.job_id) != self.tenant:

@@ -79,7 +79,7 @@ READ_BY_CELERY = frozenset(
 """
 SET_BY_CELERY = frozenset(name for name in READ_BY_CELERY if name.startswith("CELERY_LOG_"))
 """Variables that a worker sets for its child processes. A worker that a tool of another worker
-starts has them, so they are no reason to refuse.
+starts has them, so they are not a reason to refuse.
 """
 NAME_A_BROKER = (
     "CELERY_BROKER_URL",

@@ -27,7 +27,7 @@ _HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
 def split_credentials(base_url: str) -> tuple[str, dict[str, str]]:
     """Split a URL such as `https://user:password@host/path` into the URL without its
     credentials and the `Authorization` header with them (RFC 7617). Without credentials there
-    is no header.
+    is not a header.
 
     aiohttp refuses a request with credentials in its URL and an `Authorization` header, and
     the SDK may set this header.

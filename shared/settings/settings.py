@@ -5,7 +5,7 @@ Each setting has a type and, if it is a number, a lower and an upper bound. An e
 short plain value, but no part of a secret.
 
 No error text of the types holds a value, which may be a secret. `load_settings` adds the
-value of a setting that is no secret.
+value of a setting that is not a secret.
 """
 
 from __future__ import annotations
@@ -590,7 +590,7 @@ def _url_in(file: Path) -> SecretStr:
     """Return the URL of Redis in a file.
 
     Raises:
-        UserError: the file cannot be read, is open to other users, or its text is no URL of Redis.
+        UserError: the file cannot be read, is open to other users, or its text is not a Redis URL.
     """
     try:
         url = read_private(file.expanduser(), "password in").decode().strip()

@@ -144,5 +144,5 @@ def _values_in(file: Path) -> Any:
         values = yaml.constructor.SafeConstructor().construct_document(root)
         json.dumps(values)
     except (yaml.YAMLError, TypeError, ValueError) as error:
-        raise UserError(f"{file}: has a value that is no text: put it into quotes") from error
+        raise UserError(f"{file}: has a value that is not text: put it into quotes") from error
     return values

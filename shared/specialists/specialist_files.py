@@ -416,7 +416,9 @@ def _wrong_models(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fa
         if name in models[:position]:
             yield _fault(parts, "models", f"names {name} twice; remove one of the two")
         if name == "inherit" or name in _TIER_OF_ALIAS:
-            yield _fault(parts, "models", f"{name} is no full name of a model; write the full name")
+            yield _fault(
+                parts, "models", f"{name} is not a full name of a model; write the full name"
+            )
 
 
 def _context_of(value: dict[Any, Any]) -> object:
@@ -451,7 +453,7 @@ def _wrong_schema(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fa
 def _wrong_tools(
     parts: FrontMatter, values: Mapping[str, Any], tools: Collection[str] | None
 ) -> Iterator[_Fault]:
-    """Yield a fault for each name in `tools` that is given twice, or is no tool.
+    """Yield a fault for each name in `tools` that is given twice, or is not a tool.
 
     Args:
         tools: names of existing tools; None: not checked.
@@ -481,7 +483,7 @@ def _wrong_sandbox(parts: FrontMatter, sandbox: object) -> Iterator[_Fault]:
 
 
 def _wrong_asks(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
-    """Yield a fault for each name in `ask` that is no tool of the specialist."""
+    """Yield a fault for each name in `ask` that is not a tool of the specialist."""
     named = values.get("ask")
     given = values.get("tools", ())
     if not isinstance(named, tuple) or not isinstance(given, tuple):
@@ -489,7 +491,7 @@ def _wrong_asks(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Faul
     for name in named:
         if isinstance(name, str) and name not in given:
             advice = suggestion(name, list(map(str, given)), otherwise="add it to tools")
-            yield _fault(parts, "ask", f"{name} is no tool of this specialist; {advice}")
+            yield _fault(parts, "ask", f"{name} is not a tool of this specialist; {advice}")
 
 
 def _wrong_share(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:

@@ -86,7 +86,7 @@ def grant_limits(limits: HandoffLimits, own: SpecialistSpec) -> HandoffLimits:
 
 
 def _lowest(first: Number | None, second: Number | None) -> Number | None:
-    """Return the lower of two limits. None is no limit."""
+    """Return the lower of two limits. None means no limit."""
     if first is None:
         return second
     if second is None:

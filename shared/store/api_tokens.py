@@ -47,7 +47,7 @@ class ApiTokens:
             expires_at: Unix time in seconds by Redis's clock; None for a token without an end.
 
         Raises:
-            UserError: the name or the tenant is no line of text, an admin has a tenant, or the
+            UserError: the name or the tenant is not a line of text, an admin has a tenant, or the
                 time is not in the future.
         """
         now = self._connection.now()

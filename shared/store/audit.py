@@ -97,7 +97,7 @@ class Refusals:
 
     def move_reports(self) -> int:
         """Move the reports of workers into the audit stream, and return their number. A text that
-        is no report is dropped.
+        is not a report is dropped.
         """
         with translated_errors():
             reports = self._connection.redis.rpop(keys.REFUSALS, MAX_REPORTS) or []

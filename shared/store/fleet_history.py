@@ -87,7 +87,7 @@ def _read_sample(text: bytes) -> dict[str, Any]:
     """Parse a sample.
 
     Raises:
-        ValueError: the text is no sample.
+        ValueError: the text is not a sample.
     """
     return _Sample.model_validate_json(text).model_dump()
 
@@ -96,6 +96,6 @@ def _read_score(text: bytes) -> dict[str, Any]:
     """Parse a score.
 
     Raises:
-        ValueError: the text is no score.
+        ValueError: the text is not a score.
     """
     return _Score.model_validate_json(text).model_dump()

@@ -134,7 +134,7 @@ def _standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float)
     def number(name: bytes) -> int:
         figure = figure_in(fields.get(name, b"0"))
         if figure is None:
-            raise ValueError(f"{name.decode()} is no number")
+            raise ValueError(f"{name.decode()} is not a number")
         return figure
 
     def amount(name: bytes) -> int:

@@ -19,7 +19,7 @@ METRICS_WITHOUT_TENANT = frozenset({
     "sweeper_recoveries", "dead_letters", "turn_duration_seconds", "model_call_duration_seconds",
     "job_duration_seconds", "job_end_delay_seconds",
 })  # fmt: skip
-"""Counts whose first label is no tenant. Every other count has the tenant as its first label."""
+"""Counts whose first label is not a tenant. Every other count has the tenant as its first label."""
 _SEPARATOR = "\t"
 MAX_DIGITS = 19
 """Digits of the largest integer of Redis. A longer text was written by another program."""

@@ -31,7 +31,7 @@ def name_in(stored: bytes) -> str:
 
 
 def figure_in(stored: bytes | None) -> int | None:
-    """Return a stored number. None: it is missing, or is no whole number up to
+    """Return a stored number. None: it is missing, or is not a whole number up to
     `MAX_EXACT_INTEGER`. A worker that was taken over may have written it. `number_or` of
     `parts/redis_values.lua` has this rule, too.
     """

@@ -141,7 +141,7 @@ def _answer_in(
 
     Raises:
         UntrustedMessage: the answer is about another call, or its signature does not hold.
-        MalformedMessage: the event is no answer.
+        MalformedMessage: the event is not an answer.
     """
     place, *raw = json.loads(decided)
     texts: list[str] = []
@@ -149,7 +149,7 @@ def _answer_in(
         texts.append(without_signature(text.encode())[0].decode())
     event = parse_event(texts[int(place) - 1])
     if not isinstance(event, Approved | Rejected):
-        raise MalformedMessage(f"{event.type} is no answer about a call")
+        raise MalformedMessage(f"{event.type} is not an answer about a call")
     if event.call != call:
         raise UntrustedMessage("it is about another call")
     if trust.is_on:

@@ -41,8 +41,8 @@ _BEFORE, _AFTER = ',"signature":"', '"}'
 _MAX_STAMP_CHARS = 700
 """Characters of a stamp with `MAX_CODES` codes."""
 _CODED = (Right.DECIDE, Right.RESULT, Right.SUBMIT)
-"""Rights for which a code is as good as a signature: a supervisor could write such events, too, so
-a code of another process with its key is no danger.
+"""Rights for which a code is as good as a signature. A supervisor could write such events, too.
+So a code of another process with its key is not a danger.
 """
 WORD_BYTES = 6
 """Random bytes of a fact's word."""
@@ -123,7 +123,7 @@ def read_stamp(text: str) -> Stamp:
     """Parse a stamp.
 
     Raises:
-        UntrustedMessage: the text is no stamp.
+        UntrustedMessage: the text is not a stamp.
     """
     kind, _, rest = text.partition("/")
     count, _, rest = rest.partition("/")

@@ -37,7 +37,7 @@ def check_run(
     """Check the proof of a run by a worker of this role. Without a keyring, every proof holds.
 
     Raises:
-        UntrustedMessage: the proof is missing or wrong, or its signer is no worker of the role.
+        UntrustedMessage: the proof is missing or wrong, or its signer is not a worker of the role.
     """
     if not trust.is_on:
         return

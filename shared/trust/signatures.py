@@ -70,7 +70,7 @@ class Signer:
     def check_role(self, role: str) -> None:
         """Raise UntrustedMessage if the identity may not do the work of this specialist."""
         if not self.identity.has_role(role):
-            raise UntrustedMessage(f"it is signed by {self.name}, which is no worker of {role}")
+            raise UntrustedMessage(f"it is signed by {self.name}, which is not a worker of {role}")
 
 
 class _Watched:

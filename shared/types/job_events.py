@@ -157,7 +157,7 @@ class JobSubmitted(Message):
     origins: Annotated[Origins | None, OmitNone] = None
     """Origins of the request of a child job; None: the user wrote the request."""
     fork: Annotated[Fork | None, OmitNone] = None
-    """The job that this job was forked from; None: the job is no fork."""
+    """The job that this job was forked from; None: the job is not a fork."""
     is_batched: Annotated[bool | None, OmitNone] = None
     """True if calls of its specialists go through batches of the provider while there is time."""
 

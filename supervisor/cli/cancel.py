@@ -134,8 +134,8 @@ def _cancel_named(jobs: Client, names: Sequence[str]) -> int:
 
 
 def _cancel_all(jobs: Client, where: JobFilter, *, asks: bool) -> int:
-    """Cancel the jobs that match now. A job that ends or is deleted in the meantime is no
-    error.
+    """Cancel the jobs that match now. A job that ends or is deleted in the meantime is not
+    an error.
 
     Args:
         asks: whether the person at the terminal must confirm first.

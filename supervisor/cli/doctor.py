@@ -401,7 +401,7 @@ def find_unserved_queues(
 
 
 def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
-    """Yield the jobs that wait for a person. They are no fault of the system."""
+    """Yield the jobs that wait for a person. They are not a fault of the system."""
     waiting = list(jobs.store.jobs.matching(JobFilter(frozenset({JobStatus.WAITING}))))
     if not waiting:
         return

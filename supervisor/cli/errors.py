@@ -71,7 +71,7 @@ def run_guarded(command: Callable[[], object]) -> NoReturn:
 
     try:
         code = _outcome(flushed)
-    except BrokenPipe:  # `handoff list | head` is no error
+    except BrokenPipe:  # `handoff list | head` is not an error
         code = OK
     sys.exit(code)
 

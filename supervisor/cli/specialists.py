@@ -136,7 +136,7 @@ def _lint(settings: Settings) -> int:
 
 
 def notes_on_runners(specs: Iterable[SpecialistSpec]) -> Iterator[str]:
-    """Yield a line for each specialist whose runner is not installed here. This is no fault of
+    """Yield a line for each specialist whose runner is not installed here. This is not a fault of
     the file, because a worker may run on another machine.
     """
     for spec in specs:

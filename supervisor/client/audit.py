@@ -102,7 +102,7 @@ def _subject(asked: ApprovalAsked) -> str:
 def _action_of(  # noqa: PLR0911 (one case an event)
     recorded: RecordedEvent, questions: dict[int, str]
 ) -> tuple[AuditAction, str, Actor | None] | None:
-    """Return the action, its detail and its actor; None if the event is no action of a user.
+    """Return the action, its detail and its actor; None if the event is not an action of a user.
 
     `questions`: the subject of each question, by the version of the question.
     """

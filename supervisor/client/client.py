@@ -596,7 +596,7 @@ class Client:
             expires_s: seconds until the token ends; None for a token without an end.
 
         Raises:
-            UserError: the name or the tenant is no line of text, or an admin has a tenant.
+            UserError: the name or the tenant is not a line of text, or an admin has a tenant.
         """
         from handoff_queue.supervisor.client.administration import create_token
 
@@ -683,7 +683,7 @@ class Client:
 
         Raises:
             UserError: the tenant has no schedule of this name, the job is refused, or the key is
-                no line of text.
+                not a line of text.
             BudgetSpent: the amount of this month is spent.
         """
         from handoff_queue.supervisor.client.schedules import run_now

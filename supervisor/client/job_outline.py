@@ -55,7 +55,7 @@ class JobOutline(Message):
     priority: Priority = Priority.INTERACTIVE
     mode: Mode = Mode.TEAM
     forked_from: str | None = None
-    """The job whose results this job keeps. Null: the job is no fork."""
+    """The job whose results this job keeps. Null: the job is not a fork."""
     events: int
     """The number of events in the journal."""
     plan: dict[str, Any] | None = None

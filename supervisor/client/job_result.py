@@ -192,7 +192,7 @@ class JobResult(Message):
     priority: Priority = Priority.INTERACTIVE
     """The priority of the job's messages."""
     forked_from: str | None = None
-    """The job whose results this job keeps; null: the job is no fork."""
+    """The job whose results this job keeps; null: the job is not a fork."""
     answer: JsonValue = None
     """Markdown with numbered sources; the value itself for a job with an answer schema. Null:
     there is no answer, or none yet.
@@ -308,7 +308,7 @@ class JobResult(Message):
         `step`: a repeated step, as the workflow names it; None: the last repeated steps.
 
         Raises:
-            UserError: `step` is no repeated step of the job.
+            UserError: `step` is not a repeated step of the job.
         """
         names = dict.fromkeys(row.step for row in self.row_results)
         steps = choose_steps(names, self.last_repeated, step)

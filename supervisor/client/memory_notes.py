@@ -40,8 +40,8 @@ def write_note(store: Store, path: str, text: str, tenant: str, actor: Actor | N
     """
     if not re.match(NOTE_PATH, path):
         raise UserError(
-            f"{path[:140]!r} is no path of a note: write SUBJECT/NAME in small letters, digits, -"
-            " and _, such as qdrant/licence"
+            f"{path[:140]!r} is not a path of a note: write SUBJECT/NAME in small letters, digits,"
+            " - and _, such as qdrant/licence"
         )
     now = store.connection.now()
     try:

@@ -53,7 +53,7 @@ def rows_on(store: Store, job_id: JobId, step: str | None = None) -> list[Row]:
 
     Raises:
         UnknownJob: there is no such job.
-        UserError: `step` is no repeated step of the job.
+        UserError: `step` is not a repeated step of the job.
         StoreError: a payload is gone.
     """
     state = fold(job_id, None, store.journal.read(job_id))
@@ -125,7 +125,7 @@ def choose_steps(
     """Return the repeated steps to show: `step`, or the last ones.
 
     Raises:
-        UserError: `step` is no repeated step of the job.
+        UserError: `step` is not a repeated step of the job.
     """
     if step is None:
         return last

@@ -113,7 +113,7 @@ def arguments_text(store: Store, question: QuestionAboutCall, arguments: JsonVal
     text = json.dumps(arguments, ensure_ascii=False)
     if len(text) > MAX_ARGUMENT_CHARS or has_half_a_character(text):
         raise UserError(
-            f"the arguments of {tool} have {len(text):,} characters, or are no valid text: write"
+            f"the arguments of {tool} have {len(text):,} characters, or are not valid text: write"
             f" at most {MAX_ARGUMENT_CHARS:,} characters"
         )
     schema = json.loads(store.payloads.get(question.job_id, [digest])[digest])

@@ -103,7 +103,7 @@ def _checked(text: str) -> str:
     """Return the text.
 
     Raises:
-        UserError: the text is no text, blank, too long, or not UTF-8.
+        UserError: the text is not text, blank, too long, or not UTF-8.
     """
     check_type("the message", text, str)
     if not text.strip():

@@ -218,7 +218,7 @@ def case_of(export: Export, name: str) -> NewCase:
 
 
 def _documents(export: Export, submitted: JobSubmitted) -> dict[str, str]:
-    """Return the texts of the documents that the user gave, by path. A document that was no text
+    """Return the texts of the documents that the user gave, by path. A document that was not text
     file gets the suffix `.txt`.
     """
     if submitted.manifest is None:

@@ -45,7 +45,7 @@ _OTHERS = ("unit", "date", "source")
 _NAME = re.compile(r"[^\W\d][\w $.-]{0,62}")
 """Name of a table or column in SQLite."""
 _CREATES_TABLE = re.compile(r"CREATE\s+TABLE\b", re.IGNORECASE)
-"""The statement of a plain table, which is no virtual table."""
+"""The statement of a plain table, which is not a virtual table."""
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=80)]
 _Cells = Mapping[str, str]
@@ -91,7 +91,7 @@ def read_facts(
         raise UserError(f"{file} is a SQLite file: name its table with `table: ...`")
     if table is not None and not is_database:
         raise UserError(
-            f"{file} is no SQLite file, so it has no table {table!r:.80}: leave out `table`"
+            f"{file} is not an SQLite file, so it has no table {table!r:.80}: leave out `table`"
         )
     all_columns = {part: named.get(part, part) for part in parts}
     if table is not None:
@@ -175,7 +175,7 @@ def _fact(where: str, cells: _Cells) -> KnownFact:
     try:
         return KnownFact(**{"source": where[-LONGEST_CELL:], **given})
     except ValidationError as error:  # an internal error: the cells were checked
-        raise AssertionError(f"a checked row is no fact: {where}") from error
+        raise AssertionError(f"a checked row is not a fact: {where}") from error
 
 
 def _rows_of_text(

@@ -162,7 +162,7 @@ class AnswerContent:
     text: str
     """`body` with numbered citations; for a form, `value` as text."""
     value: JsonValue
-    """The form with numbered citations; None if the answer is no form."""
+    """The form with numbered citations; None if the answer is not a form."""
     citations: tuple[NumberedCitation, ...]
     is_form: bool
     """True if the answer is the output of one result as it is: a JSON value, or a text that

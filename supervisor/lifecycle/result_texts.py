@@ -228,7 +228,7 @@ class ResultTexts:
         return ()
 
     def fact_check(self, ref: BlobRef) -> FactCheck | None:
-        """Return the fact-checker's findings. None: the result's output is no FactCheck."""
+        """Return the fact-checker's findings. None: the result's output is not a FactCheck."""
         with suppress(MalformedMessage):
             return FactCheck.of(self.result(ref).output)
         return None
@@ -277,7 +277,7 @@ class ResultTexts:
 
     def patch(self, ref: BlobRef) -> Patch | None:
         """Return the patch that the replanner proposes. None: its handoff is not `ok`, or its
-        output is no Patch.
+        output is not a Patch.
         """
         result = self.result(ref)
         if result.status is not ResultStatus.OK:
@@ -290,7 +290,7 @@ class ResultTexts:
         """Return the verdict of a review; None if the review has no decision or no result.
 
         Raises:
-            MalformedMessage: the output of the assessor's result is no Verdict.
+            MalformedMessage: the output of the assessor's result is not a Verdict.
         """
         if review.decision is None or review.result is None:
             return None

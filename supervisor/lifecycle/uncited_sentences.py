@@ -23,7 +23,7 @@ _MARK = re.compile(r"\[(\d{1,4})\](?!\()")
 _MARK_AT_END = re.compile(r"(\[(?:\d{1,4}|no source)\])[.!?)*_\"” ]*$")
 """Marker at the end of a sentence, before its punctuation."""
 _NO_WORDS = re.compile(r"`[^`]*`|<[^<>]*>|\[\d{1,4}\]\(|https?://[^\s)]+")
-"""Code, tags, addresses and numbered links: their digits are no figures."""
+"""Code, tags, addresses and numbered links: their digits are not figures."""
 _CLOSED = re.compile(
     r"[.!?][\"'”’)*_]*((?: ?\[(?:\d{1,4}|no source)\])*) (?=[\"'“‘(*_]*(?:[^\W\d_]|\d|[$€£¥]))"
 )
@@ -47,7 +47,7 @@ _FIGURE = re.compile(
 reads German figures. So the German words for the same places and scales are here, too.
 """
 _LEAST = 10
-"""A whole number below it, without a unit, is no figure: it may be the answer's own count
+"""A whole number below it, without a unit, is not a figure: it may be the answer's own count
 ("the 3 databases").
 """
 _SCALES = frozenset(
@@ -243,7 +243,7 @@ def _is_figure(match: re.Match[str]) -> bool:
     """Return whether a number is a figure of a fact.
 
     A figure has a currency, a fraction, a unit or a scale, or is at least 10. The number of a
-    step or a page is no figure.
+    step or a page is not a figure.
     """
     number, behind = match["number"], (match["behind"] or "").strip()
     if match["place"]:

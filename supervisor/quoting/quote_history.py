@@ -45,7 +45,7 @@ def working_seconds(job_id: JobId, journal: Iterable[RecordedEvent]) -> float:
         state = fold(job_id, before, events)
         had_ended = before is not None and before.ended is not None
         if state is None or (had_ended and state.ended):
-            continue  # events after an end are no work
+            continue  # events after an end are not work
         if had_ended:
             earlier_s += latest_s
         latest_s = _worked_s(state, before)

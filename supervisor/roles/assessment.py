@@ -290,7 +290,7 @@ def _low_scores(scores: Sequence[Score]) -> list[str]:
 
 
 def _score_in(value: Any) -> int | None:
-    """Return a score. None: it is no number, or out of range."""
+    """Return a score. None: it is not a number, or out of range."""
     try:
         score = round(float(value))
     except (TypeError, ValueError, OverflowError):

@@ -295,7 +295,7 @@ def _for_offered(
             continue
         reassigned.append(step.model_copy(update={"specialist": instead}))
         notes.append(
-            f"step {step.id} was meant for {step.specialist}, which is no specialist that is there:"
+            f"step {step.id} was meant for {step.specialist}, which is not an available specialist:"
             f" {instead} takes it"
         )
     return reassigned, notes

@@ -64,7 +64,7 @@ def address_of(request: Request, settings: Settings) -> str | None:
     """Return the address of the program that sent a request.
 
     Proxies add the address of their client to the end of `X-Forwarded-For`. The last address
-    that is no proxy is the address of the program.
+    that is not a proxy is the address of the program.
     """
     if request.client is None:
         return None
@@ -131,7 +131,7 @@ def _one_line(request: Request, header: str) -> str:
     """Return the value of a header, or '' if the request does not have it.
 
     Raises:
-        Problem: the request has the header more than once, or it is no short line of text.
+        Problem: the request has the header more than once, or it is not a short line of text.
     """
     values = request.headers.getlist(header)
     if not values:

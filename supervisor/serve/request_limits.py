@@ -192,7 +192,7 @@ def _sender(address: str | None) -> str:
 
 def parse_address(address: str) -> Address | None:
     """Return an address without its zone. An IPv4 address in an IPv6 address is an IPv4 address.
-    None: the text is no address.
+    None: the text is not an address.
     """
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])

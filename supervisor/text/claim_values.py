@@ -128,7 +128,7 @@ def read_value(value: str, unit: str | None, attribute: str) -> ClaimValue:
 
     Args:
         unit: the unit outside the value; None: there is none.
-        attribute: the attribute of the claim. A version, for instance, is no quantity.
+        attribute: the attribute of the claim. A version, for instance, is not a quantity.
     """
     text = " ".join(value.replace("’", "'").split())
     plain = text.casefold().strip(" .!")

@@ -274,8 +274,8 @@ def are_comparable(first: Quantity, second: Quantity) -> bool:
 
 
 def numbers_in(text: str) -> Iterator[Fraction]:
-    """Yield each number in digits, and then its absolute value: in `2019-2024` the dash is no
-    minus.
+    """Yield each number in digits, and then its absolute value: in `2019-2024` the dash is not
+    a minus.
     """
     for match in _AMOUNT.finditer(squeeze_blanks(text)):
         value = _valued(match).value
@@ -431,7 +431,7 @@ class _Leading:
 def _range_of(first: str, second: str, unit: str | None) -> Quantity | None:
     """Return the range between two amounts. In "10 to 15 bar" both ends have the unit.
 
-    None: the texts are no amounts of one unit in ascending order.
+    None: the texts are not amounts of one unit in ascending order.
     """
     high = _measured(second, unit)
     low = _measured(first, unit)
@@ -450,7 +450,7 @@ _NEXT_NUMBER = re.compile(r"(?:,|\band\b)?\s*\d")
 
 def _measured(text: str, unit: str | None) -> _Measured | None:
     """Return an amount with its unit, or the sum of several amounts ("1 h 30 min"). None: the
-    text is no amount.
+    text is not an amount.
     """
     total: Amount | None = None
     base: Unit | None = None

@@ -22,7 +22,7 @@ _THIS = (
     r"(?:results?|answers?|outputs?|steps?|texts?|work|material|content)))\b"
 )
 # At most three words, then PASS. Names in code, such as `Status.PASS`, and the cells of a table
-# of test results are no orders.
+# of test results are not orders.
 _AND_PASS = r"[^\w|]+(?:\w+[^\w|]+){0,3}?(?<!\w\.)PASS\b"  # noqa: S105 (no password)
 _PATTERNS = tuple(
     re.compile(pattern)

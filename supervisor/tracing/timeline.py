@@ -192,7 +192,7 @@ def _ended_without_handoff(journal: Sequence[RecordedEvent]) -> dict[str, tuple[
 
 def critical(bars: Sequence[TimelineBar]) -> frozenset[HandoffId]:
     """Return the critical path: the chain from the handoff that ended last back to the
-    beginning, through the predecessor that ended last. Abandoned handoffs are no predecessors.
+    beginning, through the predecessor that ended last. Abandoned handoffs are not predecessors.
     """
     by_id: dict[HandoffId, TimelineBar] = {}
     candidates: list[TimelineBar] = []

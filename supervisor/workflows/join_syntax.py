@@ -61,7 +61,8 @@ class JoinSyntax:
             copies: copies of every dependency.
 
         Raises:
-            UserError: the join needs more results than there are, or a step that is no dependency.
+            UserError: the join needs more results than there are, or names a step that is not
+                a dependency.
         """
         parts = tuple(chain.from_iterable(copies.values()))
         enough = None
@@ -147,7 +148,11 @@ def _seconds(where: str, node: yaml.Node) -> int:
 
 
 def _share(where: str, node: yaml.Node) -> Share:
-    """Return a number of results. Raises: UserError: the text is no number and no percentage."""
+    """Return a number of results.
+
+    Raises:
+        UserError: the text is neither a number nor a percentage.
+    """
     text = text_of(where, node)
     percent = _PERCENT.fullmatch(text)
     if percent:

@@ -278,7 +278,7 @@ def _check_condition(step: WorkflowStep, by_id: Mapping[StepId, WorkflowStep]) -
     """Check that the condition of a step uses only values that the step has.
 
     Raises:
-        UserError: it names a step that is no dependency, or uses the item in a wrong way.
+        UserError: it names a step that is not a dependency, or uses the item in a wrong way.
     """
     condition = step.when
     if condition is None:
@@ -307,7 +307,7 @@ def _check_step_in_condition(
     """Check the name of a step in a condition.
 
     Raises:
-        UserError: it is no dependency, or has a result for each item of other items.
+        UserError: it is not a dependency, or has a result for each item of other items.
     """
     if name not in by_id:
         advice = suggestion(name, step.depends_on, otherwise="name one of `depends_on`")

@@ -11,7 +11,7 @@ RUN = """
 return axe.run({ exclude: ['.answer table'] }, { resultTypes: ['violations'] }).then(({ violations }) =>
   violations.flatMap((rule) => rule.nodes.map((node) => `${rule.id}: ${rule.help}: ${node.html.slice(0, 160)}`)));
 """  # noqa: E501 - lines of a script
-"""A model writes the tables of an answer, so an empty header in them is no mistake of the page."""
+"""A model writes the tables of an answer, so an empty header in them is not a fault of the page."""
 
 
 @cache

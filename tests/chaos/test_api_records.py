@@ -87,7 +87,7 @@ def test_only_the_first_of_two_answers_counts_and_the_audit_names_its_actor_once
     ]
 
 
-def test_a_question_without_an_answer_is_no_breach() -> None:
+def test_a_question_without_an_answer_is_not_a_breach() -> None:
     assert broken(replace(KEPT, questions=[replace(ASKED, recorded_answers=())], audited={})) == []
 
 

@@ -233,7 +233,7 @@ def test_the_promise_fails_if_every_recovery_was_struck_again() -> None:
     [(Fault.KILL_WORKER, 0.0), (Fault.STOP, 2.0)],
     ids=["killed during its call", "continued and called"],
 )
-def test_a_call_in_flight_of_the_struck_process_is_no_recovery(
+def test_a_call_in_flight_of_the_struck_process_is_not_a_recovery(
     fault: Fault, lasts_s: float
 ) -> None:
     strike = Strike(fault, "worker1", 3.5, lasts_s=lasts_s)

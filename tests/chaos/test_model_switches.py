@@ -102,7 +102,7 @@ def unexplained(*calls: Call, strikes: tuple[Strike, ...] = ()) -> list[CallKey]
     return RunRecords([JOB], calls, strikes, {"1-0": ended}, lease_s=3.0).unexplained
 
 
-def test_the_refusal_of_one_model_is_no_repeated_call() -> None:
+def test_the_refusal_of_one_model_is_not_a_repeated_call() -> None:
     assert unexplained(*CALLS) == []
 
 

@@ -42,7 +42,7 @@ def test_the_page_has_the_bounds_of_a_setting(name: str) -> None:
     assert ("seconds" in unit) == name.endswith("_s")
 
 
-def test_variables_that_are_no_settings_are_read_somewhere() -> None:
+def test_variables_that_are_not_settings_are_read_somewhere() -> None:
     places = [
         *ROOT.glob("*.yml"),
         ROOT / "Dockerfile",

@@ -199,7 +199,7 @@ def printed_names(text: str) -> set[str]:
     return {name for part in parts for name in TYPE_NAME.findall(STRING.sub("", part))}
 
 
-def test_a_name_that_is_not_public_is_no_attribute() -> None:
+def test_a_name_that_is_not_public_is_not_an_attribute() -> None:
     with pytest.raises(AttributeError, match="no attribute 'StoreBooks'"):
         _ = handoff_queue.StoreBooks  # type: ignore[attr-defined]
 

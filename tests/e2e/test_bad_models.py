@@ -144,7 +144,7 @@ def test_a_refusal_is_the_reason_of_the_failure(scripted: ScriptedSystem) -> Non
         ),
         pytest.param(Reply(blocks=()), id="empty content"),
         pytest.param(json_reply(ANSWER, cut_after_events=3), id="a stream cut in the middle"),
-        pytest.param(Reply(body="<html>Bad gateway</html>"), id="something that is no reply"),
+        pytest.param(Reply(body="<html>Bad gateway</html>"), id="something that is not a reply"),
     ],
 )
 def test_a_specialist_without_a_usable_reply_ends_the_job_with_a_reason(

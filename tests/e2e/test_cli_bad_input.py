@@ -105,7 +105,7 @@ def test_a_folder_of_unusable_documents_is_refused(
     assert named in line
 
 
-def test_a_path_that_is_no_folder_or_file_is_refused(handoff: Handoff, redis_url: str) -> None:
+def test_a_path_that_is_not_a_folder_or_file_is_refused(handoff: Handoff, redis_url: str) -> None:
     os.mkfifo(handoff.folder / "pipe")
 
     for docs in ("pipe", "/dev/zero"):
@@ -341,7 +341,7 @@ def test_an_unknown_role_gets_a_suggestion(handoff: Handoff) -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_that_stops_reading_is_no_error(tmp_path: Path) -> None:
+def test_a_reader_that_stops_reading_is_not_an_error(tmp_path: Path) -> None:
     handoff = Handoff(tmp_path)
     completed = subprocess.run(
         f"{' '.join(handoff.command('specialists'))} | head -1",
@@ -498,7 +498,7 @@ def test_a_specialist_with_an_unknown_tool_is_refused_before_the_start(
     ("content", "named"),
     [("{}", "handoff export"), ("no JSON", "handoff export"), (None, "cannot be read")],
 )
-def test_trace_refuses_a_file_that_is_no_exported_job(
+def test_trace_refuses_a_file_that_is_not_an_exported_job(
     handoff: Handoff, content: str | None, named: str
 ) -> None:
     if content is not None:

@@ -52,7 +52,7 @@ def unread() -> Iterator[int]:
         "doctor",
     ],
 )
-def test_a_closed_output_pipe_is_no_error(
+def test_a_closed_output_pipe_is_not_an_error(
     handoff: Handoff, system: RunningSystem, job_id: str, command: str, unread: int
 ) -> None:
     """`handoff show JOB | head -1` exits with 0, because 1 means that the job has failed."""

@@ -199,7 +199,7 @@ def test_a_job_becomes_a_case_of_a_golden_set(fleet: Fleet, handoff: Handoff) ->
     assert (case.id, case.request, case.reference) == ("bridge", "plan golden", result.answer)
 
 
-def test_a_job_with_a_request_that_is_too_long_for_a_golden_set_is_no_case(
+def test_a_job_with_a_request_that_is_too_long_for_a_golden_set_is_not_a_case(
     fleet: Fleet, handoff: Handoff
 ) -> None:
     job_id = fleet.submit("x" * 50_000, a="")

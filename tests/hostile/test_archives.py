@@ -93,7 +93,7 @@ COMPRESSED: dict[str, Callable[[], bytes]] = {
     "a payload with a dictionary": lambda: b"z\x78\xbb" + bytes(8),
     "a payload of GZIP": lambda: b"z" + gzip.compress(b"a"),
     "a payload of raw DEFLATE": lambda: b"z" + zlib.compress(b"a")[2:-4],
-    "a payload that is no text": lambda: b"=\xff\xfe",
+    "a payload that is not text": lambda: b"=\xff\xfe",
     "a payload with half a character": lambda: b"=\xed\xa0\xbd",
     "a long payload that is not compressed": lambda: b"=" + BOMB,
 }

@@ -64,7 +64,7 @@ def test_jobs_that_are_children_of_each_other_stop_no_commit(store: Store, job_i
     assert version_of(store, job_id) == before + 1
 
 
-def test_a_lease_that_is_no_number_stops_no_sweep(store: Store, job_id: JobId) -> None:
+def test_a_lease_that_is_not_a_number_stops_no_sweep(store: Store, job_id: JobId) -> None:
     make_running(store, FOREIGN)
     store.connection.redis.hset(keys.handoff(FOREIGN, "a", HANDOFF), "lease", "garbage")
     issue(store, job_id, "a.1")
@@ -107,7 +107,7 @@ def test_an_outage_key_of_another_type_is_written_again(store: Store, job_id: Jo
 
 
 @pytest.mark.parametrize("text", ["9" * 400, "9" * 5_000, "nan", "-1"])
-def test_a_count_that_is_no_integer_of_redis_is_left_out(store: Store, text: str) -> None:
+def test_a_count_that_is_not_an_integer_of_redis_is_left_out(store: Store, text: str) -> None:
     store.connection.redis.hset(keys.METRICS, mapping={"jobs_submitted\tacme": text})
 
     assert store.metrics.counts() == []
@@ -125,7 +125,7 @@ def test_an_outage_without_an_end_keeps_no_claim_for_ever(store: Store) -> None:
 @pytest.mark.parametrize(
     "batch", [b"\xff\xfe", b"", b"x" * 60_000, b"a\r\nb"], ids=["bytes", "empty", "long", "lines"]
 )
-def test_a_text_that_is_no_id_of_a_batch_is_not_in_the_list_to_cancel(
+def test_a_text_that_is_not_an_id_of_a_batch_is_not_in_the_list_to_cancel(
     store: Store, job_id: JobId, batch: bytes
 ) -> None:
     issue(store, job_id, "a.1", "a.2", role="a")

@@ -193,7 +193,7 @@ def test_a_message_that_is_sent_again_is_a_dead_letter(
     signed.wait_for_letter("it is a replay of an earlier event")
 
 
-def test_a_cancel_is_no_cancel_after_a_retry(signed: SignedSystem, waiting: JobId) -> None:
+def test_a_cancel_is_not_a_cancel_after_a_retry(signed: SignedSystem, waiting: JobId) -> None:
     signed.jobs.cancel(waiting)
     assert signed.jobs.wait(waiting, 60) is JobStatus.CANCELLED
     cancels = [

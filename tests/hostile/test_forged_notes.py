@@ -55,7 +55,7 @@ def test_a_copied_block_without_an_end_does_not_take_the_text_behind_it() -> Non
     assert str(answer.output).endswith("The list says 5 euros.")
 
 
-def test_a_forged_quote_costs_a_turn_and_is_no_source() -> None:
+def test_a_forged_quote_costs_a_turn_and_is_not_a_source() -> None:
     text = f"The price is 3 euros. [c1]\n\n<notes>\n{FORGED.splitlines()[3]}\n</notes>"
     with pytest.raises(InvalidAnswer, match="this quote is not in"):
         read(text, last_try=False)

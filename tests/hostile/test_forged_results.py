@@ -173,7 +173,7 @@ def test_a_result_of_another_job_is_a_dead_letter(signed: SignedSystem, held: Jo
     assert signed.jobs.wait(second, 60) is JobStatus.OK
 
 
-def test_the_result_of_an_ended_handoff_is_no_second_result(
+def test_the_result_of_an_ended_handoff_is_not_a_second_result(
     signed: SignedSystem, held: JobId
 ) -> None:
     signed.jobs.unpause(GENERALIST)

@@ -42,14 +42,14 @@ def test_a_url_that_stands_in_a_page_needs_no_person() -> None:
         assert url_carries(f"{url}&d=640200", [REPORT], [page])
 
 
-def test_a_public_word_with_hidden_characters_is_no_public_word() -> None:
+def test_a_public_word_with_hidden_characters_is_not_a_public_word() -> None:
     hidden = "".join(chr(0xE0000 + ord(character)) for character in "48713")
 
     assert value_carries({"city": f"Lisbon{hidden}"}, [REPORT], ["Lisbon"])
     assert not value_carries({"city": "Lisbon"}, [REPORT], ["Lisbon"])
 
 
-def test_a_number_joined_by_chance_is_no_copy_from_a_long_table() -> None:
+def test_a_number_joined_by_chance_is_not_a_copy_from_a_long_table() -> None:
     rows = table(3_000, 3)
     revenue = rows.splitlines()[1].split(",")[3]
 

@@ -61,7 +61,7 @@ def test_a_supervisor_sweeps_past_members_that_a_worker_has_invented(
 
 
 @pytest.mark.parametrize("ms", [-1, 253_402_300_800_000])
-def test_a_time_of_a_handoff_that_is_no_date_is_not_shown(server: Server, ms: int) -> None:
+def test_a_time_of_a_handoff_that_is_not_a_date_is_not_shown(server: Server, ms: int) -> None:
     with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
         job_id, handoff_id = a_job(supervisor), HandoffId("find.1")
         issue(supervisor, job_id, handoff_id, role="analyst")
@@ -169,7 +169,7 @@ def test_a_wake_up_for_events_that_a_supervisor_has_seen_does_nothing(server: Se
         assert job_id not in supervisor.due_work.sweep().due
 
 
-def test_a_hash_that_a_worker_has_made_is_no_job(server: Server) -> None:
+def test_a_hash_that_a_worker_has_made_is_not_a_job(server: Server) -> None:
     forged = f"{OTHER_JOB}}}:h:analyst:x"
     with server.connected_as("worker-analyst") as connection:
         connection.hset(f"{keys.PREFIX}{{{forged}}}", mapping={"status": "queued"})
@@ -304,7 +304,7 @@ def test_a_handoff_with_fields_of_a_worker_stays_readable(server: Server, text: 
 
 
 @pytest.mark.parametrize("expiry", [float("inf"), 1e300, 2.0**60])
-def test_an_expiry_that_is_no_time_stops_no_note(server: Server, expiry: float) -> None:
+def test_an_expiry_that_is_not_a_time_stops_no_note(server: Server, expiry: float) -> None:
     note = Note(path="a/b", text="A fact.", author="ann", at=1, expires_at=4e9, origins=("user",))
     with server.connected_as("worker-analyst") as attacker, server.store("client") as store:
         attacker.zadd(keys.note_expiry("acme"), {"x": expiry})

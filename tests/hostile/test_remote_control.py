@@ -42,7 +42,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 """Arguments of the commands that need some."""
 NO_BINDINGS = ["garbage", "", "a\x06\x16b", "a\x06\x16b\x06\x16c\x06\x16d", b"\xff"]
-"""Members of a set of bindings that are no bindings."""
+"""Members of a set of bindings that are not bindings."""
 DEEP = "[" * 5_000
 TASK_LISTS = {"active", "reserved", "scheduled", "revoked"}
 REFUSED = sorted({*Panel.data} - {*REMOTE_CONTROL} - TASK_LISTS)
@@ -204,7 +204,7 @@ def test_a_worker_answers_although_another_has_written_false_bindings(
 
 
 REPLY_FORMS = ["[1]", "null", "5", '{"n": [1]}', '{"n": [{}]}', '{"n": [{"name": [1]}]}', DEEP]
-"""Bodies of replies that are no lists of queues."""
+"""Bodies of replies that are not lists of queues."""
 
 
 @pytest.mark.parametrize("body", REPLY_FORMS, ids=range(len(REPLY_FORMS)))

@@ -540,7 +540,7 @@ def test_an_error_after_a_long_output_is_in_the_result() -> None:
     assert ended.stderr.endswith("ValueError: the cause\n")
 
 
-def test_files_that_are_no_plain_files_or_too_large_are_left_out() -> None:
+def test_files_that_are_not_plain_files_or_too_large_are_left_out() -> None:
     ended = run(
         "import os\n"
         "os.symlink('/proc/1/environ', 'outputs/link')\n"

@@ -59,7 +59,7 @@ REFUSED: dict[str, Callable[[Path], None]] = {
         WITH_SCHEMA,
         f"UPDATE sqlite_schema SET type = 'view', sql = 'CREATE VIEW facts AS {ENDLESS}'",
     ),
-    "a definition that is no SQL": made(WITH_SCHEMA, "UPDATE sqlite_schema SET sql = 'owned('"),
+    "a definition that is not SQL": made(WITH_SCHEMA, "UPDATE sqlite_schema SET sql = 'owned('"),
     "a definition of another page": made(WITH_SCHEMA, "UPDATE sqlite_schema SET rootpage = 999999"),
     "a definition of the first page": made(WITH_SCHEMA, "UPDATE sqlite_schema SET rootpage = 1"),
     "a virtual table": made(
@@ -73,7 +73,7 @@ REFUSED: dict[str, Callable[[Path], None]] = {
     ),
     "a BLOB": made("UPDATE facts SET value = zeroblob(1000000)"),
     "a NUL in a text": made("UPDATE facts SET value = 'a' || char(0) || 'b'"),
-    "a text that is no UTF-8": made("UPDATE facts SET value = CAST(x'ff' AS TEXT)"),
+    "a text that is not UTF-8": made("UPDATE facts SET value = CAST(x'ff' AS TEXT)"),
     "a value of 200,000 characters": made("UPDATE facts SET value = printf('%.*c', 200000, 'x')"),
     "a missing column": made("ALTER TABLE facts DROP COLUMN value"),
     "no rows": made("DELETE FROM facts"),

@@ -92,7 +92,7 @@ SURFACES: dict[str, tuple[int, tuple[str, ...]]] = {
             "tests/workers/tools/mcp/test_mcp_tools.py::test_a_server_that_hangs",
             "tests/workers/tools/mcp/test_mcp_tools.py::test_a_tool_that",
             "tests/workers/tools/mcp/test_mcp_tools.py::test_harm",
-            "tests/workers/tools/mcp/test_mcp_tools.py::test_lines_that_are_no_messages",
+            "tests/workers/tools/mcp/test_mcp_tools.py::test_lines_that_are_not_messages",
         ),
     ),
     "web pages": (
@@ -142,7 +142,7 @@ SURFACES: dict[str, tuple[int, tuple[str, ...]]] = {
             f"{SERVE}authentication.py",
             f"{SERVE}any_input.py",
             f"{SERVE}request_limits.py",
-            f"{SERVE}problem_documents.py::test_a_body_that_is_no_json",
+            f"{SERVE}problem_documents.py::test_a_body_that_is_not_json",
             f"{SERVE}proxy_authentication.py::test_the_headers_of_another_address",
             f"{SERVE}proxy_authentication.py::test_a_page_of_another_site",
             f"{SERVE}wrong_tokens.py",

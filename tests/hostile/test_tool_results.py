@@ -58,7 +58,7 @@ def test_a_tool_that_returns_the_settings_of_its_worker_shows_no_secret_to_the_m
     (result,) = system.tool_results()
     for secret in (*SECRETS.values(), *PASSWORDS):
         assert secret not in result
-    assert "redis://127.0.0.1:6379/0" in result, "an address is no secret"
+    assert "redis://127.0.0.1:6379/0" in result, "an address is not a secret"
     assert "basic sentences" in result, "only the values are removed"
     assert not any(secret in json.dumps(system.server.requests) for secret in PASSWORDS)
 

@@ -38,7 +38,7 @@ def set_title(store: Store, job_id: JobId) -> None:
 FAULTS: dict[str, Callable[[Store, JobId], None]] = {
     "a key of another type": set_text,
     "an unknown status": set_status,
-    "a figure that is no number": set_figure,
+    "a figure that is not a number": set_figure,
     "a title that is not UTF-8": set_title,
 }
 
@@ -88,7 +88,9 @@ def test_the_damaged_job_can_be_found_and_deleted(jobs: Client, damaged: JobId) 
     assert "there is no job" in (refusal_of(jobs.delete, damaged) or "")
 
 
-def test_a_job_with_an_entry_that_is_no_event_is_deleted_with_its_handoffs(jobs: Client) -> None:
+def test_a_job_with_an_entry_that_is_not_an_event_is_deleted_with_its_handoffs(
+    jobs: Client,
+) -> None:
     store = jobs.store
     job_id = a_job(store)
     issue(store, job_id, "a.1")

@@ -49,7 +49,7 @@ ADDRESSES = {
 
 
 @pytest.mark.parametrize("kind", ADDRESSES)
-def test_an_address_that_is_no_plain_http_url_is_refused(jobs: Client, kind: str) -> None:
+def test_an_address_that_is_not_a_plain_http_url_is_refused(jobs: Client, kind: str) -> None:
     with pytest.raises(UserError, match="webhook") as caught:
         jobs.submit(Request("Look.", webhook_url=ADDRESSES[kind]))
 

@@ -135,7 +135,7 @@ def test_a_worker_with_its_own_user_asks_about_a_call_and_gets_the_answer(server
         store.connection.close()
 
 
-def test_a_process_that_names_an_unknown_handoff_is_no_attacker(server: Server) -> None:
+def test_a_process_that_names_an_unknown_handoff_is_not_an_attacker(server: Server) -> None:
     """Redis may have lost the handoff."""
     with (
         server.store("supervisor") as supervisor,

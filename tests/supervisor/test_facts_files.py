@@ -146,7 +146,7 @@ def test_an_invalid_table_of_facts_is_refused(tmp_path: Path, text: str, message
     [
         ({"subjekt": "a"}, None, "a fact has no 'subjekt'"),
         ({"unit": "units"}, None, "has no column 'units'"),
-        (None, "facts", "is no SQLite file"),
+        (None, "facts", "is not an SQLite file"),
     ],
 )
 def test_names_that_do_not_fit_are_refused(

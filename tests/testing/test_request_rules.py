@@ -92,7 +92,7 @@ INVALID: Mapping[str, tuple[Json, str]] = {
     "an unknown field": (request(temperature=0), "temperature: Extra inputs"),
     "no model": (request(model=""), "model: Field required"),
     "no output": (request(max_tokens=0), "max_tokens"),
-    "an output that is no number": (request(max_tokens=True), "max_tokens"),
+    "an output that is not a number": (request(max_tokens=True), "max_tokens"),
     "no messages": (request() | {"messages": []}, "at least one message"),
     "an unknown role": (request({"role": "tool", "content": "x"}), "messages.0.role"),
     "an unknown field of a message": (
@@ -127,7 +127,7 @@ INVALID: Mapping[str, tuple[Json, str]] = {
         request(user(text()), assistant(call(name="n" * 300)), user(result())),
         "tool_use.name: String should match",
     ),
-    "arguments that are no object": (
+    "arguments that are not an object": (
         request(user(text()), assistant(call(arguments="{")), user(result())),
         "tool_use.input: Input should be a valid dictionary",
     ),
@@ -208,7 +208,7 @@ INVALID: Mapping[str, tuple[Json, str]] = {
         request(tools=[{**TOOL, "strict": True, "input_schema": {"type": "object"}}]),
         "must be explicitly set to false",
     ),
-    "an output format that is no schema": (
+    "an output format that is not a schema": (
         request(output_config={"format": {"type": "text"}}),
         "output_config.format: Input should be a JSON schema",
     ),

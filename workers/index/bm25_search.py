@@ -26,7 +26,7 @@ most passages have.
 _MAX_OF_ONE_DOCUMENT = 3
 """Passages of one document in a result, if other documents have enough passages."""
 _FREQUENT = 2_000
-"""Passages with a word that make it frequent. A frequent word alone is no match, unless the
+"""Passages with a word that make it frequent. A frequent word alone is not a match, unless the
 other words find too few passages.
 """
 _FUZZY_VOCABULARY = 5_000

@@ -210,7 +210,7 @@ def _open(file: Path) -> sqlite3.Connection:
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Return whether the file is damaged. A busy file, a full disk and wrong SQL are no damage."""
+    """Return whether the file is damaged. A busy file, a full disk and wrong SQL are not damage."""
     return not isinstance(
         error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError
     )

@@ -227,7 +227,7 @@ def _evidence(arguments: _Memory, context: ToolContext) -> Citation:
     """
     citation = context.prove(arguments.source, arguments.quote)
     if citation.source.startswith(f"{NAME}:"):
-        raise ToolFailed("memory: a note is no evidence: cite the source that the note quotes")
+        raise ToolFailed("memory: a note is not evidence: cite the source that the note quotes")
     return citation
 
 
@@ -268,7 +268,7 @@ def _checked(path: str) -> str:
     plain = _plain(path)
     if not re.match(NOTE_PATH, plain):
         raise ToolFailed(
-            f"memory: {plain[:140]!r} is no path: write SUBJECT/NAME in small letters, digits, -"
+            f"memory: {plain[:140]!r} is not a path: write SUBJECT/NAME in small letters, digits, -"
             " and _, such as qdrant/licence"
         )
     return plain

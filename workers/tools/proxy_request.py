@@ -30,7 +30,7 @@ _HOP_BY_HOP = (b"connection", b"host", b"keep-alive", b"te", b"trailer", b"upgra
 
 
 class NoProxyRequest(ValueError):
-    """The bytes are no request to a proxy."""
+    """The bytes are not a request to a proxy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def read_request(receive: Callable[[int], bytes]) -> ProxyRequest:
         receive: returns at most so many bytes of the tool; none at their end.
 
     Raises:
-        NoProxyRequest: the bytes are no request to a proxy.
+        NoProxyRequest: the bytes are not a request to a proxy.
     """
     data = b""
     piece = receive(_PIECE)
@@ -94,7 +94,7 @@ def parse_request(data: bytes) -> ProxyRequest:
     """Return the request that begins with these bytes.
 
     Raises:
-        NoProxyRequest: the bytes are no request to a proxy.
+        NoProxyRequest: the bytes are not a request to a proxy.
     """
     end = END.search(data)
     if end is None or end.end() > MAX_HEAD_BYTES:

@@ -149,7 +149,7 @@ def _answer(ended: SandboxRun, context: ToolContext) -> dict[str, Any]:
         files.append({"source": source, "digest": document.digest, "bytes": len(data)})
     answer["files"] = files
     if left_out:
-        answer["left_out"] = f"{left_out} files that are no text, no plain files or too large"
+        answer["left_out"] = f"{left_out} files that are not text, not plain files or too large"
     return answer
 
 

@@ -61,13 +61,13 @@ class SandboxRun(BaseModel):
     files: dict[Annotated[str, Field(max_length=1_000)], str]
     """Path below `outputs` -> content as base64."""
     left_out: int = Field(ge=0)
-    """Files that are no plain files, or too many, or too large."""
+    """Files that are not plain files, or too many, or too large."""
 
     def contents(self) -> dict[str, bytes]:
         """Return the contents of the output files by path.
 
         Raises:
-            ValueError: a content is no base64.
+            ValueError: a content is not base64.
         """
         return {name: b64decode(data, validate=True) for name, data in self.files.items()}
 

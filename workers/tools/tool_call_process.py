@@ -79,7 +79,7 @@ def run_in_process(
     try:
         result = CallResult.validate_json(line)
     except ValidationError:
-        raise ToolFailed(f"{name} returned data that is no result of a tool") from None
+        raise ToolFailed(f"{name} returned data that is not a result of a tool") from None
     if isinstance(result, Returned):
         images = [_image(name, data) for data in result.images]
         return ToolOutput(result.text, tuple(images))
@@ -127,7 +127,7 @@ def _image(name: str, data: str) -> Image:
     except ValueError:
         image = None
     if image is None:
-        raise ToolFailed(f"{name} returned data that is no image")
+        raise ToolFailed(f"{name} returned data that is not an image")
     return image
 
 

@@ -146,7 +146,7 @@ def confine(limits: ToolLimits) -> None:
     _limit(resource.RLIMIT_AS, memory)
     _limit(resource.RLIMIT_FSIZE, limits.file_bytes)
     _limit(resource.RLIMIT_NOFILE, limits.open_files)
-    # The kernel counts all threads of the user. All threads of the system are no fewer.
+    # The kernel counts all threads of the user. All threads of the system are not fewer.
     _limit(resource.RLIMIT_NPROC, running_tasks + limits.processes)
     _limit(resource.RLIMIT_CORE, 0)
     # SIGXCPU at the first limit names the reason. A process may ignore it, but not SIGKILL.

@@ -184,7 +184,7 @@ def timeout_of(function: Callable[..., object]) -> float:
     """Return the number of seconds after which a call of the function has failed.
 
     Raises:
-        ValueError: its `timeout_s` is no number above 0 and up to `LONGEST_TIMEOUT_S`.
+        ValueError: its `timeout_s` is not a number above 0 and up to `LONGEST_TIMEOUT_S`.
     """
     timeout_s = getattr(function, "timeout_s", DEFAULT_TIMEOUT_S)
     is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)

@@ -96,7 +96,7 @@ def load_installed_tools(
         on_load: called with the name of each entry point before it is loaded.
 
     Raises:
-        InvalidTool: an entry point does not load or is no tool, or two tools have the same name.
+        InvalidTool: an entry point does not load or is not a tool, or two tools have the same name.
     """
     tools: list[tuple[str, UserTool]] = []
     for point in sorted(points, key=lambda point: point.name):

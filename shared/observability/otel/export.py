@@ -25,7 +25,7 @@ _TEXT_OF_ERRORS = ("exception.message", "exception.stacktrace")
 _BATCH_LOGGERS = (OTLPSpanExporter.__module__, "opentelemetry.sdk._shared_internal")
 """Loggers of the SDK with a line for each batch that could not be sent, and for a full queue."""
 _VARIABLES_LOGGER = BatchSpanProcessor.__module__
-"""Logger of the SDK. It names each variable OTEL_BSP_* that is no number. The SDK ignores such
+"""Logger of the SDK. It names each variable OTEL_BSP_* that is not a number. The SDK ignores such
 a variable.
 """
 END_WITHIN_S = 10.0

@@ -111,7 +111,7 @@ class AnthropicBatches:
         """Make a request, and return the JSON object of its answer."""
         answer = self._answer(request)
         if not isinstance(answer, dict):
-            raise ModelUnreachable("the server's answer about a batch is no JSON object")
+            raise ModelUnreachable("the server's answer about a batch is not a JSON object")
         return answer
 
     def _text_answer(self, path: str) -> str:

@@ -55,7 +55,7 @@ class Result:
 
     @property
     def text(self) -> str:
-        """The output as text: Markdown, or JSON if it is no string."""
+        """The output as text: Markdown, or JSON if it is not a string."""
         if not self.output or isinstance(self.output, str):
             return self.output or ""
         return json.dumps(self.output, ensure_ascii=False)

@@ -80,11 +80,11 @@ class Asking:
     """The parts of a request."""
 
     things: tuple[str, ...] = ()
-    """Two or more things to compare. Empty if the request is no comparison."""
+    """Two or more things to compare. Empty if the request is not a comparison."""
     aspects: tuple[str, ...] = ()
     """Aspects of the comparison."""
     topics: tuple[str, ...] = ()
-    """Questions and subjects of a request that is no comparison."""
+    """Questions and subjects of a request that is not a comparison."""
 
 
 def request_in(task: str) -> str:

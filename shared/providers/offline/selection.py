@@ -134,7 +134,7 @@ def _about_thing(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Clai
 def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list[str]]:
     """Return claims that match the words of a question, and a gap for words in no sentence.
 
-    For a subject that is no question, return an overview of the sections with its words in
+    For a subject that is not a question, return an overview of the sections with its words in
     their headings if no sentence matches.
     """
     wanted = content_stems(topic.text)

@@ -17,7 +17,7 @@ end
 if old == '' and redis.call('HLEN', notes) >= tonumber(most) then return -1 end
 redis.call('HSET', notes, path, new)
 redis.call('ZADD', expiry, until_ms, path)
--- A worker may have written an expiry that is no time.
+-- A worker may have written an expiry that is not a time.
 local last = integer(number_or(redis.call('ZRANGE', expiry, -1, -1, 'WITHSCORES')[2], 2 ^ 53))
 redis.call('PEXPIREAT', notes, last)
 redis.call('PEXPIREAT', expiry, last)

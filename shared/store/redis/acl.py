@@ -153,7 +153,7 @@ KOMBU = (*KOMBU_SETS, *KOMBU_SORTED_SETS, *KOMBU_LISTS, "unacked*")
 CONTROL = "/{database}.handoff.control.pidbox"
 EVENTS = "/{database}.handoff.events/*"
 """Channels of kombu. Redis compares the pattern of a subscription letter by letter, so the number
-of the database is no `*`.
+of the database is not a `*`.
 """
 
 SENDS_EVENTS = Selector(("publish",), channels=(EVENTS,))

@@ -116,7 +116,7 @@ def parsed_json(text: str, what: str) -> JsonValue:
         what: beginning of the error, such as `the plan is`.
 
     Raises:
-        UserError: the text is no JSON, or an object repeats a name.
+        UserError: the text is not JSON, or an object repeats a name.
     """
     try:
         value: JsonValue = json.loads(text)

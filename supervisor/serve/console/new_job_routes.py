@@ -51,7 +51,7 @@ class Amount:
             name: name of the field, for the problem.
 
         Raises:
-            Problem: the text is no number, or out of range.
+            Problem: the text is not a number, or out of range.
         """
         if not _AMOUNT.fullmatch(text) or not 0 < float(text) <= self.most:
             problem = f"write a number above 0 and up to {self.most:,}, such as {self.example}"
@@ -215,7 +215,7 @@ def _deadline(text: str, *, has_time_limit: bool) -> float:
         has_time_limit: True if the form has a longest time, too.
 
     Raises:
-        Problem: the text is no duration, or out of range.
+        Problem: the text is not a duration, or out of range.
         UserError: the form has two time limits.
     """
     if has_time_limit:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _BAD_REQUEST = 400
 _INVALID_REQUEST = -32_600
-"""JSON-RPC's code for a body that is no request."""
+"""JSON-RPC's code for a body that is not a request."""
 _NO_MESSAGE = "the body must be one JSON-RPC request or notification"
 _CALLER = "handoff_queue.caller"
 """The key of the caller in the scope of a request."""
@@ -125,8 +125,8 @@ class _AsgiResponse(Response):
 def _in_one_line(body: bytes) -> bytes:
     """Return an error of the package `mcp` in one line of JSON.
 
-    For a body that is no message, the package gives several lines for each kind of message. For a
-    wrong header, it gives a text.
+    For a body that is not a message, the package gives several lines for each kind of message. For
+    a wrong header, it gives a text.
     """
     try:
         answer = json.loads(body)

@@ -202,7 +202,7 @@ def test_only_the_last_block_counts() -> None:
     assert answer.fields == {}
 
 
-def test_a_line_that_is_no_note_is_named() -> None:
+def test_a_line_that_is_not_a_note_is_named() -> None:
     assert noted('[c1] a.md: "Rust"', "and so on").unreadable == ("and so on",)
 
 
@@ -290,7 +290,7 @@ def test_marks_of_other_languages_and_places_are_read(note: str) -> None:
     assert sources_of(noted(note)) == [("a.md", "三台")]
 
 
-def test_a_text_with_words_in_quotation_marks_is_no_source() -> None:
+def test_a_text_with_words_in_quotation_marks_is_not_a_source() -> None:
     (claim,) = noted('[c1] It is called "v1.2", not "v1".').claims
     assert claim["sources"] == []
     assert claim["text"] == 'It is called "v1.2", not "v1".'
@@ -302,13 +302,13 @@ def test_the_end_of_a_quote_is_found_in_linear_time() -> None:
     assert process_time() - started < 2
 
 
-def test_a_line_behind_the_status_is_no_part_of_it() -> None:
+def test_a_line_behind_the_status_is_not_part_of_it() -> None:
     answer = noted("status: partial", 'c1 a.md: "Rust"', "problem: no price")
     assert answer.fields == {"status": "partial", "problem": "no price"}
     assert answer.unreadable == ('c1 a.md: "Rust"',)
 
 
-def test_a_footnote_in_a_quote_is_no_note() -> None:
+def test_a_footnote_in_a_quote_is_not_a_note() -> None:
     answer = noted('[c1] a.md: "Rust"', '[c2] b.md: "See', "[1] Smith.", '[2] Miller."', "[c3] x")
     assert sources_of(answer) == [("a.md", "Rust"), ("b.md", "See\n[1] Smith.\n[2] Miller.")]
     assert [claim["text"] for claim in answer.claims] == ["", "", "x"]

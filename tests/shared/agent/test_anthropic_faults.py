@@ -172,7 +172,7 @@ def test_a_name_that_cannot_be_resolved_was_certainly_not_paid() -> None:
         model.reply(CALL, ignore)
 
 
-def test_an_answer_that_is_no_http_is_unreachable() -> None:
+def test_an_answer_that_is_not_http_is_unreachable() -> None:
     def talk(conversation: Conversation) -> None:
         conversation.request()
         conversation.say(b"220 mail.example ESMTP\r\n")

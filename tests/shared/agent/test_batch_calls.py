@@ -282,7 +282,7 @@ def test_a_live_call_follows_when_the_slack_ends_and_the_batch_is_cancelled() ->
     assert result.status is ResultStatus.OK
     assert handoff.batches.batches[0].is_cancelled
     assert (handoff.batches.paid, len(handoff.live_calls)) == ([], 2)
-    assert result.turns == 2, "a batch without a reply is no turn"
+    assert result.turns == 2, "a batch without a reply is not a turn"
     assert result.usage.batch_calls == 0
 
 

@@ -31,7 +31,7 @@ FORM: dict[str, Any] = {
         [{"name": ""}, {"name": "string", "sold": False}],
     ],
 )
-def test_blanks_and_words_of_the_schema_are_no_content(output: JsonValue) -> None:
+def test_blanks_and_words_of_the_schema_are_not_content(output: JsonValue) -> None:
     assert is_empty_form(output, FORM)
 
 

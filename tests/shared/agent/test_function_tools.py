@@ -123,7 +123,7 @@ def with_a_parameter_that_the_provider_refuses(größe: int) -> str:  # noqa: PL
     return str(größe)
 
 
-def with_a_default_that_is_no_json(most: float = math.inf) -> str:
+def with_a_default_that_is_not_json(most: float = math.inf) -> str:
     """Do."""
     return str(most)
 
@@ -162,7 +162,7 @@ def with_parameters_only(kind: str) -> str:
     ("function", "why"),
     [
         (with_a_parameter_that_the_provider_refuses, "rename parameter 'größe'"),
-        (with_a_default_that_is_no_json, "is not a JSON value"),
+        (with_a_default_that_is_not_json, "is not a JSON value"),
         (with_an_enum_without_values, "has an empty enum"),
         (with_half_a_character, "half of a character"),
         (with_a_schema_that_is_none, "is not a JSON Schema"),

@@ -88,7 +88,7 @@ def test_an_object_inside_a_truncated_object_is_not_the_answer() -> None:
         ('```json\n{"output": ', "JSON that is broken or cut off"),
         ("[1, 2]", "a JSON list"),
         ("```json\n[1]\n```", "a JSON list"),
-        ('"done"', "a JSON value that is no object"),
+        ('"done"', "a JSON value that is not an object"),
         ('{"output": NaN}', "JSON that cannot be stored (NaN is not a number in JSON)"),
         (
             '{"output": 1e' + "9" * 100 + "}",

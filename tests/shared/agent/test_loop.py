@@ -406,7 +406,7 @@ def test_the_reason_of_a_failure_has_the_last_error_of_a_tool(
     assert (result.status, result.error) == (ResultStatus.FAILED, reason)
 
 
-def test_a_tool_that_has_succeeded_since_its_error_is_no_reason() -> None:
+def test_a_tool_that_has_succeeded_since_its_error_is_not_a_reason() -> None:
     attempts: list[str] = []
 
     def fails_once(arguments: dict[str, Any]) -> str:
@@ -470,7 +470,7 @@ def test_a_failure_of_the_offline_model_has_the_last_error_of_a_tool() -> None:
         f"{CUT_CALL}er",
     ],
 )
-def test_an_answer_that_copies_the_messages_of_the_agent_is_no_answer(copied: str) -> None:
+def test_an_answer_that_copies_the_messages_of_the_agent_is_not_an_answer(copied: str) -> None:
     marks_alone = text_reply("\n\n#" * 9, stop_reason="max_tokens")
     replies = (marks_alone, text_reply(copied))
     result = run_with_replies(*replies, tools=(LOOK,), handoff=TWO_TURNS).go()

@@ -114,7 +114,7 @@ def test_an_answer_in_the_form_of_an_envelope_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("text", ['{"output": "dist", "files": []}', '{"a": 1}', "[1, 2]"])
-def test_work_that_is_json_is_no_envelope(text: str) -> None:
+def test_work_that_is_json_is_not_an_envelope(text: str) -> None:
     assert FORMAT.read(text, last_try=False).output == text
 
 

@@ -77,7 +77,7 @@ def test_a_turn_goes_to_the_next_model_while_the_rate_limits_of_the_first_refuse
     assert run.clock.waited == []
 
 
-def test_a_short_wait_for_the_first_model_is_no_reason_to_change_the_model() -> None:
+def test_a_short_wait_for_the_first_model_is_not_a_reason_to_change_the_model() -> None:
     run = two_models(by_model(first=answer_reply()), held_s=(1.5, 0))
     assert run.go().status is ResultStatus.OK
     assert models_called(run) == [FIRST]

@@ -222,5 +222,5 @@ def test_a_quote_is_found_without_the_marks_of_block_quotes_and_escapes(
     assert text.endswith(span.removeprefix("> "))
 
 
-def test_a_comparison_at_the_start_of_a_line_is_no_mark_of_a_block_quote() -> None:
+def test_a_comparison_at_the_start_of_a_line_is_not_a_mark_of_a_block_quote() -> None:
     assert quoted("growth was 5 percent", "growth was\n> 5 percent") is None

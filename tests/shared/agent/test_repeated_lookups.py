@@ -86,7 +86,7 @@ def test_a_result_that_stands_above_is_not_shown_again() -> None:
     assert results_in(run, 2) == [SAME_RESULT]
 
 
-def test_equal_results_of_a_tool_that_is_no_look_up_are_shown_each_time() -> None:
+def test_equal_results_of_a_tool_that_is_not_a_look_up_are_shown_each_time() -> None:
     run = run_of(Index(), look_up("all"), look_up("all of it"), is_lookup=False)
     run.go()
     assert results_in(run, 2) == [LONG]
@@ -102,7 +102,7 @@ def test_repeated_look_ups_end_the_search() -> None:
     assert index.queries == ["a"]
 
 
-def test_a_tool_that_is_no_look_up_runs_each_time() -> None:
+def test_a_tool_that_is_not_a_look_up_runs_each_time() -> None:
     index = Index()
     run_of(index, look_up("a"), look_up("a"), is_lookup=False).go()
     assert index.queries == ["a", "a"]
@@ -141,7 +141,7 @@ def test_a_page_that_fails_again_and_again_ends_the_search() -> None:
     assert len(run.calls) == MAX_REPEATED_LOOKUPS + 2
 
 
-def test_other_look_ups_that_fail_with_the_same_error_are_no_repetitions() -> None:
+def test_other_look_ups_that_fail_with_the_same_error_are_not_repetitions() -> None:
     def fail(_arguments: dict[str, Any]) -> str:
         raise ToolFailed("no connection")
 

@@ -43,7 +43,7 @@ def streams(*events: dict[str, Any]) -> Reply:
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400"])
-def test_arguments_that_are_no_json_numbers_stay_text(serve: Serve, number: str) -> None:
+def test_arguments_that_are_not_json_numbers_stay_text(serve: Serve, number: str) -> None:
     """The model is told that the values are invalid. They could not be sent back as numbers."""
     arguments = f'{{"a": {number}}}'
     model, _ = serve(

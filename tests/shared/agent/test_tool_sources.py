@@ -84,11 +84,11 @@ def test_a_quote_that_the_named_result_does_not_hold_is_dropped(name: str, quote
     assert (sources_of(result), result.status) == ([], ResultStatus.PARTIAL)
 
 
-def test_a_failed_call_is_no_source() -> None:
+def test_a_failed_call_is_not_a_source() -> None:
     assert sources_of(run_of(cites("orders", "order broken is shipped"), "broken").go()) == []
 
 
-def test_a_result_of_a_tool_that_searches_documents_is_no_source() -> None:
+def test_a_result_of_a_tool_that_searches_documents_is_not_a_source() -> None:
     asks = tool_call_reply(("search", {"q": "B"}))
     run = run_with_replies(asks, cites("search"), cites("search"), tools=(SEARCH,))
     assert sources_of(run.go()) == []

@@ -83,7 +83,7 @@ def message_with(**properties: Any) -> dict[str, Any]:
     ],
 )
 @pytest.mark.parametrize("is_escaped", [True, False])
-def test_bytes_that_redis_cannot_repeat_are_no_message(
+def test_bytes_that_redis_cannot_repeat_are_not_a_message(
     value: dict[str, Any], is_escaped: bool
 ) -> None:
     frame = json.dumps(value, ensure_ascii=is_escaped).encode("utf-8", "surrogatepass")

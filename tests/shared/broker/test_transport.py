@@ -65,7 +65,7 @@ def test_no_specialist_can_have_a_queue_in_the_place_of_a_key_of_the_broker(key:
     assert key in RESERVED
 
 
-def test_celerys_own_queue_and_exchanges_are_no_names_for_a_specialist() -> None:
+def test_celerys_own_queue_and_exchanges_are_not_names_for_a_specialist() -> None:
     conf = make_app("test", "redis://127.0.0.1:1/0", Settings(), ["known"]).conf
     celerys_names = {
         conf.task_default_queue,

@@ -62,5 +62,5 @@ def test_output_that_cannot_be_written_is_reported() -> None:
 
 
 @pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-"])
-def test_a_closed_stream_is_no_error(redirection: str) -> None:
+def test_a_closed_stream_is_not_an_error(redirection: str) -> None:
     assert ended("pass", redirection).returncode == 0

@@ -81,7 +81,7 @@ def test_celerys_log_lines_about_a_message_name_its_job(log_stream: io.StringIO)
     assert (look["job_id"], "handoff_id" in look) == ("j-0123456789ab", False)
 
 
-def test_a_released_message_is_no_failure_with_a_traceback(log_stream: io.StringIO) -> None:
+def test_a_released_message_is_not_a_failure_with_a_traceback(log_stream: io.StringIO) -> None:
     """The task logs the release on a separate line."""
     celerys = logging.getLogger("celery.app.trace")
     for error in (Reject("its worker shuts down", requeue=True), ValueError("a defect")):

@@ -138,7 +138,7 @@ def test_a_bad_value_of_the_exporter_is_named_by_its_variable_and_not_shown(
     assert "canary" not in problem
 
 
-def test_values_that_the_exporter_can_use_are_no_problem() -> None:
+def test_values_that_the_exporter_can_use_are_not_a_problem() -> None:
     assert not [
         *problems_of_exporter(
             {

@@ -64,7 +64,7 @@ def test_a_call_that_succeeds_clears_the_failures_before_it() -> None:
     assert (calls.failures, calls.error, calls.succeeded_at) == (0, "", 5.0)
 
 
-def test_a_call_that_the_client_cuts_is_no_failure_of_the_server() -> None:
+def test_a_call_that_the_client_cuts_is_not_a_failure_of_the_server() -> None:
     log = ModelCallLog()
 
     call(log, LimitReached("deadline"))

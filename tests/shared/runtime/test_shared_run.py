@@ -543,7 +543,7 @@ def test_an_encrypted_tenant_shares_runs_under_a_name_that_needs_its_key(
 
 
 @pytest.mark.parametrize("garbage", ["", "x", "j-0123456789ab/", "/a.1", "j-0123456789ab/a.1"])
-def test_a_member_that_is_no_handoff_stops_no_run(bench: Bench, garbage: str) -> None:
+def test_a_member_that_is_not_a_handoff_stops_no_run(bench: Bench, garbage: str) -> None:
     first = bench.handoff()
     running = bench.begin(first)
     (name,) = bench.store.connection.redis.keys("handoff:shared_run:*")

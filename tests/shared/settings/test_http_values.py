@@ -113,7 +113,9 @@ def test_a_proxy_that_cannot_be_used_is_named_by_its_variable(name: str, proxy: 
         {"HTTPS_PROXY": ""},
     ],
 )
-def test_a_proxy_that_can_be_used_or_is_not_used_is_no_problem(environment: dict[str, str]) -> None:
+def test_a_proxy_that_can_be_used_or_is_not_used_is_not_a_problem(
+    environment: dict[str, str],
+) -> None:
     assert not list(proxy_problems(SERVER, environment))
 
 

@@ -88,6 +88,6 @@ def test_a_package_that_a_command_lacks_later_is_named_in_one_line(
     assert (ended.value.code, capsys.readouterr().err) == (BAD_INPUT, line)
 
 
-def test_an_extra_that_is_installed_is_no_problem() -> None:
+def test_an_extra_that_is_installed_is_not_a_problem() -> None:
     for extra in PACKAGES:
         assert refusal_of(check_extra, extra, "a test") is None

@@ -30,7 +30,7 @@ def test_a_placeholder_is_recognized_by_its_words(text: str) -> None:
     assert is_placeholder(text)
 
 
-def test_a_generated_secret_is_no_placeholder() -> None:
+def test_a_generated_secret_is_not_a_placeholder() -> None:
     generated = [make() for make in (secrets.token_hex, secrets.token_urlsafe) for _ in range(200)]
     generated += [base64.b64encode(secrets.token_bytes(18)).decode() for _ in range(200)]
     generated += [

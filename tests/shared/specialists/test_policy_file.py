@@ -79,7 +79,7 @@ def test_a_file_limits_the_networks_of_tools_and_keeps_the_default_rules(tmp_pat
         ("rules: [{tools: [sends], unless: [x], verdict: ask}]", "rules.0.unless.0: "),
         ("rules: [{tools: [sends], verdict: ask, when: now}]", "there is no such field"),
         ("rules: []\nprivate: [documents]", "private.0: "),
-        ("rules: []\nsince: 2026-01-01", "has a value that is no text"),
+        ("rules: []\nsince: 2026-01-01", "has a value that is not text"),
         ("rules: []\nrules: []", "policy.yaml:2: "),
     ],
 )

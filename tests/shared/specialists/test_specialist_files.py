@@ -224,7 +224,7 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
         (front("models: [a]\n"), ":4: models: must have at least 2"),
         (front("models: [a, b, c, d, e]\n"), ":4: models: must have at most 4"),
         (front("models: [a, a]\n"), ":4: models: names a twice"),
-        (front("models: [haiku, a]\n"), ":4: models: haiku is no full name of a model"),
+        (front("models: [haiku, a]\n"), ":4: models: haiku is not a full name of a model"),
         (front("model: a\nmodels: [a, b]\n"), ":5: models: cannot be combined with `model`"),
         (front("tools: [1]\n"), ":4: tools.0: must be a text"),
         (front("tools: 3\n"), ":4: tools: must be a list"),
@@ -268,7 +268,7 @@ def test_a_call_needs_an_approval_only_of_a_tool_that_the_specialist_has(tmp_pat
     assert read_specialist(write_specialist(tmp_path, text)).ask == ("send_mail",)
 
     wrong = write_specialist(tmp_path, front("tools: [now]\nask: [mow]\n"))
-    assert refusal(wrong) == (":5: ask: mow is no tool of this specialist; did you mean now?")
+    assert refusal(wrong) == (":5: ask: mow is not a tool of this specialist; did you mean now?")
 
 
 def test_an_unknown_tool_is_named_with_the_nearest_that_exists(tmp_path: Path) -> None:
@@ -341,7 +341,7 @@ def test_a_name_twice_within_a_folder_is_refused_with_both_files(tmp_path: Path)
     )
 
 
-def test_a_readme_and_hidden_files_are_no_specialists(tmp_path: Path) -> None:
+def test_a_readme_and_hidden_files_are_not_specialists(tmp_path: Path) -> None:
     write_specialist(tmp_path, "# About this folder", "README.md")
     write_specialist(tmp_path, "junk", ".hidden.md")
     assert load_specialists(tmp_path) == {}

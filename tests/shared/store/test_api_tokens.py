@@ -114,7 +114,7 @@ def test_a_token_of_another_version_gives_no_access_and_can_be_revoked(store: St
 
 
 @pytest.mark.parametrize("name", ["", "  ", "two\nlines", "\x1b[31mred", "n" * 101, "\ud800"])
-def test_a_name_that_is_no_line_of_text_is_refused(store: Store, name: str) -> None:
+def test_a_name_that_is_not_a_line_of_text_is_refused(store: Store, name: str) -> None:
     with pytest.raises(UserError, match="the token's name"):
         store.api_tokens.create(name, ApiRole.READ, None)
     with pytest.raises(UserError, match="the tenant's name"):

@@ -145,7 +145,9 @@ def test_a_batch_whose_reply_was_read_is_not_cancelled(store: Store, job_id: Job
     assert store.unwanted_batches.oldest() == []
 
 
-def test_the_wait_for_a_batch_is_no_time_of_the_handoff(store: Store, job_id: JobId) -> None:
+def test_the_wait_for_a_batch_does_not_count_as_time_of_the_handoff(
+    store: Store, job_id: JobId
+) -> None:
     wanted = ClaimRequest(job_id, ONE, digest_of(text_of(ONE)), "w1", max_seconds=60)
     first = store.claims.claim(wanted)
     assert first.reserve(WORST) is None

@@ -199,7 +199,7 @@ def test_worst_case_costs_are_separate_from_measured_costs(store: Store, end: st
         assert (account.cut_calls, account.cut_tokens, account.cut_microusd) == (1, 600, 50)
 
 
-def test_a_measured_cost_is_no_upper_bound(store: Store) -> None:
+def test_a_measured_cost_is_not_an_upper_bound(store: Store) -> None:
     job_id, first, _ = two_claims(store)
     first.reserve(WORST)
     first.checkpoint(ModelCallFailed(error="turned away", usage=Usage()))

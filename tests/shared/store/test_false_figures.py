@@ -38,7 +38,7 @@ CALL = WorstCase(400, 100, 60)
 DAY_S = 86_400
 MONTH = "2026-11"
 NUMBERS = ["9" * 400, "9" * 5_000, "-" + "9" * 400, "x", "nan", "1e3", ""]
-"""Texts that are no whole number up to 2**53."""
+"""Texts that are not whole number up to 2**53."""
 FIGURES = ("turns", "input_tokens", "output_tokens", "usd", "cut_calls", "cut_tokens", "cut_usd")
 
 

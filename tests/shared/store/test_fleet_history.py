@@ -162,7 +162,7 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize("line", UNREADABLE, ids=range(len(UNREADABLE)))
-def test_a_line_that_is_no_sample_and_no_score_is_skipped(store: Store, line: bytes) -> None:
+def test_a_line_that_is_not_a_sample_and_no_score_is_skipped(store: Store, line: bytes) -> None:
     redis = store.connection.redis
     sample = {"at": 5, "usd": None, "ms": 7, "waited_ms": 0, "turns": 1, "bucket": None, "saved": 9}
     score_line = '{"cost_likely": null, "cost_most": 1.5, "time_likely": 0.5, "time_most": 2}'

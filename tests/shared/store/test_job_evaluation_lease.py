@@ -172,7 +172,7 @@ def test_the_process_that_gives_up_a_job_runs_alone_and_may_freeze(
         store.evaluation_leases.at(job_id).begin()
 
 
-def test_one_evaluation_less_than_the_limit_is_no_reason(store: Store, job_id: JobId) -> None:
+def test_one_evaluation_less_than_the_limit_is_not_a_reason(store: Store, job_id: JobId) -> None:
     add_unfinished_evaluations(store, job_id, *SILENT_AGES_S[1:])
 
     assert store.evaluation_leases.at(job_id).begin()

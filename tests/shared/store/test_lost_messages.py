@@ -136,7 +136,7 @@ def test_a_place_without_its_message_ends_no_sweep(store: Store, job_id: JobId) 
     assert not store.connection.redis.exists(keys.FAIR + QUEUE)
 
 
-def test_a_role_that_waits_on_the_roles_queue_is_no_lost_message(store: Store) -> None:
+def test_a_role_that_waits_on_the_roles_queue_is_not_a_lost_message(store: Store) -> None:
     issue(store, a_job(store), "planner.1", role="planner", group=None)
 
     assert store.connection.redis.keys(keys.WAITING + "*") == []

@@ -127,7 +127,7 @@ def test_a_live_process_with_an_unreadable_announcement_is_still_listed(
     assert store.presence.served() == {}
 
 
-def test_names_that_are_no_text_stop_no_reader(store: Store, presence: PresenceStore) -> None:
+def test_names_that_are_not_text_stop_no_reader(store: Store, presence: PresenceStore) -> None:
     presence.announce(announcement_of("w1", a_spec(name="researcher")))
     soon_ms = (store.connection.now() + 10) * 1_000
     store.connection.redis.zadd(keys.SERVING, {b"\xff/\xfe": soon_ms, b"": soon_ms})

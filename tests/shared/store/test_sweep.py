@@ -1,5 +1,5 @@
-"""Each finding of the sweep is reported once, with any number of sweepers. Waiting handoffs are no
-finding.
+"""Each finding of the sweep is reported once, with any number of sweepers. Waiting handoffs are not
+a finding.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def test_after_a_lost_claim_no_reply_waits(store: Store, job_id: JobId) -> None:
     assert store.connection.redis.llen(turns_key(store, job_id, ONE)) == 1
 
 
-def test_a_last_reply_that_does_not_wait_is_no_sign_that_its_handoff_got_further(
+def test_a_last_reply_that_does_not_wait_is_not_a_sign_that_its_handoff_got_further(
     store: Store, job_id: JobId
 ) -> None:
     """Reading the reply may crash the process, so every claim counts."""

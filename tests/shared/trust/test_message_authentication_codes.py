@@ -84,7 +84,7 @@ def test_results_and_handoffs_have_codes_and_no_signature(
 
 
 @pytest.mark.parametrize("reader", ["worker-analyst", None])
-def test_a_code_is_no_proof_for_another_process(
+def test_a_code_is_not_a_proof_for_another_process(
     keys: Path, result: HandoffFinished, reader: str | None
 ) -> None:
     (raw,) = signed_events(trust_of(keys, WRITER), JOB, [result])

@@ -65,12 +65,12 @@ def test_a_missing_or_invented_proof_is_refused(keys: Path, proof: str) -> None:
 
 def test_a_worker_of_another_role_cannot_prove_a_run(keys: Path) -> None:
     proof = prove_run(trust_of(keys, "worker-analyst"), *RUN)
-    with pytest.raises(UntrustedMessage, match="which is no worker of researcher"):
+    with pytest.raises(UntrustedMessage, match="which is not a worker of researcher"):
         check_run(trust_of(keys, "worker-researcher"), "researcher", proof, *RUN)
 
 
 @pytest.mark.parametrize("identity", ["client", "console", "supervisor"])
-def test_a_process_that_is_no_worker_cannot_prove_a_run(keys: Path, identity: str) -> None:
+def test_a_process_that_is_not_a_worker_cannot_prove_a_run(keys: Path, identity: str) -> None:
     with pytest.raises(UserError, match="may not sign result"):
         prove_run(trust_of(keys, identity), *RUN)
 

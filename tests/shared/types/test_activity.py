@@ -1,4 +1,4 @@
-"""The text of a wait is parsed back into the same wait. A countdown alone is no change."""
+"""The text of a wait is parsed back into the same wait. A countdown alone is not a change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_wait_is_read_back_from_its_sentence(wait: HandoffWait) -> None:
 @pytest.mark.parametrize(
     "doing", ["", "thinking", "waiting", "waiting_times", "waiting, search_documents"]
 )
-def test_another_activity_is_no_wait(doing: str) -> None:
+def test_another_activity_is_not_a_wait(doing: str) -> None:
     assert waiting_in(doing) is None
 
 

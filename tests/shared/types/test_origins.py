@@ -24,7 +24,7 @@ def test_an_origin_is_one_of_six_kinds(origin: str) -> None:
 
 
 @pytest.mark.parametrize("origin", ["", "admin", "tool", "tool ", "tool a b", "user x", "web\n"])
-def test_other_texts_are_no_origin(origin: str) -> None:
+def test_other_texts_are_not_an_origin(origin: str) -> None:
     with pytest.raises(ValidationError):
         ORIGINS.validate_python((origin,))
 

@@ -109,7 +109,7 @@ def test_only_jobs_of_the_named_status_and_age_are_cancelled(
     assert new not in cancelled_jobs(broker)
 
 
-def test_a_job_that_ends_or_is_deleted_before_its_cancel_is_no_error(broker: Client) -> None:
+def test_a_job_that_ends_or_is_deleted_before_its_cancel_is_not_an_error(broker: Client) -> None:
     gone, ended, open_ = submit_jobs(broker, 3)
     broker.store.jobs.delete(gone)
     end_job(broker, ended)

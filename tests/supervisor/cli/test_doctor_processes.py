@@ -119,7 +119,7 @@ def test_a_mixed_fleet_is_a_warning_that_names_the_difference(
     assert warning.fix
 
 
-def test_different_models_for_different_roles_are_no_mixture() -> None:
+def test_different_models_for_different_roles_are_not_a_mixture() -> None:
     assert problems_of(live_process(), live_process("h:2", models={"coder": "large"})) == []
 
 

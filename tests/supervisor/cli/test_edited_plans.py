@@ -25,7 +25,7 @@ def validate_plan(plan: JsonValue) -> None:
 
 
 def fail_if_called(_plan: JsonValue) -> None:
-    raise AssertionError("it is no plan")
+    raise AssertionError("it is not a plan")
 
 
 def test_an_empty_file_is_refused_with_the_form_of_a_plan(tmp_path: Path) -> None:

@@ -384,7 +384,7 @@ def test_each_error_in_a_plan_is_one_line(shell: Shell, answer: str) -> None:
     assert shell.jobs.standing(job_id).approval == "plan"
 
 
-def test_a_step_that_cannot_be_read_is_no_missing_step(shell: Shell) -> None:
+def test_a_step_that_cannot_be_read_is_not_a_missing_step(shell: Shell) -> None:
     job_id = submit_with_approvals(shell, ApprovalOf.PLAN)
     steps: JsonValue = [
         {"id": "a", "specialist": "researcher", "task": ""},

@@ -109,7 +109,7 @@ def test_every_event_with_an_actor_is_an_action_of_that_actor(kind: type[Event])
     assert count > 0
 
 
-def test_events_of_the_clock_and_of_a_parent_job_are_no_actions(jobs: Client) -> None:
+def test_events_of_the_clock_and_of_a_parent_job_are_not_actions(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare."))
     jobs.store.journal.append(job_id, Approved(asked=1, by="timeout"))
     jobs.store.journal.append(job_id, CancelRequested(by="j-0123456789ab"))
@@ -260,7 +260,7 @@ def test_names_and_addresses_have_bounds(text: str) -> None:
             Actor.model_validate(actor | {field: text})
 
 
-def test_the_actor_is_no_part_of_the_request(jobs: Client) -> None:
+def test_the_actor_is_not_part_of_the_request(jobs: Client) -> None:
     request = Request("Compare.")
     plain, named = jobs.submission(request).event, jobs.acting_as(ANN).submission(request).event
     other = jobs.submission(Request("Compare something else.")).event

@@ -161,7 +161,7 @@ def test_documents_may_be_given_as_bytes(jobs: Client, tmp_path: Path) -> None:
     assert jobs.submit(Request("Where is it?", documents=documents))
 
 
-def test_bytes_that_are_no_document_are_named_without_a_path_of_this_machine(
+def test_bytes_that_are_not_a_document_are_named_without_a_path_of_this_machine(
     jobs: Client,
 ) -> None:
     bad = {"a.md": b"text", "photo.bin": bytes(range(256)), "b.bin": bytes(range(256))}

@@ -119,7 +119,7 @@ def test_each_local_time_of_a_day_has_one_slot(zone: str, day: str) -> None:
     "cron",
     ["", "nope", "* * * *", "61 * * * *", "* * * * * *", "@reboot", "R * * * *", "*/5,h * * * *"],
 )
-def test_an_expression_that_is_no_cron_expression_is_one_line_with_an_example(cron: str) -> None:
+def test_an_expression_that_is_not_a_cron_expression_is_one_line_with_an_example(cron: str) -> None:
     with pytest.raises(UserError, match=r"is not a cron expression.*0 9 \* \* mon-fri") as refused:
         check_cron(cron, "UTC", YEAR_2027)
 

@@ -45,7 +45,7 @@ def test_a_resume_with_a_mistyped_name_names_the_paused_role_and_resumes_nothing
     assert list(shell.store.pauses.all()) == ["researcher"]
 
 
-def test_a_resume_of_a_role_that_is_not_paused_is_no_error(shell: Shell) -> None:
+def test_a_resume_of_a_role_that_is_not_paused_is_not_an_error(shell: Shell) -> None:
     shell.jobs.pause("researcher")
 
     assert shell.jobs.unpause("writer") is None

@@ -54,11 +54,11 @@ def test_a_rubric_and_a_step_after_the_review_need_a_review(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", RESERVED)
-def test_a_reserved_name_is_no_specialist(name: str) -> None:
+def test_a_reserved_name_is_not_a_specialist(name: str) -> None:
     assert f"{name} is a reserved name" in refusal(specialists=(name,))
 
 
-def test_a_reserved_name_in_a_workflow_made_in_python_is_no_specialist(tmp_path: Path) -> None:
+def test_a_reserved_name_in_a_workflow_made_in_python_is_not_a_specialist(tmp_path: Path) -> None:
     definition = make_workflow(tmp_path, "id: a, specialist: writer, task: Write")
     changed = replace(definition, steps=(replace(definition.steps[0], specialist="planner"),))
 
@@ -66,7 +66,7 @@ def test_a_reserved_name_in_a_workflow_made_in_python_is_no_specialist(tmp_path:
 
 
 @pytest.mark.parametrize("name", ["", "Writer", "a b", "x" * 49, "../x", "w\n"])
-def test_an_invalid_name_is_no_specialist(name: str) -> None:
+def test_an_invalid_name_is_not_a_specialist(name: str) -> None:
     assert "is not a valid name of a specialist" in refusal(specialists=(name,))
 
 
@@ -199,6 +199,6 @@ def test_a_valid_request_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("job_id", [None, 7, b"j-000000000000"])
-def test_a_value_that_is_no_text_is_no_job_id(jobs: Client, job_id: Any) -> None:
+def test_a_value_that_is_not_text_is_not_a_job_id(jobs: Client, job_id: Any) -> None:
     with pytest.raises(UnknownJob):
         jobs.result(job_id)

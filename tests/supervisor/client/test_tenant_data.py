@@ -127,7 +127,7 @@ def test_a_deletion_leaves_no_key_of_the_tenant_and_every_key_of_the_other_tenan
     jobs.create_token("ours", ApiRole.SUBMIT, "acme")
     letter = json.dumps({"job_id": job_id, "handoff_id": "a.1", "text": OWN})
     jobs.store.dead_letters.add("a", "it is too old", letter)
-    jobs.store.dead_letters.add("a", "it is no message", f"a text with {job_id}")
+    jobs.store.dead_letters.add("a", "it is not a message", f"a text with {job_id}")
 
     deletion = jobs.delete_tenant("acme")
 

@@ -165,7 +165,7 @@ def test_too_many_unfinished_evaluations_end_the_job_without_a_decision(
     assert count_unfinished_evaluations(fresh.store, job_id) == 0
 
 
-def test_names_of_lost_handoffs_that_are_no_names_end_no_job(shell: Shell) -> None:
+def test_names_of_lost_handoffs_that_are_not_names_end_no_job(shell: Shell) -> None:
     """A worker that was taken over may send them in a wake-up."""
     job_id = shell.submit()
     shell.advance(job_id)

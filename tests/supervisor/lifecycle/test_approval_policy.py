@@ -124,7 +124,7 @@ def test_a_job_that_waits_has_nothing_due_but_the_end_of_the_wait() -> None:
     assert next_due(job.state, job.now, LEASE_S) == BEGIN + 3 * DAY_S
 
 
-def test_the_time_that_a_person_takes_is_no_part_of_the_jobs() -> None:
+def test_the_time_that_a_person_takes_is_not_part_of_the_jobs() -> None:
     job = job_asking_about_plan()
     job.now += 5 * DAY_S
     job.approve()

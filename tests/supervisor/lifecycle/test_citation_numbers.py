@@ -86,7 +86,7 @@ def test_a_marker_with_one_known_claim_is_proven() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["An array[0] and [a link](b.md).", "[1] is no marker, nor [c1], nor [a.b.c1]"]
+    "text", ["An array[0] and [a link](b.md).", "[1] is not a marker, nor [c1], nor [a.b.c1]"]
 )
 def test_other_brackets_stay_unchanged(text: str) -> None:
     assert number_citations(text, {}) == (text, ())

@@ -131,7 +131,7 @@ def test_a_section_may_be_an_underlined_heading(line: str) -> None:
 
 
 @pytest.mark.parametrize("fence", ["```", "~~~", "````"])
-def test_a_heading_in_a_code_block_is_no_section(fence: str) -> None:
+def test_a_heading_in_a_code_block_is_not_a_section(fence: str) -> None:
     assert vetoes_against(f"One.\n\n{fence}\n# Risks\n{fence}\n\nTwo.", sections=("Risks",)) != ()
 
 

@@ -40,7 +40,7 @@ def test_a_step_in_need_waits_for_its_input_step_and_continues_with_its_result()
     assert job.open_names == {"a"}
 
 
-def test_a_helper_is_no_part_of_the_answer() -> None:
+def test_a_helper_is_not_part_of_the_answer() -> None:
     job = resolve_needs(ask_for_input(planned(a="", b="a"), "a"), a=an_input_step("h"))
 
     assert job.state.sinks == ("b",)

@@ -278,7 +278,7 @@ def test_numbers_that_a_person_typed_into_a_plan_are_numbers() -> None:
     assert Join.of({"enough": "2", "within_s": "60"}) == Join(enough=2, within_s=60)
 
 
-def test_the_time_that_a_person_takes_is_no_part_of_a_joins() -> None:
+def test_the_time_that_a_person_takes_is_not_part_of_a_joins() -> None:
     job = job_with_joins(a_plan(a="", x="", b="x", d="a b"), d=Join(within_s=60))
     finish_in_order(job, "a")
     job.append(ApprovalAsked(what=ApprovalOf.COST, why="dear", wait_s=10_000))

@@ -198,7 +198,7 @@ def test_an_unchanged_step_with_a_failed_dependency_is_given_up() -> None:
     assert apply_patch(job)[1] == given_up("everything that it depends on failed", "b")
 
 
-def test_a_failure_with_another_attempt_is_no_news_yet() -> None:
+def test_a_failure_with_another_attempt_is_not_news_yet() -> None:
     job = SimulatedJob(mode=Mode.ADAPTIVE)
     job.advance()
     job.make_plan(Plan(steps=(a_step("a").model_copy(update={"on_failure": OnFailure.RETRY}),)))

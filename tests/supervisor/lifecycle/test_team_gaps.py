@@ -122,7 +122,7 @@ def test_a_team_continues_if_its_inputs_have_not_changed() -> None:
     assert team_jobs(job) == [FIRST, FIRST]
 
 
-def test_work_that_is_sent_back_is_no_gap() -> None:
+def test_work_that_is_sent_back_is_not_a_gap() -> None:
     job = job_with_team()
     job.finish(TEAM, "partial")
     job.advance()
@@ -132,7 +132,7 @@ def test_work_that_is_sent_back_is_no_gap() -> None:
     assert team_jobs(job) == [FIRST, SECOND]
 
 
-def test_an_unsent_revision_of_a_team_is_no_gap() -> None:
+def test_an_unsent_revision_of_a_team_is_not_a_gap() -> None:
     job = job_with_team()
     job.finish(TEAM, "partial")
     job.advance()
@@ -254,7 +254,9 @@ def test_a_continuing_team_fills_its_gaps_for_the_new_handoff() -> None:
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-def test_an_unchanged_answer_is_no_new_result_for_a_parent_that_has_it(*, is_known: bool) -> None:
+def test_an_unchanged_answer_is_not_a_new_result_for_a_parent_that_has_it(
+    *, is_known: bool
+) -> None:
     job = run_to_end(continue_team(ended_team(a="", b=""), is_known=is_known), b="failed")
     gap = Gap(step=StepId("b"), specialist="researcher", why="it broke")
 

@@ -126,12 +126,12 @@ def test_a_figure_about_an_unknown_needs_no_source(sentence: str) -> None:
 @pytest.mark.parametrize(
     "sentence", ["**Milvus costs $500 per month.**", "__Milvus costs $500 per month!__"]
 )
-def test_a_full_sentence_in_bold_is_no_title(sentence: str) -> None:
+def test_a_full_sentence_in_bold_is_not_a_title(sentence: str) -> None:
     assert find_uncited_sentences(f"{sentence}\n\nSo it is [1].", 1) == (sentence,)
     assert find_uncited_sentences(f"{sentence[:-3]}{sentence[-2:]}\n\nSo it is [1].", 1) == ()
 
 
-def test_a_link_with_a_number_as_its_text_is_no_source_and_no_figure() -> None:
+def test_a_link_with_a_number_as_its_text_is_not_a_source_and_no_figure() -> None:
     assert find_uncited_sentences("Milvus costs $500 [1](http://x.example).", 1) == (
         "Milvus costs $500 [1](http://x.example).",
     )

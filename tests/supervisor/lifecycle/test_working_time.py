@@ -29,7 +29,7 @@ def job_ended_after(seconds: float) -> SimulatedJob:
     return job
 
 
-def test_the_wait_for_a_person_is_no_work_and_the_score_excludes_it() -> None:
+def test_the_wait_for_a_person_is_not_work_and_the_score_excludes_it() -> None:
     job = job_planned_after(4.0)
     job.now += MANY_S
     job.approve()
@@ -41,7 +41,7 @@ def test_the_wait_for_a_person_is_no_work_and_the_score_excludes_it() -> None:
     assert working_seconds(state.job_id, job.journal) == 9.0 == state.worked_s
 
 
-def test_an_open_question_at_the_end_of_a_job_is_no_working_time() -> None:
+def test_an_open_question_at_the_end_of_a_job_is_not_working_time() -> None:
     job = job_planned_after(4.0)
     job.now += MANY_S
     job.append(JobEnded(status=JobStatus.CANCELLED))

@@ -73,7 +73,7 @@ def test_a_step_that_is_named_twice_runs_again_once_with_both_problems() -> None
 
 @pytest.mark.parametrize("last_try", [False, True])
 @pytest.mark.parametrize("revisions", [[], [("milvus", "Missing.")], [("qdrant", "  ")]])
-def test_a_revise_without_a_usable_instruction_is_no_verdict(
+def test_a_revise_without_a_usable_instruction_is_not_a_verdict(
     revisions: list[tuple[str, str]], last_try: bool
 ) -> None:
     with pytest.raises(InvalidAnswer, match="names no step that can be done again") as caught:
@@ -83,7 +83,7 @@ def test_a_revise_without_a_usable_instruction_is_no_verdict(
 
 @pytest.mark.parametrize("last_try", [False, True])
 @pytest.mark.parametrize("step", ["qdrant", "milvus"])
-def test_a_pass_with_revisions_is_no_verdict_and_its_revisions_are_named(
+def test_a_pass_with_revisions_is_not_a_verdict_and_its_revisions_are_named(
     step: str, last_try: bool
 ) -> None:
     with pytest.raises(InvalidAnswer, match=r"PASS, .*Could be shorter\."):

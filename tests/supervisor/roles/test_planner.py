@@ -209,7 +209,7 @@ def test_a_step_for_an_unknown_specialist_goes_to_the_generalist_at_once_and_the
     specialists = {each.id: each.specialist for each in Plan.of(result.output).steps}
     assert specialists == {**dict.fromkeys("abcdf", "researcher"), "e": "generalist"}
     assert result.notes == (
-        "step e was meant for chemist, which is no specialist that is there: generalist takes it",
+        "step e was meant for chemist, which is not an available specialist: generalist takes it",
     )
 
 
@@ -274,7 +274,7 @@ def test_any_json_is_either_a_plan_or_refused(value: object) -> None:
         READING.read(json.dumps({"steps": value}), last_try=True)
 
 
-def test_an_output_that_no_reading_accepted_is_no_plan() -> None:
+def test_an_output_that_no_reading_accepted_is_not_a_plan() -> None:
     with pytest.raises(MalformedMessage):
         Plan.of({"steps": []})
 
@@ -345,7 +345,7 @@ def test_a_repeated_step_is_refused_once_and_accepted_on_the_next_try() -> None:
     assert accepted.notes == ("step b asks for the same as a",)
 
 
-def test_a_step_with_another_specialist_or_other_inputs_is_no_repetition() -> None:
+def test_a_step_with_another_specialist_or_other_inputs_is_not_a_repetition() -> None:
     task = "Find the price of Qdrant."
 
     assert read_plan(

@@ -83,7 +83,7 @@ def test_changes_to_a_plan_are_in_its_answer() -> None:
     answer = assemble(job.state, JobStatus.OK, job.texts, None)
     assert answer.notes == (
         (
-            "The plan: step a was meant for chemist, which is no specialist that is there:"
+            "The plan: step a was meant for chemist, which is not an available specialist:"
             " generalist takes it."
         ),
     )

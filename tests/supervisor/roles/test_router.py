@@ -194,7 +194,7 @@ def test_any_fields_are_a_route_to_an_existing_specialist_or_refused(
     "output",
     [None, {}, {"team": "yes", "specialist": "writer"}, {"team": True, "specialist": "No Name"}],
 )
-def test_an_output_that_no_reading_accepted_is_no_route(output: Any) -> None:
+def test_an_output_that_no_reading_accepted_is_not_a_route(output: Any) -> None:
     with pytest.raises(MalformedMessage):
         Route.of(output)
 

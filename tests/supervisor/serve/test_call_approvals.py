@@ -139,7 +139,7 @@ def test_a_token_that_may_not_operate_answers_no_question(
     assert asking_once.waits_for() == ["send_mail"]
 
 
-def test_a_question_of_one_job_is_no_question_of_another(
+def test_a_question_of_one_job_is_not_a_question_of_another(
     asking_once: AskingJob, shell: Shell, http: TestClient
 ) -> None:
     other = shell.jobs.submit(Request("Look."))

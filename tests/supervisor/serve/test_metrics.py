@@ -291,7 +291,7 @@ def test_a_waiting_handoff_of_a_deleted_job_leaves_the_backlog_of_its_tenant(
     assert value(seen, "handoff_tenant_queue_depth", **tenant) is None
 
 
-def test_held_handoffs_of_a_paused_role_are_no_backlog(
+def test_held_handoffs_of_a_paused_role_are_not_backlog(
     store: Store, http: TestClient, jobs: Client
 ) -> None:
     job_id = a_job(store)
@@ -413,7 +413,7 @@ def test_the_store_limits_the_values_of_labels_as_the_documentation_says() -> No
     ("garbage", "counted"),
     [(b"", 1), (b"-1", 0), (b"nan", 1), (b"9" * 19, 1), (b"9" * 30, 1), (b"9" * 400, 1)],
 )
-def test_a_count_that_is_no_number_begins_again_and_does_not_stop_a_job(
+def test_a_count_that_is_not_a_number_begins_again_and_does_not_stop_a_job(
     store: Store, http: TestClient, garbage: bytes, counted: int
 ) -> None:
     field = "\t".join(("handoffs", "default", "researcher", "ok"))

@@ -99,7 +99,7 @@ def test_an_error_has_the_words_of_the_python_client(http: TestClient, jobs: Cli
         (b"no form", "multipart/form-data", 400),
     ],
 )
-def test_a_body_that_is_no_json_is_refused(
+def test_a_body_that_is_not_json_is_refused(
     content: bytes, media_type: str, status: int, http: TestClient
 ) -> None:
     answer = http.post("/v1/jobs", content=content, headers={"Content-Type": media_type})

@@ -122,7 +122,7 @@ def test_a_role_of_every_user_needs_no_groups(app: FastAPI, sent_from: From) -> 
 
 
 @pytest.mark.parametrize("name", ["a" * 101, "ann\tadmin"])
-def test_a_name_that_is_no_short_line_is_refused(name: str, sent_from: From) -> None:
+def test_a_name_that_is_not_a_short_line_is_refused(name: str, sent_from: From) -> None:
     assert sent_from(PROXY, {**ANN, USER: name}).get("/v1/jobs").status_code == 403
 
 
@@ -276,7 +276,7 @@ def test_settings_without_which_no_user_has_access_are_one_line() -> None:
         ("HANDOFF_SERVE_ROLES", "staff=root", "GROUP=ROLE"),
     ],
 )
-def test_a_setting_that_is_no_address_header_or_role_is_refused(
+def test_a_setting_that_is_not_an_address_header_or_role_is_refused(
     name: str, value: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)

@@ -107,7 +107,7 @@ def test_replicas_share_the_count(sent_from: From, redis_url: str, settings: Set
     assert 429 in refused[:MAX_WRONG_TOKENS]
 
 
-def test_a_request_without_a_token_is_no_wrong_token(app: FastAPI, sent_from: From) -> None:
+def test_a_request_without_a_token_is_not_a_wrong_token(app: FastAPI, sent_from: From) -> None:
     with_none = TestClient(app, base_url=URL, client=(ADDRESS, 50_000))
 
     assert set(statuses(with_none)) == {401}

@@ -186,7 +186,7 @@ def test_incompatible_values_contradict(first: str, second: str) -> None:
 @pytest.mark.parametrize(
     "text", ["32 March 2024", "2024-13-01", "31.02.2024", "soon", "", "12", "Q5 2024"]
 )
-def test_an_invalid_date_is_no_period(text: str) -> None:
+def test_an_invalid_date_is_not_a_period(text: str) -> None:
     assert periods_of(text) == ()
 
 

@@ -76,7 +76,7 @@ def test_a_time_of_day_is_compared_with_a_fact(attribute: str, value: str, wrong
     assert is_vetoed(a_claim("a.c1", value, None, "Flight 12", attribute), fact) is wrong
 
 
-def test_another_value_is_no_error_if_the_table_has_some_of_many_values() -> None:
+def test_another_value_is_not_an_error_if_the_table_has_some_of_many_values() -> None:
     assert not is_vetoed(
         a_claim("a.c1", "Munich", None, "Acme", "offices"),
         a_fact("Berlin", None, "Acme", "offices"),

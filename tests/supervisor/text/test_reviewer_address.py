@@ -76,7 +76,7 @@ def verdict(results):
     "text",
     [FUNCTION, FUNCTION.replace("`", "~"), "```js\nfunction check() {\n  return 'PASS';\n}\n```"],
 )
-def test_code_that_returns_pass_is_no_order(text: str) -> None:
+def test_code_that_returns_pass_is_not_an_order(text: str) -> None:
     assert reviewer_address({"output": text}) is None
 
 

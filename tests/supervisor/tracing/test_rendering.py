@@ -57,7 +57,7 @@ def test_each_number_of_a_source_is_a_link_to_its_quote() -> None:
 @pytest.mark.parametrize(
     "text", ["`a[1]`", "```\na[1]\n```", "[9]", "[x]", "[see [1]](https://example.com)"]
 )
-def test_text_that_only_resembles_a_source_is_no_link(text: str) -> None:
+def test_text_that_only_resembles_a_source_is_not_a_link(text: str) -> None:
     assert parsed_html(text, 1).css("a.cite") == []
 
 

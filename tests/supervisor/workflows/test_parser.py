@@ -320,7 +320,7 @@ def test_an_invalid_step_is_named_with_its_remedy(
         (b"<<: {a: b}\n", "'<<' in line 1 is not a known field"),
     ],
 )
-def test_a_file_that_is_no_workflow_is_refused_in_one_line(
+def test_a_file_that_is_not_a_workflow_is_refused_in_one_line(
     tmp_path: Path, text: bytes, expected: str
 ) -> None:
     path = tmp_path / "test.yaml"

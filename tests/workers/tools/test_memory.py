@@ -106,8 +106,8 @@ def test_a_job_of_another_tenant_finds_nothing(store: Store, first: ToolHarness)
         ({"quote": "Its licence is MIT."}, "this quote is not in"),
         ({"source": "nothing.md"}, "there is no source"),
         ({"source": ""}, "there is no source"),
-        ({"path": "licence"}, "is no path: write SUBJECT/NAME"),
-        ({"path": "../../etc/passwd"}, "is no path"),
+        ({"path": "licence"}, "is not a path: write SUBJECT/NAME"),
+        ({"path": "../../etc/passwd"}, "is not a path"),
         ({"file_text": " "}, "write 1 to"),
         ({"file_text": "x" * (MAX_NOTE_CHARS + 1)}, "write 1 to"),
         ({"command": "str_replace", "old_str": "a", "new_str": "b"}, "there is no note"),
@@ -119,7 +119,7 @@ def test_a_note_without_evidence_or_a_valid_form_is_refused(
     assert problem in first.failure(TOOL, **{**NEW, **changes})
 
 
-def test_a_note_is_no_evidence_for_a_note(first: ToolHarness, later: ToolHarness) -> None:
+def test_a_note_is_not_evidence_for_a_note(first: ToolHarness, later: ToolHarness) -> None:
     first.call(TOOL, **NEW)
     notes_of(first, "licence")
     manifest = first.library.manifest
@@ -131,7 +131,7 @@ def test_a_note_is_no_evidence_for_a_note(first: ToolHarness, later: ToolHarness
     first.context = replace(first.context, prove=sources.prove)
 
     again = {**NEW, "path": "qdrant/copy", "source": "memory:qdrant/licence"}
-    assert "a note is no evidence" in first.failure(TOOL, **again)
+    assert "a note is not evidence" in first.failure(TOOL, **again)
 
 
 def test_an_agent_changes_a_part_of_a_note_with_new_evidence(first: ToolHarness) -> None:

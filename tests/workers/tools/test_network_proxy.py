@@ -123,7 +123,7 @@ STRANGE_HEADERS = {
     "a name with a NUL": "X\0A: b",
     "no name": ": b",
     "no colon": "X-A",
-    "a name with a letter that is no ASCII": "X-\xc4: b",
+    "a name with a letter that is not ASCII": "X-\xc4: b",
     "both lengths": "Transfer-Encoding: chunked\r\nContent-Length: 5",
     "both lengths, the other first": "Content-Length: 5\r\ntransfer-encoding: chunked",
     "two lengths": "Content-Length: 5\r\nContent-Length: 6",

@@ -40,7 +40,7 @@ def test_an_unknown_tool_is_refused_with_the_nearest_name(tmp_path: Path) -> Non
         registry(tmp_path).tools_for(["search_document"])
 
 
-def test_the_rules_name_the_built_in_tools_whose_results_are_no_sources(tmp_path: Path) -> None:
+def test_the_rules_name_the_built_in_tools_whose_results_are_not_sources(tmp_path: Path) -> None:
     built_in = registry(tmp_path, offline=False)
     tools = built_in.tools_for([name for name in BUILT_IN if name in built_in.names])
 

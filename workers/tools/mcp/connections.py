@@ -266,7 +266,7 @@ async def _transport_of(connection: _Connection) -> AsyncIterator[Any]:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """Return the first error that is no group."""
+    """Return the first error that is not a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -397,7 +397,7 @@ local function reserve(job, h, worst)
   if waits then return waits end
   add_to_accounts(accounts_of_call(levels, tenant, installation), reservation_changes(worst, 1))
   local reservation = { 'r_day', day, 'r_model', worst.model or '' }
-  -- The wait for a batch is no time of a turn, and of no call.
+  -- The wait for a batch counts neither for the turn nor for the call.
   if worst.batch then
     reservation[5], reservation[6] = 'r_batch', '1'
   else

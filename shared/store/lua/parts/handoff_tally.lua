@@ -4,7 +4,7 @@
 
 local TALLIED = { 'issued', 'ok', 'partial', 'needs_input', 'failed', 'dropped' }
 
--- Return the tally with further handoffs. A worker may have written a text that is no tally, and
+-- Return the tally with further handoffs. A worker may have written a text that is not a tally, and
 -- the count starts again. `more`: number of further handoffs by state.
 local function add_to_tally(tally, more)
   local FORM = '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$'

@@ -15,7 +15,7 @@ local MAX_IN_A_ROW = 3 -- otherwise a Redis with rare calls would keep dead clai
 -- tell whether it was stopped, unreachable, full or cut off, or whether its clients were.
 local function note_call(at, lease)
   local stored = redis.pcall('HMGET', 'handoff:outage', 'last_call', 'until')
-  if stored.err then redis.pcall('DEL', 'handoff:outage') end -- the key is no hash: start again
+  if stored.err then redis.pcall('DEL', 'handoff:outage') end -- the key is not a hash: start again
   local last_call, grace_until = number_or(stored[1], at), number_or(stored[2], 0)
   -- another program wrote this grace: with it, no lease would ever end
   if grace_until > at + lease * LONGEST then

@@ -104,7 +104,7 @@ def test_a_command_reports_failed_batches_and_lost_spans_in_one_line(
 @pytest.mark.parametrize(
     "name", ["OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_EXPORT_TIMEOUT"]
 )
-def test_a_variable_that_is_no_number_is_one_line_and_no_traceback(
+def test_a_variable_that_is_not_a_number_is_one_line_and_no_traceback(
     name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(name, "soon")

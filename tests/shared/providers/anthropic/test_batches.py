@@ -133,7 +133,7 @@ def test_a_server_that_does_not_run_gets_no_batch(server: MessagesServer) -> Non
 @pytest.mark.parametrize(
     "body", ["[]", "{}", '{"id": "", "processing_status": "ended"}', "<html></html>"]
 )
-def test_an_answer_that_is_no_batch_counts_as_no_answer(body: str) -> None:
+def test_an_answer_that_is_not_a_batch_counts_as_no_answer(body: str) -> None:
     def talk(conversation: Conversation) -> None:
         conversation.request()
         head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"

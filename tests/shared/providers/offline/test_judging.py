@@ -195,7 +195,7 @@ def test_a_gap_that_the_last_result_leaves_out_is_an_open_point() -> None:
     assert verdict["open_points"] == ["Not found in the documents: licence (Qdrant)"]
 
 
-def test_a_gap_that_the_last_result_admits_is_no_open_point() -> None:
+def test_a_gap_that_the_last_result_admits_is_not_an_open_point() -> None:
     result = a_result("find", QDRANT, MILVUS, output=ADMITTED_GAP)
 
     assert verdict_of("Compare Qdrant and Milvus for licence", result) == {

@@ -20,7 +20,7 @@ over two lines.
 |---|-------|----|-------|
 
 ```
-code is no sentence at all.
+code is not a sentence at all.
 ```
 
 - **Bold** item with a [link](http://x.invalid) and no full stop
@@ -217,7 +217,7 @@ def test_code_in_a_sentence_stays_unchanged(sentence: str) -> None:
     assert _texts(sentence) == [sentence]
 
 
-def test_a_document_that_is_no_markdown_is_quoted_unchanged() -> None:
+def test_a_document_that_is_not_markdown_is_quoted_unchanged() -> None:
     line = "It returns **b** of [x](y) for all callers."
 
     assert [each.text for each in sentences_of(line, "x.py")] == [line]

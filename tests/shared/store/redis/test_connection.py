@@ -158,7 +158,7 @@ def test_scripts_are_loaded_again_after_the_server_lost_them(store: Store) -> No
 
 
 @pytest.mark.parametrize("code", ["BUSY", "NOREPLICAS", "MASTERDOWN", "TRYAGAIN", "UNKILLABLE"])
-def test_a_passing_condition_is_no_internal_error(store: Store, code: str) -> None:
+def test_a_passing_condition_is_not_an_internal_error(store: Store, code: str) -> None:
     with pytest.raises(StoreUnavailable, match="cannot run the command now"), translated_errors():
         store.connection.redis.eval(f"return redis.error_reply('{code} not now')", 0)
 

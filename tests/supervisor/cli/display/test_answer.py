@@ -134,7 +134,7 @@ def test_a_form_that_is_a_string_is_a_json_string_alone_on_stdout(
     assert "Sources:" in written.err
 
 
-def test_the_requested_form_of_the_answer_is_no_key_of_the_result() -> None:
+def test_the_requested_form_of_the_answer_is_not_a_key_of_the_result() -> None:
     assert "asked_for_a_form" not in json.loads(result().to_json())
 
 

@@ -250,7 +250,7 @@ def test_a_wait_for_a_rate_limit_is_logged_once(name: str, expected_name: str) -
     assert list(new_waits(doing("waiting 2 s: overloaded"), doing("thinking"))) == []
 
 
-def test_a_tool_whose_name_speaks_of_waiting_is_no_wait() -> None:
+def test_a_tool_whose_name_speaks_of_waiting_is_not_a_wait() -> None:
     works = view_of(
         *BEFORE, standings={"left.1": HandoffStanding("running", claims=1, doing="waiting_times")}
     )

@@ -92,7 +92,7 @@ def test_help_that_cannot_be_written_is_one_line_and_exit_code_1(arguments: list
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["run", "--help"], ["--version"], ["list", "-h"]]
 )
-def test_help_without_a_reader_is_no_error(arguments: list[str]) -> None:
+def test_help_without_a_reader_is_not_an_error(arguments: list[str]) -> None:
     """A reader such as `head -1` closes the pipe."""
     reads, writes = os.pipe()
     os.close(reads)

@@ -133,7 +133,7 @@ def test_a_plan_with_mistakes_comes_back_with_every_mistake(
 
 
 @pytest.mark.parametrize("plan", ["{", "[" * 100_000, '{"steps": [], "steps": []}', "nul"])
-def test_a_plan_that_is_no_json_is_refused(
+def test_a_plan_that_is_not_json_is_refused(
     plan: str, waiting: JobId, jobs: Client, local: Visitor
 ) -> None:
     response = local.post(f"/inbox/{waiting}", decision="approve", plan=plan)

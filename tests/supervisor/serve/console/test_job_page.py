@@ -173,7 +173,7 @@ def forms_of(page: str, job_id: JobId) -> dict[str, str]:
     }
 
 
-def test_a_limit_that_is_no_number_is_a_problem(jobs: Client, local: Visitor) -> None:
+def test_a_limit_that_is_not_a_number_is_a_problem(jobs: Client, local: Visitor) -> None:
     response = local.post(f"/jobs/{job_asking_for_money(jobs)}/retry", max_usd="much")
 
     assert response.status_code == 422

@@ -372,7 +372,7 @@ def test_a_long_body_is_refused(url: str, jobs: Client) -> None:
 @pytest.mark.parametrize(
     "body", ["{}", "[]", "[1]", '"x"', "7", '{"jsonrpc": "2.0", "id": 1}', "{"]
 )
-def test_a_body_that_is_no_message_gets_one_error_of_one_line(
+def test_a_body_that_is_not_a_message_gets_one_error_of_one_line(
     body: str, version: str | None, url: str
 ) -> None:
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}

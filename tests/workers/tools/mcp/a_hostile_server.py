@@ -67,7 +67,7 @@ def harm(arguments: dict[str, Any]) -> dict[str, Any]:
                 params = {"level": "info", "data": "x" * 10_000}
                 send({"method": "notifications/message", "params": params})
         case "garbage":
-            sys.stdout.write("this is no JSON\n[1, 2]\n{\n\xff\n")
+            sys.stdout.write("this is not JSON\n[1, 2]\n{\n\xff\n")
     return RESULTS.get(HARM, OK)
 
 

@@ -258,7 +258,7 @@ def test_a_server_that_hangs_costs_one_failed_result(
     assert harness.failure(tool).startswith("hostile: the server did not answer within 1 s")
 
 
-def test_lines_that_are_no_messages_are_ignored(served: Served, harness: ToolHarness) -> None:
+def test_lines_that_are_not_messages_are_ignored(served: Served, harness: ToolHarness) -> None:
     assert harness.call(served(hostile("garbage"))["hostile__act"]) == "done"
 
 
