@@ -364,19 +364,19 @@ class PresenceStore:
         """Return the value at each key; None if it is missing or larger than
         `MAX_ANNOUNCED_BYTES`, or if the values before it have `MAX_READ_BYTES` together.
         """
-        found: dict[str, bytes] = {}
+        values: dict[str, bytes] = {}
         longer: list[str] = []
         left = MAX_READ_BYTES
         for key, text in self._beginnings(announced_at, SHORT_BYTES, left):
             if len(text) > SHORT_BYTES:
                 longer.append(key)
             else:
-                found[key] = text
+                values[key] = text
                 left -= len(text)
         for key, text in self._beginnings(longer, MAX_ANNOUNCED_BYTES, left):
             if len(text) <= MAX_ANNOUNCED_BYTES:
-                found[key] = text
-        return [found.get(key) or None for key in announced_at]
+                values[key] = text
+        return [values.get(key) or None for key in announced_at]
 
     def _beginnings(
         self, announced_at: Sequence[str], size: int, left: int

@@ -130,7 +130,7 @@ class OneCommand(TyperCommand):
 
 
 def simplify_help(parameter: Any) -> None:
-    """Leave out the type of a flag, and of an argument that is no choice. Write a default such as
+    """Leave out the type of a flag, and of an argument without choices. Write a default such as
     `30s` without brackets: Typer would print `<bool>`, `<str>` and `(30s)`.
     """
     is_option = parameter.param_type_name == "option"

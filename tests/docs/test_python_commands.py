@@ -55,8 +55,8 @@ def file_of(module: str) -> Path:
     raise LookupError(f"there is no program {module}")
 
 
-def parse_only(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parse the arguments of a command as its program does, and run nothing else of it.
+def check_command(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parse the arguments of a command as its program does, and do not run the program.
 
     Raises:
         LookupError: there is no such program.
@@ -84,14 +84,14 @@ def parse_only(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_python_command_names_a_module_and_options_that_exist(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parse_only(command, monkeypatch)
+    check_command(command, monkeypatch)
 
 
 def test_a_module_that_does_not_exist_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LookupError):
-        parse_only("benchmarks.absent", monkeypatch)
+        check_command("benchmarks.absent", monkeypatch)
 
 
 def test_an_option_that_does_not_exist_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit):
-        parse_only("benchmarks.memory --absent", monkeypatch)
+        check_command("benchmarks.memory --absent", monkeypatch)

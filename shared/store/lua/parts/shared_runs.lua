@@ -12,8 +12,8 @@ local function run_key(role, name)
   return 'handoff:shared_run:' .. role .. ':' .. name
 end
 
--- Return the keys of the handoff and of the job of a member of the set; nil if it is not a handoff of
--- this role and of the tenant of `job`.
+-- Return the keys of the handoff and of the job of a member of the set; nil if it is not a handoff
+-- of this role and of the tenant of `job`.
 local function sharing_handoff(job, member, role)
   local id, handoff = string.match(member, '^(.-)/(.+)$')
   local other = id and key_of(id)
