@@ -30,10 +30,13 @@ class Notes:
 
     def all(self, tenant: str) -> list[StoredNote]:
         """Return the notes of a tenant that have not expired, in the order of their paths. A
-        note that cannot be read is left out.
+        note that cannot be read is left out. If there are more than `MAX_NOTES` entries, a worker
+        that was taken over has written them, and no note is returned.
         """
         now = self._connection.now()
         with translated_errors():
+            if self._connection.redis.hlen(keys.notes(tenant)) > MAX_NOTES:
+                return []
             entries = self._connection.redis.hgetall(keys.notes(tenant))
         notes: list[StoredNote] = []
         for path, stored in entries.items():

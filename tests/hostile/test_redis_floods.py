@@ -133,6 +133,18 @@ def test_a_flood_of_long_announcements_is_not_read(server: Server) -> None:
         admin.delete(keys.SERVING, *map(keys.worker, names))
 
 
+def test_a_flood_of_notes_is_not_read(server: Server) -> None:
+    """The agents of all roles read all notes of their tenant."""
+    with server.connected_as("worker-analyst") as attacker:
+        attacker.hset(keys.notes("flooded"), mapping=dict.fromkeys(map(str, range(MANY)), "x"))
+    with server.store("worker-writer") as honest, redis.Redis.from_url(server.address) as admin:
+        before = calls_of(admin, "hgetall")
+
+        assert honest.notes.all("flooded") == []
+
+        assert calls_of(admin, "hgetall") == before
+
+
 def test_a_flood_of_samples_of_a_role_is_not_read(server: Server) -> None:
     with server.connected_as("worker-analyst") as attacker:
         attacker.lpush(keys.history("analyst"), *['{"at": 1}'] * MANY, *[SAMPLE] * MANY)
