@@ -14,7 +14,8 @@ redis.call('HSET', h, 'state', 'issued', 'lease', '0', 'lost', '1', 'claims', '0
 redis.call('HDEL', h, 'fence', 'result', 'status', 'finished_at', 'end_version')
 if group then add_to_figure(progress_of(job), 'g:' .. group, '1') end
 if status ~= 'failed' and status ~= 'needs_input' then
-  local is_json, counts = pcall(cjson.decode, short(counts_json)) -- a worker may have written another text
+  -- a worker may have written another text
+  local is_json, counts = pcall(cjson.decode, short(counts_json))
   if not is_json or type(counts) ~= 'table' then counts = {} end
   for fan_in in pairs(counts) do add_to_figure(progress_of(job), 'in:' .. fan_in, '-1') end
 end

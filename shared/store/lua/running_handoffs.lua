@@ -50,7 +50,8 @@ for _, member in ipairs(members) do
     if state == 'running' or is_deferred then
       handoffs[#handoffs + 1] = {
         job, handoff, role_of(key, handoff), is_deferred and integer(deferred) or '',
-        short(worker) or '', short(doing) or '', integer(number_or(turns, 0)), integer(number_or(started_at, 0)),
+        short(worker) or '', short(doing) or '', integer(number_or(turns, 0)),
+        integer(number_or(started_at, 0)),
       }
     end
   end
