@@ -30,13 +30,13 @@ class Parsed(Exception):
 
 
 def python_commands() -> list[str]:
-    found = {
+    commands = {
         match[1]
         for page in PAGES
         for span in spans(page.read_text())
         for match in COMMAND.finditer(span)
     }
-    return sorted(found)
+    return sorted(commands)
 
 
 def file_of(module: str) -> Path:

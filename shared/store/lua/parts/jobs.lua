@@ -53,8 +53,8 @@ local function job_of(job)
 end
 
 -- Return the key of a job. Another program may write a text that is not an id of a job into a set
--- of jobs. Such a text has the key of a job that never exists. Otherwise `ID}:h:ROLE:x` would name a
--- hash that a worker may write, and a script would follow it as a job.
+-- of jobs. Such a text has the key of a job that never exists. Otherwise `ID}:h:ROLE:x` would name
+-- a hash that a worker may write, and a script would follow it as a job.
 local function key_of(id)
   return 'handoff:{' .. (is_job_id(id) and id or 'j-no-such-job!') .. '}'
 end
