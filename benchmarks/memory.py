@@ -16,7 +16,7 @@ from benchmarks.handoff_jobs import HandoffJobs
 from handoff_queue.shared.types.plan import Synthesis
 
 KINDS = (
-    (r"handoff:\{.+\}", "books"),
+    (r"handoff:\{.+\}", "jobs"),
     (r"handoff:\{.+\}:log", "journal"),
     (r"handoff:\{.+\}:blob", "payloads"),
     (r"handoff:\{.+\}:h:.+", "handoffs"),

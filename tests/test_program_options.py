@@ -30,7 +30,7 @@ def programs() -> list[Path]:
         path
         for folder in FOLDERS
         for path in sorted((ROOT / folder).rglob("*.py"))
-        if "ArgumentParser(" in path.read_text() and path != Path(__file__)
+        if ".add_argument(" in path.read_text() and path != Path(__file__)
     ]
 
 

@@ -122,7 +122,8 @@ def bound_texts(base: Any, metadata: Iterable[Any]) -> list[str]:
     if "lt" in limits:
         texts.append(f"less than {limits['lt']:,}")
     if text := _range(limits.get("min_length"), limits.get("max_length")):
-        texts.append(f"{text} {'characters' if base is str else 'items'}")
+        is_text = base is str or str in get_args(base)
+        texts.append(f"{text} {'characters' if is_text else 'items'}")
     if "pattern" in limits:
         texts.append(f"pattern {code(limits['pattern'])}")
     return texts

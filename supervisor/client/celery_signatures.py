@@ -27,7 +27,7 @@ def end_task_of(signature: Mapping[str, Any]) -> EndTask:
     `options` (`{"queue": ...}`).
 
     Raises:
-        UserError: the signature is not one of a single task, or has another field or option; or its
+        UserError: the signature has several tasks, or another field or option; or its
             arguments are not JSON, or too long.
     """
     for name in signature:

@@ -163,7 +163,10 @@ def post(
         if is_allowed_host(place.host, private_hosts):
             policy = any_address
         elif place.port is not None and not is_web_port(place.port):
-            return False, f"port {place.port} is not one of the web ({_SETTING})"
+            return (
+                False,
+                f"port {place.port} is not a web port (80, 443, or above 1023; {_SETTING})",
+            )
         transport = PinnedTransport(
             system_resolver, policy, Deadline(timeout_s), httpx2.create_ssl_context()
         )

@@ -18,7 +18,9 @@ ALL_SKIPPED = "the steps that it depends on were skipped"
 
 
 def ready_steps(state: JobState, now: float) -> list[StepId]:
-    """Return the steps that can begin. They depend on no result that may have to be made again."""
+    """Return the steps that can begin. A step waits if the review may still send back a step that
+    it depends on.
+    """
     doubtful = in_doubt(state)
     step_ids: list[StepId] = []
     for step_id in state.step_index.next:

@@ -424,8 +424,8 @@ def rounds_sent_back(state: JobState) -> tuple[BlobRef, ...]:
 
 def _repeats(state: JobState, verdict: Verdict, texts: ResultTexts) -> tuple[StepId, ...]:
     """Return the steps that the verdict sends back for a fault that an earlier review named. Code
-    has sent a step back if it tells its reviewer what to decide. Its result could persuade the
-    judge, too, so the judge is not asked.
+    sends a step back if its result tells the reviewer what to decide. Such a result could persuade
+    the judge, too, so the judge is not asked.
     """
     before: list[Revision] = []
     for result in rounds_sent_back(state):

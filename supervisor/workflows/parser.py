@@ -507,7 +507,7 @@ def _choice(
     """Return the value of a field with fixed values, or None without the field.
 
     Raises:
-        UserError: the value is none of `choices`.
+        UserError: the value is not in `choices`.
     """
     if key not in fields:
         return None

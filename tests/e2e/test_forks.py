@@ -161,7 +161,7 @@ def test_specialists_that_do_no_repeated_step_are_refused(fleet: Fleet, tmp_path
     job_id = finished_job(fleet, "other-file")
     (tmp_path / "poet.md").write_text(SPECIALIST.replace("name: generalist", "name: poet"))
 
-    with pytest.raises(UserError, match=r"none of the specialists poet does a step"):
+    with pytest.raises(UserError, match="no step that runs again uses poet"):
         fleet.jobs.fork(job_id, "d", ForkOptions(specialists=tmp_path))
 
 

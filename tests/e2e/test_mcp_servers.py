@@ -191,7 +191,7 @@ def test_the_command_needs_a_terminal_or_yes(handoff: Handoff, tmp_path: Path) -
     refused = accept_command(handoff, file)
 
     assert refused.returncode == BAD_INPUT
-    assert "accept them by --yes" in refused.stderr
+    assert "accept them with --yes" in refused.stderr
     assert file.read_text() == before
 
 

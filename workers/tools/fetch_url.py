@@ -193,7 +193,7 @@ def _request(client: httpx2.Client, url: str, web: Web, deadline: Deadline) -> _
 
 def _check(url: str) -> None:
     """Check that a URL may be fetched: an http or https URL without credentials and with a
-    port of the web.
+    web port.
 
     Raises:
         ToolFailed: the URL is refused.
@@ -208,7 +208,7 @@ def _check(url: str) -> None:
     if parts.username is not None or parts.password is not None:
         raise ToolFailed("a URL with a user name or password in it is not fetched")
     if port is not None and not is_web_port(port):
-        raise ToolFailed(f"port {port} is not one of the web: refused")
+        raise ToolFailed(f"port {port} is not a web port (80, 443, or above 1023): refused")
     if len(url) > _LONGEST_URL:
         raise ToolFailed(f"a URL of more than {_LONGEST_URL:,} characters is not fetched")
 

@@ -2,7 +2,7 @@
 the namespace of the call.
 
 It takes HTTP CONNECT, and requests for http:// URLs. A host must be in the lists of the call, all
-addresses of the host must be public, and the port must be one of the web.
+addresses of the host must be public, and the port must be a web port.
 """
 
 from __future__ import annotations
@@ -208,7 +208,9 @@ class NetworkProxy:
         if not all(is_allowed_host(host, hosts) for hosts in self._lists):
             raise AddressRefused(f"{host} is not in the list of hosts of this tool")
         if not is_web_port(port):
-            raise AddressRefused(f"port {port} of {host} is not one of the web")
+            raise AddressRefused(
+                f"port {port} of {host} is not a web port (80, 443, or above 1023)"
+            )
         try:
             addresses = check_addresses(host, port, self._network.resolver, self._network.policy)
         except UnicodeError:

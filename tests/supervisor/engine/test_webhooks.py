@@ -124,7 +124,9 @@ def test_a_webhook_reaches_no_port_of_a_system(store: Store, port: int) -> None:
     state = ended_state(store, f"http://hooks.invalid:{port}/")
     Webhooks(store, None).deliver(state, 1)
 
-    expected = f"port {port} is not one of the web (HANDOFF_WEBHOOK_PRIVATE_HOSTS)"
+    expected = (
+        f"port {port} is not a web port (80, 443, or above 1023; HANDOFF_WEBHOOK_PRIVATE_HOSTS)"
+    )
     assert last_attempt(store, state).detail == expected
 
 

@@ -211,7 +211,9 @@ def test_a_port_that_is_not_one_of_the_web_is_refused(
     answer = answer_to(address, data)
 
     assert answer.startswith(b"HTTP/1.1 403 ")
-    assert answer.endswith(f"port {port} of {HOST} is not one of the web\n".encode())
+    assert answer.endswith(
+        f"port {port} of {HOST} is not a web port (80, 443, or above 1023)\n".encode()
+    )
 
 
 def test_the_host_gets_the_headers_of_the_tool_and_none_for_the_proxy(

@@ -2,7 +2,7 @@
 // The page of a job: draws it with `drawing.js` and `timeline.js`, and again when it changes.
 
 const MIN_REFRESH_MS = 1000; // least time between two refreshes
-const POLL_MS = 3000; // a claim of a worker is no event, so the page also asks
+const POLL_MS = 3000; // a claim of a worker is not an event, so the page also asks
 const PAUSE_FACTOR = 5; // a pause is at least this many times as long as the refresh before it
 const MAX_OPEN_GRAPH = 60; // most boxes of a graph that is open at first
 const OPEN_STATUSES = ["queued", "running", "waiting"];
