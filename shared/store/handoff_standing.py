@@ -41,7 +41,7 @@ class PastClaim:
     ended_at: float | None
     """End of the claim, or None while it holds. A lost claim ends at its last heartbeat."""
     left: str = ""
-    """A `ClaimEnd`; empty if the claim holds or has ended with a result."""
+    """How the claim ended without a result, such as `lost` or `released`; otherwise empty."""
 
     def lasted_s(self, now: float) -> float:
         """Return the duration in seconds, up to `now` for an open claim."""

@@ -136,7 +136,7 @@ class AgentHandoff(Message):
     from_agent: NameField = "supervisor"
     assigned_to: NameField
     specialist: Digest
-    """Digest of the `SpecialistSpec` that the job started with."""
+    """Digest of the specialist's definition that the job started with."""
     task_description: Text
     depends_on: tuple[StepIdField, ...] = ()
     context: tuple[ContextResult, ...] = ()

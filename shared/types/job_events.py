@@ -96,7 +96,7 @@ class Fork(Message):
     task_origins: Origins | None = None
     """Origins of the tasks of the plan; None: the request."""
     specialists: dict[NameField, Digest] = Field(default_factory=dict)
-    """Name of a specialist -> digest of the `SpecialistSpec` that the fork uses in place of the
+    """Name of a specialist -> digest of the definition that the fork uses in place of the
     announced spec. The worker's own file still sets the maximum.
     """
     is_plan_approved: Annotated[bool | None, OmitNone] = None
@@ -122,7 +122,7 @@ class JobSubmitted(Message):
     priority: Priority = Priority.INTERACTIVE
     webhook_url: str | None = None
     on_end: Annotated[BlobRef | None, OmitNone] = None
-    """The `shared.types.job_options.EndTask` that is sent when the job has ended, as JSON."""
+    """The task of the host that is sent when the job has ended, as JSON."""
     specialists: tuple[NameField, ...] = ()
     """Allowed specialists; empty: all specialists that live workers announce."""
     mode: Mode = Mode.TEAM

@@ -52,7 +52,7 @@ class Judged(Message):
 
     type: Literal["judged"] = "judged"
     result: BlobRef
-    """The judge's HandoffResult; its output is a `shared.types.review.Settlements`."""
+    """The judge's HandoffResult; its output has a settlement for each conflict."""
     settled: tuple[ConflictId, ...] = ()
     problem: str | None = None
     """Reason why nothing is settled."""
@@ -65,7 +65,7 @@ class Arbitrated(Message):
 
     type: Literal["arbitrated"] = "arbitrated"
     result: BlobRef
-    """The judge's HandoffResult; its output is a `shared.types.review.Rulings`."""
+    """The judge's HandoffResult; its output has a ruling for each disputed point."""
     writer: tuple[StepIdField, ...] = ()
     """Steps whose result is correct: the review is wrong."""
     reviewer: tuple[StepIdField, ...] = ()
@@ -106,7 +106,7 @@ class FactsChecked(Message):
 
     type: Literal["facts_checked"] = "facts_checked"
     result: BlobRef | None = None
-    """The fact-checker's `HandoffResult`, whose output is a `FactCheck`; None: no fact-checker
+    """The fact-checker's `HandoffResult`, with its objections as output; None: no fact-checker
     ran.
     """
     wrong: NonNegativeInt = 0
@@ -150,7 +150,7 @@ class HandoffIssued(Message):
     handoff: BlobRef
     """The `AgentHandoff` as JSON, byte for byte as it is published."""
     specialist: Digest
-    """Digest of the `SpecialistSpec`."""
+    """Digest of the specialist's definition."""
     group: str | None = None
     """Chord of the handoff; None for a handoff of a role or a child job."""
     index: NonNegativeInt = 0
@@ -286,7 +286,9 @@ class PlanPatched(Message):
 
     type: Literal["plan_patched"] = "plan_patched"
     result: BlobRef
-    """The replanner's HandoffResult; its output is a `shared.types.plan.Patch`, which says why."""
+    """The replanner's HandoffResult; its output is a change of the plan,
+    with the reason.
+    """
     plan: BlobRef | None = None
     """The whole changed plan; None: unchanged."""
     added: tuple[StepOutline, ...] = ()
@@ -307,7 +309,7 @@ class NeedsResolved(Message):
 
     type: Literal["needs_resolved"] = "needs_resolved"
     result: BlobRef
-    """The planner's HandoffResult; its output is a `shared.types.plan.Resolutions`."""
+    """The planner's HandoffResult; its output has a resolution for each question."""
     answered: tuple[StepIdField, ...] = ()
     """Steps that run again with an answer."""
     given_up: tuple[StepIdField, ...] = ()
@@ -335,7 +337,7 @@ class Reviewed(Message):
     round: PositiveInt
     decision: Decision | None
     result: BlobRef | None = None
-    """The assessor's `HandoffResult`, whose output is a `shared.types.review.Verdict`; None:
+    """The assessor's `HandoffResult`, whose output is the verdict; None:
     no assessor ran.
     """
     steps: tuple[StepIdField, ...] = ()

@@ -72,7 +72,8 @@ def read_facts(
     """Return the facts of a .csv or .tsv with a header, or of a table of a SQLite file.
 
     Args:
-        columns: as in `FactsFile`.
+        columns: names of the table's columns for subject, attribute, value, unit, date and
+            source; None: these words.
         table: name of the table in a SQLite file; None for a text file.
 
     Raises:
