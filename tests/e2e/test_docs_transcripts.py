@@ -1,7 +1,7 @@
 """The transcripts of README.md and of the first page of the docs show what the commands print.
 
-Times and ids differ from run to run. A figure of tokens may differ by a twentieth, so that small
-changes of prompts need no change of the pages.
+Ids of jobs and times differ from run to run, so lines with an id are not compared. A figure of
+tokens may differ by a twentieth, so that small changes of prompts need no change of the pages.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import DOCS, ROOT
+from tests.docs.pages import DOCS, ROOT, blocks
 from tests.e2e.commands import DOCUMENTS, Handoff
 
 pytestmark = pytest.mark.slow
@@ -23,6 +23,8 @@ ENDED = re.compile(
     r"^(?P<name>\w+)(?: \(\w+\))?: ok, (?P<work>.+), (?P<tokens>[\d,]+) tokens$", re.MULTILINE
 )
 """A line of the progress about a handoff that has ended."""
+IS_OF_ONE_RUN = re.compile(r"j-[0-9a-f]{12}|^\$ |^starting a private Redis")
+"""A line with the id of a job, a typed command, or the start of a private system."""
 CELLS = re.compile(
     r"^(?P<name>\w+\.1) +\w+ +ok +(?P<work>\d+) +(?P<tokens>[\d,]+) +(?P<output>[\d,]+) ",
     re.MULTILINE,
@@ -47,30 +49,50 @@ def check(page: Shown, printed: Shown) -> None:
         assert printed[name][1] == pytest.approx(tokens, rel=0.05), name
 
 
+def check_lines(blocks_of_page: list[str], printed: str) -> None:
+    """Check that each line of these blocks is printed. `...` marks lines that are left out."""
+    lines = [line for block in blocks_of_page for line in block.splitlines()]
+    compared = [
+        line
+        for line in lines
+        if line not in ("", "...") and not IS_OF_ONE_RUN.search(line) and not ENDED.match(line)
+    ]
+    assert compared
+    assert [line for line in compared if line not in printed.splitlines()] == []
+
+
 def part_of(page: Path, first: str, end: str) -> str:
     """Return the text of a page from a heading to another."""
     return page.read_text().partition(first)[2].partition(end)[0]
 
 
-def progress_of(handoff: Handoff, request: str) -> str:
+def output_of(handoff: Handoff, request: str) -> str:
+    """Return what the command prints to both streams."""
     done = handoff.run("run", request, "--docs", str(DOCUMENTS), HANDOFF_MODE="auto")
     assert done.returncode == 0, done.stderr
-    return done.stderr
+    return done.stderr + done.stdout
 
 
 def test_the_transcripts_of_a_team_are_real(handoff: Handoff) -> None:
     assert COMPARE in README.read_text()
     first_section = part_of(OFFLINE, "## 1.", "## 2.")
 
-    printed = progress_of(handoff, COMPARE)
+    printed = output_of(handoff, COMPARE)
 
     check(shown_in(ENDED, README.read_text()), shown_in(ENDED, printed))
     check(shown_in(ENDED, first_section), shown_in(ENDED, printed))
     check(shown_in(CELLS, first_section), shown_in(CELLS, printed))
+    transcripts = [text for text in blocks(README.read_text(), "console") if COMPARE in text]
+    answer = [text for text in blocks(first_section, "text") if "Sources:" in text]
+    check_lines(transcripts + answer, printed)
 
 
 def test_the_transcript_of_one_agent_is_real(handoff: Handoff) -> None:
     third_section = part_of(OFFLINE, "## 3.", "## 4.")
     assert ONE_AGENT in third_section
 
-    check(shown_in(ENDED, third_section), shown_in(ENDED, progress_of(handoff, ONE_AGENT)))
+    printed = output_of(handoff, ONE_AGENT)
+
+    check(shown_in(ENDED, third_section), shown_in(ENDED, printed))
+    transcripts = [text for text in blocks(third_section, "text") if ONE_AGENT in text]
+    check_lines(transcripts, printed)
